@@ -1,0 +1,128 @@
+"""Static libraries, against binutils, gcc and a reader of our own."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import struct
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ztorch.codegen.archive import data_object, static_library
+from ztorch.codegen.elf_object import read_object
+from ztorch.errors import LinkError
+
+llvm = pytest.importorskip("llvmlite.binding")
+
+SOURCE = """
+@weights = external hidden global [4 x float]
+define internal float @twice(float %x) noinline { %r = fadd float %x, %x  ret float %r }
+define float @scaled(i64 %i) {
+  %p = getelementptr [4 x float], ptr @weights, i64 0, i64 %i
+  %v = load float, ptr %p
+  %r = call float @twice(float %v)
+  ret float %r
+}"""
+LONG = "a_rather_long_name_of_an_object.o"
+
+
+@cache
+def compiled(triple: str, source: str = SOURCE) -> bytes:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = llvm.parse_assembly(source)
+    module.triple = triple
+    target = llvm.Target.from_triple(triple)
+    return bytes(target.create_target_machine(reloc="pic", codemodel="small").emit_object(module))
+
+
+def zoo(machine: str = "x86_64", writable: bool = False) -> dict[str, bytes]:
+    weights = struct.pack("<4f", 1, 2, 3, 4)
+    return {
+        "scaled.o": compiled(f"{machine}-unknown-linux-gnu"),
+        LONG: data_object("weights", weights, machine, writable),
+    }
+
+
+def index_of(library: bytes) -> dict[str, bytes]:
+    """Symbol -> the header of its member, read as the format is documented."""
+    size = int(library[8 + 48 : 8 + 58])
+    body = library[68 : 68 + size]
+    (count,) = struct.unpack_from(">I", body)
+    offsets = struct.unpack_from(f">{count}I", body, 4)
+    names = body[4 + 4 * count :].split(b"\0")[:count]
+    headers = [library[offset : offset + 60] for offset in offsets]
+    return dict(zip([name.decode() for name in names], headers, strict=True))
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_index_leads_to_the_members(machine: str) -> None:
+    library = static_library(zoo(machine))
+    assert library == static_library(zoo(machine)) and library.startswith(b"!<arch>\n/ ")
+    index = index_of(library)
+    assert set(index) == {"scaled", "weights"}
+    assert index["scaled"].startswith(b"scaled.o/ ") and index["weights"].startswith(b"/0 ")
+    assert all(header.endswith(b"`\n") for header in index.values())
+
+
+def test_microcontroller_objects_are_indexed_too() -> None:
+    for triple in ("thumbv7em-none-eabi", "riscv32-unknown-elf"):
+        source = "define i32 @add(i32 %a, i32 %b) { %r = add i32 %a, %b  ret i32 %r }"
+        try:
+            obj = compiled(triple, source)
+        except RuntimeError:
+            pytest.skip(f"this LLVM lacks {triple}")
+        assert read_object(obj).bits == 32
+        assert set(index_of(static_library({"add.o": obj}))) == {"add"}
+
+
+@pytest.mark.skipif(not shutil.which("nm") or not shutil.which("ar"), reason="needs binutils")
+def test_binutils_agree(tmp_path: Path) -> None:
+    (tmp_path / "libzoo.a").write_bytes(static_library(zoo()))
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        return done.stdout
+
+    assert run("ar", "t", "libzoo.a").split() == ["scaled.o", LONG]
+    index = run("nm", "-s", "libzoo.a").partition("\n\n")[0]
+    assert "scaled in scaled.o" in index and f"weights in {LONG}" in index
+    run("ar", "x", "libzoo.a")
+    assert (tmp_path / LONG).read_bytes() == zoo()[LONG]
+    seen = run("readelf", "-aW", LONG)
+    assert "HIDDEN" in seen and "Warning" not in seen
+    run("ranlib", "libzoo.a")
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="runs x86-64 code")
+@pytest.mark.parametrize("writable", [False, True])
+def test_gcc_links_a_program_with_it(writable: bool, tmp_path: Path) -> None:
+    (tmp_path / "libzoo.a").write_bytes(static_library(zoo("x86_64", writable)))
+    (tmp_path / "main.c").write_text(
+        "float scaled(long); int main(void) { return !(scaled(3) == 8.0f); }\n"
+    )
+    for extra in ([], ["-static"], ["-no-pie"]):
+        command = ["gcc", *extra, "main.c", "libzoo.a", "-o", "main"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        assert subprocess.run([tmp_path / "main"]).returncode == 0
+
+
+def test_what_cannot_be_packed() -> None:
+    obj = zoo()["scaled.o"]
+    with pytest.raises(LinkError, match=r"both 'a\.o' and 'b\.o' define 'scaled'"):
+        static_library({"a.o": obj, "b.o": obj})
+    with pytest.raises(LinkError, match="cannot name a member"):
+        static_library({"a/b.o": obj})
+    with pytest.raises(LinkError, match="not an ELF object"):
+        static_library({"a.o": b"int main"})
+    with pytest.raises(LinkError, match="no data object for 'vax'"):
+        data_object("w", b"", "vax", False)
+    with pytest.raises(LinkError, match="cannot name a symbol"):
+        data_object("", b"", "x86_64", False)
+    assert index_of(static_library({})) == {}

@@ -1,0 +1,451 @@
+"""Our linker against the processor, readelf, gcc and damaged input."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import shutil
+import struct
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ztorch.codegen.archive import data_object
+from ztorch.codegen.elf import Blob, link, undefined_symbols
+from ztorch.codegen.elf_object import read_object
+from ztorch.codegen.elf_reloc import AARCH64, MACHINES, X86_64, Spot
+from ztorch.errors import LinkError
+
+llvm = pytest.importorskip("llvmlite.binding")
+
+TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+HOST = platform.machine()
+native = pytest.mark.skipif(
+    platform.system() != "Linux" or HOST not in TRIPLES, reason="runs the library"
+)
+
+# Constants, a pointer table, internal calls, all three kinds of blob, unwind information, and
+# enough loads of each width that aarch64 needs all its scaled offsets.
+SOURCE = """
+@scale = internal constant [4 x float] [float 1.0, float 2.0, float 3.0, float 4.0], align 16
+@bytes = internal constant [3 x i8] c"\\07\\08\\09"
+@halves = internal constant [2 x i16] [i16 70, i16 80]
+@table = internal constant [3 x ptr] [ptr @plus, ptr @times, ptr @bytes]
+@counter = internal global i64 5
+@seen = internal global [1000 x i32] zeroinitializer
+@weights = external hidden global [4 x float]
+@moments = external hidden global [4 x float]
+@arena = external hidden global [1024 x float]
+
+define internal i32 @plus(i32 %a, i32 %b) noinline { %r = add i32 %a, %b  ret i32 %r }
+define internal i32 @times(i32 %a, i32 %b) noinline { %r = mul i32 %a, %b  ret i32 %r }
+define i32 @direct(i32 %a) uwtable { %r = call i32 @plus(i32 %a, i32 100)  ret i32 %r }
+define i32 @indirect(i64 %which, i32 %a, i32 %b) uwtable {
+  %p = getelementptr [3 x ptr], ptr @table, i64 0, i64 %which
+  %f = load ptr, ptr %p
+  %r = call i32 %f(i32 %a, i32 %b)
+  ret i32 %r
+}
+define float @scaled(i64 %i) {
+  %p = getelementptr [4 x float], ptr @scale, i64 0, i64 %i
+  %q = getelementptr [4 x float], ptr @weights, i64 0, i64 %i
+  %a = load float, ptr %p
+  %b = load float, ptr %q
+  %r = fmul float %a, %b
+  ret float %r
+}
+define i32 @sizes() {
+  %b = load volatile i8, ptr getelementptr ([3 x i8], ptr @bytes, i64 0, i64 2)
+  %h = load volatile i16, ptr getelementptr ([2 x i16], ptr @halves, i64 0, i64 1)
+  %v = load volatile <4 x float>, ptr @scale
+  %b32 = zext i8 %b to i32
+  %h32 = zext i16 %h to i32
+  %e = extractelement <4 x float> %v, i32 3
+  %e32 = fptosi float %e to i32
+  %s = add i32 %b32, %h32
+  %r = add i32 %s, %e32
+  ret i32 %r
+}
+define i64 @count() {
+  %a = load i64, ptr @counter
+  %b = add i64 %a, 1
+  store i64 %b, ptr @counter
+  ret i64 %b
+}
+define i32 @remember(i64 %i, i32 %v) {
+  %p = getelementptr [1000 x i32], ptr @seen, i64 0, i64 %i
+  %old = load i32, ptr %p
+  store i32 %v, ptr %p
+  ret i32 %old
+}
+define float @momentum(i64 %i, float %v) {
+  %p = getelementptr [4 x float], ptr @moments, i64 0, i64 %i
+  %q = getelementptr [1024 x float], ptr @arena, i64 0, i64 %i
+  %a = load float, ptr %p
+  %b = load float, ptr %q
+  %c = fadd float %a, %v
+  %d = fadd float %b, %c
+  store float %c, ptr %p
+  store float %d, ptr %q
+  ret float %d
+}
+define ptr @arena_address() { ret ptr @arena }
+define i32 @choose(i32 %i) {
+  switch i32 %i, label %other [ i32 0, label %a  i32 1, label %b  i32 2, label %c
+                                i32 3, label %d  i32 4, label %e  i32 5, label %f ]
+a: %ra = call i32 @plus(i32 %i, i32 11)
+   ret i32 %ra
+b: %rb = call i32 @times(i32 %i, i32 22)
+   ret i32 %rb
+c: %rc = call i32 @plus(i32 %i, i32 33)
+   ret i32 %rc
+d: %rd = call i32 @times(i32 %i, i32 44)
+   ret i32 %rd
+e: %re = call i32 @plus(i32 %i, i32 55)
+   ret i32 %re
+f: %rf = call i32 @times(i32 %i, i32 66)
+   ret i32 %rf
+other: ret i32 -1
+}
+"""
+EXPORTS = ["direct", "indirect", "scaled", "sizes", "count", "remember", "momentum"]
+EXPORTS += ["arena_address", "choose"]
+BLOBS = {
+    "weights": Blob(struct.pack("<4f", 10, 20, 30, 40), 16, 64, False),
+    "moments": Blob(struct.pack("<4f", 1, 2, 3, 4), 16, 64, True),
+    "arena": Blob(None, 4096, 64, True),
+}
+
+
+@cache
+def compiled(source: str, machine: str = HOST, opt: int = 1) -> bytes:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(TRIPLES[machine])
+    options = {"opt": opt, "reloc": "pic", "codemodel": "small"}
+    module = llvm.parse_assembly(source)
+    module.triple = TRIPLES[machine]
+    return bytes(target.create_target_machine(**options).emit_object(module))
+
+
+def linked(machine: str = HOST, **kwargs: object) -> bytes:
+    options = {"soname": "libzoo.so", "exports": EXPORTS, "blobs": BLOBS} | kwargs
+    return link(compiled(SOURCE, machine), **options)  # type: ignore[arg-type]
+
+
+def check_numbers(zoo: ctypes.CDLL) -> None:
+    zoo.scaled.restype = zoo.momentum.restype = ctypes.c_float
+    zoo.count.restype = ctypes.c_int64
+    zoo.arena_address.restype = ctypes.c_void_p
+    zoo.momentum.argtypes = [ctypes.c_int64, ctypes.c_float]
+    long = ctypes.c_int64
+    assert zoo.direct(5) == 105
+    assert zoo.indirect(long(0), 6, 7) == 13
+    assert zoo.indirect(long(1), 6, 7) == 42
+    assert [zoo.scaled(long(i)) for i in range(4)] == [10, 40, 90, 160]
+    assert zoo.sizes() == 9 + 80 + 4
+    assert [zoo.count(), zoo.count()] == [6, 7]
+    assert [zoo.remember(long(999), 3), zoo.remember(long(999), 4)] == [0, 3]
+    assert [zoo.momentum(2, 0.5), zoo.momentum(2, 0.5)] == [3.5, 7.5]
+    assert zoo.arena_address() % 64 == 0
+    assert [zoo.choose(i) for i in range(7)] == [11, 22, 35, 132, 59, 330, -1]
+
+
+@native
+def test_the_library_runs(tmp_path: Path) -> None:
+    path = tmp_path / "libzoo.so"
+    path.write_bytes(linked())
+    check_numbers(ctypes.CDLL(str(path)))
+
+
+@pytest.mark.parametrize("machine", TRIPLES)
+def test_equal_input_gives_equal_bytes(machine: str) -> None:
+    assert linked(machine) == linked(machine)
+
+
+@pytest.mark.parametrize("machine", TRIPLES)
+@pytest.mark.skipif(not shutil.which("readelf"), reason="needs readelf")
+def test_readelf_has_nothing_to_say(machine: str, tmp_path: Path) -> None:
+    path = tmp_path / "lib.so"
+    path.write_bytes(linked(machine))
+    seen = subprocess.run(["readelf", "-aW", path], capture_output=True, text=True, check=True)
+    assert seen.stderr == "" and "Warning" not in seen.stdout
+    for expected in ("[libzoo.so]", "BIND_NOW", "GNU_RELRO", "GNU_EH_FRAME", "Build ID"):
+        assert expected in seen.stdout, expected
+    assert "NEEDED" not in seen.stdout and "RWE" not in seen.stdout
+    assert "TEXTREL" not in seen.stdout
+
+
+@pytest.mark.parametrize("machine", TRIPLES)
+def test_segments_keep_the_loaders_rules(machine: str) -> None:
+    library = linked(machine)
+    page = {"x86_64": 0x1000, "aarch64": 0x10000}[machine]
+    segments = [struct.unpack_from("<IIQQQQQQ", library, 64 + 56 * i) for i in range(library[56])]
+    loads = [segment for segment in segments if segment[0] == 1]
+    assert [rights for _, rights, *_ in loads] == [4, 5, 6, 6]
+    end = 0
+    for _, _, offset, address, _, filled, size, align in loads:
+        assert align == page and offset % page == address % page
+        assert address // page >= -(-end // page) and filled <= size
+        assert offset + filled <= len(library)
+        end = address + size
+    (relro,) = [segment for segment in segments if segment[0] == 0x6474E552]
+    assert relro[3] == loads[2][3] and (relro[3] + relro[6]) % page == 0
+
+
+@native
+def test_zeros_alone_join_the_relro_segment(tmp_path: Path) -> None:
+    source = """
+    @arena = external hidden global [9000 x i32]
+    define i32 @keep(i64 %i, i32 %v) {
+      %p = getelementptr i32, ptr @arena, i64 %i
+      %old = load i32, ptr %p
+      store i32 %v, ptr %p
+      ret i32 %old
+    }"""
+    blobs = {"arena": Blob(None, 36000, 64, True)}
+    library = link(compiled(source), soname="libkeep.so", exports=["keep"], blobs=blobs)
+    assert len(library) < 4096
+    path = tmp_path / "libkeep.so"
+    path.write_bytes(library)
+    keep = ctypes.CDLL(str(path)).keep
+    for i in (0, 8999):
+        assert [keep(ctypes.c_int64(i), 7), keep(ctypes.c_int64(i), 8)] == [0, 7]
+
+
+@native
+def test_declarations_of_default_visibility_go_through_or_around_the_table(tmp_path: Path) -> None:
+    """`mov` from the global offset table is rewritten; `cmp` and `add` keep their entry."""
+    source = """
+    @weights = external global [4 x i32]
+    define i32 @at(i64 %i) {
+      %p = getelementptr i32, ptr @weights, i64 %i
+      %v = load i32, ptr %p
+      ret i32 %v
+    }
+    define i1 @same(ptr %p) { %r = icmp eq ptr %p, @weights  ret i1 %r }
+    define ptr @address() { ret ptr @weights }"""
+    for opt in (0, 2):
+        blobs = {"weights": Blob(struct.pack("<4i", 5, 6, 7, 8), 16)}
+        exports = ["at", "same", "address"]
+        library = link(compiled(source, HOST, opt), soname=f"l{opt}", exports=exports, blobs=blobs)
+        path = tmp_path / f"lib{opt}.so"
+        path.write_bytes(library)
+        loaded = ctypes.CDLL(str(path))
+        loaded.address.restype, loaded.same.restype = ctypes.c_void_p, ctypes.c_bool
+        assert [loaded.at(ctypes.c_int64(i)) for i in range(4)] == [5, 6, 7, 8]
+        assert loaded.same(ctypes.c_void_p(loaded.address()))
+        assert not loaded.same(None)
+
+
+@pytest.mark.parametrize("machine", TRIPLES)
+def test_imports_are_compile_errors_with_their_name(machine: str) -> None:
+    source = """
+    declare float @expf(float)
+    declare float @logf(float)
+    define float @f(float %x) {
+      %y = call float @expf(float %x)
+      %z = call float @logf(float %y)
+      ret float %z
+    }"""
+    obj = compiled(source, machine)
+    assert undefined_symbols(obj) == ["expf", "logf"]
+    with pytest.raises(LinkError, match="would import 'expf', 'logf'; ztorch libraries import no"):
+        link(obj, soname="libf.so", exports=["f"])
+
+
+def test_only_functions_are_exported() -> None:
+    source = "@w = global [4 x i32] zeroinitializer\ndefine internal void @i() { ret void }\n"
+    obj = compiled(source + "@p = global ptr @i\ndefine void @f() { ret void }")
+    with pytest.raises(LinkError, match="cannot export 'w': it is data"):
+        link(obj, soname="l.so", exports=["f", "w"])
+    with pytest.raises(LinkError, match="cannot export 'g', 'i'"):
+        link(obj, soname="l.so", exports=["i", "g"])
+    with pytest.raises(LinkError, match=r"exported twice: \['f', 'f'\]"):
+        link(obj, soname="l.so", exports=["f", "f"])
+
+
+def test_blobs_are_checked() -> None:
+    def blob(blob: Blob, name: str = "weights") -> None:
+        linked(blobs=BLOBS | {name: blob})
+
+    with pytest.raises(LinkError, match="size is 16 but there are 3 bytes"):
+        blob(Blob(b"abc", 16))
+    with pytest.raises(LinkError, match="alignment 48"):
+        blob(Blob(None, 16, 48))
+    with pytest.raises(LinkError, match="'direct': the object defines it already"):
+        blob(Blob(None, 16), "direct")
+    assert linked(blobs=BLOBS | {"unused": Blob(b"x" * 9999, 9999)}) == linked()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("@t = thread_local global i32 1\ndefine ptr @f() { ret ptr @t }", "'t' is thread-local"),
+        ("@c = common global i32 0\ndefine void @f() { ret void }", "'c' is .* common"),
+        (
+            "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }]"
+            " [{ i32, ptr, ptr } { i32 1, ptr @f, ptr null }]\ndefine void @f() { ret void }",
+            r"(?s)'.ctors.*constructors",
+        ),
+        ("@a = global i32 1, align 1048576\ndefine ptr @f() { ret ptr @a }", "over a page"),
+        ("@i = ifunc i32 (), ptr @f\ndefine ptr @f() { ret ptr null }", "'i' is .* indirect"),
+    ],
+)
+def test_what_a_library_cannot_have(source: str, message: str) -> None:
+    with pytest.raises(LinkError, match=message):
+        link(compiled(source, "x86_64"), soname="l.so", exports=["f"])
+
+
+def with_relocation(kind: int, machine: str = "x86_64") -> bytes:
+    """The zoo with the number of its first relocation replaced."""
+    obj = bytearray(compiled(SOURCE, machine))
+    (table,) = struct.unpack_from("<Q", obj, 40)
+    for i in range(struct.unpack_from("<H", obj, 60)[0]):
+        _, section_type, _, _, offset, *_ = struct.unpack_from("<IIQQQQIIQQ", obj, table + 64 * i)
+        if section_type == 4:
+            struct.pack_into("<I", obj, offset + 8, kind)
+            return bytes(obj)
+    raise AssertionError("no relocation")
+
+
+@pytest.mark.parametrize("machine", TRIPLES)
+def test_unknown_relocations_are_refused_with_all_they_are(machine: str) -> None:
+    message = r"relocation 10 in '\.text' at 0x[0-9a-f]+ to '[\w.]+': unknown on"
+    with pytest.raises(LinkError, match=message):
+        link(with_relocation(10, machine), soname="l.so", exports=[], blobs=BLOBS)
+    pointer = MACHINES[{"x86_64": 62, "aarch64": 183}[machine]].pointer
+    with pytest.raises(LinkError, match=r"never writable|outside its section"):
+        link(with_relocation(pointer, machine), soname="l.so", exports=[], blobs=BLOBS)
+
+
+def test_far_targets_are_refused() -> None:
+    def huge(size: int) -> dict[str, Blob]:  # whichever comes second is out of reach
+        return BLOBS | {name: Blob(None, size, 64, True) for name in ("arena", "moments")}
+
+    with pytest.raises(LinkError, match=r"to '\w+': distance \d+ does not fit 32 bits"):
+        linked("x86_64", blobs=huge(3_000_000_000))
+    assert len(linked("aarch64", blobs=huge(3_000_000_000))) < 9000
+    with pytest.raises(LinkError, match=r"to '\w+': distance \d+ does not fit 21 bits"):
+        linked("aarch64", blobs=huge(5_000_000_000))
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind", "target", "before", "after"),
+    [
+        (X86_64, 2, 0x5000, 0, 0x4000),
+        (X86_64, 24, 0x100, 0, (0x100 - 0x1000) & (1 << 64) - 1),
+        (AARCH64, 275, 0x7004, 0x90000000, 0xD0000020),  # adrp x0, +6 pages
+        (AARCH64, 275, 0x0, 0x90000000, 0xF0FFFFE0),  # adrp x0, -1 page
+        (AARCH64, 277, 0x7004, 0x91000000, 0x91001000),  # add x0, x0, #4
+        (AARCH64, 286, 0x7010, 0xF9400000, 0xF9400800),  # ldr x0, [x0, #16]
+        (AARCH64, 299, 0x7010, 0x3DC00000, 0x3DC00400),  # ldr q0, [x0, #16]
+        (AARCH64, 283, 0x2000, 0x94000000, 0x94000400),  # bl +0x1000
+        (AARCH64, 282, 0x0, 0x14000000, 0x17FFFC00),  # b -0x1000
+        (AARCH64, 280, 0x1008, 0x54000000, 0x54000040),  # b.eq +8
+        (AARCH64, 279, 0xFFC, 0x36000000, 0x3607FFE0),  # tbz w0, #0, -4
+        (AARCH64, 261, 0x800, 0, 0xFFFFF800),
+    ],
+)
+def test_instructions_are_patched_as_the_manuals_say(machine, kind, target, before, after) -> None:
+    image = bytearray(before.to_bytes(8, "little"))
+    machine.patch(kind, Spot(image, 0, 0x1000, target, 0, None))
+    assert int.from_bytes(image, "little") == after
+
+
+def test_misaligned_loads_are_refused() -> None:
+    with pytest.raises(ValueError, match="not a multiple of 8"):
+        AARCH64.patch(286, Spot(bytearray(8), 0, 0x1000, 0x7004, 0, None))
+
+
+@native
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+def test_gcc_links_a_program_to_it(tmp_path: Path) -> None:
+    (tmp_path / "libzoo.so").write_bytes(linked())
+    (tmp_path / "main.c").write_text(
+        "int direct(int); float scaled(long); long count(void);\n"
+        "int main(void) { return !(direct(1) == 101 && scaled(3) == 160.0f && count() == 6); }\n"
+    )
+    for extra in ([], ["-no-pie"], ["-Wl,-z,defs,-z,now"]):
+        command = ["gcc", "-Wall", "-Werror", *extra, "main.c", "-o", "main", "-L.", "-lzoo"]
+        subprocess.run([*command, "-Wl,-rpath,$ORIGIN"], cwd=tmp_path, check=True)
+        assert subprocess.run([tmp_path / "main"]).returncode == 0
+    subprocess.run(["strip", "libzoo.so"], cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "main"]).returncode == 0
+
+
+@native
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+def test_the_systems_linker_gives_the_same_numbers(tmp_path: Path) -> None:
+    objects = {"zoo": compiled(SOURCE)}
+    for name, blob in BLOBS.items():
+        data = bytes(blob.size if blob.data is None else blob.data)
+        objects[name] = data_object(name, data, HOST, blob.writable)
+    for name, obj in objects.items():
+        (tmp_path / f"{name}.o").write_bytes(obj)
+    command = ["gcc", "-shared", "-nostdlib", "-o", "libzoo.so", *(f"{n}.o" for n in objects)]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    check_numbers(ctypes.CDLL(str(tmp_path / "libzoo.so")))
+
+
+@pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="needs qemu-aarch64")
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="needs a cross gcc")
+def test_aarch64_runs_in_an_emulator(tmp_path: Path) -> None:
+    (tmp_path / "libzoo.so").write_bytes(linked("aarch64"))
+    (tmp_path / "main.c").write_text(
+        "int direct(int), sizes(void), choose(int), indirect(long, int, int); float scaled(long);\n"
+        "int main(void) { return !(direct(1) == 101 && sizes() == 93 && choose(3) == 132 &&\n"
+        "    scaled(3) == 160.0f && indirect(1, 6, 7) == 42); }\n"
+    )
+    command = ["aarch64-linux-gnu-gcc", "main.c", "-o", "main", "-L.", "-lzoo", "-Wl,-rpath,."]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    run = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "./main"]
+    assert subprocess.run(run, cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.skipif(not shutil.which("gdb"), reason="needs gdb")
+@native
+def test_debuggers_know_the_kernels_by_name() -> None:
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(linked())
+        file.flush()
+        command = ["gdb", "-batch", "-nx", "-ex", "info symbol times", file.name]
+        seen = subprocess.run(command, capture_output=True, text=True)
+    assert "times in section .text" in seen.stdout
+
+
+@pytest.mark.parametrize("machine", TRIPLES)
+def test_every_truncation_is_noticed(machine: str) -> None:
+    obj = compiled(SOURCE, machine)
+    for size in range(0, len(obj), 7):
+        with pytest.raises(LinkError):
+            link(obj[:size], soname="l.so", exports=EXPORTS, blobs=BLOBS)
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_damaged_objects_end_in_a_link_error_or_a_library(data: st.DataObject) -> None:
+    """Never another exception; what comes out of a damaged object is not loaded here."""
+    obj = bytearray(compiled(SOURCE, data.draw(st.sampled_from(sorted(TRIPLES)))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(obj) - 1))
+        obj[at] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        library = link(bytes(obj), soname="l.so", exports=EXPORTS, blobs=BLOBS)
+    except LinkError:
+        return
+    assert library[:4] == b"\x7fELF"
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=100, deadline=None)
+def test_noise_is_no_object(noise: bytes) -> None:
+    for start in (b"", b"\x7fELF\x02\x01\x01", b"\x7fELF\x01\x01\x01"):
+        with pytest.raises(LinkError):
+            read_object(start + noise)

@@ -1,0 +1,417 @@
+"""Every rule of the IR: what keeps it passes, what breaks it is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ir.random_kernels import random_buffers, random_kernel
+from ztorch.dtypes import ALL, boolean, f16, f32, f64, i32, i64, u8, u32
+from ztorch.errors import VerifyError
+from ztorch.ir.builder import Builder
+from ztorch.ir.interpret import interpret
+from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.opcodes import OPCODES, SCALAR
+from ztorch.ir.text import parse
+from ztorch.ir.uniform import divergent
+from ztorch.ir.verify import verify
+
+HEAD = """
+kernel k index=i64 exact workgroup=(4, 1, 1) {
+  global x f32[16] r
+  global y f32[16] w
+  global z f32[16] rw
+  global n i32[16] rw
+  shared s f32[16] rw
+  var %100:f32
+  var %101:f32x4
+"""
+
+
+def body(text: str) -> Kernel:
+    return parse(HEAD + text + "\n}")
+
+
+GOOD = [
+    "%1:f32 = load x[0 + 15]\nstore y[0], %1",
+    "%1:f32x16 = load x[0] align=64",
+    "%1:f32x4 = load x[15] mask true:boolx4",
+    "loop %1 = 0, 16, 4 serial {\n%2:f32x4 = load x[%1 + 4] align=16\n}",
+    "loop %1 = 0, 4, 1 serial {\n%2:i64 = mul %1, 4\n%3:f32x4 = load x[%2] align=16\n}",
+    "if true:bool {\nset %100, 0.0\n} else {\nset %100, 1.0\n}\n%1:f32 = get %100",
+    """set %100, 0.0
+    loop %1 = 0, 4, 1 serial {
+      %2:f32 = get %100
+      set %100, %2
+    }
+    %3:f32 = get %100""",
+    "loop %1 = 0, 4, 1 parallel {\nset %100, 0.0\n%2:f32 = get %100\n}",
+    "loop %1 = 0, 4, 1 block {\nstore s[%1], 0.0:f32\nbarrier\n}",
+    "loop %1 = 0, 4, 1 grid {\nloop %2 = 0, 4, 1 grid axis=1 {\nbarrier\n}\n}",
+    "%1:i64 = grid_id axis=0\n%2:bool = lt %1, 4:i64\nif %2 {\nbarrier\n}",
+    "%1:f32 = load s[0]\n%2:bool = lt %1, 0.0:f32\nif %2 {\nbarrier\n}",
+    "atomic_add z[0], 1.0:f32",
+    "%1:i64x4 = iota\n%2:f32x4 = gather x[%1]\nscatter y[%1], %2",
+    "%1:f32 = cast 1:u8\n%2:i32 = bitcast %1\n%3:bool = cast %2",
+]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_well_formed(text: str) -> None:
+    verify(body(text))
+
+
+BAD = [
+    # scopes
+    ("loop %1 = 0, 4, 1 serial {\n%2:f32 = load x[%1]\n}\nstore y[0], %2", "%2 is used outside"),
+    ("loop %1 = 0, 4, 1 serial {\n}\nstore y[%1], 0.0:f32", "%1 is used outside"),
+    ("if true:bool {\n%1:f32 = load x[0]\n} else {\nstore y[0], %1\n}", "%1 is used outside"),
+    # variables
+    ("%1:f32 = get %100", "%100 may not have been set"),
+    ("if true:bool {\nset %100, 0.0\n}\n%1:f32 = get %100", "may not have been set"),
+    ("loop %1 = 0, 4, 1 serial {\nset %100, 0.0\n}\n%2:f32 = get %100", "may not have been set"),
+    ("set %100, 0.0\nloop %1 = 0, 4, 1 parallel {\n%2:f32 = get %100\nset %100, %2\n}",
+     "may not have been set"),
+    ("set %100, 0.0\nloop %1 = 0, 4, 1 grid {\nset %100, 1.0\n}\n%2:f32 = get %100",
+     "may not have been set"),
+    ("set %100, 0:i32", "f32 does not go with i32"),
+    ("set %101, 0.0:f32", "4 lanes do not go with 1"),
+    ("set %100, 0.0\n%1:f64 = get %100", "f64 does not go with f32"),
+    ("loop %1 = 0, 4, 1 serial {\nset %1, 3:i64\n}", "operand 0 is a counter, not a variable"),
+    ("%1:f32 = add %100, 1.0", "operand 0 is a variable, not a value"),
+    # dtypes and lanes
+    ("%1:f32 = add 1.0, 1.0:f64", "f32 does not go with f64"),
+    ("%1:f32x4 = add 1.0, 1.0:f32", "1 lanes do not go with 4"),
+    ("%1:f32 = and 1.0, 1.0", "is not defined on f32"),
+    ("%1:bool = add true, true", "is not defined on bool"),
+    ("%1:f32 = lt 1.0, 1.0", "gives bool, not f32"),
+    ("%1:f32 = select 1.0, 1.0, 1.0", "chooses by bool"),
+    ("%1:f64 = bitcast 1.0:f32", "the sizes differ"),
+    ("%1:bool = bitcast 1:u8", "is not defined on bool"),
+    ("%1:f32x2000 = add 1.0, 1.0", "lanes"),
+    ("%1:f32x4 = splat 1.0:f32x2", "1 lane here"),
+    ("%1:f32 = splat 1.0:f32", "more lanes"),
+    ("%1:f32 = extract 1.0:f32 lane=0", "a lane out of several"),
+    ("%1:f32 = extract 1.0:f32x4 lane=4", "lane=4 is not possible"),
+    ("%1:f32x2 = shuffle 1.0:f32x2, 1.0:f32x2 perm=(0, 4)", "is not possible"),
+    ("%1:f32x3 = shuffle 1.0:f32x2, 1.0:f32x2 perm=(0, 1)", "as many lanes as perm"),
+    ("%1:f32 = shuffle 1.0:f32x2, 1.0:f32x2 perm=(0)", "use extract"),
+    ("%1:i64 = iota", "across more than one lane"),
+    ("%1:f32x4 = iota", "is not defined on f32"),
+    ("%1:i32 = grid_id axis=0", "this kernel counts in i64"),
+    ("%1:i64 = grid_id axis=3", "axis=3 is not possible"),
+    ("%1:i64 = grid_id", r"lacks the attributes \['axis'\]"),
+    ("%1:f32 = add 1.0, 1.0 fast=true", "has no attribute 'fast'"),
+    ("%1:f32 = add 1.0", "takes 2 operands, not 1"),
+    ("%1:f32 = store y[0], 1.0", "defines a token, not a value"),
+    ("add 1.0:f32, 1.0:f32", "defines a value, not a token"),
+    # memory
+    ("%1:f32 = load w[0]", "mem='w' is not possible"),
+    ("%1:f32 = load y[0]", "y is write-only"),
+    ("store x[0], 1.0:f32", "x is read-only"),
+    ("%1:f32 = load x[16]", r"x\[16\] is outside its 16"),
+    ("%1:f32 = load x[0 - 1]", r"x\[-1\] is outside"),
+    ("%1:f32x4 = load x[10 + 3]", r"x\[16\] is outside"),
+    ("%1:f32x4 = load x[16] mask true:boolx4", r"x\[16\] is outside"),
+    ("%1:f32 = load x[0:i32]", "the index is i32, but this kernel counts in i64"),
+    ("%1:f32x4 = load x[0:i64x4]", "1 lane here, not 4"),
+    ("%1:f32x4 = gather x[0:i64x2]", "2 indices for 4 lanes"),
+    ("%1:f32 = gather x[0:i64]", "1 indices for 1 lanes"),
+    ("scatter y[0:i64x4], 1.0:f32x8", "4 indices for 8 lanes"),
+    ("%1:f32x4 = load x[0] mask true:boolx2", "a mask of 2 lanes for 4"),
+    ("%1:f32 = load x[0] mask 1:u8", "a mask is bool"),
+    ("%1:f32 = load x[0] align=12", "align=12 is not possible"),
+    ("%1:f32x4 = load x[1] align=16", "not known to be aligned to 16"),
+    ("loop %1 = 1, 9, 4 serial {\n%2:f32x4 = load x[%1] align=16\n}", "not known to be aligned"),
+    ("loop %1 = 0, 9, 4 serial {\n%2:f32x4 = load x[%1 + 2] align=16\n}", "not known to be aligned"),
+    ("atomic_add y[0], 1.0:f32", "y is write-only"),
+    ("atomic_add x[0], 1.0:f32", "x is read-only"),
+    ("atomic_add z[0], 1:i32", "adds f32 to z, not i32"),
+    ("atomic_add z[0], 1.0:f32x4", "1 lane here"),
+    # structure
+    ("loop %1 = 0, 4, 0 serial {\n}", "the step is not a positive constant"),
+    ("loop %1 = 0, 4, -1 serial {\n}", "the step is not a positive constant"),
+    ("%1:i64 = cast 4:i32\nloop %2 = 0, 4, %1 serial {\n}", "the step is not a positive constant"),
+    ("loop %1 = 0, 4:i32, 1 serial {\n}", "the index is i32"),
+    ("loop %1 = 0, 4, 1 sideways {\n}", "kind='sideways' is not possible"),
+    ("loop %1 = 0, 4, 1 serial {\nloop %2 = 0, 4, 1 parallel {\n}\n}", "at the top level"),
+    ("if true:bool {\nloop %2 = 0, 4, 1 parallel {\n}\n}", "at the top level"),
+    ("loop %1 = 0, 4, 1 grid {\nloop %2 = 0, 4, 1 grid {\n}\n}", "another grid loop over axis 0"),
+    ("if true:boolx4 {\n}", "1 lane here, not 4"),
+    ("if 1:i32 {\n}", "is not defined on i32"),
+    # threads
+    ("%1:i64 = block_id axis=0\n%2:bool = lt %1, 4:i64\nif %2 {\nbarrier\n}", "may part at the if"),
+    ("%1:i64 = block_id axis=0\nloop %2 = 0, %1, 1 serial {\nbarrier\n}", "may part at the loop"),
+    ("""%1:i64 = block_id axis=0
+     %2:f32 = load x[%1]
+     %3:bool = lt %2, 0.0:f32
+     if %3 {
+       barrier
+     }""", "may part at the if"),
+    ("""%1:i64 = block_id axis=0
+     %2:bool = lt %1, 4:i64
+     set %100, 0.0
+     if %2 {
+       set %100, 1.0
+     }
+     %3:f32 = get %100
+     %4:bool = lt %3, 1.0:f32
+     if %4 {
+       barrier
+     }""", "may part at the if"),
+    ("""%1:i64 = block_id axis=0
+     %2:f32 = cast %1
+     set %100, 0.0
+     loop %3 = 0, 4, 1 serial {
+       %4:f32 = get %100
+       %5:bool = lt %4, 1.0:f32
+       if %5 {
+         barrier
+       }
+       set %100, %2
+     }""", "may part at the if"),
+    ("loop %1 = 0, 5, 1 block {\nbarrier\n}", "one trip for each thread"),
+    ("loop %1 = 0, 4, 1 parallel {\nbarrier\n}", "CPU threads do not meet"),
+    ("""%1:i64 = block_id axis=0
+     %2:bool = lt %1, 4:i64
+     if %2 {
+       %3:f32 = subgroup 1.0 combine=add
+     }""", "may part at the if"),
+    ("%1:f32 = subgroup 1.0 combine=mul", "combine='mul' is not possible"),
+    ("%1:f32 = shuffle_xor 1.0 mask=0", "mask=0 is not possible"),
+]
+
+
+@pytest.mark.parametrize(("text", "rule"), BAD)
+def test_ill_formed(text: str, rule: str) -> None:
+    with pytest.raises(VerifyError, match=r"kernel k, instruction \d+ \(\w+\): .*" + rule):
+        verify(body(text))
+
+
+def small() -> Kernel:
+    return body("%1:f32 = load x[0]\nif true:bool {\nstore y[0], %1\n}")
+
+
+def changed(at: int, **what: Any) -> Kernel:
+    k = small()
+    return replace(k, body=(*k.body[:at], replace(k.body[at], **what), *k.body[at + 1:]))
+
+
+def test_what_no_text_can_say_is_refused_too() -> None:
+    k = small()
+    value, token = k.body[0].dest, k.body[1].dest
+    cases: list[tuple[Kernel, str]] = [
+        (changed(0, opcode="lod"), "no such opcode"),
+        (changed(2, args=(k.body[2].args[0], token)), "operand 1 is a token, not a value"),
+        (changed(2, args=(k.body[2].args[0], replace(value, dtype=i32))), "unlike its definition"),
+        (changed(2, args=(k.body[2].args[0], replace(value, id=77))), "%77 is used outside"),
+        (changed(2, args=(k.body[2].args[0], Operand(-1, f32, 1, "const", 1 << 32))),
+         "no proper constant"),
+        (changed(2, args=(k.body[2].args[0], Operand(-1, f32, 1, "const"))), "no proper constant"),
+        (changed(2, dest=replace(token, id=1)), "%1 is defined twice"),
+        (changed(2, dest=replace(token, id=-4)), "%-4 is not an id"),
+        (changed(2, dest=replace(token, id=9, dtype=f32)), "a token is one bool"),
+        (changed(3, args=(replace(token, id=1),)), "%1"),
+        (changed(3, attrs={"els": True}), "els does not say"),
+        (changed(1, attrs={"els": True}), "els does not say"),
+        (replace(k, body=k.body[:3]), "ends inside an open loop or if"),
+        (replace(k, body=(*k.body, k.body[3])), "no open if to end"),
+        (replace(k, name="k; evil"), "not an identifier"),
+        (replace(k, name="k\n"), "not an identifier"),
+        (replace(k, name="\u00e9"), "not an identifier"),
+        (replace(k, origin=("a */ evil",)), "cannot stand in a comment"),
+        (replace(k, origin=("a\nevil",)), "cannot stand in a comment"),
+        (replace(k, index=u32), "indices are i32 or i64"),
+        (replace(k, workgroup=(0, 1, 1)), "three positive numbers"),
+        (replace(k, variables=(*k.variables, value)), "declared as a variable"),
+        (replace(k, variables=(*k.variables, k.variables[0])), "defined twice"),
+    ]
+    for memory, rule in [
+            (Memory("a b", f32, 4), "not an identifier"), (Memory("x", f32, 4), "declared twice"),
+            (Memory("m", boolean, 4), "bool; store u8"), (Memory("m", f32, 0), "not countable"),
+            (Memory("m", f32, 4, "constant"), "no memory space"),
+            (Memory("m", f32, 4, "global", "x"), "no access"),
+            (Memory("m", f32, 4, vec=3), "vec is 1, 2 or 4")]:
+        cases.append((replace(k, memories=(*k.memories, memory)), rule))
+    cases.append((replace(k, index=i32, memories=(*k.memories, Memory("m", u8, 1 << 31))),
+                  "not countable in i32"))
+    for kernel, rule in cases:
+        with pytest.raises(VerifyError, match=rule):
+            verify(kernel)
+
+
+def test_attributes_cannot_smuggle_text() -> None:
+    for attrs in ({"kind": "serial", "a b": 1}, {"kind": "serial", "hint": "x; evil"},
+                  {"kind": "serial", "hint": 1.5}, {"kind": ["serial"]}):
+        b = Builder("k")
+        with b.loop(0, 4):
+            pass
+        k = b.kernel()
+        k.body[0].attrs.clear()
+        k.body[0].attrs.update(attrs)
+        with pytest.raises(VerifyError):
+            verify(k)
+
+
+@pytest.mark.parametrize("opcode", SCALAR)
+def test_kinds_of_every_scalar_opcode(opcode: str) -> None:
+    row = OPCODES[opcode]
+    for d in ALL:
+        one = constant(1, d)
+        args = (constant(True, boolean), one, one) if opcode == "select" else (one,) * row.arity
+        dest = Operand(0, boolean if row.result == "bool" else d)
+        k = Kernel("k", (), (), (Instr(opcode, dest, args),), i64)
+        if d.kind in row.kinds:
+            verify(k)
+        else:
+            with pytest.raises(VerifyError, match=f"is not defined on {d!r}"):
+                verify(k)
+
+
+def test_divergence_flows_through_variables_around_a_loop() -> None:
+    k = body("%1:i64 = block_id axis=0\n%2:f32 = cast %1\nset %100, 0.0\nset %101, 0.0\n"
+             "loop %3 = 0, 4, 1 serial {\n%4:f32 = get %100\n%5:f32x4 = get %101\nset %100, %2\n}")
+    found = divergent(k)
+    assert {1, 2, 4, 100} <= found and not {3, 5, 101} & found
+
+
+# -- random kernels, whole and broken ------------------------------------------------------------------
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_random_kernels_are_well_formed_and_run(rng: Random) -> None:
+    kernel = random_kernel(rng)
+    verify(kernel)
+    interpret(kernel, random_buffers(kernel, rng))
+
+
+Mutation = Callable[[list[Instr], Random], bool]
+
+
+def wrong_dtype(body: list[Instr], rng: Random) -> bool:
+    """Some result of another dtype than its operands."""
+    found = [n for n, i in enumerate(body)
+             if i.opcode in SCALAR and OPCODES[i.opcode].result != "attr"]
+    if not found:
+        return False
+    at = rng.choice(found)
+    d = f64 if body[at].dest.dtype != f64 else f16
+    body[at] = replace(body[at], dest=replace(body[at].dest, dtype=d))
+    return True
+
+
+def wrong_lanes(body: list[Instr], rng: Random) -> bool:
+    found = [n for n, i in enumerate(body) if i.opcode in SCALAR]
+    if not found:
+        return False
+    at = rng.choice(found)
+    body[at] = replace(body[at], dest=replace(body[at].dest, lanes=body[at].dest.lanes + 1))
+    return True
+
+
+def use_after_scope(body: list[Instr], rng: Random) -> bool:
+    """A value that a loop or if defines is used behind its end."""
+    depth, inside = 0, []
+    for i in body:
+        depth += (i.opcode in ("loop", "if")) - (i.opcode in ("end_loop", "end_if"))
+        if depth and i.dest.kind == "value" and i.dest.dtype.is_float:
+            inside.append(i.dest)
+    if not inside:
+        return False
+    x = rng.choice(inside)
+    body.append(Instr("neg", replace(x, id=10 ** 6), (x,)))
+    return True
+
+
+def swapped_ends(body: list[Instr], rng: Random) -> bool:
+    """Two ends of blocks that lie in one another change places."""
+    found = [n for n, i in enumerate(body) if i.opcode in ("loop", "if", "end_loop", "end_if")]
+    pairs = [(m, n) for m, n in zip(found, found[1:], strict=False)
+             if body[m].opcode.startswith("end") and body[n].opcode.startswith("end")]
+    if not pairs:
+        return False
+    m, n = rng.choice(pairs)
+    body[m], body[n] = body[n], body[m]
+    return True
+
+
+def lost_end(body: list[Instr], rng: Random) -> bool:
+    found = [n for n, i in enumerate(body) if i.opcode in ("end_loop", "end_if")]
+    if found:
+        del body[rng.choice(found)]
+    return bool(found)
+
+
+def used_before_defined(body: list[Instr], rng: Random) -> bool:
+    found = [n for n, i in enumerate(body[:-1])
+             if i.dest.kind == "value" and i.dest in body[n + 1].args]
+    if not found:
+        return False
+    at = rng.choice(found)
+    body[at], body[at + 1] = body[at + 1], body[at]
+    return True
+
+
+def lost_definition(body: list[Instr], rng: Random) -> bool:
+    used = {a.id for i in body for a in i.args}
+    found = [n for n, i in enumerate(body) if i.dest.kind == "value" and i.dest.id in used]
+    if found:
+        del body[rng.choice(found)]
+    return bool(found)
+
+
+def repeated(body: list[Instr], rng: Random) -> bool:
+    at = rng.randrange(len(body))
+    body.insert(at, body[at])
+    return True
+
+
+def never_set(body: list[Instr], rng: Random) -> bool:
+    read = {i.args[0].id for i in body if i.opcode == "get"}
+    if not read:
+        return False
+    v = rng.choice(sorted(read))
+    body[:] = [i for i in body if i.opcode != "set" or i.args[0].id != v]
+    return True
+
+
+def beyond_the_end(body: list[Instr], rng: Random) -> bool:
+    found = [n for n, i in enumerate(body) if "off" in i.attrs and i.args[0].is_const]
+    if not found:
+        return False
+    at = rng.choice(found)
+    body[at] = replace(body[at], attrs=body[at].attrs | {"off": rng.choice((-1, 10 ** 6))})
+    return True
+
+
+def write_to_input(body: list[Instr], rng: Random) -> bool:
+    inputs = [i.attrs["mem"] for i in body if i.opcode in ("load", "gather")]
+    found = [n for n, i in enumerate(body) if i.opcode in ("store", "scatter")]
+    if not inputs or not found:
+        return False
+    at = rng.choice(found)
+    body[at] = replace(body[at], attrs=body[at].attrs | {"mem": rng.choice(inputs)})
+    return True
+
+
+@pytest.mark.parametrize("mutation", [
+    wrong_dtype, wrong_lanes, use_after_scope, swapped_ends, lost_end, used_before_defined,
+    lost_definition, repeated, never_set, beyond_the_end, write_to_input])
+def test_broken_random_kernels_are_refused(mutation: Mutation) -> None:
+    broken = 0
+    for seed in range(60):
+        rng = Random(seed)
+        kernel = random_kernel(rng)
+        instructions = list(kernel.body)
+        if mutation(instructions, rng):
+            broken += 1
+            with pytest.raises(VerifyError):
+                verify(replace(kernel, body=tuple(instructions)))
+    assert broken >= 10, "too few kernels had anything to break"

@@ -1,0 +1,120 @@
+"""The contract of a compiled executable, answered by NumPy: what the training loop is tested on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.value import Graph
+from ztorch.tracing import Functions
+from ztorch.training import Program
+
+
+@dataclass(frozen=True)
+class Spec:
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Signature:
+    inputs: dict[str, Spec]
+    outputs: dict[str, Spec]
+
+
+@dataclass(frozen=True)
+class StateSpec(Spec):
+    role: str
+    trainable: bool
+
+
+class NumpyExecutable:
+    """Functions sharing states, run by the meaning of their ops."""
+
+    device = "numpy"
+
+    def __init__(self, traced: Functions):
+        self.name = traced.metadata["name"]
+        self._graphs = traced.functions
+        self._lock = threading.Lock()
+        self.functions = {name: Signature(
+            {v.attrs["name"]: Spec(v.shape, v.dtype) for v in g.leaves("input")},
+            {n: Spec(v.shape, v.dtype) for n, v in g.outputs.items()})
+            for name, g in traced.functions.items()}
+        leaves = {v.attrs["name"]: v for g in traced.functions.values() for v in g.leaves("state")}
+        order = [w["name"] for w in traced.metadata["weights"]]
+        order += [n for n in leaves if n not in order]
+        self.states = {n: StateSpec(
+            leaves[n].shape, leaves[n].dtype,
+            "weight" if k < len(traced.metadata["weights"]) else leaves[n].attrs.get("kind", "slot"),
+            bool(leaves[n].attrs.get("trainable"))) for k, n in enumerate(order)}
+        self._values = {n: np.array(leaves[n].attrs["data"], leaves[n].dtype.numpy) for n in order}
+
+    def bind(self, function: str) -> NumpyCall:
+        return NumpyCall(self, function, self._graphs[function])
+
+    def state(self, name: str) -> np.ndarray:
+        with self._lock:
+            return self._values[name].copy()
+
+    def set_state(self, name: str, array: np.ndarray) -> None:
+        spec = self.states[name]
+        assert array.shape == spec.shape and array.dtype == spec.dtype.numpy
+        with self._lock:
+            self._values[name] = array.copy()
+
+    def states_snapshot(self) -> dict[str, np.ndarray]:
+        return {n: self.state(n) for n in self.states}
+
+    def restore(self, snapshot: dict[str, np.ndarray]) -> None:
+        for name, array in snapshot.items():
+            self.set_state(name, array)
+
+    def close(self) -> None:
+        self._values.clear()
+
+
+class NumpyCall:
+    """One function's staging buffers and its step."""
+
+    def __init__(self, executable: NumpyExecutable, function: str, graph: Graph):
+        signature = executable.functions[function]
+        self.inputs = {n: np.zeros(s.shape, s.dtype.numpy) for n, s in signature.inputs.items()}
+        self.outputs = {n: np.zeros(s.shape, s.dtype.numpy) for n, s in signature.outputs.items()}
+        self._executable, self._graph = executable, graph
+
+    def __call__(self) -> None:
+        e, g = self._executable, self._graph
+        with e._lock:
+            feeds: dict[Any, Any] = {v: self.inputs[v.attrs["name"]] for v in g.leaves("input")}
+            feeds |= {v: e._values[v.attrs["name"]] for v in g.leaves("state")}
+            roots = evaluate(g.roots, feeds)
+            for output, value in zip(self.outputs.values(), roots, strict=False):
+                output[...] = value
+            for name, value in zip(g.updates, roots[len(g.outputs):], strict=True):
+                e._values[name] = np.array(value, e.states[name].dtype.numpy)
+
+
+class NullCall:
+    """A step that takes no time, to see what the loop itself costs."""
+
+    def __init__(self, call: NumpyCall):
+        self.inputs, self.outputs = call.inputs, call.outputs
+
+    def __call__(self) -> None:
+        pass
+
+
+def compile_numpy(model: Any, batch_size: int = 16, optimizer: Any = None, loss: Any = None,
+                  metrics: Iterable[Any] = (), seed: int | None = None) -> Program:
+    """What model.compile gives, on the NumPy executable."""
+    from ztorch.tracing import trace
+
+    traced = trace(model, batch_size, optimizer, loss, metrics, seed=seed)
+    return Program(NumpyExecutable(traced), traced.metadata)  # type: ignore[arg-type]

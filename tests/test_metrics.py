@@ -1,0 +1,114 @@
+"""Metrics a row, and how "accuracy" finds out which it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ztorch import losses, metrics
+from ztorch.dtypes import f32, i32
+from ztorch.errors import ConfigError, ShapeError, UnknownName
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import OPS, leaf
+from ztorch.losses import Target
+
+PREDICTED = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.4, 0.35, 0.25]])
+LABELS = np.array([1, 2, 2, 1], np.int32)
+SPARSE = Target((4,), i32, 3)
+ONE_HOT = Target((4, 3), f32)
+
+
+def measured(metric, y_true, y_pred, target=SPARSE):
+    y = leaf("input", "y", y_true.shape, "int32" if y_true.dtype.kind == "i" else "float32")
+    p = leaf("input", "p", y_pred.shape, "float32")
+    row = metrics.get(metric, target, y_pred.shape)(y, p)
+    assert row.shape == y_pred.shape[:1] and row.dtype == f32
+    return evaluate([row], {y: y_true, p: y_pred})[0]
+
+
+def test_sparse_and_categorical_accuracy():
+    np.testing.assert_array_equal(measured("accuracy", LABELS, PREDICTED), [1, 0, 1, 0])
+    one_hot = np.eye(3)[LABELS]
+    np.testing.assert_array_equal(measured("accuracy", one_hot, PREDICTED, ONE_HOT), [1, 0, 1, 0])
+    np.testing.assert_array_equal(measured("categorical_accuracy", one_hot, PREDICTED, ONE_HOT),
+                                  [1, 0, 1, 0])
+
+
+def test_binary_accuracy():
+    y, p = np.array([[1.0], [0.0], [1.0]]), np.array([[0.9], [0.6], [0.5]])
+    target = Target((3, 1), f32)
+    np.testing.assert_array_equal(measured("accuracy", y, p, target), [1, 0, 0])
+    np.testing.assert_array_equal(
+        measured(metrics.BinaryAccuracy(threshold=0.4), y, p, target), [1, 0, 1])
+
+
+@pytest.mark.parametrize("k, expected", [(1, [1, 0, 1, 0]), (2, [1, 0, 1, 1]), (3, [1, 1, 1, 1])])
+def test_top_k(k, expected):
+    for y, target in ((LABELS, SPARSE), (np.eye(3)[LABELS], ONE_HOT)):
+        metric = metrics.SparseTopKCategoricalAccuracy(k=k)
+        np.testing.assert_array_equal(measured(metric, y, PREDICTED, target), expected)
+
+
+def test_positions_beyond_rows_are_averaged():
+    y = np.array([[1, 2], [2, 1]], np.int32)
+    row = measured("accuracy", y, PREDICTED.reshape(2, 2, 3), Target((2, 2), i32, 3))
+    np.testing.assert_array_equal(row, [0.5, 0.5])
+
+
+def test_losses_are_metrics():
+    y = PREDICTED + 2
+    for spec in ("mse", losses.MeanSquaredError()):
+        np.testing.assert_allclose(measured(spec, y, PREDICTED, ONE_HOT), [4] * 4, rtol=1e-6)
+
+
+def test_a_function_is_a_metric():
+    def bias(y_true, y_pred):
+        return y_pred - y_true
+
+    assert metrics.get(bias, ONE_HOT, (4, 3)).name == "bias"
+    np.testing.assert_allclose(measured(bias, PREDICTED - 1, PREDICTED, ONE_HOT), [1] * 4, 1e-6)
+
+
+@pytest.mark.parametrize("target, prediction, kind", [
+    (SPARSE, (4, 3), metrics.SparseCategoricalAccuracy),
+    (ONE_HOT, (4, 3), metrics.CategoricalAccuracy),
+    (Target((4, 1), f32), (4, 1), metrics.BinaryAccuracy),
+    (Target((4, 7), i32, 3), (4, 7, 3), metrics.SparseCategoricalAccuracy)])
+def test_accuracy_is_resolved_by_shapes_as_in_keras(target, prediction, kind):
+    metric = metrics.get("acc", target, prediction)
+    assert type(metric) is kind and metric.name == "acc"
+
+
+def test_names():
+    found = metrics.resolve(["accuracy", "mae", metrics.BinaryAccuracy(name="sharp")],
+                            ONE_HOT, (4, 3))
+    assert [m.name for m in found] == ["accuracy", "mae", "sharp"]
+    with pytest.raises(ConfigError, match="two metrics are named 'mse'"):
+        metrics.resolve(["mse", "mse"], ONE_HOT, (4, 3))
+    with pytest.raises(UnknownName, match="did you mean 'accuracy'"):
+        metrics.get("acuracy", SPARSE, (4, 3))
+    with pytest.raises(ConfigError, match="no metric"):
+        metrics.get(3, SPARSE, (4, 3))
+
+
+def test_shapes_that_cannot_be_compared():
+    y, p = leaf("input", "y", (4,), "int32"), leaf("input", "p", (4, 3), "float32")
+    with pytest.raises(ShapeError, match=r"'binary_accuracy' compares.*\(4,\) and \(4, 3\)"):
+        metrics.BinaryAccuracy()(y, p)
+    with pytest.raises(ShapeError, match="one label for each"):
+        metrics.SparseCategoricalAccuracy()(OPS.reshape(p, (12,)), p)
+
+
+def test_agrees_with_keras():
+    keras = pytest.importorskip("keras")
+    p = np.random.default_rng(0).random((50, 7)).astype(np.float32)
+    y = np.random.default_rng(1).integers(0, 7, 50).astype(np.int32)
+    for name, truth in [("sparse_categorical_accuracy", y),
+                        ("sparse_top_k_categorical_accuracy", y),
+                        ("categorical_accuracy", np.eye(7, dtype=np.float32)[y]),
+                        ("top_k_categorical_accuracy", np.eye(7, dtype=np.float32)[y]),
+                        ("binary_accuracy", np.eye(7, dtype=np.float32)[y])]:
+        theirs = keras.metrics.get(name)
+        theirs = theirs if callable(theirs) and not hasattr(theirs, "result") else theirs.fn
+        expected = keras.ops.convert_to_numpy(theirs(truth, p)).astype(np.float64)
+        np.testing.assert_allclose(measured(name, truth, p), expected, rtol=1e-6, err_msg=name)

@@ -1,0 +1,187 @@
+"""Loads compiled code, given as bytes, into this process.
+
+dlopen has two traps that silently run another model's code: it matches libraries by path string,
+so a new file at a known path, or a reused descriptor number, returns the old library. And it maps
+what it is given on trust, so a short file is a SIGBUS later. Hence: every code gets a sealed file
+in memory of its own that is never closed, equal code is loaded once, the bytes are checked before
+and the mapped library is checked after.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import struct
+import threading
+
+from ztorch.errors import ArtifactError
+
+_MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
+_HOST = {"amd64": "x86_64", "arm64": "aarch64"}
+_PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
+_ID_BYTES = 20
+
+# What memfd_create and fcntl call them; the standard library does not know all of these.
+_CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
+_ADD_SEALS, _SEAL, _SHRINK, _GROW, _WRITE = 1033, 1, 2, 4, 8
+_LINK_MAP = 2  # RTLD_DI_LINKMAP
+
+_loaded: dict[bytes, ctypes.CDLL] = {}
+_lock = threading.Lock()
+
+
+def load_library(code: bytes, name: str, dump_dir: str | None = None) -> ctypes.CDLL:
+    """Load a shared library made by ztorch; the same code gives the same handle.
+
+    >>> load_library(code, "digits").digits_predict(x, y, params, arena)     # doctest: +SKIP
+
+    `name` only labels it in memory maps. With `dump_dir` the library is also written there and
+    loaded from there: profilers cannot read a file in memory once the process has ended.
+    Raises `ArtifactError` when the code is damaged or made for another machine.
+    """
+    code = bytes(code)
+    key = hashlib.sha256(code).digest()
+    label = "".join(c if c.isascii() and (c.isalnum() or c in "-._") else "_" for c in name)[:100]
+    with _lock:
+        if key not in _loaded:
+            _loaded[key] = _load(code, label or "library", key, dump_dir)
+        elif dump_dir is not None:
+            _dump(code, label or "library", key, dump_dir)
+        return _loaded[key]
+
+
+def check_library(code: bytes) -> tuple[int, bytes]:
+    """Where the build id lies, and the build id; `ArtifactError` if anything is wrong.
+
+    The build id is the hash of everything else, so one flipped bit anywhere is found.
+    """
+    if len(code) < 64 or code[:4] != b"\x7fELF":
+        raise ArtifactError(f"not an ELF library ({len(code)} bytes, starts with {code[:4]!r})")
+    if not hasattr(os, "uname") or os.uname().sysname in ("Darwin", "Windows"):
+        raise ArtifactError("this code is an ELF library, which this operating system cannot load")
+    kind, machine = struct.unpack_from("<HH", code, 16)
+    if code[4:7] != b"\x02\x01\x01" or kind != 3:
+        raise ArtifactError(f"not a 64-bit little-endian shared library (ELF type {kind})")
+    made_for = _MACHINES.get(machine, f"ELF machine {machine}")
+    host = os.uname().machine
+    if made_for != _HOST.get(host, host):
+        raise ArtifactError(f"this code is for {made_for}, this machine is {host}: compile again")
+    segments_at, sections_at = struct.unpack_from("<QQ", code, 32)
+    entry, count, section_entry, section_count = struct.unpack_from("<4H", code, 54)
+    ends = [segments_at + entry * count, sections_at + section_entry * section_count]
+    kinds, note = set(), 0
+    if entry != 56 or ends[0] > len(code):
+        raise ArtifactError(f"truncated library: {len(code)} bytes, its headers need {ends[0]}")
+    for i in range(count):
+        fields = struct.unpack_from("<IIQQQQQQ", code, segments_at + 56 * i)
+        kind, _, offset, _, _, filled, size, _ = fields
+        ends.append(offset + filled)
+        kinds.add(kind)
+        if filled > size and kind == _PT_LOAD:
+            raise ArtifactError("damaged library: a segment larger in the file than in memory")
+        if kind == _PT_NOTE and filled == 16 + _ID_BYTES:
+            note = offset
+    if max(ends) > len(code):
+        raise ArtifactError(f"truncated library: {len(code)} bytes of {max(ends)}")
+    if not note or not {_PT_LOAD, _PT_DYNAMIC} <= kinds:
+        raise ArtifactError("not a library made by ztorch: it carries no hash of itself")
+    at = note + 16
+    found = code[at : at + _ID_BYTES]
+    digest = hashlib.sha256(code[:at])
+    digest.update(bytes(_ID_BYTES))
+    digest.update(memoryview(code)[at + _ID_BYTES :])
+    if digest.digest()[:_ID_BYTES] != found:
+        raise ArtifactError("damaged library: its contents do not match its own hash")
+    return at, found
+
+
+def _load(code: bytes, label: str, key: bytes, dump_dir: str | None) -> ctypes.CDLL:
+    at, build_id = check_library(code)
+    if dump_dir is not None:
+        return _open(_dump(code, label, key, dump_dir), at, build_id)
+    descriptor = _memory_file(code, label)
+    if descriptor is not None:
+        try:
+            # The descriptor stays open for the life of the process: a number that is never
+            # reused makes a path that is never reused.
+            return _open(f"/proc/self/fd/{descriptor}", at, build_id)
+        except ArtifactError:
+            os.close(descriptor)  # no /proc, or executable memory files are forbidden
+    return _open_temporary(code, label, at, build_id)
+
+
+def _open(path: str, at: int, build_id: bytes) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ArtifactError(f"the system refuses to load compiled code: {error}") from None
+    # Somebody else may have used and closed the same path; then dlopen has returned their library.
+    base = _base(library)
+    if base is not None and ctypes.string_at(base + at, len(build_id)) != build_id:
+        raise ArtifactError(f"the system took another library for {path}, which was loaded before")
+    return library
+
+
+def _base(library: ctypes.CDLL) -> int | None:
+    """Where a library is mapped, if this C library tells."""
+    try:
+        ask = ctypes.CDLL(None).dlinfo
+    except AttributeError:
+        return None
+    link_map = ctypes.c_void_p()
+    if ask(ctypes.c_void_p(library._handle), _LINK_MAP, ctypes.byref(link_map)):
+        return None
+    return ctypes.c_size_t.from_address(link_map.value).value if link_map.value else None
+
+
+def _memory_file(code: bytes, label: str) -> int | None:
+    """A file that lives in memory and can no longer change."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    import fcntl  # exists on Unix only
+
+    for flags in (_CLOEXEC | _ALLOW_SEALING, _CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL):
+        try:
+            descriptor = os.memfd_create(f"ztorch-{label}", flags)
+        except OSError:
+            continue  # kernels can demand the second form, older ones do not know it
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(code)
+            fcntl.fcntl(descriptor, _ADD_SEALS, _WRITE | _SHRINK | _GROW | _SEAL)
+            return descriptor
+        except OSError:
+            os.close(descriptor)
+    return None
+
+
+def _open_temporary(code: bytes, label: str, at: int, build_id: bytes) -> ctypes.CDLL:
+    import tempfile  # slow to import, and needed almost never
+
+    try:
+        descriptor, path = tempfile.mkstemp(prefix=f"ztorch-{label}-", suffix=".so")
+    except OSError as error:
+        raise ArtifactError(f"no place to put compiled code: {error}; set TMPDIR") from None
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(code)
+        return _open(path, at, build_id)
+    finally:
+        os.unlink(path)  # the mapping stays
+
+
+def _dump(code: bytes, label: str, key: bytes, folder: str) -> str:
+    """The path says which code it is, and the file never changes while it is mapped."""
+    import tempfile
+
+    path = os.path.join(os.path.abspath(folder), f"{label}-{key.hex()[:16]}.so")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        descriptor, fresh = tempfile.mkstemp(dir=folder, suffix=".so")
+        with open(descriptor, "wb") as file:
+            file.write(code)
+        os.replace(fresh, path)
+    except OSError as error:
+        raise ArtifactError(f"cannot write compiled code to {folder}: {error}") from None
+    return path

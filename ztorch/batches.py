@@ -1,0 +1,248 @@
+"""Rows on their way into a program's staging buffers, one fixed-size batch at a time.
+
+Both kinds of source answer `epoch(staging, number, steps)`: a generator that fills the buffers in
+place and yields (real rows, sum of their weights) for each step. A short tail is filled up with
+its own rows again, at weight 0: real rows keep batch statistics honest and cannot overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.errors import ConfigError, DataError
+from ztorch.intake import Intake, store
+
+Staging = Mapping[str, np.ndarray]
+Step = tuple[int, float]
+Piece = tuple[np.ndarray | None, ...]  # x, y, w
+
+
+def permutation(seed: int, number: int, rows: int) -> np.ndarray:
+    """The order of rows in one pass over the data: a function of seed and pass, nothing else.
+
+    >>> bool((permutation(7, 0, 50) == permutation(7, 0, 50)).all())
+    True
+    """
+    key = np.array([seed & 0xFFFFFFFFFFFFFFFF, number], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key)).permutation(rows)
+
+
+class Feed:
+    """One array's way into its staging buffer, converting where dtypes differ."""
+
+    __slots__ = ("_scratch", "_source", "_target", "dtype")
+
+    def __init__(self, source: np.ndarray, target: np.ndarray, dtype: DType):
+        self._source, self._target, self.dtype = source, target, dtype
+        same = source.dtype == target.dtype and dtype.name != "bf16"
+        self._scratch = target if same else np.empty(target.shape, source.dtype)
+
+    def take(self, rows: np.ndarray) -> None:
+        # mode "clip" writes straight into `out`; the default mode gathers into a copy first
+        self._source.take(rows, 0, self._scratch, "clip")
+        if self._scratch is not self._target:
+            store(self._target, self.dtype, self._scratch)
+
+    def slice(self, start: int, stop: int) -> None:
+        store(self._target[:stop - start], self.dtype, self._source[start:stop])
+
+
+class ArrayBatches:
+    """Batches of arrays in memory (or memory-mapped).
+
+    Steps are numbered through all epochs, and step k is a function of k alone. So an epoch of any
+    length goes on where the one before it stopped, and a resumed run sees what it would have seen.
+    """
+
+    def __init__(self, intake: Intake, x: np.ndarray, y: np.ndarray | None,
+                 w: np.ndarray | None, batch: int, seed: int | None = None):
+        self.x, self.y, self.w = x, y, w
+        self.rows = len(x)
+        self.batch = batch
+        self.steps = -(-self.rows // batch)
+        self._intake = intake
+        self._seed = seed  # None keeps the order of the arrays
+
+    def epoch(self, staging: Staging, number: int = 0, steps: int | None = None) -> Iterator[Step]:
+        feeds = [Feed(self.x, staging["x"], self._intake.x_dtype)]
+        if self.y is not None:
+            assert self._intake.y_dtype is not None
+            feeds.append(Feed(self.y, staging["y"], self._intake.y_dtype))
+        weights = staging.get("w")
+        count = steps or self.steps
+        batch, order, seed = self.batch, None, self._seed
+        if weights is not None:
+            weights.fill(1.0)
+        for k in range(number * count, (number + 1) * count):
+            turn, position = divmod(k, self.steps)
+            if seed is not None and (order is None or position == 0):
+                order = permutation(seed, turn, self.rows)
+            start = position * batch
+            real = min(batch, self.rows - start)
+            if order is None and (real == batch or weights is None):
+                for feed in feeds:  # (predicting treats rows apart: old rows may fill the rest)
+                    feed.slice(start, start + real)
+                chosen = None
+            else:
+                chosen = (np.arange(start, start + real) if order is None
+                          else order[start:start + real])
+                if real < batch:
+                    chosen = chosen[np.arange(batch) % real]
+                for feed in feeds:
+                    feed.take(chosen)
+            if weights is None:
+                yield real, float(real)
+                continue
+            if self.w is not None:
+                weights[...] = (self.w[start:start + batch] if chosen is None
+                                else self.w[chosen])
+            if real == batch:
+                yield real, float(batch if self.w is None else weights.sum(dtype=np.float64))
+            else:
+                weights[real:] = 0.0
+                yield real, float(weights.sum(dtype=np.float64))
+                weights.fill(1.0)
+
+    def split(self, fraction: float) -> tuple[ArrayBatches, ArrayBatches]:
+        """The leading rows for training and the last `fraction` of them for validation."""
+        at = int(self.rows * (1.0 - fraction))
+        if not 0.0 < fraction < 1.0 or at == 0 or at == self.rows:
+            raise ConfigError(f"validation_split={fraction} of {self.rows} rows leaves one side "
+                              "empty; use a fraction such as 0.1")
+        return self._part(slice(0, at), self._seed), self._part(slice(at, self.rows), None)
+
+    def _part(self, rows: slice, seed: int | None) -> ArrayBatches:
+        y, w = (None if a is None else a[rows] for a in (self.y, self.w))
+        return ArrayBatches(self._intake, self.x[rows], y, w, self.batch, seed)
+
+
+class StreamBatches:
+    """Batches of any size from an iterator, cut to the program's size."""
+
+    steps: int | None = None  # known once an epoch has ended
+
+    def __init__(self, intake: Intake, source: Iterable[Any], batch: int, targets: bool,
+                 class_weight: Mapping[int, float] | None = None):
+        self._intake = intake
+        self._source = source
+        self._targets = targets
+        self._class_weight = class_weight
+        self.batch = batch
+        self._pieces: Iterator[Piece] | None = None
+        self._rest: Piece | None = None
+        self._once = iter(source) is source  # a generator, which cannot start again
+        self._spent = False
+
+    def epoch(self, staging: Staging, number: int = 0, steps: int | None = None) -> Iterator[Step]:
+        made = filled = 0
+        weights = staging.get("w")
+        while steps is None or made < steps:
+            piece = self._next()
+            if piece is None:  # the source is at its end
+                if filled:
+                    yield self._pad(staging, filled)
+                    made, filled = made + 1, 0
+                if steps is None:
+                    break
+                continue
+            x, y, w = piece
+            assert x is not None
+            take = min(len(x), self.batch - filled)
+            where = slice(filled, filled + take)
+            store(staging["x"][where], self._intake.x_dtype, x[:take])
+            if y is not None:
+                assert self._intake.y_dtype is not None
+                store(staging["y"][where], self._intake.y_dtype, y[:take])
+            if weights is not None:
+                weights[where] = 1.0 if w is None else w[:take]
+            if take < len(x):
+                self._rest = tuple(None if a is None else a[take:] for a in piece)
+            filled += take
+            if filled == self.batch:
+                total = self.batch if weights is None else weights.sum(dtype=np.float64)
+                yield self.batch, float(total)
+                made, filled = made + 1, 0
+        self.steps = made
+
+    def _next(self) -> Piece | None:
+        if self._rest is not None:
+            piece, self._rest = self._rest, None
+            return piece
+        if self._pieces is None:
+            if self._once and self._spent:
+                raise DataError("the generator has run out of batches; pass steps_per_epoch so "
+                                "that all epochs fit, or something that can be iterated again")
+            self._pieces = self._read()
+        for piece in self._pieces:
+            return piece
+        self._pieces, self._spent = None, True
+        return None
+
+    def _read(self) -> Iterator[Piece]:
+        row = 0
+        for k, item in enumerate(self._source):
+            x, y, w = self._parts(item, k)
+            where = f" of batch {k}"
+            array = self._intake.inputs(x, "x" + where)
+            targets = weights = None
+            if self._targets:
+                targets = self._intake.targets(y, len(array), "y" + where, row)
+                weights = self._intake.weights(w, self._class_weight, targets, len(array))
+            row += len(array)
+            yield array, targets, weights
+        if row == 0:
+            raise DataError("the iterator gave no batches; pass at least one row")
+
+    def _parts(self, item: Any, k: int) -> tuple[Any, Any, Any]:
+        if not isinstance(item, (tuple, list)):
+            item = (item,)
+        if len(item) > 3 or (self._targets and len(item) < 2):
+            wanted = "(x, y) or (x, y, sample_weight)" if self._targets else "x"
+            raise DataError(f"batch {k} of the iterator has {len(item)} parts; it takes {wanted}")
+        x, y, w = (*item, None, None)[:3]
+        return x, y, w
+
+    def _pad(self, staging: Staging, filled: int) -> Step:
+        rows = np.resize(np.arange(filled), self.batch - filled)
+        for name in ("x", "y") if self._targets else ("x",):
+            staging[name][filled:] = staging[name][rows]
+        weights = staging.get("w")
+        if weights is None:
+            return filled, float(filled)
+        weights[filled:] = 0.0
+        return filled, float(weights.sum(dtype=np.float64))
+
+
+Batches = ArrayBatches | StreamBatches
+
+
+def is_stream(x: Any, y: Any) -> bool:
+    """Whether x brings batches rather than rows: an iterator, a loader, or a list of tuples."""
+    if hasattr(x, "__array__") or hasattr(x, "__dlpack__") or isinstance(x, (str, bytes, tuple)):
+        return False
+    if isinstance(x, Mapping):
+        raise DataError("x is a mapping; a Sequential model has one input: pass its array")
+    if isinstance(x, list):
+        return y is None and bool(x) and all(isinstance(item, tuple) for item in x)
+    return hasattr(x, "__iter__")
+
+
+def batches(intake: Intake, batch: int, x: Any, y: Any = None, sample_weight: Any = None,
+            class_weight: Mapping[int, float] | None = None, *, targets: bool = True,
+            seed: int | None = None) -> Batches:
+    """The source of batches for what a user passed: arrays, or an iterator of batches."""
+    if is_stream(x, y):
+        if y is not None or sample_weight is not None:
+            raise DataError("x is an iterator of batches; y and sample_weight must come from it "
+                            "too: yield (x, y, sample_weight)")
+        return StreamBatches(intake, x, batch, targets, class_weight)
+    rows = intake.inputs(x)
+    if not targets:
+        return ArrayBatches(intake, rows, None, None, batch)
+    labels = intake.targets(y, len(rows))
+    weights = intake.weights(sample_weight, class_weight, labels, len(rows))
+    return ArrayBatches(intake, rows, labels, weights, batch, seed)

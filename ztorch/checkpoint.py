@@ -1,0 +1,112 @@
+"""Weights files and checkpoints: safetensors files, checked whole before anything is changed.
+
+A weights file holds the weights under their names, `layer/kernel`. A checkpoint holds every state
+(weights, optimiser slots, counters, the random step), and in its metadata the epoch, the history
+and the shuffling seed: all that the next epoch depends on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch import tensorfile
+from ztorch.dtypes import DType, from_storage, to_storage
+from ztorch.errors import WeightsError
+from ztorch.history import History
+
+if TYPE_CHECKING:
+    from ztorch.training import Program
+
+_KIND = "ztorch checkpoint"
+_VERSION = 1
+
+
+def save_weights(program: Program, path: str | os.PathLike[str]) -> None:
+    """Writes the weights, without what the optimiser remembers."""
+    executable = program.executable
+    names = program.weight_names
+    tensorfile.write(path, {n: (executable.states[n].dtype, executable.state(n)) for n in names},
+                     {"format": "ztorch weights", "model": program.name})
+
+
+def load_weights(program: Program, path: str | os.PathLike[str]) -> None:
+    """Reads weights from a weights file or a checkpoint."""
+    tensors, metadata = tensorfile.read(path)
+    if metadata.get("format") == _KIND:
+        tensors = {n: t for n, t in tensors.items() if n in program.weight_names}
+    _assign(program, tensors, program.weight_names, os.fspath(path))
+
+
+def save(program: Program, path: str | os.PathLike[str]) -> None:
+    """Writes all that training depends on, in one atomic step.
+
+    >>> save(program, "run.safetensors")    # doctest: +SKIP
+    """
+    run = {"version": _VERSION, "epoch": program.epoch, "passes": program.epochs_trained,
+           "seed": program.seed, "batch_size": program.batch_size,
+           "history": program.history.state()}
+    states = program.executable.states
+    snapshot = program.executable.states_snapshot()
+    tensorfile.write(path, {n: (states[n].dtype, a) for n, a in snapshot.items()},
+                     {"format": _KIND, "model": program.name, "training": json.dumps(run)})
+
+
+def load(program: Program, path: str | os.PathLike[str]) -> None:
+    """Puts a program where `save` left it; the next `fit` goes on from there."""
+    tensors, metadata = tensorfile.read(path)
+    where = os.fspath(path)
+    if metadata.get("format") != _KIND:
+        raise WeightsError(f"{where} is not a checkpoint; for a file of weights use load_weights")
+    try:
+        run: dict[str, Any] = json.loads(metadata["training"])
+        if int(run["version"]) > _VERSION:
+            raise WeightsError(f"{where} is a checkpoint of version {run['version']}; this ztorch "
+                               f"reads up to {_VERSION}: install a newer one")
+        history = History.from_state(run["history"])
+        epoch, passes, seed = int(run["epoch"]), int(run["passes"]), int(run["seed"])
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"{where} has damaged training data ({error!r}); use another "
+                           "checkpoint, or load_weights for its weights alone") from None
+    _assign(program, tensors, list(program.executable.states), where)
+    program.resume(epoch, passes, seed, history)
+
+
+def _assign(program: Program, tensors: tensorfile.Tensors, names: list[str], where: str) -> None:
+    """All named states from tensors, or an error that names the first wrong one and no change."""
+    states = program.executable.states
+    new: dict[str, np.ndarray] = {}
+    for name in names:
+        if name not in tensors:
+            extra = [n for n in tensors if n not in states]
+            hint = f"; it has {extra[0]!r}, which the model has not" if extra else ""
+            fix = ("name the layers as they were when it was saved" if states[name].role == "weight"
+                   else "compile with the optimizer it was saved with, or use load_weights")
+            raise WeightsError(f"{where} has no {states[name].role} {name!r}{hint}; {fix}")
+        d, array = tensors[name]
+        new[name] = fit_state(name, array, d, states[name], where)
+    extra = [n for n in tensors if n not in new]
+    if extra:
+        raise WeightsError(f"{where} has {extra[0]!r}, which the model {program.name!r} has not "
+                           f"({len(extra)} such); load it into the model it was saved from")
+    for name, array in new.items():
+        program.executable.set_state(name, array)
+
+
+def fit_state(name: str, array: np.ndarray, d: DType, spec: Any, where: str) -> np.ndarray:
+    """A stored array of dtype d as the state stores it, or an error with both shapes."""
+    if tuple(array.shape) != tuple(spec.shape):
+        raise WeightsError(f"{spec.role} {name!r} has shape {tuple(spec.shape)} in the model but "
+                           f"{tuple(array.shape)} in {where}; change the layer to match, or load "
+                           "a file of this model")
+    if d == spec.dtype:
+        return array
+    if d.is_float != spec.dtype.is_float:
+        raise WeightsError(f"{spec.role} {name!r} is {spec.dtype} in the model but {d} in {where}; "
+                           "load a file of this model")
+    return to_storage(spec.dtype, from_storage(d, array).astype(spec.dtype.working))

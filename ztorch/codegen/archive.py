@@ -1,0 +1,122 @@
+"""Static libraries: the `ar` container with its symbol index, and objects that hold only data."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+
+from ztorch.codegen.elf_object import (
+    EM_AARCH64,
+    EM_X86_64,
+    SHF_ALLOC,
+    SHF_WRITE,
+    SHT_PROGBITS,
+    SHT_STRTAB,
+    SHT_SYMTAB,
+    STB_GLOBAL,
+    STB_LOCAL,
+    STT_OBJECT,
+    read_object,
+)
+from ztorch.errors import LinkError
+
+_MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
+_STV_HIDDEN = 2
+_STB_WEAK = 2
+
+
+def static_library(members: Mapping[str, bytes]) -> bytes:
+    """Pack ELF objects into a GNU archive that linkers, `nm` and `ranlib` understand.
+
+    >>> library = static_library({"digits.o": code, "weights.o": weights})     # doctest: +SKIP
+
+    Two objects that define the same symbol are refused: a linker would silently take one.
+    """
+    index: list[tuple[bytes, int]] = []  # symbol, and the number of its member
+    owners: dict[bytes, str] = {}
+    for number, (name, data) in enumerate(members.items()):
+        if not name or set(name) & set("/\n\0"):
+            raise LinkError(f"{name!r} cannot name a member of a static library")
+        for symbol, weak in _definitions(data):
+            if symbol in owners and not weak:
+                owner = owners[symbol]
+                raise LinkError(f"both {owner!r} and {name!r} define {symbol.decode()!r}")
+            owners.setdefault(symbol, name)
+            index.append((symbol, number))
+
+    names = "".join(f"{name}/\n" for name in members if len(name.encode()) > 15).encode()
+    symbols = b"".join(symbol + b"\0" for symbol, _ in index)
+    # The index holds offsets of members, which begin behind it: its size comes first.
+    at = len(b"!<arch>\n") + _padded(60 + 4 + 4 * len(index) + len(symbols))
+    at += _padded(60 + len(names)) if names else 0
+    bodies, offsets, long_at = [], [], 0
+    for name, data in members.items():
+        label = f"{name}/"
+        if len(name.encode()) > 15:
+            label, long_at = f"/{long_at}", long_at + len(name.encode()) + 2
+        offsets.append(at)
+        bodies.append(_member(label, data))
+        at += len(bodies[-1])
+    if at >= 1 << 32:
+        raise LinkError(f"a static library of {at} bytes is past the 4 GiB its index can address")
+    table = struct.pack(f">{1 + len(index)}I", len(index), *(offsets[n] for _, n in index))
+    head = [b"!<arch>\n", _member("/", table + symbols)]
+    return b"".join([*head, *([_member("//", names)] if names else []), *bodies])
+
+
+def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes:
+    """A relocatable object that holds nothing but `data` under one name, 64-byte aligned.
+
+    The symbol is hidden: code linked with it may use it, a shared library made of it exports no
+    data. Weights reach a static library this way, without passing through a compiler.
+
+    >>> read_object(data_object("digits_weights", bytes(64), "x86_64", False)).symbols[1].size
+    64
+    """
+    if machine not in _MACHINES:
+        raise LinkError(f"no data object for {machine!r}; known are {', '.join(_MACHINES)}")
+    if not symbol or "\0" in symbol:
+        raise LinkError(f"{symbol!r} cannot name a symbol")
+    name = ".data" if writable else ".rodata"
+    flags = SHF_ALLOC | SHF_WRITE if writable else SHF_ALLOC
+    section_names = b"\0" + f"{name}\0.note.GNU-stack\0.symtab\0.strtab\0.shstrtab\0".encode()
+    strings = b"\0" + symbol.encode() + b"\0"
+    info = STB_GLOBAL << 4 | STT_OBJECT
+    symbols = bytes(24) + struct.pack("<IBBHQQ", 1, info, _STV_HIDDEN, 1, 0, len(data))
+    sections: list[tuple[str, int, int, bytes, int, int, int, int]] = [
+        (name, SHT_PROGBITS, flags, data, 0, 0, 64, 0),
+        (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # else ld makes stacks executable
+        (".symtab", SHT_SYMTAB, 0, symbols, 4, 1, 8, 24),
+        (".strtab", SHT_STRTAB, 0, strings, 0, 0, 1, 0),
+        (".shstrtab", SHT_STRTAB, 0, section_names, 0, 0, 1, 0),
+    ]
+    body, rows = bytearray(64), [bytes(64)]
+    for label, kind, rights, content, link, extra, align, entry in sections:
+        body += bytes(-len(body) % align)
+        at = section_names.index(b"\0" + label.encode() + b"\0") + 1
+        fields = at, kind, rights, 0, len(body), len(content), link, extra, align, entry
+        rows.append(struct.pack("<IIQQQQIIQQ", *fields))
+        body += content
+    body += bytes(-len(body) % 8)
+    identity = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    counts = 0, 64, 0, 0, 64, len(rows), len(rows) - 1
+    header = 1, _MACHINES[machine], 1, 0, 0, len(body), *counts
+    body[:64] = struct.pack("<16sHHIQQQIHHHHHH", identity, *header)
+    return bytes(body) + b"".join(rows)
+
+
+def _definitions(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """What an object offers to others, and whether another definition may replace it."""
+    for symbol in read_object(data).symbols:
+        if symbol.bind != STB_LOCAL and symbol.section and symbol.name:
+            yield symbol.name.encode(), symbol.bind == _STB_WEAK
+
+
+def _member(label: str, data: bytes) -> bytes:
+    # Owner, group and time are zero, so that equal members give equal archives.
+    head = f"{label:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode()
+    return head + data + b"\n" * (len(data) % 2)
+
+
+def _padded(size: int) -> int:
+    return size + size % 2

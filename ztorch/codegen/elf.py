@@ -1,0 +1,326 @@
+"""Our own linker: one object from LLVM becomes a real ELF shared library that imports nothing.
+
+One object without imports is the easy case of linking: no search between files, no lazy binding.
+What is left is to place sections, patch addresses and describe the result to the loader. The
+library works with dlopen, gcc, gdb, perf and strip, and equal input gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ztorch.codegen import elf_unwind
+from ztorch.codegen.elf_layout import (
+    ADDRESS_LIMIT,
+    RELA,
+    SECTION,
+    Bytes,
+    Layout,
+    Part,
+    new_parts,
+    present,
+)
+from ztorch.codegen.elf_object import (
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHF_TLS,
+    SHF_WRITE,
+    SHN_COMMON,
+    SHT_NOBITS,
+    SHT_NOTE,
+    SHT_PROGBITS,
+    STB_LOCAL,
+    STT_FUNC,
+    STT_NOTYPE,
+    STT_OBJECT,
+    Object,
+    Relocation,
+    Section,
+    Symbol,
+    read_object,
+)
+from ztorch.codegen.elf_reloc import MACHINES, Spot
+from ztorch.codegen.elf_tables import BUILD_ID_BYTES, Name, Tables
+from ztorch.errors import LinkError
+
+_LARGE_MODEL = 0x10000000  # SHF_X86_64_LARGE
+_UNWIND_DATA = 0x70000001  # SHT_X86_64_UNWIND
+_STT_TLS, _STT_IFUNC = 6, 10
+_CONSTRUCTORS = (".ctors", ".dtors")  # LLVM's old style, of ordinary type: only the names tell
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Bytes that the linker places for a symbol the object only declares: weights, tables.
+
+    Without data the symbol names `size` zeros, which cost nothing in the file.
+
+    >>> Blob(None, 4096, writable=True).align
+    64
+    """
+
+    data: Bytes | None
+    size: int
+    align: int = 64
+    writable: bool = False
+
+
+def link(
+    obj: bytes, *, soname: str, exports: Sequence[str], blobs: Mapping[str, Blob] | None = None
+) -> bytes:
+    """Turn a relocatable object (x86-64 or aarch64) into a shared library.
+
+    `exports` are the functions others may look up. `blobs` gives contents to symbols that the
+    object declares as external; one the object never mentions is left out.
+
+    >>> library = link(obj, soname="libdigits.so", exports=["digits_predict"],
+    ...                blobs={"weights": Blob(data, len(data))})     # doctest: +SKIP
+
+    Raises `LinkError` for any other undefined symbol, and for whatever it does not understand.
+    """
+    return _Linker(read_object(obj), soname, exports, blobs or {}).run()
+
+
+def undefined_symbols(obj: bytes) -> list[str]:
+    """Names the object expects from elsewhere: helper functions the target lacks, and blobs.
+
+    >>> undefined_symbols(obj)     # doctest: +SKIP
+    ['expf', 'weights']
+    """
+    return [symbol.name for symbol in read_object(obj).symbols if symbol.undefined]
+
+
+class _Linker:
+    """One link: first decide what goes in and where, then fill an image of known size."""
+
+    def __init__(
+        self, source: Object, soname: str, exports: Sequence[str], blobs: Mapping[str, Blob]
+    ) -> None:
+        if source.machine not in MACHINES or source.bits != 64:
+            raise LinkError(f"no linker for {source.bits}-bit ELF machine {source.machine}")
+        if not soname or "\0" in soname:
+            raise LinkError(f"{soname!r} is no name for a library")
+        self.source, self.machine = source, MACHINES[source.machine]
+        self.parts = new_parts()
+        self.homes: dict[int, tuple[Part, int]] = {}  # input section -> where it went
+        self.blobs: dict[str, tuple[Part, int, int]] = {}  # ... and the size
+        self.relocations: list[tuple[Relocation, bool]] = []  # does it go through a table entry?
+        self.pointers: list[Relocation] = []  # plain addresses, which only the loader knows
+        self.slots: dict[int, int] = {}  # symbol -> offset of its table entry in .got
+        self.place_sections()
+        self.place_blobs(blobs)
+        self.sort_relocations()
+        if frame := self.unwind_entries():
+            self.parts[".eh_frame_hdr"].add(b"", elf_unwind.table_size(frame))
+        relative = len(self.pointers) + len(self.slots)
+        self.tables = Tables(self.parts, soname, self.names(exports), relative)
+        self.layout = Layout(self.parts, self.machine.page)
+
+    def run(self) -> bytes:
+        image = bytearray(self.layout.table + SECTION.size * (1 + len(present(self.parts))))
+        for part in self.parts.values():
+            part.write(image, part.offset)
+        self.tables.fill(image)
+        self.fill_pointers(image)
+        for relocation, through_slot in self.relocations:
+            self.patch(image, relocation, through_slot)
+        self.fill_unwind_table(image)
+        self.layout.write_headers(image, self.parts, self.machine.number, self.source.flags)
+        # The hash of everything else: tools match files by it, and our loader checks it.
+        at = self.parts[".note.gnu.build-id"].offset + 16
+        image[at : at + BUILD_ID_BYTES] = hashlib.sha256(image).digest()[:BUILD_ID_BYTES]
+        return bytes(image)
+
+    # ---- what goes in ------------------------------------------------------------------
+
+    def place_sections(self) -> None:
+        for symbol in self.source.symbols:
+            if symbol.section == SHN_COMMON or symbol.type in (_STT_TLS, _STT_IFUNC):
+                raise LinkError(f"{symbol.name!r} is thread-local, indirect or common: not linked")
+        for index, section in enumerate(self.source.sections):
+            if section.flags & SHF_ALLOC and section.size and section.type != SHT_NOTE:
+                part = self.parts[self.part_for(section)]
+                self.homes[index] = part, part.add(section.data, section.size, section.align)
+        if self.parts[".eh_frame"].size:
+            self.parts[".eh_frame"].add(b"\0\0\0\0")  # the end mark
+
+    def part_for(self, section: Section) -> str:
+        known = section.type in (SHT_PROGBITS, SHT_NOBITS, _UNWIND_DATA)
+        if not known or section.flags & SHF_TLS or section.name.startswith(_CONSTRUCTORS):
+            raise LinkError(
+                f"section {section.name!r} (type {section.type:#x}, flags {section.flags:#x}):"
+                " a ztorch library has no constructors and no thread-local data"
+            )
+        if section.flags & _LARGE_MODEL:
+            raise LinkError(f"section {section.name!r}: compile with the small code model")
+        if section.align > self.machine.page:
+            raise LinkError(f"section {section.name!r} is aligned to {section.align}, over a page")
+        if section.flags & SHF_EXECINSTR:
+            if section.flags & SHF_WRITE or section.type == SHT_NOBITS:
+                raise LinkError(f"section {section.name!r}: code cannot be writable or empty")
+            return ".text"
+        if section.name == ".eh_frame":
+            return ".eh_frame"
+        if not section.flags & SHF_WRITE:
+            return ".rodata"
+        if section.type == SHT_NOBITS:
+            return ".bss"
+        return ".data.rel.ro" if section.name.startswith(".data.rel.ro") else ".data"
+
+    def place_blobs(self, blobs: Mapping[str, Blob]) -> None:
+        missing = []
+        for symbol in self.source.symbols:
+            if not symbol.undefined:
+                if symbol.name in blobs and symbol.bind != STB_LOCAL:
+                    raise LinkError(f"blob {symbol.name!r}: the object defines it already")
+            elif symbol.name not in blobs:
+                missing.append(symbol.name)
+            else:
+                self.place_blob(symbol.name, blobs[symbol.name])
+        if missing:
+            names = ", ".join(f"'{name}'" for name in missing)
+            raise LinkError(
+                f"the compiled code would import {names}; ztorch libraries import nothing"
+            )
+
+    def place_blob(self, name: str, blob: Blob) -> None:
+        if blob.align < 1 or blob.align & (blob.align - 1) or blob.align > self.machine.page:
+            raise LinkError(f"blob {name!r}: alignment {blob.align} is no power of 2 in a page")
+        data = b"" if blob.data is None else memoryview(blob.data).cast("B")
+        if blob.size < 0 or (blob.data is not None and len(data) != blob.size):
+            raise LinkError(f"blob {name!r}: size is {blob.size} but there are {len(data)} bytes")
+        stored = ".data" if blob.writable else ".rodata"
+        part = self.parts[stored if blob.data is not None else ".bss"]
+        self.blobs[name] = part, part.add(data, max(blob.size, 1), blob.align), blob.size
+
+    def sort_relocations(self) -> None:
+        """Check each relocation, find which need a table entry, keep plain addresses apart."""
+        for relocation in self.source.relocations():
+            if relocation.section not in self.homes:
+                continue
+            section = self.source.sections[relocation.section]
+            width = self.machine.widths.get(relocation.kind)
+            if width is None:
+                raise self.refused(relocation, f"unknown on {self.machine.name}")
+            if relocation.offset + width > len(section.data):
+                raise self.refused(relocation, "outside its section")
+            if self.home(self.source.symbols[relocation.symbol]) is None:
+                raise self.refused(relocation, "its symbol has no place in memory")
+            if relocation.kind != self.machine.pointer:
+                through_slot = self.machine.wants_slot(relocation, section.data)
+                self.relocations.append((relocation, through_slot))
+                if through_slot and relocation.symbol not in self.slots:
+                    self.slots[relocation.symbol] = self.parts[".got"].add(b"", size=8, align=8)
+            elif section.flags & SHF_WRITE:
+                self.pointers.append(relocation)
+            else:
+                raise self.refused(relocation, "an address in memory that is never writable")
+
+    def names(self, exports: Sequence[str]) -> list[Name]:
+        """Exported functions, and local symbols for debuggers and profilers."""
+        wanted = set(exports)
+        if len(wanted) != len(exports):
+            raise LinkError(f"exported twice: {sorted(n for n in exports if exports.count(n) > 1)}")
+        names = []
+        for symbol in self.source.symbols:
+            home = self.home(symbol)
+            if symbol.name in wanted and not symbol.undefined and symbol.bind != STB_LOCAL:
+                wanted.remove(symbol.name)
+                self.check_export(symbol, home)
+                exported = True
+            else:
+                hidden = not symbol.name or symbol.name.startswith(".L")
+                if hidden or symbol.type not in (STT_NOTYPE, STT_OBJECT, STT_FUNC):
+                    continue
+                exported = False
+            if home is not None:
+                kind, size = symbol.type, symbol.size
+                if symbol.undefined:
+                    kind, size = STT_OBJECT, self.blobs[symbol.name][2]
+                names.append(Name(symbol.name.encode(), kind, *home, size, exported))
+        if wanted:
+            raise LinkError(
+                f"cannot export {', '.join(map(repr, sorted(wanted)))}: the object defines no such"
+                " function (an internal one does not count: LLVM may change how it is called)"
+            )
+        return names
+
+    def check_export(self, symbol: Symbol, home: tuple[Part, int] | None) -> None:
+        if symbol.type != STT_FUNC or home is None or home[0].name != ".text":
+            raise LinkError(
+                f"cannot export {symbol.name!r}: it is data, of which a program that links to the"
+                " library may get a copy of its own; export a function that returns the address"
+            )
+
+    # ---- contents that need addresses --------------------------------------------------
+
+    def home(self, symbol: Symbol) -> tuple[Part, int] | None:
+        """Where a symbol lies: its section of the library and the offset there."""
+        if symbol.undefined:
+            blob = self.blobs.get(symbol.name)
+            return blob and blob[:2]
+        if symbol.section not in self.homes:
+            return None
+        part, offset = self.homes[symbol.section]
+        return part, offset + symbol.value
+
+    def address(self, index: int) -> int:
+        home = self.home(self.source.symbols[index])
+        assert home is not None  # sort_relocations saw to it
+        return home[0].address + home[1]
+
+    def fill_pointers(self, image: bytearray) -> None:
+        rows = []
+        for relocation in self.pointers:
+            part, offset = self.homes[relocation.section]
+            value = self.address(relocation.symbol) + relocation.addend
+            if not 0 <= value < ADDRESS_LIMIT:
+                raise self.refused(relocation, f"points to {value:#x}, outside the library")
+            rows.append((part.address + offset + relocation.offset, value))
+        got = self.parts[".got"].address
+        rows += [(got + offset, self.address(index)) for index, offset in self.slots.items()]
+        for i, (place, value) in enumerate(rows):
+            at = self.parts[".rela.dyn"].offset + i * RELA.size
+            RELA.pack_into(image, at, place, self.machine.relative, value)
+
+    def patch(self, image: bytearray, relocation: Relocation, through_slot: bool) -> None:
+        part, offset = self.homes[relocation.section]
+        offset += relocation.offset
+        got = self.parts[".got"].address
+        spot = Spot(
+            image,
+            at=part.offset + offset,
+            place=part.address + offset,
+            target=self.address(relocation.symbol),
+            addend=relocation.addend,
+            slot=got + self.slots[relocation.symbol] if through_slot else None,
+        )
+        try:
+            self.machine.patch(relocation.kind, spot)
+        except ValueError as error:
+            raise self.refused(relocation, str(error)) from None
+
+    def unwind_entries(self) -> bytes:
+        frame = self.parts[".eh_frame"]
+        image = bytearray(frame.size)
+        frame.write(image, 0)
+        return bytes(image)
+
+    def fill_unwind_table(self, image: bytearray) -> None:
+        table, frame = self.parts[".eh_frame_hdr"], self.parts[".eh_frame"]
+        if table.size:
+            patched = bytes(image[frame.offset : frame.offset + frame.size])
+            rows = elf_unwind.search_table(patched, frame.address, table.address)
+            image[table.offset : table.offset + table.size] = rows
+
+    def refused(self, relocation: Relocation, why: str) -> LinkError:
+        section = self.source.sections[relocation.section].name
+        symbol = self.source.symbols[relocation.symbol]
+        inside = symbol.section < len(self.source.sections)
+        name = symbol.name or (self.source.sections[symbol.section].name if inside else "?")
+        return LinkError(
+            f"relocation {relocation.kind} in {section!r} at {relocation.offset:#x}"
+            f" to {name!r}: {why}"
+        )

@@ -1,0 +1,216 @@
+"""The shape of an ELF shared library: its sections, its segments and its headers.
+
+Four segments: read, execute, read after start-up ("relro"), write. Contents are contiguous in the
+file; only addresses jump to the next page and keep `offset mod page`, so nothing is padded and no
+page is ever both writable and executable.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from ztorch.codegen.elf_object import (
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHF_WRITE,
+    SHT_NOBITS,
+    SHT_NOTE,
+    SHT_PROGBITS,
+    SHT_RELA,
+    SHT_STRTAB,
+    SHT_SYMTAB,
+)
+from ztorch.errors import LinkError
+
+SHT_HASH, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_HASH = 5, 6, 11, 0x6FFFFFF6
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SEGMENT = struct.Struct("<IIQQQQQQ")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+RELA = struct.Struct("<QQq")
+DYNAMIC = struct.Struct("<QQ")
+ADDRESS_LIMIT = 1 << 47
+
+_PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
+_PT_EH_FRAME, _PT_STACK, _PT_RELRO = 0x6474E550, 0x6474E551, 0x6474E552
+_READ, _CODE, _WRITE = SHF_ALLOC, SHF_ALLOC | SHF_EXECINSTR, SHF_ALLOC | SHF_WRITE
+
+Bytes = bytes | bytearray | memoryview
+
+
+@dataclass
+class Part:
+    """One section of the library while it grows."""
+
+    name: str
+    type: int
+    flags: int
+    align: int = 1
+    entry: int = 0
+    link: str = ""
+    info: int = 0
+    size: int = 0
+    offset: int = 0
+    address: int = 0
+    pieces: list[tuple[int, Bytes]] = field(default_factory=list)
+
+    def add(self, data: Bytes, size: int = 0, align: int = 1) -> int:
+        """Append data, followed by zeros up to `size`, and say where it begins."""
+        at = up(self.size, align)
+        self.align = max(self.align, align)
+        self.size = at + max(size, len(data))
+        if len(data):
+            self.pieces.append((at, data))
+        return at
+
+    def write(self, image: bytearray, offset: int) -> None:
+        for at, data in self.pieces:
+            image[offset + at : offset + at + len(data)] = data
+
+    @property
+    def rights(self) -> int:
+        return 4 | bool(self.flags & SHF_EXECINSTR) | 2 * bool(self.flags & SHF_WRITE)
+
+
+def new_parts() -> dict[str, Part]:
+    """All sections a library may have, in file order; those left empty are not written."""
+    parts = [
+        Part(".note.gnu.build-id", SHT_NOTE, _READ, 4),
+        Part(".gnu.hash", SHT_GNU_HASH, _READ, 8, link=".dynsym"),
+        Part(".hash", SHT_HASH, _READ, 4, 4, link=".dynsym"),
+        Part(".dynsym", SHT_DYNSYM, _READ, 8, SYMBOL.size, link=".dynstr", info=1),
+        Part(".dynstr", SHT_STRTAB, _READ),
+        Part(".rela.dyn", SHT_RELA, _READ, 8, RELA.size, link=".dynsym"),
+        Part(".rodata", SHT_PROGBITS, _READ),
+        Part(".eh_frame_hdr", SHT_PROGBITS, _READ, 4),
+        Part(".eh_frame", SHT_PROGBITS, _READ, 8),
+        Part(".text", SHT_PROGBITS, _CODE, 16),
+        Part(".data.rel.ro", SHT_PROGBITS, _WRITE, 8),
+        # Writable although nobody should write: glibc before 2.35 does.
+        Part(".dynamic", SHT_DYNAMIC, _WRITE, 8, DYNAMIC.size, link=".dynstr"),
+        Part(".got", SHT_PROGBITS, _WRITE, 8, 8),
+        Part(".data", SHT_PROGBITS, _WRITE),
+        Part(".bss", SHT_NOBITS, _WRITE),
+        Part(".symtab", SHT_SYMTAB, 0, 8, SYMBOL.size, link=".strtab"),
+        Part(".strtab", SHT_STRTAB, 0),
+        Part(".shstrtab", SHT_STRTAB, 0),
+    ]
+    return {part.name: part for part in parts}
+
+
+def present(parts: dict[str, Part]) -> list[Part]:
+    return [part for part in parts.values() if part.size]
+
+
+class Layout:
+    """Gives every section its offset and address, and describes the segments that map them.
+
+    >>> parts = new_parts()
+    >>> for name in (".rodata", ".text", ".dynamic"):
+    ...     _ = parts[name].add(b"", 32)
+    >>> layout = Layout(parts, page=4096)
+    >>> [hex(parts[name].offset) for name in (".rodata", ".text", ".dynamic")]
+    ['0x190', '0x1b0', '0x1d0']
+    >>> [hex(parts[name].address) for name in (".rodata", ".text", ".dynamic")]
+    ['0x190', '0x11b0', '0x21d0']
+    """
+
+    def __init__(self, parts: dict[str, Part], page: int) -> None:
+        self.page = page
+        self.segments: list[tuple[int, ...]] = []
+        written = present(parts)
+        relro = [p for p in written if p.name in (".data.rel.ro", ".dynamic", ".got")]
+        writable = [p for p in written if p.flags == _WRITE and p not in relro]
+        # A segment of nothing but zeros confuses tools: .bss alone goes along with relro.
+        zeros = writable if [p.type for p in writable] == [SHT_NOBITS] else []
+        groups = [
+            [p for p in written if p.flags == _READ],
+            [p for p in written if p.flags == _CODE],
+            relro,
+            [] if zeros else writable,
+        ]
+        special = [
+            (kind, parts[name])
+            for kind, name in [
+                (_PT_DYNAMIC, ".dynamic"),
+                (_PT_NOTE, ".note.gnu.build-id"),
+                (_PT_EH_FRAME, ".eh_frame_hdr"),
+            ]
+            if parts[name].size
+        ]
+        count = sum(1 for group in groups if group) + len(special) + 2
+        self.offset = self.end = HEADER.size + SEGMENT.size * count
+        for group in groups:
+            if group:
+                self.load(group, pad=group is relro, zeros=zeros)
+        for kind, part in special:
+            place = part.offset, part.address, part.address, part.size, part.size, part.align
+            self.segments.append((kind, part.rights, *place))
+        if relro:
+            self.segments.append(self.protected)
+        self.segments.append((_PT_STACK, 6, 0, 0, 0, 0, 0, 16))
+        for part in written:
+            if not part.flags & SHF_ALLOC:
+                part.offset = up(self.offset, part.align)
+                self.offset = part.offset + part.size
+        self.table = up(self.offset, 8)
+
+    def load(self, group: list[Part], pad: bool, zeros: list[Part]) -> None:
+        """One segment: sections of equal rights, on pages of their own."""
+        first = not self.segments
+        self.offset = up(self.offset, group[0].align)
+        start = 0 if first else self.offset
+        # Addresses run ahead of offsets by whole pages.
+        shift = 0 if first else up(self.end, self.page) - self.offset // self.page * self.page
+        for part in group:
+            part.offset = self.offset = up(self.offset, part.align)
+            part.address = self.offset + shift
+            self.end = part.address + part.size
+            if part.type != SHT_NOBITS:
+                self.offset += part.size
+        filled = self.offset - start
+        at = start, start + shift, start + shift
+        if pad:
+            # Pages are protected whole, so nothing writable may share the last one.
+            self.end = up(self.end, self.page)
+            self.protected = (_PT_RELRO, 4, *at, filled, self.end - start - shift, 1)
+            for part in zeros:
+                part.offset, part.address = self.offset, self.end
+                self.end += part.size
+        if self.end > ADDRESS_LIMIT:
+            raise LinkError(f"the library would take {self.end} bytes of address space")
+        size = self.end - start - shift
+        self.segments.append((_PT_LOAD, group[0].rights, *at, filled, size, self.page))
+
+    def write_headers(
+        self, image: bytearray, parts: dict[str, Part], machine: int, flags: int
+    ) -> None:
+        written = present(parts)
+        numbers = section_numbers(parts)
+        names = parts[".shstrtab"]
+        HEADER.pack_into(
+            image,
+            0,
+            b"\x7fELF\x02\x01\x01".ljust(16, b"\0"),
+            *(3, machine, 1, 0, HEADER.size, self.table, flags),
+            *(HEADER.size, SEGMENT.size, len(self.segments)),
+            *(SECTION.size, 1 + len(written), numbers[names.name]),
+        )
+        for i, segment in enumerate(self.segments):
+            SEGMENT.pack_into(image, HEADER.size + i * SEGMENT.size, *segment)
+        for (name, _), part in zip(names.pieces[1:], written, strict=True):
+            SECTION.pack_into(
+                image,
+                self.table + SECTION.size * numbers[part.name],
+                *(name, part.type, part.flags, part.address, part.offset, part.size),
+                *(numbers.get(part.link, 0), part.info, part.align, part.entry),
+            )
+
+
+def section_numbers(parts: dict[str, Part]) -> dict[str, int]:
+    return {part.name: number for number, part in enumerate(present(parts), start=1)}
+
+
+def up(value: int, align: int) -> int:
+    return -(-value // align) * align

@@ -1,0 +1,171 @@
+"""Reads the relocatable ELF objects that LLVM emits: sections, symbols, relocations.
+
+The bytes may come from a damaged file, so every offset, size and index is checked here, once;
+whoever works with an `Object` afterwards may follow its indices without looking.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ztorch.errors import LinkError
+
+EM_X86_64, EM_AARCH64 = 62, 183
+SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL = 1, 2, 3, 4, 7, 8, 9
+SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_TLS = 0x1, 0x2, 0x4, 0x400
+STB_LOCAL, STB_GLOBAL = 0, 1
+STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_SECTION, STT_FILE = 0, 1, 2, 3, 4
+SHN_UNDEF, SHN_LORESERVE = 0, 0xFF00
+SHN_ABS, SHN_COMMON = 0xFFF1, 0xFFF2
+
+# The 32-bit class is read too: microcontroller objects go into archives and size contracts.
+_HEADER = {1: struct.Struct("<HHIIIIIHHHHHH"), 2: struct.Struct("<HHIQQQIHHHHHH")}
+_SECTION = {1: struct.Struct("<10I"), 2: struct.Struct("<IIQQQQIIQQ")}
+_SYMBOL = {1: struct.Struct("<IIIBBH"), 2: struct.Struct("<IBBHQQ")}
+_RELA = struct.Struct("<QQq")
+
+_LARGEST = 1 << 46  # what a process can map; beyond it a size is damage, not a wish
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    type: int
+    flags: int
+    size: int
+    align: int
+    link: int
+    info: int
+    data: memoryview  # empty for zero-initialised sections
+
+
+@dataclass(frozen=True)
+class Symbol:
+    name: str
+    type: int
+    bind: int
+    section: int
+    value: int
+    size: int
+
+    @property
+    def undefined(self) -> bool:
+        return self.section == SHN_UNDEF and bool(self.name)
+
+
+@dataclass(frozen=True)
+class Relocation:
+    section: int  # the section whose bytes are patched
+    offset: int
+    kind: int
+    symbol: int
+    addend: int
+
+
+@dataclass(frozen=True)
+class Object:
+    machine: int
+    bits: int
+    flags: int
+    sections: list[Section]
+    symbols: list[Symbol]
+
+    def relocations(self) -> Iterator[Relocation]:
+        """Every relocation of the sections that end up in memory, in file order."""
+        for section in self.sections:
+            if section.type not in (SHT_RELA, SHT_REL):
+                continue
+            if not 0 < section.info < len(self.sections):
+                raise LinkError(f"damaged object: {section.name} relocates section {section.info}")
+            target = self.sections[section.info]
+            if not target.flags & SHF_ALLOC:
+                continue
+            if section.type == SHT_REL or self.bits != 64 or len(section.data) % _RELA.size:
+                raise LinkError(f"{section.name}: only 64-bit relocations with addends are linked")
+            for offset, info, addend in _RELA.iter_unpack(section.data):
+                if info >> 32 >= len(self.symbols):
+                    raise LinkError(f"damaged object: {section.name} names symbol {info >> 32}")
+                yield Relocation(section.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
+
+
+def read_object(data: bytes) -> Object:
+    """Parse a little-endian relocatable object; `LinkError` says what is wrong with a bad one.
+
+    >>> read_object(b"MZ")
+    Traceback (most recent call last):
+    ...
+    ztorch.errors.LinkError: not an ELF object (2 bytes, starts with b'MZ')
+    """
+    view = memoryview(data)
+    if len(view) < 16 or bytes(view[:4]) != b"\x7fELF":
+        raise LinkError(f"not an ELF object ({len(view)} bytes, starts with {bytes(view[:4])!r})")
+    layout, order = view[4], view[5]
+    if layout not in _HEADER or order != 1:
+        raise LinkError("not a little-endian ELF object")
+    header = _HEADER[layout].unpack(_cut(view, 16, _HEADER[layout].size, "the header"))
+    kind, machine, _, _, _, table, flags, _, _, _, entry, count, names = header
+    if kind != 1:
+        raise LinkError(f"ELF file of type {kind}, not a relocatable object")
+    if entry != _SECTION[layout].size or count == 0:
+        raise LinkError(f"damaged object: {count} section headers of {entry} bytes")
+    raw = list(_SECTION[layout].iter_unpack(_cut(view, table, count * entry, "the section table")))
+    if names >= count:
+        raise LinkError(f"damaged object: section names in section {names} of {count}")
+    strings = _cut(view, raw[names][4], raw[names][5], "the section names")
+    sections = [_section(view, fields, strings) for fields in raw]
+    if sum(len(section.data) for section in sections) > len(view):
+        raise LinkError("damaged object: sections overlap")
+    return Object(machine, 32 * layout, flags, sections, _symbols(sections, layout))
+
+
+def _section(view: memoryview, fields: tuple[int, ...], strings: memoryview) -> Section:
+    name_at, kind, flags, _, offset, size, link, info, align, _ = fields
+    name = _string(strings, name_at)
+    align = max(align, 1)
+    if size > _LARGEST or align & (align - 1):
+        raise LinkError(f"damaged object: section {name!r} of size {size}, alignment {align}")
+    stored = kind not in (0, SHT_NOBITS)
+    data = _cut(view, offset, size, f"section {name!r}") if stored else view[:0]
+    return Section(name, kind, flags, size if kind else 0, align, link, info, data)
+
+
+def _symbols(sections: list[Section], layout: int) -> list[Symbol]:
+    tables = [section for section in sections if section.type == SHT_SYMTAB]
+    if not tables:
+        return []
+    table, reader = tables[0], _SYMBOL[layout]
+    if len(tables) > 1 or table.link >= len(sections) or len(table.data) % reader.size:
+        raise LinkError("damaged object: its symbol table is not readable")
+    strings = sections[table.link].data
+    symbols = []
+    for fields in reader.iter_unpack(table.data):
+        if layout == 2:
+            name_at, info, _, section, value, size = fields
+        else:
+            name_at, value, size, info, _, section = fields
+        name = _string(strings, name_at)
+        if len(sections) <= section < SHN_LORESERVE or section > SHN_COMMON:
+            raise LinkError(f"damaged object: symbol {name!r} lies in section {section}")
+        room = sections[section].size if SHN_UNDEF < section < SHN_LORESERVE else _LARGEST
+        if value > room or size > _LARGEST:
+            raise LinkError(f"damaged object: symbol {name!r} lies outside its section")
+        symbols.append(Symbol(name, info & 0xF, info >> 4, section, value, size))
+    return symbols
+
+
+def _cut(view: memoryview, offset: int, size: int, what: str) -> memoryview:
+    if offset + size > len(view):
+        raise LinkError(f"truncated object: {what} ends at byte {offset + size} of {len(view)}")
+    return view[offset : offset + size]
+
+
+def _string(strings: memoryview, offset: int) -> str:
+    if offset == 0 and not strings:
+        return ""
+    tail = bytes(strings[offset : offset + 4096])
+    end = tail.find(b"\0")
+    if end < 0:
+        raise LinkError(f"damaged object: no name at byte {offset} of a string table")
+    return tail[:end].decode("utf-8", "backslashreplace")

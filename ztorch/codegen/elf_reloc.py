@@ -1,0 +1,146 @@
+"""Patches machine code once every address is known: the relocations of x86-64 and aarch64.
+
+Only what LLVM emits for position-independent code of the small code model is known. Everything
+else is refused, because a relocation applied by guess is a wrong number or a crash much later.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64, Relocation
+
+
+class Spot(NamedTuple):
+    """One place to patch. The names in ELF manuals are P, S, A and G."""
+
+    image: bytearray
+    at: int  # where in the image
+    place: int  # the same as an address
+    target: int
+    addend: int
+    slot: int | None  # the address of the table entry that holds `target`, if it has one
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+    number: int
+    page: int  # the largest page size a kernel may use, since segments must not share one
+    pointer: int  # the relocation for a plain 64-bit address ...
+    relative: int  # ... and what the loader is asked to do about it
+    widths: dict[int, int]  # every relocation known here, and how many bytes it touches
+    wants_slot: Callable[[Relocation, memoryview], bool]
+    patch: Callable[[int, Spot], None]  # raises ValueError when the distance does not fit
+
+
+# ---- x86-64 --------------------------------------------------------------------------------
+
+_PC32, _PLT32, _GOTPCREL, _PC64, _GOTPCRELX, _REX_GOTPCRELX = 2, 4, 9, 24, 41, 42
+
+
+def _x86_wants_slot(reloc: Relocation, code: memoryview) -> bool:
+    """`mov symbol@GOT, reg` becomes `lea symbol, reg`; other instructions need a table entry."""
+    if reloc.kind == _GOTPCREL:
+        return True
+    if reloc.kind not in (_GOTPCRELX, _REX_GOTPCRELX):
+        return False
+    return reloc.offset < 2 or code[reloc.offset - 2] != 0x8B or reloc.addend != -4
+
+
+def _x86_patch(kind: int, spot: Spot) -> None:
+    target = spot.target
+    if kind in (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX):
+        if spot.slot is None:
+            spot.image[spot.at - 2] = 0x8D
+        else:
+            target = spot.slot
+    bits = 64 if kind == _PC64 else 32
+    distance = _fitting(target + spot.addend - spot.place, bits)
+    struct.pack_into("<q" if bits == 64 else "<i", spot.image, spot.at, distance)
+
+
+X86_64 = Machine(
+    name="x86-64",
+    number=EM_X86_64,
+    page=0x1000,
+    pointer=1,
+    relative=8,
+    widths={1: 8, _PC32: 4, _PLT32: 4, _GOTPCREL: 4, _PC64: 8, _GOTPCRELX: 4, _REX_GOTPCRELX: 4},
+    wants_slot=_x86_wants_slot,
+    patch=_x86_patch,
+)
+
+# ---- aarch64 -------------------------------------------------------------------------------
+
+_PREL64, _PREL32 = 260, 261
+_ADRP, _ADD_LO12 = 275, 277
+_TEST14, _COND19, _JUMP26, _CALL26 = 279, 280, 282, 283
+_BRANCH_BITS = {_TEST14: (14, 5), _COND19: (19, 5), _JUMP26: (26, 0), _CALL26: (26, 0)}
+_LOAD_SCALE = {278: 0, 284: 1, 285: 2, 286: 3, 299: 4}  # LDST8, 16, 32, 64, 128
+_GOT_ADRP, _GOT_LO12 = 311, 312
+
+
+def _arm_wants_slot(reloc: Relocation, code: memoryview) -> bool:
+    return reloc.kind in (_GOT_ADRP, _GOT_LO12)
+
+
+def _arm_patch(kind: int, spot: Spot) -> None:
+    target = spot.target + spot.addend
+    if kind in (_GOT_ADRP, _GOT_LO12):
+        if spot.addend or spot.slot is None:
+            raise ValueError("an addend on a table entry")
+        target = spot.slot
+    if kind in (_PREL32, _PREL64):
+        bits = 32 if kind == _PREL32 else 64
+        distance = _fitting(target - spot.place, bits)
+        struct.pack_into("<i" if bits == 32 else "<q", spot.image, spot.at, distance)
+    elif kind in (_ADRP, _GOT_ADRP):
+        pages = _fitting((target >> 12) - (spot.place >> 12), 21)
+        _insert(spot, pages & 3, 2, 29)
+        _insert(spot, (pages >> 2) & 0x7FFFF, 19, 5)
+    elif kind in _BRANCH_BITS:
+        bits, shift = _BRANCH_BITS[kind]
+        distance = _fitting(_scaled(target - spot.place, 2), bits)
+        _insert(spot, distance & ((1 << bits) - 1), bits, shift)
+    else:
+        scale = 3 if kind == _GOT_LO12 else _LOAD_SCALE.get(kind, 0)
+        _insert(spot, _scaled(target & 0xFFF, scale), 12, 10)
+
+
+def _insert(spot: Spot, value: int, bits: int, shift: int) -> None:
+    """Replace a bit field of the instruction."""
+    (word,) = struct.unpack_from("<I", spot.image, spot.at)
+    mask = ((1 << bits) - 1) << shift
+    struct.pack_into("<I", spot.image, spot.at, word & ~mask | value << shift)
+
+
+AARCH64 = Machine(
+    name="aarch64",
+    number=EM_AARCH64,
+    page=0x10000,
+    pointer=257,
+    relative=1027,
+    widths={257: 8, _PREL64: 8}
+    | dict.fromkeys((_PREL32, _ADRP, _ADD_LO12, _GOT_ADRP, _GOT_LO12), 4)
+    | dict.fromkeys((*_BRANCH_BITS, *_LOAD_SCALE), 4),
+    wants_slot=_arm_wants_slot,
+    patch=_arm_patch,
+)
+
+MACHINES = {machine.number: machine for machine in (X86_64, AARCH64)}
+
+
+def _fitting(value: int, bits: int) -> int:
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(f"distance {value} does not fit {bits} bits")
+    return value
+
+
+def _scaled(value: int, shift: int) -> int:
+    if value & ((1 << shift) - 1):
+        raise ValueError(f"address {value:#x} is not a multiple of {1 << shift}")
+    return value >> shift

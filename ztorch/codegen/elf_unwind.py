@@ -1,0 +1,69 @@
+"""The search table over `.eh_frame` that lets debuggers and profilers walk through a library.
+
+Objects carry `.eh_frame` only when functions are marked `uwtable`; unwinders then want a sorted
+table of (function, entry) beside it, `.eh_frame_hdr`, which linkers are expected to add.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from ztorch.errors import LinkError
+
+_RELATIVE_32, _RELATIVE_64 = 0x1B, 0x1C  # how an entry may write its function's address
+
+
+def entries(frame: bytes | memoryview) -> Iterator[tuple[int, str]]:
+    """Where each function's entry begins, and the struct format of its address (8 bytes on)."""
+    formats: dict[int, str] = {}
+    at = 0
+    while at + 4 <= len(frame):
+        (size,) = struct.unpack_from("<I", frame, at)
+        if size == 0:
+            return
+        end = at + 4 + size
+        if size < 4 or end > len(frame):
+            raise LinkError(f"damaged .eh_frame: entry at {at} has {size} bytes")
+        (back,) = struct.unpack_from("<I", frame, at + 4)
+        if back == 0:
+            formats[at] = _address_format(bytes(frame[at + 8 : end]))
+        else:
+            form = formats.get(at + 4 - back)
+            if form is None or at + 8 + struct.calcsize(form) > end:
+                raise LinkError(f"damaged .eh_frame: entry at {at} has no head")
+            yield at, form
+        at = end
+
+
+def search_table(frame: bytes, frame_at: int, table_at: int) -> bytes:
+    """`.eh_frame_hdr` for a patched `.eh_frame`; both addresses are where they will be mapped."""
+    rows = []
+    for entry, form in entries(frame):
+        (distance,) = struct.unpack_from(form, frame, entry + 8)
+        function = frame_at + entry + 8 + distance
+        rows.append((function - table_at, frame_at + entry - table_at))
+    head = struct.pack("<4BiI", 1, 0x1B, 0x03, 0x3B, frame_at - table_at - 4, len(rows))
+    try:
+        return head + b"".join(struct.pack("<ii", *row) for row in sorted(rows))
+    except struct.error:
+        raise LinkError("unwind table: a function lies more than 2 GiB away") from None
+
+
+def table_size(frame: bytes | memoryview) -> int:
+    return 12 + 8 * sum(1 for _ in entries(frame))
+
+
+def _address_format(head: bytes) -> str:
+    """Read the head shared by a group of entries (a CIE): all we want is one encoding byte."""
+    kind, _, rest = head[1:].partition(b"\0")
+    if not kind.startswith(b"zR"):
+        raise LinkError(f"unwind information of an unknown kind {kind!r}")
+    # code alignment, data alignment, return register and length are variable-length numbers
+    for _ in range(4):
+        stop = next((i for i, byte in enumerate(rest) if byte < 0x80), len(rest))
+        rest = rest[stop + 1 :]
+    form = {_RELATIVE_32: "<i", _RELATIVE_64: "<q"}.get(rest[0] if rest else -1)
+    if form is None:
+        raise LinkError("unwind information with an unknown address encoding")
+    return form

@@ -1,0 +1,184 @@
+"""Kernels to text: one macro call per instruction, remembered by shape. The only jinja2 import.
+
+The text of an instruction depends on its opcode, dtypes, lanes, constants and attributes, but its
+register numbers are only spelled. So each such shape is rendered once, with marks for the numbers,
+and afterwards filled in: several times faster than calling the macro again.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ztorch.assets import folder
+from ztorch.codegen.targets import Target
+from ztorch.dtypes import DType, to_storage
+from ztorch.errors import Unsupported
+from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
+
+_MARK = re.compile("\x01([0-9MO]+)\x02")
+
+
+@functools.lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The one Jinja environment: undefined names and missing arguments are errors."""
+    return Environment(
+        loader=FileSystemLoader(folder("templates")), undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand as macros see it."""
+
+    r: str
+    t: str
+    e: str
+    p: str  # type of a predicate with as many lanes
+    id: str
+    dtype: str
+    lanes: int
+    k: str
+    bits: int
+    c: Any
+    suffix: str
+
+    @property
+    def p_(self) -> str:
+        return f"%v{self.id}.a"
+
+    @property
+    def q_(self) -> str:
+        return f"%v{self.id}.b"
+
+    @property
+    def ones(self) -> str:
+        one = "true" if self.k == "b" else "-1"
+        return one if self.lanes == 1 else f"splat ({self.e} {one})"
+
+
+@dataclass(frozen=True)
+class MemoryView:
+    r: str
+    t: str
+    bytes: int
+
+
+class Renderer:
+    """Renders kernels for one target."""
+
+    def __init__(self, target: Target):
+        self.target = target
+        env = environment()
+        self.words: dict[str, Any] = {}
+        for name in reversed(target.chain):
+            module: Any = env.get_template(f"{name}/instr.{target.suffix}.j2").module
+            self.words |= {k: v for k, v in vars(module).items() if callable(v)}
+        self.spell: Any = env.get_template(f"{target.chain[0]}/words.{target.suffix}.j2").module
+        self._texts: dict[tuple, list[str]] = {}
+        self._types: dict[tuple[str, int], tuple[str, str]] = {}
+
+    def speaks(self, instr: Instr) -> bool:
+        """Whether the target has the word for this instruction."""
+        if instr.opcode not in self.words:
+            return False
+        lacks = self.target.lacks
+        return instr.opcode not in lacks and (instr.opcode, instr.dest.dtype.name) not in lacks
+
+    def kernel(self, kernel: Kernel) -> dict[str, Any]:
+        """What the frame needs of a kernel: its body as text, and its declarations."""
+        memories = {m.name: (str(k), m) for k, m in enumerate(kernel.memories)}
+        lines = [self._line(i, memories) for i in kernel.body]
+        counters = [i.dest for i in kernel.body if i.opcode == "loop"]
+        return {
+            "body": "\n".join(lines),
+            "variables": [self._view(v, str(v.id)) for v in kernel.variables],
+            "counters": [self._view(c, str(c.id)) for c in counters],
+            "memories": [self._memory(m, k) for k, m in memories.values()],
+        }
+
+    def frame(self, **data: Any) -> str:
+        """The whole module."""
+        name = f"{self.target.chain[0]}/module.{self.target.suffix}.j2"
+        return environment().get_template(name).render(**data)
+
+    # -- instructions ----------------------------------------------------------------------------
+
+    def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> str:
+        operands = (instr.dest, *instr.args)
+        mem = instr.attrs.get("mem")
+        key = (
+            instr.opcode,
+            tuple((o.dtype.name, o.lanes, o.kind, o.bits) for o in operands),
+            tuple((k, bool(v) if k == "off" else v) for k, v in instr.attrs.items() if k != "mem"),
+            memories[mem][1].dtype.name if mem else None,
+        )
+        parts = self._texts.get(key)
+        if parts is None:
+            parts = self._texts[key] = self._render(instr, memories)
+        fill = {str(k): str(o.id) for k, o in enumerate(operands)}
+        if mem:
+            fill["M"] = memories[mem][0]
+            fill["O"] = str(instr.attrs.get("off", 0))
+        return "".join(fill[p] if k % 2 else p for k, p in enumerate(parts))
+
+    def _render(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> list[str]:
+        word = self.words.get(instr.opcode)
+        if word is None:
+            raise Unsupported(f"target {self.target.name} has no word for {instr.opcode} "
+                              f"on {instr.dest.dtype}")
+        views = [self._view(o, f"\x01{k}\x02") for k, o in enumerate((instr.dest, *instr.args))]
+        attrs = dict(instr.attrs)
+        if "mem" in attrs:
+            attrs["mem"] = self._memory(memories[attrs["mem"]][1], "\x01M\x02")
+            if attrs.get("off"):
+                attrs["off"] = "\x01O\x02"
+        text = str(word(*views, **attrs)).strip("\n")
+        return _MARK.split("  " + text if not text.startswith("L") else text)
+
+    def _view(self, o: Operand, number: str) -> View:
+        t, e = self._type(o.dtype, o.lanes)
+        if o.is_const:
+            r = self._literal(o)
+        else:
+            r = str(self.spell.register(o.kind, number))
+        k = o.dtype.kind
+        return View(
+            r, t, e, self._predicate(o.lanes), number, o.dtype.name, o.lanes, k, o.dtype.bits,
+            o.number if o.is_const else None, str(self.spell.suffix(o.dtype.name, o.lanes)))
+
+    def _type(self, d: DType, lanes: int) -> tuple[str, str]:
+        key = (d.name, lanes)
+        if key not in self._types:
+            self._types[key] = (str(self.spell.type(d.name, lanes)), str(self.spell.type(d.name, 1)))
+        return self._types[key]
+
+    def _predicate(self, lanes: int) -> str:
+        from ztorch.dtypes import boolean
+
+        return self._type(boolean, lanes)[0]
+
+    def _literal(self, o: Operand) -> str:
+        """Constants are spelled from their bits; a float also as the bits of the same double."""
+        number = o.number
+        hex16 = hex64 = ""
+        if o.dtype.is_float:
+            with np.errstate(all="ignore"):
+                hex64 = f"{int(np.float64(number).view(np.uint64)):016X}"
+            hex16 = f"{int(to_storage(o.dtype, np.array(number, o.dtype.working)).view(np.uint16)):04X}" \
+                if o.dtype.bits == 16 else ""
+        return str(self.spell.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64))
+
+    def _memory(self, m: Memory, number: str) -> MemoryView:
+        return MemoryView(f"%m{number}", self._type(m.dtype, 1)[0], m.dtype.bytes)
+
+
+@functools.lru_cache(maxsize=None)
+def renderer(target: Target) -> Renderer:
+    """The renderer of a target, with its memory of shapes."""
+    return Renderer(target)

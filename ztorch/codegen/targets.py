@@ -1,0 +1,65 @@
+"""One row for each machine we generate code for; nothing else in the compiler names one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ztorch.errors import unknown
+from ztorch.ir.limits import Limits
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine: the language it is spoken to in, and what it can do.
+
+    chain lists template folders, the most special first. needs names the CPU features without
+    which the code must not run. lacks takes words away: an opcode, or (opcode, dtype).
+    """
+
+    name: str
+    chain: tuple[str, ...]
+    suffix: str
+    limits: Limits
+    arch: str = ""
+    triple: str = ""
+    cpu: str = ""
+    features: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    lacks: frozenset = field(default_factory=frozenset)
+    data: tuple[tuple[str, int], ...] = ()  # more numbers for the frame
+
+
+_HALF = ("f16", "bf16")
+_NO_HALF = frozenset({("cast", d) for d in _HALF})
+_X86 = {"arch": "x86_64", "triple": "x86_64-unknown-linux-gnu", "data": (("futex", 202),)}
+_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
+_V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+
+
+def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, ...],
+         lacks: frozenset = frozenset()) -> Target:
+    no_fma = frozenset() if fma else frozenset({"fma"})
+    return Target(name, ("llvm",), "ll", Limits(bits, registers, fma), cpu="x86-64",
+                  features=features, needs=features, lacks=lacks | no_fma, **_X86)  # type: ignore[arg-type]
+
+
+TARGETS: dict[str, Target] = {t.name: t for t in (
+    _x86("scalar", 0, 16, False, _V2),
+    _x86("sse4.1", 128, 16, False, _V2),
+    _x86("avx2", 256, 16, True, _V3),
+    _x86("avx512", 512, 32, True, _V4),
+    Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64", "aarch64-unknown-linux-gnu",
+           "generic", ("neon", "fp-armv8"), ("neon",), data=(("futex", 98),)),
+)}
+
+
+def target(name: str) -> Target:
+    """The target of a name.
+
+    >>> target("avx2").limits.vector_bits
+    256
+    """
+    if name not in TARGETS:
+        raise unknown("CPU target", name, TARGETS)
+    return TARGETS[name]

@@ -1,0 +1,144 @@
+"""The pipeline on one page: graphs to kernels to text to one shared library to an executable.
+
+    graph      passes simplify the graph of each function (predict, train, evaluate)
+    lower      regions of values become kernels; every buffer gets its place
+    render     each kernel's instructions become text, word by word, in the frame of the target
+    assemble   LLVM turns the text into an object; our linker makes it a self-contained library
+    load       the same library that an artifact stores is what runs here
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch import debug
+from ztorch.codegen.assemble import assemble
+from ztorch.codegen.elf import link
+from ztorch.codegen.render import renderer
+from ztorch.codegen.targets import TARGETS, Target
+from ztorch.dtypes import boolean, to_storage, u8
+from ztorch.graph import passes
+from ztorch.graph.value import Graph
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.verify import verify
+from ztorch.lower.passes import decompose
+from ztorch.lower.plan import Params, Plan, lower
+from ztorch.runtime.executable import Executable
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Every stage of one compilation, for those who want to look."""
+
+    graphs: dict[str, Graph]
+    plans: dict[str, Plan]
+    text: str
+    code: bytes
+    spec: ProgramSpec
+    params: np.ndarray
+
+
+def build(functions: Mapping[str, Graph], device: str, name: str,
+          threads: int | None = None) -> Executable:
+    """Compile functions that share their states, and load them on a device."""
+    from ztorch.runtime.devices import resolve
+
+    compiled = compile_functions(functions, TARGETS[resolve(device)], name)
+    return Executable(compiled.spec, compiled.code, compiled.params, threads)
+
+
+def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
+                      optional: tuple[str, ...] = passes.DEFAULT,
+                      fusion: bool = True) -> Compiled:
+    """All stages but the last. `optional` passes and fusion change speed, never results."""
+    watch = debug.Watch()
+    graphs = {n: passes.run(g, optional) for n, g in functions.items()}
+    watch.done("graph", graphs)
+    params = Params()
+    for graph in functions.values():
+        for state in graph.leaves("state"):
+            params.state(state)
+    plans = {n: lower(n, g, target.limits, params, fusion) for n, g in graphs.items()}
+    watch.done("plan", plans)
+    text = _render(plans, target)
+    watch.done("text", text)
+    obj = assemble(text, target)
+    watch.done("object", obj)
+    symbols = [_symbol(n) for n in plans]
+    code = link(obj, soname=f"{_symbol(name)}.so", exports=[*symbols, "zt_worker"])
+    watch.done("library", code)
+    spec = _spec(name, target, plans, params)
+    return Compiled(graphs, plans, text, code, spec, _initial(params))
+
+
+def _render(plans: Mapping[str, Plan], target: Target) -> str:
+    """One module: kernels that turn out the same are rendered once."""
+    words = renderer(target)
+    kernels: dict[tuple, dict[str, Any]] = {}
+    programs = []
+    for plan in plans.values():
+        pointers: dict[tuple[str, int], int] = {}
+        steps = []
+        for step in plan.steps:
+            kernel = decompose(step.kernel, words.speaks, target.name)
+            verify(kernel)
+            symbol = _shared(kernels, kernel, words)
+            used = [pointers.setdefault((p.space, p.at), len(pointers)) for p in step.places]
+            steps.append({"symbol": symbol, "pointers": used, "barrier": step.barrier})
+        programs.append({"symbol": _symbol(plan.name), "steps": steps, "pointers": [
+            {"id": k, "space": space, "offset": at,
+             "slot": at if space in ("inputs", "outputs") else None}
+            for (space, at), k in pointers.items()]})
+    return words.frame(
+        kernels=list(kernels.values()), programs=programs, arch=target.arch,
+        triple=target.triple, cpu=target.cpu, vector_bits=target.limits.vector_bits,
+        features=",".join(f"+{f}" for f in target.features), **dict(target.data))
+
+
+def _shared(kernels: dict[tuple, dict[str, Any]], kernel: Kernel, words: Any) -> str:
+    data = words.kernel(kernel)
+    key = (data["body"], tuple(m.t for m in data["memories"]))
+    if key not in kernels:
+        kernels[key] = {**data, "symbol": f"{kernel.name}.{len(kernels)}"}
+    return kernels[key]["symbol"]
+
+
+def _symbol(name: str) -> str:
+    """A name that is safe in rendered text, whatever the user called the model."""
+    return "zt_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
+def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) -> ProgramSpec:
+    functions = {}
+    for n, plan in plans.items():
+        inputs = [TensorSpec(v.attrs["name"], v.shape, v.dtype) for v in plan.inputs]
+        outputs = [TensorSpec(o, v.shape, v.dtype) for o, v in plan.outputs]
+        functions[n] = FunctionSpec(n, _symbol(n), {t.name: t for t in inputs},
+                                    {t.name: t for t in outputs}, plan.cycles)
+    states = {n: StateSpec(n, v.shape, v.dtype, params.offsets[n], v.attrs.get("kind", "weight"),
+                           bool(v.attrs.get("trainable", False)))
+              for n, v in params.states.items()}
+    return ProgramSpec(
+        name, target.name, target.arch, target.needs, functions, states, params.size,
+        max(p.arena for p in plans.values()),
+        tuple((at, data.nbytes) for at, data in params.constants),
+        tuple(dict.fromkeys(s.kernel.name for p in plans.values() for s in p.steps)))
+
+
+def _initial(params: Params) -> np.ndarray:
+    """States and constants at their places."""
+    block = np.zeros(params.size, np.uint8)
+    for name, v in params.states.items():
+        data = np.ascontiguousarray(to_storage(u8 if v.dtype is boolean else v.dtype,
+                                               v.attrs["data"]))
+        at = params.offsets[name]
+        block[at:at + data.nbytes] = data.reshape(-1).view(np.uint8)
+    for at, data in params.constants:
+        block[at:at + data.nbytes] = data.reshape(-1).view(np.uint8)
+    return block

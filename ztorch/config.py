@@ -1,0 +1,122 @@
+"""Families of named, configurable things: layers, losses, metrics, optimizers, initializers.
+
+A member is described by the arguments it was made with, so it needs no code to be saved and read
+back: every parameter of `__init__` is kept as an attribute of the same name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar, Self
+
+from ztorch.errors import ConfigError, unknown
+
+
+class Named:
+    """Base of a family. Subclassing registers: `class MSE(Loss, names=("mse",))`."""
+
+    family: ClassVar[str] = ""
+    known: ClassVar[dict[str, Any]] = {}  # every accepted name
+    names: ClassVar[tuple[str, ...]] = ()  # the member's own short names, the first one shown
+
+    def __init_subclass__(cls, family: str = "", names: tuple[str, ...] = (),
+                          **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if family:
+            cls.family, cls.known = family, {}
+        elif not cls.__name__.startswith("_"):
+            cls.names = names
+            for name in (*names, cls.__name__):
+                cls.known[name] = cls
+
+    @classmethod
+    def get(cls, spec: Any) -> Self:
+        """A member from its name, its description, its class or itself.
+
+        >>> from ztorch.optimizers import Optimizer
+        >>> Optimizer.get("adam").learning_rate
+        0.001
+        """
+        if isinstance(spec, cls):
+            return spec
+        if isinstance(spec, str):
+            return cls.named(spec)()
+        if isinstance(spec, dict) and "class_name" in spec:
+            return cls.named(spec["class_name"]).from_config(spec.get("config", {}))
+        if isinstance(spec, type) and issubclass(spec, cls):
+            return spec()
+        shown = next((m.names[0] for m in cls.known.values() if getattr(m, "names", ())),
+                     next(iter(cls.known), ""))
+        raise ConfigError(f"{spec!r} is no {cls.family}; give a name such as {shown!r}, "
+                          f"or an instance")
+
+    @classmethod
+    def named(cls, name: str) -> type[Self]:
+        """The class of that name, whatever the case."""
+        if name in cls.known:
+            return cls.known[name]
+        folded = {known.lower(): member for known, member in cls.known.items()}
+        if name.lower() in folded:
+            return folded[name.lower()]
+        shown = {member.names[0] if member.names else known
+                 for known, member in cls.known.items()}
+        near = unknown(cls.family, name, cls.known)
+        raise near if "did you mean" in str(near) else unknown(cls.family, name, shown)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments this was made with, ready for JSON."""
+        parameters = inspect.signature(type(self).__init__).parameters.values()
+        named = [p.name for p in parameters if p.name != "self" and p.kind not in (
+            p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        return {name: described(getattr(self, name), f"{type(self).__name__}({name}=...)")
+                for name in named}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The member that `get_config` described."""
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
+        return f"{type(self).__name__}({inner})"
+
+
+def described(x: Any, where: str) -> Any:
+    """x as JSON can hold it; members become a class name with a config."""
+    if isinstance(x, Named):
+        return {"class_name": type(x).__name__, "config": x.get_config()}
+    if isinstance(x, (list, tuple)):
+        return [described(item, where) for item in x]
+    if x is None or isinstance(x, (bool, int, float, str, dict)):
+        return x
+    if hasattr(x, "item") and getattr(x, "ndim", 1) == 0:  # a NumPy number
+        return x.item()
+    name = getattr(x, "__name__", type(x).__name__)
+    raise ConfigError(f"{where}: {name} cannot be written to a config; use a registered name")
+
+
+def positive(what: str, n: Any) -> int:
+    """n as a whole number of at least one, or a ConfigError that names it."""
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
+        raise ConfigError(f"{what} must be a positive whole number, not {n!r}")
+    return n.__index__()
+
+
+def fraction(what: str, x: Any, below_one: bool = True) -> float:
+    """x as a number from 0 up to (not) 1, or a ConfigError that names it."""
+    if isinstance(x, bool) or not isinstance(x, (int, float)) or not (
+            0 <= x < 1 or (x == 1 and not below_one)):
+        raise ConfigError(f"{what} must be a number from 0 to 1{', below 1' if below_one else ''},"
+                          f" not {x!r}")
+    return x
+
+
+
+
+def whole_seed(n: Any) -> int:
+    """n as a seed of 64 bits; None is 0, so that a script gives the same numbers each time."""
+    if n is None:
+        return 0
+    if isinstance(n, bool) or not hasattr(n, "__index__") or not 0 <= n.__index__() < 1 << 64:
+        raise ConfigError(f"seed must be a whole number from 0 to 2**64 - 1, not {n!r}")
+    return n.__index__()

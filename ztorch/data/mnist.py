@@ -1,0 +1,105 @@
+"""MNIST and sets in its IDX format, from files that the user has."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from ztorch import settings
+from ztorch.data.registry import Split, data_set
+from ztorch.errors import DataError
+
+_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+          "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_SOURCES = {
+    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+}
+
+
+@data_set("mnist")
+def load_mnist(path: str | os.PathLike[str] | None = None) -> Split:
+    """60,000 + 10,000 digits of 28 x 28 pixels, from the four IDX files in `path`."""
+    return _load("mnist", path)
+
+
+@data_set("fashion_mnist")
+def load_fashion_mnist(path: str | os.PathLike[str] | None = None) -> Split:
+    """60,000 + 10,000 pieces of clothing of 28 x 28 pixels, from the four IDX files in `path`."""
+    return _load("fashion_mnist", path)
+
+
+def _load(name: str, path: str | os.PathLike[str] | None) -> Split:
+    folder = _folder(name, path)
+    parts = []
+    for images_name, labels_name in (_FILES[:2], _FILES[2:]):
+        images_file, labels_file = _find(folder, images_name), _find(folder, labels_name)
+        images, labels = read_idx(images_file), read_idx(labels_file)
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+            raise DataError(f"{images_file} has shape {images.shape} and {labels_file} "
+                            f"{labels.shape}; they should hold (N, rows, columns) images and N "
+                            "labels: get both files again")
+        parts.append((images[..., None].astype(np.float32) / 255.0, labels.astype(np.int32)))
+    return parts[0], parts[1]
+
+
+def _folder(name: str, path: str | os.PathLike[str] | None) -> Path:
+    """Where the four files lie: the argument, else ZTORCH_DATA, else ./data."""
+    if path is not None:
+        places = [Path(path)]
+    else:
+        root = getattr(settings.current(), "data", None)
+        places = [Path(root) / name] if root else []
+        places.append(Path("data") / name)
+    for place in places:
+        if any(_candidate(place, _FILES[0])):
+            return place
+    looked = " and ".join(str(p) for p in places)
+    raise DataError(f"no {name} files in {looked}; get {', '.join(f + '.gz' for f in _FILES)} from "
+                    f"{_SOURCES[name]} and put them there (gzipped or not), or say where they are: "
+                    f'load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
+
+
+def _candidate(folder: Path, name: str) -> list[Path]:
+    spellings = (name, name.replace("-idx", ".idx"))  # both are in use
+    return [p for s in spellings for p in (folder / s, folder / f"{s}.gz") if p.is_file()]
+
+
+def _find(folder: Path, name: str) -> Path:
+    found = _candidate(folder, name)
+    if not found:
+        raise DataError(f"{folder} lacks {name} (or {name}.gz); get it from where the others came")
+    return found[0]
+
+
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array in an IDX file, gzipped or not, whose header and size agree."""
+    where = os.fspath(path)
+    with open(path, "rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+    try:
+        with (gzip.open(path, "rb") if zipped else open(path, "rb")) as file:
+            magic = file.read(4)
+            if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
+                raise DataError(f"{where} is not an IDX file: it begins with {magic.hex() or '-'}; "
+                                "a web page saved by mistake looks like this")
+            dtype = np.dtype(_TYPES[magic[2]])
+            sizes = file.read(4 * magic[3])
+            shape = tuple(int(n) for n in np.frombuffer(sizes, ">u4")) if len(sizes) == (
+                4 * magic[3]) else ()
+            expected = math.prod(shape) * dtype.itemsize
+            data = file.read(expected + 1)  # bounded by the header, whatever the file unpacks to
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{where} is damaged or cut short ({error}); get it again") from None
+    if not shape or len(data) != expected:
+        more = "more" if len(data) > expected else f"{len(data):,}"
+        raise DataError(f"{where} should hold {expected:,} bytes for shape {shape}, but holds "
+                        f"{more}; get it again")
+    array = np.frombuffer(data, dtype).reshape(shape)
+    return array.astype(dtype.newbyteorder("="), copy=False)

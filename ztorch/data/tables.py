@@ -1,0 +1,201 @@
+"""Tables from CSV, NPZ and NPY files: a column of labels, the others numbers."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ztorch.errors import DataError, unknown
+
+
+@dataclass(frozen=True)
+class Table:
+    """x and y from a file, with the names it gave.
+
+    classes are the texts behind the class numbers in y, where the file had texts.
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None
+    columns: tuple[str, ...] = ()
+    label: str = ""
+    classes: tuple[str, ...] | None = None
+
+
+def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Table:
+    """Reads a table; `label` is the column of y by name or position, None for a file without.
+
+    In an NPZ file x and y are arrays of those names. In a CSV file (also with semicolons or tabs)
+    the first row is a header if a cell in it is no number while the one below is.
+
+        table = zt.data.read_table("iris.csv", label="species")
+        program.fit(table.x, table.y)
+    """
+    where = os.fspath(path)
+    suffix = Path(path).suffix.lower()
+    if not Path(path).is_file():
+        raise DataError(f"there is no file {where}")
+    if suffix == ".npz":
+        return _read_npz(where, label)
+    if suffix == ".npy":
+        array = _load(where)
+        if label is None:
+            return Table(_numbers(array, where), None)
+        return _split(_numbers(array, where), label, (), where)
+    if suffix in (".csv", ".tsv", ".txt", ".data"):
+        return _read_csv(where, label)
+    raise DataError(f"{where}: {suffix or 'no suffix'} is not a kind of table; known: .csv .tsv "
+                    ".txt .data .npz .npy")
+
+
+# -- NumPy files ---------------------------------------------------------------------------------
+
+
+def _load(where: str) -> np.ndarray:
+    try:
+        return np.load(where, allow_pickle=False)  # a pickle would run code
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{where} cannot be read: {error}") from None
+
+
+def _read_npz(where: str, label: str | int | None) -> Table:
+    try:
+        with np.load(where, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{where} cannot be read: {error}") from None
+    x_name = next((n for n in ("x", "X", "x_train", "images", "data") if n in arrays), None)
+    y_names = (label,) if isinstance(label, str) else ("y", "Y", "y_train", "labels", "target")
+    y_name = next((n for n in y_names if n in arrays), None)
+    if x_name is None or (label is not None and y_name is None):
+        lacks = "x" if x_name is None else y_names[0]
+        raise DataError(f"{where} has no array {lacks!r}; it has {', '.join(arrays) or 'none'}: "
+                        "save it with numpy.savez(path, x=..., y=...)")
+    if y_name is None or label is None:
+        return Table(_numbers(arrays[x_name], where), None)
+    y, classes = _labels(arrays[y_name])
+    return Table(_numbers(arrays[x_name], where), y, label=y_name, classes=classes)
+
+
+def _numbers(array: np.ndarray, where: str) -> np.ndarray:
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{where} holds {array.dtype} values where numbers are needed")
+    return array
+
+
+# -- text ----------------------------------------------------------------------------------------
+
+
+def _read_csv(where: str, label: str | int | None) -> Table:
+    try:
+        with open(where, newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+            separator = max(",;\t", key=first.count)
+            file.seek(0)
+            rows = csv.reader(file, delimiter=separator)
+            head = list(itertools.islice(filter(None, rows), 2))  # blank lines do not count
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{where} is not a text table: {error}") from None
+    if not head:
+        raise DataError(f"{where} is empty")
+    header = _is_header(head)
+    width = len(head[0])
+    columns = tuple(c.strip() for c in head[0]) if header else ()
+    if header and len(head) == 1:
+        raise DataError(f"{where} has a header but no rows")
+    at = None if label is None else _position(label, columns, width, where)
+    features = [k for k in range(width) if k != at]
+    try:  # NumPy's own parser, many times faster than a loop here
+        x = np.loadtxt(where, np.float64, delimiter=separator, skiprows=int(header), ndmin=2,
+                       usecols=features, quotechar='"', comments=None, encoding="utf-8-sig")
+        texts = None if at is None else np.loadtxt(
+            where, str, delimiter=separator, skiprows=int(header), ndmin=1, usecols=at,
+            quotechar='"', comments=None, encoding="utf-8-sig")
+    except (ValueError, IndexError) as error:
+        _explain(where, separator, header, width, features, columns)
+        raise DataError(f"{where} cannot be read as a table: {error}") from None
+    y, classes = (None, None) if texts is None else _labels(np.char.strip(texts))
+    named = tuple(columns[k] for k in features) if columns else ()
+    return Table(x.astype(np.float32), y, named, columns[at] if columns and at is not None else "",
+                 classes)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_header(head: list[list[str]]) -> bool:
+    if len(head) == 1:
+        return not any(map(_is_number, head[0]))
+    return any(not _is_number(a) and _is_number(b) for a, b in zip(*head, strict=False))
+
+
+def _position(label: str | int, columns: tuple[str, ...], width: int, where: str) -> int:
+    if isinstance(label, str):
+        if label in columns:
+            return columns.index(label)
+        if not columns:
+            raise DataError(f"{where} has no header, so no column {label!r}; give the position, "
+                            f"0 to {width - 1}")
+        raise DataError(f"{where}: {unknown('column', label, columns)}")
+    if not -width <= label < width:
+        raise DataError(f"{where} has {width} columns, no column {label}")
+    if width == 1:
+        raise DataError(f"{where} has one column, so nothing beside the label; is the separator "
+                        "a comma, semicolon or tab?")
+    return label % width
+
+
+def _explain(where: str, separator: str, header: bool, width: int, features: list[int],
+             columns: tuple[str, ...]) -> None:
+    """Finds the cell that is no number, or the row of another length, and raises naming it."""
+    with open(where, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter=separator)
+        for row in reader:
+            if not row or (header and reader.line_num == 1):
+                continue
+            if len(row) != width:
+                raise DataError(f"{where}, line {reader.line_num}: {len(row)} cells where the "
+                                f"first row has {width}")
+            for k in features:
+                if not _is_number(row[k]):
+                    name = f" ({columns[k]})" if columns else ""
+                    what = f"{row[k]!r} is not a number" if row[k].strip() else "the cell is empty"
+                    raise DataError(f"{where}, line {reader.line_num}, column {k + 1}{name}: "
+                                    f"{what}; encode texts as numbers and fill gaps first")
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+def _labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Whole numbers as int32, other numbers as float32, texts as class numbers in sorted order."""
+    if cells.dtype.kind in "US":
+        try:
+            cells = cells.astype(np.float64)
+        except ValueError:
+            classes, numbers = np.unique(cells.astype(str), return_inverse=True)
+            return numbers.astype(np.int32), tuple(map(str, classes))
+    if cells.dtype.kind not in "fiub":
+        raise DataError(f"labels of type {cells.dtype} are neither numbers nor texts")
+    whole = cells.dtype.kind != "f" or bool(
+        (cells == np.floor(cells)).all() and (np.abs(cells) < 2**31).all())
+    return cells.astype(np.int32 if whole else np.float32), None
+
+
+def _split(array: np.ndarray, label: str | int, columns: tuple[str, ...], where: str) -> Table:
+    if array.ndim != 2:
+        raise DataError(f"{where} has shape {array.shape}; a table of x and y has two axes")
+    at = _position(label, columns, array.shape[1], where)
+    y, _ = _labels(array[:, at])
+    return Table(np.delete(array, at, axis=1), y)

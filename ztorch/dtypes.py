@@ -1,0 +1,107 @@
+"""The dtypes: names, sizes, kinds, and how each is stored and computed in NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ztorch.errors import UnknownName, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One scalar type. `kind` is f(loat), s(igned), u(nsigned) or b(ool)."""
+
+    name: str  # short, as in IR text: f32
+    long: str  # as users say it: float32
+    kind: str
+    bits: int
+
+    @property
+    def bytes(self) -> int:
+        return max(1, self.bits // 8)
+
+    @property
+    def numpy(self) -> np.dtype:
+        """How an array of this type lies in memory (bf16 has no NumPy type: its bits, as uint16)."""
+        if self.name == "bf16":
+            return np.dtype(np.uint16)
+        return np.dtype(self.long)
+
+    @property
+    def working(self) -> np.dtype:
+        """The NumPy type that values are held in while NumPy computes with them."""
+        return np.dtype(np.float32) if self.name == "bf16" else self.numpy
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in "su"
+
+    def __str__(self) -> str:
+        return self.long
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+f16 = DType("f16", "float16", "f", 16)
+bf16 = DType("bf16", "bfloat16", "f", 16)
+f32 = DType("f32", "float32", "f", 32)
+f64 = DType("f64", "float64", "f", 64)
+i8 = DType("i8", "int8", "s", 8)
+i16 = DType("i16", "int16", "s", 16)
+i32 = DType("i32", "int32", "s", 32)
+i64 = DType("i64", "int64", "s", 64)
+u8 = DType("u8", "uint8", "u", 8)
+u16 = DType("u16", "uint16", "u", 16)
+u32 = DType("u32", "uint32", "u", 32)
+u64 = DType("u64", "uint64", "u", 64)
+boolean = DType("bool", "bool", "b", 1)
+
+ALL: tuple[DType, ...] = (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, boolean)
+_BY_NAME = {d.name: d for d in ALL} | {d.long: d for d in ALL}
+
+
+def dtype(name: str | DType | np.dtype | type) -> DType:
+    """The DType of a short or long name, or of a NumPy dtype.
+
+    >>> dtype("float32"), dtype(np.int8), dtype("u32")
+    (f32, i8, u32)
+    """
+    if isinstance(name, DType):
+        return name
+    if isinstance(name, str) and name in _BY_NAME:
+        return _BY_NAME[name]
+    if not isinstance(name, str):
+        try:
+            return _BY_NAME[np.dtype(name).name]
+        except (TypeError, KeyError):
+            raise UnknownName(f"{name!r} is not a dtype that ztorch computes with") from None
+    raise unknown("dtype", name, [d.long for d in ALL])
+
+
+def round_bf16(x: np.ndarray) -> np.ndarray:
+    """float32 values rounded to the nearest bfloat16 (ties to even), still as float32."""
+    return from_storage(bf16, to_storage(bf16, x))
+
+
+def to_storage(d: DType, x: np.ndarray) -> np.ndarray:
+    """Working values as they lie in memory."""
+    if d.name != "bf16":
+        return np.asarray(x).astype(d.numpy, copy=False)
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    quiet = np.where(np.isnan(x), (bits >> 16) | 0x40, rounded)
+    return quiet.astype(np.uint16)
+
+
+def from_storage(d: DType, x: np.ndarray) -> np.ndarray:
+    """Stored values as NumPy computes with them."""
+    if d.name != "bf16":
+        return np.asarray(x)
+    return (np.asarray(x, np.uint16).astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,142 @@
+"""Movement made short: chains collapse, and elementwise work moves below a broadcast.
+
+All of it only changes which element is read, or how often the same number is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import filled, rewrite, same_number
+from ztorch.graph.value import Graph, Value
+
+
+def simplify_movement(graph: Graph) -> Graph:
+    """Collapses chains of movement and computes before it broadcasts, not after.
+
+    For graphs whose gradients are done: stop_gradient has nothing left to stop, and goes.
+
+    >>> from ztorch.graph.op import leaf
+    >>> from ztorch.graph.value import show
+    >>> x = leaf("input", "x", (), "float32")
+    >>> print(show(simplify_movement(Graph({"y": OPS.exp(OPS.broadcast_to(x, (2, 3)))}))))
+    v0  input x           float32[]
+    v1  exp v0            float32[]
+    v2  broadcast_to v1   float32[2, 3]
+    y = v2
+    """
+    return rewrite(graph, _simpler)
+
+
+def _simpler(v: Value) -> Value | None:
+    if not v.args:
+        return None
+    if v.op.name in _RULES:
+        return _RULES[v.op.name](v, v.args[0])
+    return _below_broadcast(v) if v.op.kind == "map" and v.op.opcode else None
+
+
+def _reshape(v: Value, a: Value) -> Value | None:
+    if a.shape == v.shape:
+        return a
+    if a.op.name == "reshape":
+        return OPS.reshape(a.args[0], v.shape)
+    if filled(a):
+        return OPS.full(v.shape, a.attrs["value"], v.dtype)
+    return _one_number(v, a)
+
+
+def _transpose(v: Value, a: Value) -> Value | None:
+    axes = v.attrs["axes"]
+    if axes == tuple(range(v.rank)):
+        return a
+    if a.op.name == "transpose":
+        return OPS.transpose(a.args[0], tuple(a.attrs["axes"][k] for k in axes))
+    moved = [k for k in axes if a.shape[k] != 1]
+    if moved == sorted(moved):  # only axes of size 1 change places
+        return OPS.reshape(a, v.shape)
+    if filled(a):
+        return OPS.full(v.shape, a.attrs["value"], v.dtype)
+    return _one_number(v, a)
+
+
+def _broadcast(v: Value, a: Value) -> Value | None:
+    if a.shape == v.shape:
+        return a
+    if filled(a):
+        return OPS.full(v.shape, a.attrs["value"], v.dtype)
+    if a.op.name == "broadcast_to":
+        return OPS.broadcast_to(a.args[0], v.shape)
+    if a.op.name == "reshape" and _without_lead(a.shape) == _without_lead(a.args[0].shape):
+        return OPS.broadcast_to(_strip(a.args[0], v.rank), v.shape)
+    return None
+
+
+def _without_lead(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without its leading axes of size 1, which a broadcast adds for nothing."""
+    first = next((k for k, n in enumerate(shape) if n != 1), len(shape))
+    return shape[first:]
+
+
+def _strip(x: Value, rank: int) -> Value:
+    """x with few enough axes to be broadcast to the rank."""
+    return x if x.rank <= rank else OPS.reshape(x, _without_lead(x.shape))
+
+
+def _slice(v: Value, a: Value) -> Value | None:
+    start, step, size = v.attrs["start"], v.attrs["step"], v.attrs["size"]
+    if size == a.shape and all(s == 1 or n == 1 for s, n in zip(step, size, strict=True)):
+        return a
+    if filled(a):
+        return OPS.full(v.shape, a.attrs["value"], v.dtype)
+    if a.op.name == "slice" and v.size:
+        below = zip(a.attrs["start"], a.attrs["step"], strict=True)
+        moves = [(s0 + s * t0, t0 * t)
+                 for (s0, t0), s, t in zip(below, start, step, strict=True)]
+        return OPS.slice(a.args[0], tuple(m[0] for m in moves), tuple(m[1] for m in moves), size)
+    return _one_number(v, a)
+
+
+def _one_number(v: Value, a: Value) -> Value | None:
+    """Elements of a broadcast scalar, however they are arranged, are that scalar."""
+    if a.op.name == "broadcast_to" and a.args[0].size == 1:
+        return OPS.broadcast_to(OPS.reshape(a.args[0], ()), v.shape)
+    return None
+
+
+def _stop_gradient(v: Value, a: Value) -> Value | None:
+    return a
+
+
+def _pad(v: Value, a: Value) -> Value | None:
+    if v.shape == a.shape:
+        return a
+    edge = OPS.full((), v.attrs["value"], v.dtype)
+    return OPS.full(v.shape, v.attrs["value"], v.dtype) if same_number(a, edge) else None
+
+
+def _concat(v: Value, a: Value) -> Value | None:
+    if all(same_number(x, a) for x in v.args):
+        return OPS.full(v.shape, a.attrs["value"], v.dtype)
+    return None
+
+
+_RULES: dict[str, Callable[[Value, Value], Value | None]] = {
+    "reshape": _reshape, "transpose": _transpose, "broadcast_to": _broadcast, "slice": _slice,
+    "stop_gradient": _stop_gradient, "pad": _pad, "concat": _concat,
+}
+
+
+def _below_broadcast(v: Value) -> Value | None:
+    """f(broadcast a, broadcast b, 2) as broadcast f(a, b, 2): fewer elements to compute."""
+    spread = [a for a in v.args if a.op.name == "broadcast_to"]
+    if not spread:
+        return None
+    small = spread[0].args[0].shape
+    if not all(filled(a) or (a.op.name == "broadcast_to" and a.args[0].shape == small)
+               for a in v.args):
+        return None
+    args = tuple(OPS.full(small, a.attrs["value"], a.dtype) if filled(a) else a.args[0]
+                 for a in v.args)
+    return OPS.broadcast_to(Value(v.op, args, v.attrs, small, v.dtype), v.shape)

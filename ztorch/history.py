@@ -1,0 +1,114 @@
+"""What training measured, epoch by epoch, and its plot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ztorch.callbacks import Callback
+from ztorch.errors import ConfigError
+
+_COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#7a5cd6", "#c9a227")
+
+
+class History(Callback):
+    """The record that `fit` returns.
+
+    `history.history["val_loss"]` is a list with a value for each epoch in `history.epoch` that
+    measured it; `history.params` says how training was asked for; `history.interrupted` is True
+    after Ctrl-C.
+
+    >>> record = History()
+    >>> record.on_epoch_end(0, {"loss": 0.5})
+    >>> record.history, record.epoch
+    ({'loss': [0.5]}, [0])
+    """
+
+    order = 1  # after callbacks that add to the logs, before those that save
+
+    def __init__(self) -> None:
+        self.history: dict[str, list[float]] = {}
+        self.epoch: list[int] = []
+        self.params: dict[str, Any] = {}
+        self.interrupted = False
+        self._epochs_of: dict[str, list[int]] = {}
+
+    def set_program(self, program: Any) -> None:
+        """A record outlives its program, and can be pickled: it keeps no reference."""
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        self.params = {k: params[k] for k in ("verbose", "epochs", "steps")}
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self.epoch.append(epoch)
+        for name, value in (logs or {}).items():
+            self.history.setdefault(name, []).append(float(value))
+            self._epochs_of.setdefault(name, []).append(epoch)
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON-able values, for checkpoints.
+
+        >>> History.from_state(History().state()).epoch
+        []
+        """
+        return {"history": self.history, "epoch": self.epoch, "epochs_of": self._epochs_of}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> History:
+        """The record that `state` gave."""
+        record = cls()
+        record.history = {k: list(map(float, v)) for k, v in state["history"].items()}
+        record.epoch = [int(e) for e in state["epoch"]]
+        record._epochs_of = {k: list(map(int, v)) for k, v in state["epochs_of"].items()}
+        return record
+
+    def __repr__(self) -> str:
+        if not self.epoch:
+            return "<History: no epochs>"
+        last = ", ".join(f"{k}={v[-1]:.4g}" for k, v in self.history.items())
+        return f"<History: {len(self.epoch)} epochs, last {last}>"
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Curves of the loss and each metric, with validation; written to a PNG, SVG or PDF file.
+
+        Returns the matplotlib figure:
+
+            history.plot("training.png")
+        """
+        try:
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+            from matplotlib.ticker import MaxNLocator
+        except ImportError:
+            raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
+        if not self.history:
+            raise ConfigError("there is nothing to plot yet: call fit first")
+        names = [n for n in self.history if not n.startswith("val_") or n[4:] not in self.history]
+        # A figure without pyplot: no global state, and nothing that needs a display.
+        figure = Figure(figsize=(1.0 + 4.4 * len(names), 3.6), dpi=150, layout="constrained")
+        FigureCanvasAgg(figure)
+        for k, name in enumerate(names):
+            axes = figure.add_subplot(1, len(names), k + 1)
+            colour = _COLOURS[k % len(_COLOURS)]
+            self._curve(axes, name, color=colour, label="training")
+            if f"val_{name}" in self.history:
+                self._curve(axes, f"val_{name}", color=colour, alpha=0.55, linestyle="--",
+                            label="validation")
+                axes.legend(frameon=False)
+            axes.set_title(name.replace("_", " "), loc="left", fontsize=11, fontweight="bold")
+            axes.set_xlabel("epoch")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+            axes.grid(True, axis="y", color="#dddddd", linewidth=0.7)
+            axes.spines[["top", "right"]].set_visible(False)
+        if path is not None:
+            try:
+                figure.savefig(os.fspath(path))
+            except ValueError as error:  # an extension matplotlib does not write
+                raise ConfigError(f"cannot plot to {os.fspath(path)}: {error}") from None
+        return figure
+
+    def _curve(self, axes: Any, name: str, **style: Any) -> None:
+        epochs = [e + 1 for e in self._epochs_of[name]]
+        marker = "o" if len(epochs) < 15 else None
+        axes.plot(epochs, self.history[name], linewidth=1.8, marker=marker, markersize=3.5, **style)

@@ -1,0 +1,1 @@
+"""The kernel IR: small, typed, structured, printable, verified and interpretable in NumPy."""

@@ -1,0 +1,269 @@
+"""Builds a kernel instruction by instruction: coerces numbers, splats lanes, reuses equal values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean, i64
+from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.opcodes import OPCODES
+
+Number = int | float | bool
+Arg = Operand | Number
+
+
+class Builder:
+    """Emits instructions in order.
+
+    Every opcode of the table is a method: `b.add(x, 1.0)`. Numbers take the dtype of their
+    neighbour, scalars are spread over lanes, operations on constants are done at once, and a pure
+    operation that is already visible is reused.
+
+    >>> from ztorch.dtypes import f32
+    >>> b = Builder("double")
+    >>> _ = b.memory("x", f32, 8), b.memory("y", f32, 8, access="w")
+    >>> with b.loop(0, 8) as i:
+    ...     b.store("y", i, b.mul(b.load("x", i), 2.0))
+    >>> [i.opcode for i in b.kernel().body]
+    ['loop', 'load', 'mul', 'store', 'end_loop']
+    """
+
+    def __init__(self, name: str, index: DType = i64, exact: bool = True, first_id: int = 0):
+        self.name = name
+        self.index = index
+        self.exact = exact
+        self.memories: dict[str, Memory] = {}
+        self.variables: list[Operand] = []
+        self.body: list[Instr] = []
+        self.origin: tuple[str, ...] = ()
+        self.workgroup: tuple[int, int, int] = (1, 1, 1)
+        self._next = first_id
+        self._scopes: list[dict[tuple, Operand]] = [{}]
+
+    # -- declarations ------------------------------------------------------------------------
+
+    def memory(
+        self, name: str, dtype: DType, size: int, space: str = "global", access: str = "r",
+        vec: int = 1,
+    ) -> str:
+        """Declare a buffer; returns its name."""
+        assert name not in self.memories, f"memory {name} is declared twice"
+        self.memories[name] = Memory(name, dtype, size, space, access, vec)
+        return name
+
+    def var(self, dtype: DType, lanes: int = 1, init: Arg | None = None) -> Operand:
+        """Declare a mutable variable; with `init`, set it here."""
+        v = Operand(self._fresh(), dtype, lanes, "variable")
+        self.variables.append(v)
+        if init is not None:
+            self.set(v, init)
+        return v
+
+    def kernel(self) -> Kernel:
+        return Kernel(
+            self.name, tuple(self.memories.values()), tuple(self.variables), tuple(self.body),
+            self.index, self.exact, self.origin, self.workgroup,
+        )
+
+    # -- emission ----------------------------------------------------------------------------
+
+    def _fresh(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def raw(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
+            kind: str = "value", **attrs: Any) -> Operand:
+        """Append an instruction exactly as given."""
+        dest = Operand(self._fresh(), dtype, lanes, kind)
+        self.body.append(Instr(opcode, dest, args, attrs))
+        return dest
+
+    def _token(self, opcode: str, *args: Operand, **attrs: Any) -> Operand:
+        return self.raw(opcode, boolean, 1, args, "token", **attrs)
+
+    def _pure(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
+              **attrs: Any) -> Operand:
+        key = (opcode, dtype, lanes, args, tuple(sorted(attrs.items())))
+        for scope in reversed(self._scopes):
+            if key in scope:
+                return scope[key]
+        dest = self.raw(opcode, dtype, lanes, args, **attrs)
+        self._scopes[-1][key] = dest
+        return dest
+
+    def const(self, number: Number, dtype: DType, lanes: int = 1) -> Operand:
+        return constant(number, dtype, lanes)
+
+    def __getattr__(self, opcode: str) -> Callable[..., Operand]:
+        name = opcode.rstrip("_")  # and_, or_, not_ are Python words
+        if name not in OPCODES:
+            raise AttributeError(opcode)
+        return partial(self.emit, name)
+
+    def emit(self, opcode: str, *args: Arg, dtype: DType | None = None) -> Operand:
+        """A scalar opcode of the table on operands or numbers, with numbers and lanes adapted."""
+        row = OPCODES[opcode]
+        assert row.meaning is not None, f"{opcode} is not a scalar opcode"
+        assert len(args) == row.arity, f"{opcode} takes {row.arity} operands, not {len(args)}"
+        typed = self._adapt(args, first=1 if opcode == "select" else 0)
+        source = typed[-1].dtype
+        result = {"same": source, "bool": boolean, "attr": dtype}[row.result]
+        assert result is not None, f"{opcode} needs dtype="
+        if opcode == "cast" and result == source:
+            return typed[0]
+        lanes = typed[-1].lanes
+        if all(a.is_const for a in typed) and (opcode != "bitcast"):
+            with np.errstate(all="ignore"):
+                folded = row.meaning(*[np.array(a.number, a.dtype.working) for a in typed],
+                                     **({"dtype": result} if row.result == "attr" else {}))
+            return constant(np.asarray(folded).item(), result, lanes)
+        return self._pure(opcode, result, lanes, typed)
+
+    def _adapt(self, args: tuple[Arg, ...], first: int = 0) -> tuple[Operand, ...]:
+        """Numbers become constants of the dtype of args[first:], scalars are splat to the lanes."""
+        operands = [a for a in args if isinstance(a, Operand)]
+        typed = [a for a in args[first:] if isinstance(a, Operand)]
+        assert operands, "an instruction on plain numbers alone has no dtype; use const()"
+        assert typed, "select between plain numbers has no dtype; use const()"
+        like = typed[0].dtype
+        lanes = max(a.lanes for a in operands)
+        out: list[Operand] = []
+        for at, a in enumerate(args):
+            if not isinstance(a, Operand):
+                a = constant(a, like if at >= first else boolean, lanes)
+            out.append(self.splat(a, lanes))
+        return tuple(out)
+
+    # -- lanes -------------------------------------------------------------------------------
+
+    def splat(self, x: Operand, lanes: int) -> Operand:
+        """The scalar x in every lane."""
+        if x.lanes == lanes:
+            return x
+        assert x.lanes == 1, f"cannot spread {x.lanes} lanes over {lanes}"
+        if x.is_const:
+            return Operand(-1, x.dtype, lanes, "const", x.bits)
+        return self._pure("splat", x.dtype, lanes, (x,))
+
+    def iota(self, lanes: int, dtype: DType | None = None) -> Operand:
+        """0, 1, 2, ... across the lanes."""
+        d = dtype or self.index
+        return constant(0, d) if lanes == 1 else self._pure("iota", d, lanes, ())
+
+    def extract(self, x: Operand, lane: int) -> Operand:
+        if x.lanes == 1:
+            return x
+        if x.is_const:
+            return Operand(-1, x.dtype, 1, "const", x.bits)
+        return self._pure("extract", x.dtype, 1, (x,), lane=lane)
+
+    def shuffle(self, x: Operand, y: Operand, perm: tuple[int, ...]) -> Operand:
+        """Lanes picked from x (0 .. n-1) and y (n .. 2n-1)."""
+        return self._pure("shuffle", x.dtype, len(perm), (x, y), perm=tuple(perm))
+
+    def fold(self, opcode: str, x: Operand) -> Operand:
+        """All lanes of x combined by a halving tree: the same order on every target."""
+        while x.lanes > 1:
+            half = x.lanes // 2
+            if half == 1:
+                return self.emit(opcode, self.extract(x, 0), self.extract(x, 1))
+            low = self.shuffle(x, x, tuple(range(half)))
+            high = self.shuffle(x, x, tuple(range(half, 2 * half)))
+            x = self.emit(opcode, low, high)
+        return x
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def load(self, mem: str, index: Arg, off: int = 0, lanes: int = 1, dtype: DType | None = None,
+             mask: Operand | None = None, align: int = 0) -> Operand:
+        """`lanes` consecutive elements from `index + off`, converted to `dtype`; masked-off lanes
+        are zero. An index with lanes gathers."""
+        m = self.memories[mem]
+        at = self._index(index)
+        opcode = "load"
+        if at.lanes > 1:
+            opcode, lanes = "gather", at.lanes
+        args = (at,) if mask is None else (at, mask)
+        d = dtype or m.dtype
+        if m.access == "r" and m.space == "global":
+            return self._pure(opcode, d, lanes, args, mem=mem, off=off, align=align)
+        return self.raw(opcode, d, lanes, args, mem=mem, off=off, align=align)
+
+    def store(self, mem: str, index: Arg, x: Operand, off: int = 0,
+              mask: Operand | None = None, align: int = 0) -> None:
+        """Write x to consecutive elements from `index + off`; an index with lanes scatters."""
+        at = self._index(index)
+        opcode = "store" if at.lanes == 1 else "scatter"
+        if at.lanes > 1:
+            x = self.splat(x, at.lanes)
+        args = (at, x) if mask is None else (at, x, mask)
+        self._token(opcode, *args, mem=mem, off=off, align=align)
+
+    def atomic_add(self, mem: str, index: Arg, x: Operand, off: int = 0) -> None:
+        """Add x to one element, whole, whatever other threads do; the order is not fixed."""
+        self._token("atomic_add", self._index(index), x, mem=mem, off=off)
+
+    def _index(self, index: Arg) -> Operand:
+        return index if isinstance(index, Operand) else constant(index, self.index)
+
+    # -- variables ---------------------------------------------------------------------------
+
+    def get(self, v: Operand) -> Operand:
+        """A snapshot of the variable."""
+        return self.raw("get", v.dtype, v.lanes, (v,))
+
+    def set(self, v: Operand, x: Arg) -> None:
+        if not isinstance(x, Operand):
+            x = constant(x, v.dtype, v.lanes)
+        self._token("set", v, self.splat(x, v.lanes))
+
+    # -- structure ---------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(self, start: Arg, stop: Arg, step: Arg = 1, kind: str = "serial",
+             **attrs: Any) -> Iterator[Operand]:
+        """A counted loop, tested at the top. kind: serial, parallel, grid or block."""
+        bounds = tuple(self._index(x) for x in (start, stop, step))
+        counter = Operand(self._fresh(), self.index, 1, "counter")
+        self.body.append(Instr("loop", counter, bounds, {"kind": kind, **attrs}))
+        self._scopes.append({})
+        yield counter
+        self._scopes.pop()
+        self._token("end_loop", counter, *bounds)
+
+    @contextmanager
+    def if_(self, condition: Operand, els: bool = False) -> Iterator[Operand]:
+        """Runs the block where the condition holds; say els=True when `else_` follows."""
+        token = self._token("if", condition, els=els)
+        self._scopes.append({})
+        yield token
+        self._scopes.pop()
+        self._token("end_if", token, els=els)
+
+    def else_(self, token: Operand) -> None:
+        """Splits the enclosing `if_` block."""
+        self._scopes[-1] = {}
+        self._token("else", token)
+
+    # -- threads -----------------------------------------------------------------------------
+
+    def identity(self, which: str, axis: int = 0) -> Operand:
+        """worker, workers (CPU threads), grid_id or block_id (per axis)."""
+        return self._pure(which, self.index, 1, (), axis=axis)
+
+    def barrier(self) -> None:
+        """All threads of a workgroup meet; shared memory written before is visible after."""
+        self._token("barrier")
+
+    def subgroup(self, opcode: str, x: Operand) -> Operand:
+        """x combined over the subgroup by `add`, `max` or `min`; every thread gets the result."""
+        return self.raw("subgroup", x.dtype, x.lanes, (x,), combine=opcode)
+
+    def shuffle_xor(self, x: Operand, mask: int) -> Operand:
+        """x of the thread whose number in the subgroup differs by the bits of mask."""
+        return self.raw("shuffle_xor", x.dtype, x.lanes, (x,), mask=mask)

@@ -1,0 +1,225 @@
+"""THE table: every opcode with its operands, NumPy meaning, gradient and how to do without it.
+
+A row is all it takes to add a scalar opcode. `meaning` is the definition that every target is held
+to. `grad(o, g, y, *xs)` gives the gradient of each operand, written with the tensor operations of
+the namespace `o`. `via(b, *xs)` rewrites the opcode with a builder for targets that lack the word.
+`cost` is a rough number of issue slots, for decisions about recomputing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.ir import polynomials as poly
+
+
+@dataclass(frozen=True)
+class Opcode:
+    """One row. `kinds` lists the dtype kinds taken (f, s, u, b); `result` is `same`, `bool`,
+    `attr` (the instruction names its dtype) or `none` (a token)."""
+
+    name: str
+    arity: int
+    doc: str
+    meaning: Callable[..., Any] | None = None
+    kinds: str = "fsu"
+    result: str = "same"
+    grad: Callable[..., tuple] | None = None
+    via: Callable[..., Any] | None = None
+    cost: int = 1
+    attrs: tuple[str, ...] = ()
+
+
+OPCODES: dict[str, Opcode] = {}
+
+
+def _row(name: str, arity: int, doc: str, meaning: Callable[..., Any] | None = None,
+         **more: Any) -> None:
+    OPCODES[name] = Opcode(name, arity, doc, meaning, **more)
+
+
+def _divide(a: Any, b: Any) -> Any:
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind == "f":
+        return np.divide(a, b)
+    safe = np.where(b == 0, 1, b)
+    quotient = np.abs(a // safe) if a.dtype.kind == "u" else _truncated(a, safe)
+    return np.where(b == 0, 0, quotient).astype(a.dtype)
+
+
+def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    q, r = a // b, a % b
+    return q + ((r != 0) & ((a < 0) != (b < 0)))
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind == "f":
+        return np.fmod(a, b)
+    return (a - _divide(a, b) * b).astype(a.dtype)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    """One rounding: exact for float32 and narrower up to double rounding; split for float64."""
+    a = np.asarray(a)
+    wide = np.float64 if a.dtype.kind == "f" else a.dtype
+    exact = a.astype(wide) * np.asarray(b).astype(wide) + np.asarray(c).astype(wide)
+    return exact.astype(a.dtype)
+
+
+def _cast(x: Any, dtype: DType) -> Any:
+    """Float to integer saturates and takes NaN to zero; integers wrap; anything to bool is != 0."""
+    x = np.asarray(x)
+    if dtype.kind == "b":
+        return x != 0
+    if x.dtype.kind == "f" and dtype.is_int:
+        info = np.iinfo(dtype.numpy)
+        whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
+        inside = (whole > float(info.min)) & (whole < float(info.max))
+        clipped = np.where(inside, whole, 0.0).astype(dtype.numpy)
+        return np.where(inside, clipped, np.where(whole > 0, info.max, info.min)).astype(dtype.numpy)
+    return x.astype(dtype.working)
+
+
+def _bitcast(x: Any, dtype: DType) -> Any:
+    return np.asarray(x).view(dtype.numpy)
+
+
+# -- arithmetic ------------------------------------------------------------------------------
+_row("add", 2, "a + b; integers wrap", np.add, grad=lambda o, g, y, a, b: (g, g))
+_row("sub", 2, "a - b; integers wrap", np.subtract, grad=lambda o, g, y, a, b: (g, -g))
+_row("mul", 2, "a * b; integers wrap", np.multiply, grad=lambda o, g, y, a, b: (g * b, g * a))
+_row("div", 2, "a / b; integers truncate towards zero", _divide, cost=6,
+     grad=lambda o, g, y, a, b: (g / b, -(g * y / b)))
+_row("rem", 2, "a - trunc(a / b) * b", _remainder, via=poly.rem, cost=20,
+     grad=lambda o, g, y, a, b: (g, -(g * o.trunc(a / b))))
+_row("fma", 3, "a * b + c with one rounding", _fma, kinds="f", via=poly.fma,
+     grad=lambda o, g, y, a, b, c: (g * b, g * a, g))
+_row("neg", 1, "-a", np.negative, kinds="fs", grad=lambda o, g, y, a: (-g,))
+_row("abs", 1, "|a|", np.abs, kinds="fs", grad=lambda o, g, y, a: (g * o.sign(a),))
+_row("min", 2, "the smaller; NaN if either is NaN", np.minimum,
+     grad=lambda o, g, y, a, b: _split(o, g, a < b, b < a))
+_row("max", 2, "the larger; NaN if either is NaN", np.maximum,
+     grad=lambda o, g, y, a, b: _split(o, g, b < a, a < b))
+_row("mulhi", 2, "the upper half of the double-width product", poly.mulhi_meaning, kinds="u",
+     via=poly.mulhi, cost=3)
+_row("round", 1, "nearest whole number, ties to even", np.rint, kinds="f",
+     grad=lambda o, g, y, a: (None,))
+_row("floor", 1, "largest whole number not above a", np.floor, kinds="f",
+     grad=lambda o, g, y, a: (None,))
+_row("ceil", 1, "smallest whole number not below a", np.ceil, kinds="f",
+     grad=lambda o, g, y, a: (None,))
+_row("trunc", 1, "a without its fraction", np.trunc, kinds="f", grad=lambda o, g, y, a: (None,))
+_row("sqrt", 1, "square root", np.sqrt, kinds="f", cost=10,
+     grad=lambda o, g, y, a: (g * 0.5 / y,))
+_row("rsqrt", 1, "1 / sqrt(a)", lambda a: 1 / np.sqrt(a), kinds="f", via=poly.rsqrt, cost=16,
+     grad=lambda o, g, y, a: (g * -0.5 * y / a,))
+
+# -- functions: native where a target has the word, else polynomials of the IR ------------------
+_row("exp", 1, "e ** a", np.exp, kinds="f", via=poly.exp, cost=14,
+     grad=lambda o, g, y, a: (g * y,))
+_row("exp2", 1, "2 ** a", np.exp2, kinds="f", via=poly.exp2, cost=14,
+     grad=lambda o, g, y, a: (g * y * 0.6931471805599453,))
+_row("expm1", 1, "e ** a - 1, accurate near zero", np.expm1, kinds="f", via=poly.expm1, cost=20,
+     grad=lambda o, g, y, a: (g * (y + 1.0),))
+_row("log", 1, "natural logarithm", np.log, kinds="f", via=poly.log, cost=18,
+     grad=lambda o, g, y, a: (g / a,))
+_row("log2", 1, "base-2 logarithm", np.log2, kinds="f", via=poly.log2, cost=18,
+     grad=lambda o, g, y, a: (g / (a * 0.6931471805599453),))
+_row("log1p", 1, "log(1 + a), accurate near zero", np.log1p, kinds="f", via=poly.log1p, cost=24,
+     grad=lambda o, g, y, a: (g / (a + 1.0),))
+_row("tanh", 1, "hyperbolic tangent", np.tanh, kinds="f", via=poly.tanh, cost=20,
+     grad=lambda o, g, y, a: (g * (1.0 - y * y),))
+_row("erf", 1, "Gauss error function", poly.erf_meaning, kinds="f", via=poly.erf, cost=24,
+     grad=lambda o, g, y, a: (g * (1.1283791670955126 * o.exp(-(a * a))),))
+_row("sin", 1, "sine", np.sin, kinds="f", via=poly.sin, cost=24,
+     grad=lambda o, g, y, a: (g * o.cos(a),))
+_row("cos", 1, "cosine", np.cos, kinds="f", via=poly.cos, cost=24,
+     grad=lambda o, g, y, a: (-(g * o.sin(a)),))
+_row("pow", 2, "a ** b", np.power, kinds="f", via=poly.power, cost=50,
+     grad=lambda o, g, y, a, b: (
+         g * b * o.power(a, b - 1.0),
+         g * y * o.log(o.where(a > 0.0, a, o.ones_like(a)))))
+
+# -- comparison and choice -----------------------------------------------------------------------
+_row("lt", 2, "a < b", np.less, result="bool", grad=lambda o, g, y, a, b: (None, None))
+_row("le", 2, "a <= b", np.less_equal, result="bool", grad=lambda o, g, y, a, b: (None, None))
+_row("gt", 2, "a > b", np.greater, result="bool", grad=lambda o, g, y, a, b: (None, None))
+_row("ge", 2, "a >= b", np.greater_equal, result="bool", grad=lambda o, g, y, a, b: (None, None))
+_row("eq", 2, "a == b", np.equal, kinds="fsub", result="bool",
+     grad=lambda o, g, y, a, b: (None, None))
+_row("ne", 2, "a != b", np.not_equal, kinds="fsub", result="bool",
+     grad=lambda o, g, y, a, b: (None, None))
+_row("select", 3, "a where c, else b", np.where, kinds="fsub",
+     grad=lambda o, g, y, c, a, b: (
+         None, o.where(c, g, o.zeros_like(g)), o.where(c, o.zeros_like(g), g)))
+
+# -- bits ------------------------------------------------------------------------------------------
+_row("and", 2, "bitwise or logical and", np.bitwise_and, kinds="sub",
+     grad=lambda o, g, y, a, b: (None, None))
+_row("or", 2, "bitwise or logical or", np.bitwise_or, kinds="sub",
+     grad=lambda o, g, y, a, b: (None, None))
+_row("xor", 2, "bitwise or logical exclusive or", np.bitwise_xor, kinds="sub",
+     grad=lambda o, g, y, a, b: (None, None))
+_row("not", 1, "bitwise or logical not", np.invert, kinds="sub", grad=lambda o, g, y, a: (None,))
+_row("shl", 2, "a << b, b below the width", np.left_shift, kinds="su",
+     grad=lambda o, g, y, a, b: (None, None))
+_row("shr", 2, "a >> b, arithmetic on signed, b below the width", np.right_shift, kinds="su",
+     grad=lambda o, g, y, a, b: (None, None))
+_row("cast", 1, "converted to another dtype", _cast, kinds="fsub", result="attr",
+     grad=lambda o, g, y, a, dtype: (
+         o.cast(g, a.dtype) if a.dtype.is_float and dtype.is_float else None,))
+_row("bitcast", 1, "the same bits read as another dtype", _bitcast, kinds="fsu", result="attr",
+     grad=lambda o, g, y, a, dtype: (None,))
+
+# -- lanes -----------------------------------------------------------------------------------------
+_row("splat", 1, "a scalar in every lane", kinds="fsub")
+_row("iota", 0, "0, 1, 2, ... across lanes", kinds="su", result="attr")
+_row("extract", 1, "one lane", kinds="fsub", attrs=("lane",))
+_row("shuffle", 2, "lanes picked from two vectors", kinds="fsub", attrs=("perm",))
+
+# -- variables, memory, structure --------------------------------------------------------------------
+_row("get", 1, "snapshot of a variable", kinds="fsub")
+_row("set", 2, "assign a variable", kinds="fsub", result="none")
+_row("load", 1, "consecutive elements (index[, mask])", kinds="fsub", result="attr",
+     attrs=("mem", "off", "align"), cost=2)
+_row("store", 2, "write consecutive elements (index, x[, mask])", kinds="fsub", result="none",
+     attrs=("mem", "off", "align"))
+_row("gather", 1, "one element a lane (indices[, mask])", kinds="fsub", result="attr",
+     attrs=("mem", "off", "align"), cost=16)
+_row("scatter", 2, "write one element a lane (indices, x[, mask])", kinds="fsub", result="none",
+     attrs=("mem", "off", "align"), cost=16)
+_row("atomic_add", 2, "add to one element, whole", kinds="fsu", result="none",
+     attrs=("mem", "off"))
+_row("loop", 3, "counted loop (start, stop, step)", kinds="su", result="attr", attrs=("kind",))
+_row("end_loop", 4, "end of a loop (counter, start, stop, step)", kinds="su", result="none")
+_row("if", 1, "runs where the condition holds", kinds="b", result="none", attrs=("els",))
+_row("else", 1, "splits an if", kinds="b", result="none")
+_row("end_if", 1, "end of an if", kinds="b", result="none", attrs=("els",))
+
+# -- threads -----------------------------------------------------------------------------------------
+_row("worker", 0, "number of this CPU worker", kinds="su", result="attr", attrs=("axis",))
+_row("workers", 0, "how many CPU workers run", kinds="su", result="attr", attrs=("axis",))
+_row("grid_id", 0, "number of this workgroup", kinds="su", result="attr", attrs=("axis",))
+_row("block_id", 0, "number of this thread in its workgroup", kinds="su", result="attr",
+     attrs=("axis",))
+_row("barrier", 0, "the threads of a workgroup meet", result="none")
+_row("subgroup", 1, "combined over a subgroup", attrs=("combine",))
+_row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
+
+
+def _split(o: Any, g: Any, first: Any, second: Any) -> tuple:
+    """The gradient of min and max: all to the winner, half to each of equals."""
+    zero, half = o.zeros_like(g), g * 0.5
+    return (o.where(first, g, o.where(second, zero, half)),
+            o.where(second, g, o.where(first, zero, half)))
+
+
+PURE = frozenset(n for n, row in OPCODES.items() if row.meaning is not None) | {
+    "splat", "iota", "extract", "shuffle", "worker", "workers", "grid_id", "block_id"}
+SCALAR = tuple(n for n, row in OPCODES.items() if row.meaning is not None)

@@ -1,0 +1,276 @@
+"""Reads the text form of a kernel, line by line; whatever does not fit is named with its line."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import ALL, DType, boolean, dtype
+from ztorch.errors import VerifyError
+from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.opcodes import OPCODES
+
+Type = tuple[DType, int]
+
+NAME = r"[A-Za-z_]\w*"
+TYPE = rf"({'|'.join(d.name for d in ALL)})(?:x(\d{{1,4}}))?\b"
+NUMBER = r"true\b|false\b|0x[0-9a-f]{1,16}\b|-?(?:inf\b|nan\b|\d{1,20}(?:\.\d*)?(?:e[+-]?\d{1,4})?)"
+ATTR = rf"({NAME})=(?:(-?\d{{1,20}})|\(([\d, ]*)\)|({NAME}))"
+WRITTEN = r"^\s*(?:loop\s+|var\s+)?%(\d{1,9})\s*[:=]"
+
+
+class Ids:
+    """Which id an instruction has that does not say: the next after the last that is not taken.
+
+    Taken are the ids of all variables, values and counters, which a text always writes, and those
+    of the instructions so far.
+    """
+
+    def __init__(self, taken: set[int]):
+        self.taken = taken
+        self.last = -1
+
+    def note(self, used: int) -> None:
+        self.last = used
+        self.taken.add(used)
+
+    def following(self) -> int:
+        at = self.last + 1
+        while at in self.taken:
+            at += 1
+        return at
+
+
+def parse(text: str) -> Kernel:
+    """The kernel of a text as `show` writes it; lines that start with `//` are comments.
+
+    >>> k = parse('''
+    ... kernel one index=i32 exact {
+    ...   global y f32[1] w
+    ...   store y[0], 1.0:f32
+    ... }''')
+    >>> k.body[0].opcode, k.body[0].args[1].number
+    ('store', 1.0)
+    """
+    parser = _Parser({int(n) for n in re.findall(WRITTEN, text, re.ASCII | re.MULTILINE)})
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line.strip()
+        if line and not line.startswith("//"):
+            parser.line(number, line)
+    return parser.kernel()
+
+
+class _Parser:
+    def __init__(self, taken: set[int]):
+        self.number, self.text, self.at = 0, "", 0
+        self.head: dict[str, Any] | None = None
+        self.closed = False
+        self.origin: tuple[str, ...] = ()
+        self.memories: dict[str, Memory] = {}
+        self.variables: list[Operand] = []
+        self.body: list[Instr] = []
+        self.known: dict[int, Operand] = {}
+        self.open: list[Instr] = []
+        self.ids = Ids(taken)
+
+    def fail(self, message: str) -> VerifyError:
+        return VerifyError(f"line {self.number}: {message}: {self.text!r}")
+
+    def kernel(self) -> Kernel:
+        if self.head is None or not self.closed:
+            raise self.fail("the kernel is not complete; it ends in }")
+        return Kernel(memories=tuple(self.memories.values()), variables=tuple(self.variables),
+                      body=tuple(self.body), origin=self.origin, **self.head)
+
+    # -- reading one line from left to right -------------------------------------------------------
+
+    def find(self, pattern: str) -> re.Match[str] | None:
+        found = re.compile(rf"\s*(?:{pattern})", re.ASCII).match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        return found
+
+    def need(self, pattern: str, what: str) -> re.Match[str]:
+        found = self.find(pattern)
+        if not found:
+            raise self.fail(f"expected {what} at column {self.at + 1}")
+        return found
+
+    def end(self) -> None:
+        self.need(r"$", "the end of the line")
+
+    def type(self) -> Type:
+        found = self.need(TYPE, "a type such as f32 or f32x16")
+        return dtype(found[1]), int(found[2] or 1)
+
+    def operand(self, expected: Type | None) -> Operand:
+        found = self.find(r"%(\d{1,9})")
+        if found:
+            if int(found[1]) not in self.known:
+                raise self.fail(f"%{found[1]} is not defined before")
+            return self.known[int(found[1])]
+        word = self.need(f"({NUMBER})", "an operand")[1]
+        if self.find(":"):
+            expected = self.type()
+        if expected is None:
+            raise self.fail(f"the constant {word} needs its type, as in {word}:f32")
+        d, lanes = expected
+        if d.is_float and word.startswith("0x"):
+            bits = int(word, 16)
+        elif d.is_float and word not in ("true", "false"):
+            with np.errstate(over="ignore"):
+                bits = constant(float(word), d).bits or 0
+        elif d.is_int and re.fullmatch(r"-?\d+", word):
+            bits = constant(int(word), d).bits or 0
+            if Operand(-1, d, 1, "const", bits).number != int(word):
+                raise self.fail(f"{word} does not fit {d!r}")
+        elif d.kind == "b" and word in ("true", "false"):
+            bits = int(word == "true")
+        else:
+            raise self.fail(f"{word} is not a constant of {d!r}")
+        if bits >> d.bits:
+            raise self.fail(f"{word} has more than the {d.bits} bits of {d!r}")
+        return Operand(-1, d, lanes, "const", bits)
+
+    def attrs(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        while found := self.find(ATTR):
+            key, number, numbers, word = found.groups()
+            if number is not None:
+                out[key] = int(number)
+            elif numbers is not None:
+                out[key] = tuple(int(n) for n in re.findall(r"\d+", numbers))
+            else:
+                out[key] = {"true": True, "false": False}.get(word, word)
+        return out
+
+    # -- the lines -----------------------------------------------------------------------------------
+
+    def line(self, number: int, text: str) -> None:
+        self.number, self.text, self.at = number, text, 0
+        if self.head is None:
+            self.header()
+        elif self.closed:
+            raise self.fail("nothing may follow the end of the kernel")
+        elif text.startswith("}"):
+            self.close()
+        elif found := self.find(r"origin\s+(\[.*\])\s*$"):
+            self.origin = self.names(found[1])
+        elif found := self.find(rf"(global|shared)\s+({NAME})\s+{TYPE}\[(\d{{1,18}})\]\s+(rw?|w)\b"):
+            space, name, of, lanes, size, access = found.groups()
+            if lanes or name in self.memories:
+                raise self.fail(f"memory {name} is declared twice" if not lanes else
+                                "a memory has no lanes")
+            vec = self.find(r"vec=(\d)\b")
+            self.end()
+            self.memories[name] = Memory(name, dtype(of), int(size), space, access,
+                                         int(vec[1]) if vec else 1)
+        elif found := self.find(r"var\s+%(\d{1,9}):"):
+            d, lanes = self.type()
+            self.end()
+            self.variables.append(self.define(Operand(int(found[1]), d, lanes, "variable")))
+        else:
+            self.instruction()
+
+    def header(self) -> None:
+        found = self.need(rf"kernel\s+({NAME})\s+index=({NAME})\s+(exact|contract)\b",
+                          "`kernel NAME index=i64 exact {`")
+        attrs = self.attrs()
+        self.need(r"\{\s*$", "{")
+        group = attrs.pop("workgroup", (1, 1, 1))
+        if attrs or found[2] not in {d.name for d in ALL}:
+            raise self.fail("a kernel has an index dtype and perhaps a workgroup")
+        self.head = {"name": found[1], "index": dtype(found[2]), "exact": found[3] == "exact",
+                     "workgroup": group}
+
+    def names(self, text: str) -> tuple[str, ...]:
+        try:
+            names = json.loads(text)
+        except ValueError:
+            names = None
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise self.fail("an origin is a list of names in double quotes")
+        return tuple(names)
+
+    def define(self, dest: Operand) -> Operand:
+        if dest.id in self.known:
+            raise self.fail(f"%{dest.id} is defined twice")
+        self.known[dest.id] = dest
+        return dest
+
+    def emit(self, opcode: str, dest: Operand | None, args: tuple[Operand, ...],
+             attrs: dict[str, Any]) -> Instr:
+        if dest is None:
+            found = self.find(r"#(\d{1,9})")
+            at = int(found[1]) if found else self.ids.following()
+            dest = self.define(Operand(at, boolean, 1, "token"))
+        self.ids.note(dest.id)
+        self.body.append(Instr(opcode, dest, args, attrs))
+        return self.body[-1]
+
+    def close(self) -> None:
+        self.need(r"\}", "}")
+        if self.find(r"else\b"):
+            if not self.open or self.open[-1].opcode != "if" or self.open[-1].attrs["els"]:
+                raise self.fail("else belongs to an if that has none yet")
+            self.open[-1].attrs["els"] = True
+            self.emit("else", None, (self.open[-1].dest,), {})
+            self.need(r"\{", "{")
+        elif not self.open:
+            self.closed = True
+        else:
+            start = self.open.pop()
+            if start.opcode == "loop":
+                self.emit("end_loop", None, (start.dest, *start.args), {})
+            else:
+                self.emit("end_if", None, (start.dest,), {"els": start.attrs["els"]})
+        self.end()
+
+    def instruction(self) -> None:
+        assert self.head is not None
+        index: Type = (self.head["index"], 1)
+        if found := self.find(r"loop\s+%(\d{1,9})\s*="):
+            bounds = [self.operand(index)]
+            for _ in range(2):
+                self.need(",", ", between start, stop and step")
+                bounds.append(self.operand(index))
+            attrs = {"kind": self.need(f"({NAME})", "the kind of the loop")[1], **self.attrs()}
+            counter = self.define(Operand(int(found[1]), index[0], 1, "counter"))
+            self.open.append(self.emit("loop", counter, tuple(bounds), attrs))
+            self.need(r"\{", "{")
+            return self.end()
+        dest, expected = None, None
+        if found := self.find(r"%(\d{1,9}):"):
+            expected = self.type()
+            dest = Operand(int(found[1]), *expected)
+            self.need("=", "=")
+        opcode = self.need(f"({NAME})", "an opcode")[1]
+        if opcode not in OPCODES or opcode in ("else", "end_if", "end_loop"):
+            raise self.fail(f"there is no opcode {opcode!r} here")
+        args: list[Operand] = []
+        attrs = {}
+        if "mem" in OPCODES[opcode].attrs:
+            attrs["mem"] = self.need(rf"({NAME})\s*\[", "a memory and [")[1]
+            args.append(self.operand(index))
+            off = self.find(r"([+-])\s*(\d{1,18})")
+            attrs["off"] = int(off[1] + off[2]) if off else 0
+            self.need(r"\]", "]")
+            if "align" in OPCODES[opcode].attrs:
+                attrs["align"] = 0
+        while self.find(",") if args else self.find(rf"(?=%|{NUMBER})"):
+            args.append(self.operand(expected))
+            if opcode == "set":
+                expected = (args[0].dtype, args[0].lanes)
+        if self.find(r"mask\b(?!=)"):
+            args.append(self.operand(None))
+        attrs |= self.attrs()
+        if opcode == "if":
+            attrs["els"] = False
+        instr = self.emit(opcode, self.define(dest) if dest else None, tuple(args), attrs)
+        if opcode == "if":
+            self.open.append(instr)
+            self.need(r"\{", "{")
+        self.end()

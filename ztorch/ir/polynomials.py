@@ -1,0 +1,183 @@
+"""How the IR does without a word: `via` functions, written once for every target.
+
+They take any number of lanes. Only round, sqrt and division are assumed beyond arithmetic, bits
+and comparisons; no table is looked up. Exact kernels (see `floating.step`) give the same bits on
+every machine. `exponentials` says how the coefficients were obtained; the errors of every function
+are asserted in tests/ir/test_polynomials.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf as scalar_erf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch.dtypes import f32, f64, u32, u64
+from ztorch.ir.exponentials import exp, exp2, expm1, log, log1p, log2, power
+from ztorch.ir.floating import (
+    FORMATS, Coefficients, bits_of, clamp, horner, step, widened, with_sign_of,
+)
+from ztorch.ir.kernel import Operand
+
+if TYPE_CHECKING:
+    from ztorch.ir.builder import Builder
+
+__all__ = ["cos", "erf", "erf_meaning", "exp", "exp2", "expm1", "fma", "log", "log1p", "log2",
+           "mulhi", "mulhi_meaning", "power", "rem", "rsqrt", "sin", "tanh"]
+
+# Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among neighbours
+# for the least error with all roundings. Above these ranges both rise past one, to be cut there.
+# tanh(x) / x for |x| < 9.02
+TANH_OVER = (1.33190268e-08, 2.05834549e-05, 0.00349403266, 0.133797139, 1.0)
+TANH_UNDER = (7.76199954e-07, 0.000328309019, 0.0258710645, 0.467130244, 1.0)
+# erf(x) / x for |x| < 3.93
+ERF_OVER = (2.04196795e-06, 0.000284808717, 0.00377961947, 0.0527903289, 0.190784171, 1.12837923)
+ERF_UNDER = (3.80040437e-05, 0.00116521493, 0.0149974637, 0.114257641, 0.502410889, 1.0)
+
+# f64: erf(x) / x in x^2 for |x| < 1, error 2^-56.0.
+ERF_SMALL = (-7.608504621167711e-10, 1.3617033682083868e-08, -1.6184059631145636e-07,
+             1.644415830598373e-06, -1.4924466166211936e-05, 0.00012055280518667232,
+             -0.0008548325485560322, 0.005223977596743993, -0.026866170641959716,
+             0.11283791670936952, -0.37612638903183343, 1.1283791670955126)
+# (1 - erf(x)) e^(x^2) for 1 < x < 6, error of erf 2^-59.4, as a quotient.
+ERFCX_OVER = (0.008913599951997524, 0.08423773545905844, 0.3732505159084904, 0.9489369274400685,
+              1.3901079104322733, 0.999999889099527)
+ERFCX_UNDER = (0.015799067886868686, 0.14930356991258512, 0.6695286032839279, 1.7560225037293202,
+               2.7907498441593392, 2.518485907496247, 1.0)
+
+# (sin(r) / r - 1) / r^2 in r^2 for |r| < pi / 2, error of the sine 2^-27.3, 2^-61.4.
+SINE: Coefficients = {
+    f32: (2.60608181e-06, -0.000198097739, 0.00833306927, -0.166666597),
+    f64: (2.721411007162231e-15, -7.643018766738586e-13, 1.6058940985981346e-10,
+          -2.50521069042148e-08, 2.755731921156824e-06, -0.00019841269841212476,
+          0.008333333333333207, -0.16666666666666666)}
+# pi in parts. All but the last have so few bits (f32: 8, f64: 28) that their products with a
+# number of half turns below 2^16 (f64: 2^25) are exact.
+PI: Coefficients = {
+    f32: (3.140625, 0.00096893310546875, -1.2814998626708984e-06, 1.984187258941006e-09),
+    f64: (3.141592651605606, 1.9841871617964912e-09, -2.435410355594793e-18)}
+HALF_TURNS = 0.3183098861837907  # in one radian
+
+
+@widened
+def tanh(b: Builder, x: Operand) -> Operand:
+    """The hyperbolic tangent: +-1 exactly from where it rounds to that, and never more."""
+    if x.dtype == f64:
+        e = expm1(b, b.mul(clamp(b, x, -22.0, 22.0), 2.0))
+        return b.div(e, b.add(e, 2.0))
+    return _quotient(b, clamp(b, x, -10.0, 10.0), TANH_OVER, TANH_UNDER)
+
+
+@widened
+def erf(b: Builder, x: Operand) -> Operand:
+    """The error function: +-1 exactly from where it rounds to that, and never more.
+
+    1 + erf(x) has no relative accuracy for x far below zero, whatever the error of erf.
+    """
+    if x.dtype == f32:
+        return _quotient(b, clamp(b, x, -4.2, 4.2), ERF_OVER, ERF_UNDER)
+    size = b.min(b.abs(x), 6.0)
+    z = b.mul(size, size)
+    small = b.mul(size, horner(b, z, ERF_SMALL))
+    tail = b.div(horner(b, size, ERFCX_OVER), horner(b, size, ERFCX_UNDER))
+    large = b.sub(1.0, b.mul(exp(b, b.neg(z)), tail))
+    return with_sign_of(b, b.select(b.lt(size, 1.0), small, large), x)
+
+
+def _quotient(b: Builder, x: Operand, over: tuple[float, ...], under: tuple[float, ...]) -> Operand:
+    """x over(x^2) / under(x^2), cut at +-1."""
+    z = b.mul(x, x)
+    y = b.div(b.mul(x, horner(b, z, over)), horner(b, z, under))
+    return clamp(b, y, -1.0, 1.0)
+
+
+@widened
+def sin(b: Builder, x: Operand) -> Operand:
+    """The sine; see `_sine` for its range."""
+    n = b.round(b.mul(x, HALF_TURNS))
+    return _sine(b, x, n, turns=n, odd=0)
+
+
+@widened
+def cos(b: Builder, x: Operand) -> Operand:
+    """The cosine: as a sine shifted by a quarter turn, so that its zeros are accurate."""
+    n = b.round(step(b, x, HALF_TURNS, -0.5))
+    return _sine(b, x, n, turns=b.add(n, 0.5), odd=1)
+
+
+def _sine(b: Builder, x: Operand, n: Operand, turns: Operand, odd: int) -> Operand:
+    """sin(x - turns * pi), negated for odd n + odd.
+
+    Half turns, not quarters: one longer polynomial is cheaper than two and a choice. Accurate for
+    |x| up to 1e5 (f64: 5e7). Beyond, the error grows to that of rounding x, and from 1e7 (f64:
+    1e16) nothing but the bounds -1 and 1 is right. Infinity gives NaN.
+    """
+    f = FORMATS[x.dtype]
+    r = x
+    for part in PI[x.dtype]:
+        r = step(b, turns, -part, r)
+    z = b.mul(r, r)
+    y = clamp(b, step(b, b.mul(r, z), horner(b, z, SINE[x.dtype]), r), -1.0, 1.0)
+    sign = b.shl(bits_of(b, b.add(n, f.whole + odd)), f.ints.bits - 1)
+    return b.bitcast(b.xor(bits_of(b, y), sign), dtype=x.dtype)
+
+
+@widened
+def rsqrt(b: Builder, x: Operand) -> Operand:
+    """1 / sqrt(x): two roundings."""
+    return b.div(1.0, b.sqrt(x))
+
+
+def rem(b: Builder, x: Operand, y: Operand) -> Operand:
+    """x - trunc(x / y) * y, with the sign of x."""
+    if x.dtype.is_int:
+        return b.sub(x, b.mul(b.div(x, y), y))
+    return _float_rem(b, x, y)
+
+
+@widened
+def _float_rem(b: Builder, x: Operand, y: Operand) -> Operand:
+    """Exact with fma, and wherever quotient * y fits the mantissa, for quotients below 2^24 (f64:
+    2^53); else off by a rounding of x. A quotient rounded up to the next whole number would leave
+    a small negative rest instead of nearly |y|, so that is mended."""
+    size, unit = b.abs(x), b.abs(y)
+    quotient = b.trunc(b.div(size, unit))
+    rest = step(b, b.neg(quotient), unit, size)
+    rest = b.select(b.lt(rest, 0.0), b.add(rest, unit), rest)
+    return with_sign_of(b, b.select(b.lt(size, unit), size, rest), x)
+
+
+def fma(b: Builder, x: Operand, y: Operand, z: Operand) -> Operand:
+    """Two roundings where the machine has no fused one."""
+    return b.add(b.mul(x, y), z)
+
+
+def mulhi(b: Builder, x: Operand, y: Operand) -> Operand:
+    """The upper half of a product: of the next wider type, or for u64 of four half products."""
+    bits = x.dtype.bits
+    if bits < 64:
+        wide = u32 if bits < 32 else u64
+        product = b.mul(b.cast(x, dtype=wide), b.cast(y, dtype=wide))
+        return b.cast(b.shr(product, bits), dtype=x.dtype)
+    x_low, y_low = b.and_(x, 0xFFFFFFFF), b.and_(y, 0xFFFFFFFF)
+    x_high, y_high = b.shr(x, 32), b.shr(y, 32)
+    middle = b.add(b.mul(x_high, y_low), b.shr(b.mul(x_low, y_low), 32))
+    other = b.add(b.mul(x_low, y_high), b.and_(middle, 0xFFFFFFFF))
+    return b.add(b.mul(x_high, y_high), b.add(b.shr(middle, 32), b.shr(other, 32)))
+
+
+def mulhi_meaning(x: Any, y: Any) -> Any:
+    x = np.asarray(x)
+    bits = x.dtype.itemsize * 8
+    wide = (x.astype(object) * np.asarray(y).astype(object)) >> bits
+    return np.asarray(wide).astype(x.dtype)
+
+
+_ERF: Callable[..., Any] = np.vectorize(scalar_erf, otypes=[np.float64])
+
+
+def erf_meaning(x: Any) -> Any:
+    x = np.asarray(x)
+    return _ERF(x).astype(x.dtype)

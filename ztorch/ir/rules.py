@@ -1,0 +1,185 @@
+"""What each opcode takes and gives: dtypes, lanes, attributes, and honest accesses of memory."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from ztorch.errors import VerifyError
+from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
+from ztorch.ir.opcodes import OPCODES
+
+LOOP_KINDS = ("serial", "unrolled", "parallel", "grid", "block")
+MAX_LANES = 1024
+MAX_ALIGN = 64  # bytes: every memory starts on such a boundary
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def is_int(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+class Rules:
+    """The rules that need nothing but one instruction and the memories of the kernel."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.memories: dict[str, Memory] = {}
+        self.multiples: dict[int, int] = {}  # what an index value is known to be a multiple of
+        self.at, self.instr = -1, Instr("", Operand(-1, kernel.index))
+
+    def rule(self, holds: object, message: str) -> None:
+        if not holds:
+            place = f", instruction {self.at} ({self.instr.opcode})" if self.at >= 0 else ""
+            raise VerifyError(f"kernel {self.kernel.name}{place}: {message}")
+
+    def attributes(self, names: tuple[str, ...]) -> None:
+        i = self.instr
+        missing = [n for n in names if n not in i.attrs]
+        self.rule(not missing, f"lacks the attributes {missing}")
+        for key, value in i.attrs.items():
+            self.rule(key in names or i.opcode == "loop", f"has no attribute {key!r}")
+            self.rule(isinstance(key, str) and NAME.fullmatch(key), f"attribute name {key!r}")
+            checks = {
+                "mem": lambda v: isinstance(v, str) and v in self.memories,
+                "off": lambda v: is_int(v) and abs(v) < 1 << (self.kernel.index.bits - 1),
+                "align": lambda v: is_int(v) and 0 <= v <= MAX_ALIGN and not v & (v - 1),
+                "lane": lambda v: is_int(v) and 0 <= v < i.args[0].lanes,
+                "perm": lambda v: isinstance(v, tuple) and all(
+                    is_int(n) and 0 <= n < 2 * i.args[0].lanes for n in v),
+                "axis": lambda v: is_int(v) and 0 <= v < 3,
+                "kind": lambda v: v in LOOP_KINDS,
+                "els": lambda v: isinstance(v, bool),
+                "combine": lambda v: v in ("add", "min", "max"),
+                "mask": lambda v: is_int(v) and 0 < v < 128,
+            }
+            good = checks.get(key, lambda v: is_int(v) or isinstance(v, bool) or (
+                isinstance(v, str) and NAME.fullmatch(v)))
+            self.rule(good(value), f"{key}={value!r} is not possible")
+
+    def same_type(self, *operands: Operand) -> None:
+        first = operands[0]
+        for a in operands[1:]:
+            self.rule(a.dtype == first.dtype, f"{first.dtype!r} does not go with {a.dtype!r}")
+            self.rule(a.lanes == first.lanes, f"{first.lanes} lanes do not go with {a.lanes}")
+
+    def kinds(self, *operands: Operand) -> None:
+        for a in operands:
+            self.rule(a.dtype.kind in OPCODES[self.instr.opcode].kinds,
+                      f"is not defined on {a.dtype!r}")
+
+    def index(self, a: Operand) -> None:
+        self.rule(a.dtype == self.kernel.index,
+                  f"the index is {a.dtype!r}, but this kernel counts in {self.kernel.index!r}")
+
+    def one_lane(self, *operands: Operand) -> None:
+        for a in operands:
+            self.rule(a.lanes == 1, f"takes 1 lane here, not {a.lanes}")
+
+    def check_identity(self) -> None:
+        self.index(self.instr.dest)
+        self.one_lane(self.instr.dest)
+
+    check_worker = check_workers = check_grid_id = check_block_id = check_identity
+
+    # -- scalar opcodes and lanes --------------------------------------------------------------------
+
+    def scalar(self) -> None:
+        i, row = self.instr, OPCODES[self.instr.opcode]
+        typed = i.args
+        if i.opcode == "select":
+            typed = i.args[1:]
+            self.rule(i.args[0].dtype.kind == "b", f"chooses by bool, not {i.args[0].dtype!r}")
+        for a in i.args:
+            self.rule(a.lanes == i.dest.lanes, f"{a.lanes} lanes do not go with {i.dest.lanes}")
+        self.kinds(*typed)
+        self.same_type(*typed)
+        if row.result == "same":
+            self.same_type(i.dest, typed[0])
+        elif row.result == "bool":
+            self.rule(i.dest.dtype.kind == "b", f"gives bool, not {i.dest.dtype!r}")
+        elif i.opcode == "bitcast":
+            self.kinds(i.dest)
+            self.rule(i.dest.dtype.bits == typed[0].dtype.bits, "the sizes differ")
+
+    def check_splat(self) -> None:
+        x, dest = self.instr.args[0], self.instr.dest
+        self.one_lane(x)
+        self.rule(dest.dtype == x.dtype and dest.lanes > 1, "gives more lanes of the same dtype")
+
+    def check_iota(self) -> None:
+        self.kinds(self.instr.dest)
+        self.rule(self.instr.dest.lanes > 1, "counts across more than one lane")
+
+    def check_extract(self) -> None:
+        x, dest = self.instr.args[0], self.instr.dest
+        self.rule(x.lanes > 1, "takes a lane out of several")
+        self.rule(dest.dtype == x.dtype and dest.lanes == 1, "gives one lane of the same dtype")
+
+    def check_shuffle(self) -> None:
+        (x, y), dest = self.instr.args, self.instr.dest
+        self.same_type(x, y)
+        self.rule(x.lanes > 1 and dest.lanes > 1, "works on vectors; use extract for one lane")
+        self.rule(dest.dtype == x.dtype and dest.lanes == len(self.instr.attrs["perm"]),
+                  "gives as many lanes as perm names")
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def access(self, x: Operand, mask: tuple[Operand, ...], reads: bool, writes: bool) -> None:
+        i, m = self.instr, self.memories[self.instr.attrs["mem"]]
+        at, off = i.args[0], i.attrs["off"]
+        self.index(at)
+        each = i.opcode in ("gather", "scatter")
+        if each:
+            self.rule(at.lanes == x.lanes > 1, f"{at.lanes} indices for {x.lanes} lanes")
+        else:
+            self.one_lane(at)
+        for y in mask:
+            self.rule(y.dtype.kind == "b", f"a mask is bool, not {y.dtype!r}")
+            self.rule(y.lanes == x.lanes, f"a mask of {y.lanes} lanes for {x.lanes}")
+        self.rule(m.access != "w" or not reads, f"{m.name} is write-only")
+        self.rule(m.access != "r" or not writes, f"{m.name} is read-only")
+        if at.is_const:  # lanes beyond the first may be masked off
+            first = at.number + off
+            last = first if each or mask else first + x.lanes - 1
+            self.rule(0 <= first and last < m.size,
+                      f"{m.name}[{first if first < 0 else last}] is outside its {m.size} elements")
+        if i.attrs.get("align"):
+            known = math.gcd(self.known_multiple(at), off) * m.dtype.bytes
+            self.rule(known % i.attrs["align"] == 0,
+                      f"{m.name} is not known to be aligned to {i.attrs['align']} bytes here")
+
+    def check_load(self) -> None:
+        self.access(self.instr.dest, self.instr.args[1:], reads=True, writes=False)
+
+    def check_store(self) -> None:
+        self.access(self.instr.args[1], self.instr.args[2:], reads=False, writes=True)
+
+    check_gather, check_scatter = check_load, check_store
+
+    def check_atomic_add(self) -> None:
+        x, m = self.instr.args[1], self.memories[self.instr.attrs["mem"]]
+        self.kinds(x)
+        self.one_lane(x)
+        self.rule(x.dtype == m.dtype, f"adds {m.dtype!r} to {m.name}, not {x.dtype!r}")
+        self.access(x, (), reads=True, writes=True)
+
+    def known_multiple(self, a: Operand) -> int:
+        """A number that divides the index a (0: a is zero)."""
+        return abs(a.number) if a.is_const else self.multiples.get(a.id, 1)
+
+    def multiple_of(self) -> int:
+        i = self.instr
+        if not i.args or i.dest.dtype != self.kernel.index:
+            return 1
+        known = [self.known_multiple(a) for a in i.args]
+        if i.opcode in ("add", "sub"):
+            return math.gcd(*known)
+        if i.opcode == "mul":
+            return known[0] * known[1]
+        if i.opcode == "shl" and i.args[1].is_const and 0 <= i.args[1].number < 32:
+            return known[0] << i.args[1].number
+        if i.opcode == "splat":
+            return known[0]
+        return math.gcd(known[0], known[2]) if i.opcode == "loop" else 1

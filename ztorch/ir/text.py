@@ -1,0 +1,139 @@
+"""Kernels as text and back, without losing a bit.
+
+An id is written where something uses it. The tokens of stores, sets and ends are named by nobody,
+so their ids are left out when they are the next free ones, and else follow a `#`. A constant
+carries its dtype unless its place gives it away.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.ir.kernel import Instr, Kernel, Operand, constant
+from ztorch.ir.opcodes import OPCODES
+from ztorch.ir.parse import Ids, Type, parse
+
+__all__ = ["parse", "show"]
+
+
+def show(kernel: Kernel) -> str:
+    """The text of a kernel; `parse` gives the same kernel back.
+
+    >>> from ztorch.dtypes import f32
+    >>> from ztorch.ir.builder import Builder
+    >>> b = Builder("double")
+    >>> _ = b.memory("x", f32, 8), b.memory("y", f32, 8, access="w")
+    >>> with b.loop(0, 8) as i:
+    ...     b.store("y", i, b.mul(b.load("x", i), 2.0))
+    >>> print(show(b.kernel()), end="")
+    kernel double index=i64 exact {
+      global x f32[8] r
+      global y f32[8] w
+      loop %0 = 0, 8, 1 serial {
+        %1:f32 = load x[%0]
+        %2:f32 = mul %1, 2.0
+        store y[%0], %2
+      }
+    }
+    """
+    k = kernel
+    head = f"kernel {k.name} index={k.index!r} {'exact' if k.exact else 'contract'}"
+    if k.workgroup != (1, 1, 1):
+        head += f" workgroup=({', '.join(map(str, k.workgroup))})"
+    lines = [head + " {"]
+    if k.origin:
+        lines.append(f"  origin {json.dumps(list(k.origin))}")
+    for m in k.memories:
+        vec = f" vec={m.vec}" if m.vec != 1 else ""
+        lines.append(f"  {m.space} {m.name} {m.dtype!r}[{m.size}] {m.access}{vec}")
+    lines += [f"  var %{v.id}:{_type(v.dtype, v.lanes)}" for v in k.variables]
+    written = [*k.variables, *(i.dest for i in k.body if i.dest.kind != "token")]
+    depth, ids = 1, Ids({v.id for v in written})
+    for instr in k.body:
+        if instr.opcode in ("end_loop", "else", "end_if"):
+            depth -= 1
+        text = _instruction(instr, k.index)
+        if instr.dest.kind == "token" and instr.dest.id != ids.following():
+            text += f" #{instr.dest.id}"
+        ids.note(instr.dest.id)
+        if instr.opcode in ("loop", "if", "else"):
+            text += " {"
+        lines.append("  " * max(depth, 0) + text)
+        if instr.opcode in ("loop", "if", "else"):
+            depth += 1
+    return "\n".join(lines) + "\n}\n"
+
+
+def _type(d: DType, lanes: int) -> str:
+    return d.name if lanes == 1 else f"{d.name}x{lanes}"
+
+
+def _instruction(i: Instr, index: DType) -> str:
+    if i.opcode in ("end_loop", "end_if"):
+        return "}"
+    if i.opcode == "else":
+        return "} else"
+    attrs = dict(i.attrs)
+    if i.opcode == "loop":
+        bounds = ", ".join(_operand(a, (index, 1)) for a in i.args)
+        text = f"loop %{i.dest.id} = {bounds} {attrs.pop('kind', '?')}"
+        return text + "".join(f" {key}={_attr(value)}" for key, value in attrs.items())
+    text, args = i.opcode, i.args
+    masks: tuple[Operand, ...] = ()
+    if "mem" in attrs:
+        at, off = _operand(i.args[0], (index, 1)), attrs.pop("off", 0)
+        at += f" {'+-'[off < 0]} {abs(off)}" if off else ""
+        text += f" {attrs.pop('mem')}[{at}]"
+        cut = OPCODES[i.opcode].arity
+        args, masks = i.args[1:cut], i.args[cut:]
+        text += "," if args else ""
+        if not attrs.get("align", 1):
+            del attrs["align"]
+    elif i.opcode == "if":
+        attrs.pop("els", None)
+    text += "".join(f"{',' * (n > 0)} {_operand(a, _expected(i))}" for n, a in enumerate(args))
+    text += "".join(f" mask {_operand(a, None)}" for a in masks)
+    text += "".join(f" {key}={_attr(value)}" for key, value in attrs.items())
+    if i.dest.kind == "token":
+        return text
+    return f"%{i.dest.id}:{_type(i.dest.dtype, i.dest.lanes)} = {text}"
+
+
+def _expected(i: Instr) -> Type | None:
+    """The type of a constant operand that does not say its own."""
+    if i.opcode == "set":
+        return i.args[0].dtype, i.args[0].lanes
+    return None if i.dest.kind == "token" else (i.dest.dtype, i.dest.lanes)
+
+
+def _operand(a: Operand, expected: Type | None) -> str:
+    if not a.is_const:
+        return f"%{a.id}"
+    text = _number(a)
+    return text if expected == (a.dtype, a.lanes) else f"{text}:{_type(a.dtype, a.lanes)}"
+
+
+def _number(a: Operand) -> str:
+    """The shortest decimal that reads back as the same bits, or else the bits."""
+    d, number = a.dtype, a.number
+    if d.kind == "b":
+        return "true" if number else "false"
+    if d.is_int:
+        return str(number)
+    short = str(np.array(number).astype(d.working)[()])
+    for text in sorted((repr(number), short), key=len):
+        if constant(float(text), d).bits == a.bits:
+            return text
+    return f"{a.bits:#x}"
+
+
+def _attr(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
+
+

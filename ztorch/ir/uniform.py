@@ -1,0 +1,47 @@
+"""Which values may differ between the threads of a workgroup."""
+
+from __future__ import annotations
+
+from ztorch.ir.kernel import Instr, Kernel
+
+
+def divergent(kernel: Kernel) -> set[int]:
+    """Ids of the values and variables that may differ between the threads of a workgroup.
+
+    All that derives from `block_id` or the counter of a block loop differs, and so does a variable
+    that is set where threads have parted. Variables carry this around loops: hence to a fixpoint.
+
+    >>> from ztorch.ir.builder import Builder
+    >>> b = Builder("k")
+    >>> t, g = b.identity("block_id"), b.identity("grid_id")
+    >>> x, y = b.add(t, 1), b.add(g, 1)
+    >>> found = divergent(b.kernel())
+    >>> x.id in found, y.id in found
+    (True, False)
+    """
+    found: set[int] = set()
+    while True:
+        before = len(found)
+        parted = [False]  # whether threads have parted, per open loop or if
+        for i in kernel.body:
+            differs = any(a.id in found for a in i.args)
+            if i.opcode in ("loop", "if"):
+                block = i.attrs.get("kind") == "block"
+                parted.append(parted[-1] or differs or (block and not whole_block(kernel, i)))
+                differs |= block
+            elif i.opcode in ("end_loop", "end_if"):
+                parted.pop()
+            elif i.opcode == "set" and (differs or parted[-1]):
+                found.add(i.args[0].id)
+            if differs or i.opcode in ("block_id", "atomic_add"):
+                found.add(i.dest.id)
+        if len(found) == before:
+            return found
+
+
+def whole_block(kernel: Kernel, loop: Instr) -> bool:
+    """Whether a block loop has exactly one trip for each thread along its axis."""
+    if not all(a.is_const for a in loop.args):
+        return False
+    trips = len(range(*[a.number for a in loop.args]))
+    return trips == kernel.workgroup[loop.attrs.get("axis", 0)]

@@ -1,0 +1,252 @@
+"""Holds a kernel to the rules of the IR before anything renders it.
+
+Names and attributes end up in the text of a target and alignments in its instructions, so a kernel
+that passes here can neither smuggle text into a template nor promise what is not so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ztorch.ir.kernel import Instr, Kernel, Operand
+from ztorch.ir.opcodes import OPCODES
+from ztorch.ir.rules import MAX_LANES, NAME, Rules, is_int
+from ztorch.ir.uniform import divergent, whole_block
+
+PRIVATE_KINDS = ("parallel", "grid", "block")  # whose iterations may run on different threads
+MASKED = ("load", "store", "gather", "scatter")
+
+
+def verify(kernel: Kernel) -> None:
+    """Raise `VerifyError` (kernel, instruction, opcode, rule) unless the kernel is well formed.
+
+    >>> from ztorch.dtypes import f32
+    >>> from ztorch.ir.builder import Builder
+    >>> b = Builder("fill")
+    >>> _ = b.memory("y", f32, 8, access="w")
+    >>> b.store("y", 8, b.const(0.0, f32))
+    >>> verify(b.kernel())
+    Traceback (most recent call last):
+    ztorch.errors.VerifyError: kernel fill, instruction 0 (store): y[8] is outside its 8 elements
+    """
+    _Verifier(kernel).run()
+
+
+@dataclass
+class _Scope:
+    """An open loop or if."""
+
+    start: Instr
+    before: set[int]  # variables set for certain when it opened
+    names: list[int] = field(default_factory=list)  # defined in it
+    after_yes: set[int] | None = None  # variables set for certain where its `else` came
+
+
+class _Verifier(Rules):
+    """The rules that need to know what came before: ids, scopes, variables, parted threads."""
+
+    def __init__(self, kernel: Kernel):
+        super().__init__(kernel)
+        self.visible: dict[int, Operand] = {}
+        self.ids: set[int] = set()
+        self.assigned: set[int] = set()
+        self.open: list[_Scope] = []
+        self.divergent: set[int] | None = None
+
+    def run(self) -> None:
+        self.declarations()
+        for at, instr in enumerate(self.kernel.body):
+            self.at, self.instr = at, instr
+            self.instruction()
+        self.rule(not self.open, "ends inside an open loop or if")
+
+    def declarations(self) -> None:
+        k = self.kernel
+        self.rule(NAME.fullmatch(k.name), f"the name {k.name!r} is not an identifier")
+        self.rule(k.index.name in ("i32", "i64"), f"indices are i32 or i64, not {k.index!r}")
+        self.rule(len(k.workgroup) == 3 and all(is_int(n) and n > 0 for n in k.workgroup),
+                  f"workgroup {k.workgroup} is not three positive numbers")
+        for name in k.origin:  # may stand in a comment of the rendered text
+            self.rule(name.isprintable() and "*/" not in name and "\\" not in name,
+                      f"the origin {name!r} cannot stand in a comment")
+        for m in k.memories:
+            self.rule(NAME.fullmatch(m.name), f"the memory name {m.name!r} is not an identifier")
+            self.rule(m.name not in self.memories, f"memory {m.name} is declared twice")
+            self.rule(m.dtype.kind != "b", f"memory {m.name} is bool; store u8")
+            self.rule(m.space in ("global", "shared"), f"{m.name}: no memory space {m.space!r}")
+            self.rule(m.access in ("r", "w", "rw"), f"{m.name}: no access {m.access!r}")
+            self.rule(m.vec in (1, 2, 4), f"{m.name}: vec is 1, 2 or 4, not {m.vec}")
+            self.rule(is_int(m.size) and 0 < m.size < 1 << (k.index.bits - 1),
+                      f"{m.name}: {m.size} elements are not countable in {k.index!r}")
+            self.memories[m.name] = m
+        for v in k.variables:
+            self.rule(v.kind == "variable", f"%{v.id} is declared as a variable but is a {v.kind}")
+            self.define(v)
+
+    def define(self, dest: Operand) -> None:
+        self.rule(is_int(dest.id) and dest.id >= 0, f"%{dest.id} is not an id")
+        self.rule(dest.id not in self.ids, f"%{dest.id} is defined twice")
+        self.rule(is_int(dest.lanes) and 1 <= dest.lanes <= MAX_LANES,
+                  f"%{dest.id} has {dest.lanes} lanes")
+        self.rule(dest.bits is None, f"%{dest.id} is no constant but has bits")
+        self.ids.add(dest.id)
+        self.visible[dest.id] = dest
+        if self.open and dest.kind != "variable":
+            self.open[-1].names.append(dest.id)
+
+    # -- every instruction -------------------------------------------------------------------------
+
+    def instruction(self) -> None:
+        i, row = self.instr, OPCODES.get(self.instr.opcode)
+        if row is None:
+            return self.rule(False, "no such opcode")
+        extra = len(i.args) - row.arity
+        self.rule(extra == 0 or (extra == 1 and i.opcode in MASKED),
+                  f"takes {row.arity} operands, not {len(i.args)}")
+        self.attributes(row.attrs)
+        for place, a in enumerate(i.args):
+            self.operand(place, a)
+        kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
+        self.rule(i.dest.kind == kind, f"defines a {kind}, not a {i.dest.kind}")
+        if kind == "token":
+            self.rule(i.dest.dtype.kind == "b" and i.dest.lanes == 1, "a token is one bool")
+        if row.meaning is not None:
+            self.scalar()
+        else:
+            getattr(self, f"check_{i.opcode}")()
+        if i.opcode == "loop":  # its counter belongs to its body
+            self.enter()
+        self.define(i.dest)
+        if i.opcode == "if":
+            self.enter()
+        self.multiples[i.dest.id] = self.multiple_of()
+
+    def operand(self, place: int, a: Operand) -> None:
+        opcode = self.instr.opcode
+        if a.is_const:
+            self.rule(a.id == -1 and a.bits is not None and 0 <= a.bits < 1 << a.dtype.bits,
+                      f"operand {place} is no proper constant")
+            self.rule(is_int(a.lanes) and 1 <= a.lanes <= MAX_LANES,
+                      f"operand {place} has {a.lanes} lanes")
+        else:
+            self.rule(a.id in self.visible, f"%{a.id} is used outside its scope or before it is "
+                                            "defined")
+            self.rule(a == self.visible[a.id], f"%{a.id} is used as {a}, unlike its definition")
+        first = place == 0
+        wanted = "value"
+        if first and opcode in ("get", "set"):
+            wanted = "variable"
+        elif first and opcode in ("else", "end_if"):
+            wanted = "token"
+        elif first and opcode == "end_loop":
+            wanted = "counter"
+        found = "value" if a.is_const or (a.kind == "counter" and wanted == "value") else a.kind
+        self.rule(found == wanted, f"operand {place} is a {a.kind}, not a {wanted}")
+
+    # -- variables -------------------------------------------------------------------------------------
+
+    def check_get(self) -> None:
+        v = self.instr.args[0]
+        self.same_type(self.instr.dest, v)
+        self.rule(v.id in self.assigned, f"%{v.id} may not have been set on some path to here")
+
+    def check_set(self) -> None:
+        v, x = self.instr.args
+        self.same_type(v, x)
+        self.assigned.add(v.id)
+
+    # -- structure -------------------------------------------------------------------------------------
+
+    def check_loop(self) -> None:
+        i, kind = self.instr, self.instr.attrs["kind"]
+        for a in (i.dest, *i.args):
+            self.index(a)
+            self.one_lane(a)
+        step = i.args[2]
+        self.rule(step.is_const and step.number > 0, "the step is not a positive constant")
+        self.rule(kind != "parallel" or not self.open, "a parallel loop stands at the top level")
+        for scope in self.open:
+            outer = scope.start.attrs
+            if kind in ("grid", "block") and outer.get("kind") == kind:
+                self.rule(outer.get("axis", 0) != i.attrs.get("axis", 0),
+                          f"lies in another {kind} loop over axis {i.attrs.get('axis', 0)}")
+
+    def enter(self) -> None:
+        i, scope = self.instr, _Scope(self.instr, set(self.assigned))
+        self.open.append(scope)
+        if i.attrs.get("kind") in PRIVATE_KINDS:
+            # An iteration may run on its own thread: it inherits no variable that it also sets.
+            sets = self.sets_ahead()
+            scope.before -= sets
+            self.assigned -= sets
+
+    def sets_ahead(self) -> set[int]:
+        """Variables assigned between here and the end of the loop that opens here."""
+        found, depth = set(), 0
+        for i in self.kernel.body[self.at:]:
+            depth += (i.opcode == "loop") - (i.opcode == "end_loop")
+            if depth == 0:
+                break
+            if i.opcode == "set" and i.args:
+                found.add(i.args[0].id)
+        return found
+
+    def leave(self, opening: str) -> _Scope:
+        self.rule(self.open and self.open[-1].start.opcode == opening,
+                  f"there is no open {opening} to end")
+        self.forget()
+        return self.open.pop()
+
+    def forget(self) -> None:
+        for name in self.open[-1].names:
+            del self.visible[name]
+        self.open[-1].names.clear()
+
+    def check_end_loop(self) -> None:
+        scope = self.leave("loop")
+        self.rule(self.instr.args == (scope.start.dest, *scope.start.args),
+                  "does not repeat the operands of its loop")
+        self.assigned = scope.before
+
+    def check_if(self) -> None:
+        self.kinds(*self.instr.args)
+        self.one_lane(*self.instr.args)
+
+    def check_else(self) -> None:
+        self.rule(self.open and self.open[-1].start.opcode == "if", "there is no open if to split")
+        scope = self.open[-1]
+        self.rule(self.instr.args == (scope.start.dest,), "does not name its if")
+        self.rule(scope.start.attrs["els"] and scope.after_yes is None,
+                  "this if has no else, or has had it")
+        self.forget()
+        scope.after_yes, self.assigned = self.assigned, set(scope.before)
+
+    def check_end_if(self) -> None:
+        scope = self.leave("if")
+        self.rule(self.instr.args == (scope.start.dest,), "does not name its if")
+        self.rule(self.instr.attrs["els"] == scope.start.attrs["els"]
+                  == (scope.after_yes is not None), "els does not say whether there is an else")
+        # A zero-trip loop or a branch not taken sets nothing.
+        self.assigned = scope.before if scope.after_yes is None else self.assigned & scope.after_yes
+
+    # -- threads ---------------------------------------------------------------------------------------
+
+    def check_barrier(self) -> None:
+        if self.divergent is None:
+            self.divergent = divergent(self.kernel)
+        for scope in self.open:
+            i = scope.start
+            self.rule(not any(a.id in self.divergent for a in i.args),
+                      f"threads of a workgroup may part at the {i.opcode} around it")
+            self.rule(i.attrs.get("kind") != "parallel", "CPU threads do not meet in a loop")
+            self.rule(i.attrs.get("kind") != "block" or whole_block(self.kernel, i),
+                      "the block loop around it does not have one trip for each thread of "
+                      f"workgroup {self.kernel.workgroup}")
+
+    def check_subgroup(self) -> None:
+        self.kinds(*self.instr.args)
+        self.same_type(self.instr.dest, self.instr.args[0])
+        self.check_barrier()
+
+    check_shuffle_xor = check_subgroup
+

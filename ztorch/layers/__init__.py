@@ -1,0 +1,26 @@
+"""Keras' layers, a file a family; a subclass of Layer is registered by being one."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+from ztorch.errors import unknown
+from ztorch.layers.context import Context, States
+from ztorch.layers.layer import Layer, Weight
+
+for _found in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_found.name}")
+
+LAYERS = Layer.known
+globals().update(LAYERS)
+__all__ = ["LAYERS", "Context", "Layer", "States", "Weight", *sorted(LAYERS)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    if name in LAYERS:
+        return LAYERS[name]
+    raise AttributeError(str(unknown("layer", name, LAYERS)))

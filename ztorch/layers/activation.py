@@ -1,0 +1,144 @@
+"""Activations: found by name for other layers, and as layers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ztorch.errors import ConfigError, unknown
+from ztorch.graph.op import OPS, REGISTRY
+from ztorch.graph.value import Value
+from ztorch.layers.context import Context
+from ztorch.layers.layer import Layer
+
+# Keras' names; each is the op of the same name.
+ACTIVATIONS = (
+    "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu",
+    "hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish",
+    "relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink", "softmax", "softplus", "softsign",
+    "sparse_plus", "sparse_sigmoid", "squareplus", "swish", "tanh", "tanh_shrink", "threshold",
+)
+Given = str | Callable[[Value], Value] | None
+
+
+def known(given: Given) -> Given:
+    """An activation as layers keep it: a name, a function of your own, or None.
+
+    >>> known("relu"), known(None)
+    ('relu', None)
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given not in ACTIVATIONS:
+            raise unknown("activation", given, ACTIVATIONS)
+        return given
+    if isinstance(given, Layer):
+        raise ConfigError(f"activation={type(given).__name__}(...) is a layer; add it to the model "
+                          "after this layer, or give a name such as 'relu'")
+    if not callable(given):
+        raise ConfigError(f"activation={given!r}; give a name such as 'relu', a function of a "
+                          "tensor, or None")
+    # ops.relu and "relu" are the same thing; by name it can be saved
+    return next((n for n in ACTIVATIONS if REGISTRY[n].call is given), given)
+
+
+def activate(given: Given, x: Value, context: Context) -> Value:
+    """The activation of x."""
+    if given is None:
+        return x
+    if callable(given):
+        return given(x)
+    y = getattr(OPS, given)(x)
+    if given in ("softmax", "sigmoid"):
+        context.remember_logits(y, given, x)
+    return y
+
+
+class Activation(Layer):
+    """An activation by name, or any function of a tensor.
+
+    >>> Activation("relu").get_config()
+    {'name': 'activation', 'activation': 'relu'}
+    """
+
+    def __init__(self, activation: Given, **common: Any):
+        super().__init__(**common)
+        self.activation = known(activation)
+
+    def call(self, x: Value, context: Context) -> Value:
+        return activate(self.activation, x, context)
+
+
+class ReLU(Layer):
+    """max(x, 0), with an optional slope below the threshold and an optional ceiling."""
+
+    def __init__(self, max_value: float | None = None, negative_slope: float = 0.0,
+                 threshold: float = 0.0, **common: Any):
+        super().__init__(**common)
+        if max_value is not None and max_value < 0:
+            raise ConfigError(f"ReLU(max_value={max_value!r}) must not be negative")
+        if negative_slope < 0 or threshold < 0:
+            raise ConfigError(f"ReLU(negative_slope={negative_slope!r}, threshold={threshold!r}) "
+                              "must not be negative")
+        self.max_value, self.negative_slope, self.threshold = max_value, negative_slope, threshold
+
+    def call(self, x: Value, context: Context) -> Value:
+        return OPS.relu(x, negative_slope=self.negative_slope, max_value=self.max_value,
+                        threshold=self.threshold)
+
+
+class LeakyReLU(Layer):
+    """x above zero, negative_slope * x below."""
+
+    def __init__(self, negative_slope: float = 0.3, **common: Any):
+        super().__init__(**common)
+        self.negative_slope = negative_slope
+
+    def call(self, x: Value, context: Context) -> Value:
+        return OPS.leaky_relu(x, negative_slope=self.negative_slope)
+
+
+class PReLU(Layer):
+    """x above zero, alpha * x below, with a learned alpha for each feature.
+
+    Axes in `shared_axes` (counted with the batch as axis 0, as in Keras) share one alpha.
+    """
+
+    def __init__(self, alpha_initializer: Any = "zeros", shared_axes: Any = None, **common: Any):
+        super().__init__(**common)
+        self.alpha_initializer = alpha_initializer
+        self.shared_axes = shared_axes
+
+    def build(self, input_shape: tuple[int, ...]) -> None:
+        shared = [self.shared_axes] if isinstance(self.shared_axes, int) else self.shared_axes or []
+        shape = tuple(1 if k + 1 in shared else n for k, n in enumerate(input_shape))
+        self.alpha = self.add_weight("alpha", shape, self.alpha_initializer)
+
+    def call(self, x: Value, context: Context) -> Value:
+        return OPS.where(x > 0.0, x, x * context.read(self.alpha))
+
+
+class ELU(Layer):
+    """x above zero, alpha * (e ** x - 1) below."""
+
+    def __init__(self, alpha: float = 1.0, **common: Any):
+        super().__init__(**common)
+        self.alpha = alpha
+
+    def call(self, x: Value, context: Context) -> Value:
+        return OPS.elu(x, alpha=self.alpha)
+
+
+class Softmax(Layer):
+    """Probabilities along an axis."""
+
+    def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
+        super().__init__(**common)
+        self.axis = tuple(axis) if isinstance(axis, (list, tuple)) else axis
+
+    def call(self, x: Value, context: Context) -> Value:
+        y = OPS.softmax(x, axis=self.axis)
+        if self.axis in (-1, x.rank - 1):
+            context.remember_logits(y, "softmax", x)
+        return y

@@ -1,0 +1,144 @@
+"""Input, Dense and the layers that only change the shape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ztorch.config import positive
+from ztorch.dtypes import DType, dtype
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.value import Value
+from ztorch.initializers import Shape
+from ztorch.layers.activation import Given, activate, known
+from ztorch.layers.context import Context
+from ztorch.layers.layer import Layer, checked_shape
+
+
+class Input(Layer):
+    """The shape of one example, without the batch. The dtype is the model's unless given.
+
+    >>> Input((28, 28, 1)).shape
+    (28, 28, 1)
+    """
+
+    def __init__(self, shape: Any, dtype: DType | str | None = None, **common: Any):
+        super().__init__(**common)
+        self.shape = checked_shape("Input(shape=...)", shape)
+        self.dtype = None if dtype is None else as_name(dtype)
+        self.input_shape = self.shape
+
+    def call(self, x: Value, context: Context) -> Value:
+        return x
+
+
+def as_name(d: DType | str) -> str:
+    return dtype(d).long
+
+
+class Dense(Layer):
+    """activation(x @ kernel + bias), over the last axis of inputs of any rank.
+
+    >>> from ztorch import Sequential
+    >>> model = Sequential([Input((3,)), Dense(2)])
+    >>> [w.shape for w in model.weights]
+    [(3, 2), (2,)]
+    """
+
+    def __init__(self, units: int, activation: Given = None, use_bias: bool = True,
+                 kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
+                 **common: Any):
+        super().__init__(**common)
+        self.units = positive("Dense(units=...)", units)
+        self.activation = known(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = kernel_initializer
+        self.bias_initializer = bias_initializer
+
+    def build(self, input_shape: Shape) -> None:
+        if not input_shape:
+            raise shape_error("Dense needs at least one axis besides the batch, not", input_shape,
+                              fix="give examples a shape, such as Input((1,))")
+        self.kernel = self.add_weight("kernel", (input_shape[-1], self.units),
+                                      self.kernel_initializer)
+        if self.use_bias:
+            self.bias = self.add_weight("bias", (self.units,), self.bias_initializer)
+
+    def call(self, x: Value, context: Context) -> Value:
+        if x.shape[-1:] != self.kernel.shape[:1]:
+            raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
+                              fix=f"the last axis must be {self.kernel.shape[0]}, for which the "
+                                  "layer was built; use a new Dense for another width")
+        y = OPS.matmul(x, context.read(self.kernel))
+        if self.use_bias:
+            y = y + context.read(self.bias)
+        return activate(self.activation, y, context)
+
+
+class Flatten(Layer):
+    """Each example as one row."""
+
+    def call(self, x: Value, context: Context) -> Value:
+        return OPS.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
+
+
+class Reshape(Layer):
+    """Each example in another shape; one axis may be -1.
+
+    >>> from ztorch import Sequential
+    >>> Sequential([Input((6,)), Reshape((2, -1))]).output_shape
+    (2, 3)
+    """
+
+    def __init__(self, target_shape: Any, **common: Any):
+        super().__init__(**common)
+        self.target_shape = tuple(target_shape)
+
+    def call(self, x: Value, context: Context) -> Value:
+        given, have = self.target_shape, math.prod(x.shape[1:])
+        known_part = math.prod(n for n in given if n != -1)
+        fits = (given.count(-1) == 1 and known_part > 0 and have % known_part == 0
+                or given.count(-1) == 0 and known_part == have)
+        if not fits:
+            raise shape_error("cannot reshape each example from", x.shape[1:], given,
+                              fix=f"its {have} elements must stay {have}")
+        return OPS.reshape(x, (x.shape[0], *(have // known_part if n == -1 else n for n in given)))
+
+
+class Permute(Layer):
+    """Axes in another order, counted from 1 as in Keras: (2, 1) swaps the first two."""
+
+    def __init__(self, dims: Any, **common: Any):
+        super().__init__(**common)
+        self.dims = tuple(dims)
+
+    def call(self, x: Value, context: Context) -> Value:
+        if sorted(self.dims) != list(range(1, x.rank)):
+            raise shape_error(f"Permute({self.dims}) is no order of the axes of", x.shape[1:],
+                              fix=f"use each of 1 to {x.rank - 1} once")
+        return OPS.transpose(x, (0, *self.dims))
+
+
+class RepeatVector(Layer):
+    """Each row n times: (features,) becomes (n, features)."""
+
+    def __init__(self, n: int, **common: Any):
+        super().__init__(**common)
+        self.n = positive("RepeatVector(n=...)", n)
+
+    def call(self, x: Value, context: Context) -> Value:
+        self.need_rank(x.shape[1:], 1, "(features)", "add a Flatten layer before it")
+        batch, features = x.shape
+        return OPS.broadcast_to(OPS.reshape(x, (batch, 1, features)), (batch, self.n, features))
+
+
+class Rescaling(Layer):
+    """x * scale + offset in the model's dtype; takes integers, such as the bytes of images."""
+
+    def __init__(self, scale: float, offset: float = 0.0, **common: Any):
+        super().__init__(**common)
+        self.scale, self.offset = scale, offset
+
+    def call(self, x: Value, context: Context) -> Value:
+        y = OPS.cast(x, context.dtype) * self.scale
+        return y + self.offset if self.offset else y

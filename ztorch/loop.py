@@ -1,0 +1,259 @@
+"""The loops of training: steps, epochs, validation; what each step costs beside the native call
+is written here, and kept to a few microseconds."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztorch.batches import Batches
+from ztorch.callbacks import Hooks
+from ztorch.errors import NonFiniteLoss
+from ztorch.history import History
+from ztorch.progress import Progress
+
+if TYPE_CHECKING:
+    from ztorch.runtime.executable import Call, Executable
+    from ztorch.training import Program
+
+
+class Calls:
+    """The bound calls of an executable, lent to one thread at a time and used again."""
+
+    def __init__(self, executable: Executable):
+        self._executable = executable
+        self._free: dict[str, deque[Call]] = defaultdict(deque)
+
+    @contextmanager
+    def lend(self, function: str) -> Iterator[Call]:
+        free = self._free[function]
+        try:
+            call = free.pop()  # atomic, so no lock
+        except IndexError:
+            call = self._executable.bind(function)
+        try:
+            yield call
+        finally:
+            free.append(call)
+
+
+class Meter:
+    """Means over an epoch of what a call measures: each batch counts by its weight."""
+
+    __slots__ = ("_names", "_reads", "_sums", "_weight")
+
+    def __init__(self, call: Call):
+        self._names = ["loss", *(n for n in call.outputs if n != "loss")]
+        self._reads = [call.outputs[n].item for n in self._names]
+        self._sums = [0.0] * len(self._names)
+        self._weight = 0.0
+
+    def add(self, weight: float) -> float:
+        """Takes in the last call's values and gives its loss."""
+        values = [read() for read in self._reads]
+        self._sums = [s + v * weight for s, v in zip(self._sums, values)]  # noqa: B905 (hot)
+        self._weight += weight
+        return values[0]
+
+    def means(self) -> dict[str, float]:
+        weight = self._weight or 1.0  # an epoch without weight scores 0
+        return {n: s / weight for n, s in zip(self._names, self._sums, strict=True)}
+
+
+class Interrupt:
+    """The first Ctrl-C asks the loop to stop after the step at work; the second one raises.
+
+    Only the main thread hears signals, and only Python's own handler is replaced: a program that
+    handles Ctrl-C itself keeps doing so.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._ours = False
+
+    def __enter__(self) -> Interrupt:
+        if (threading.current_thread() is threading.main_thread()
+                and signal.getsignal(signal.SIGINT) is signal.default_int_handler):
+            signal.signal(signal.SIGINT, self._hear)
+            self._ours = True
+        return self
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *exception: object) -> None:
+        if self._ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def never() -> bool:
+    return False
+
+
+def evaluate(calls: Calls, batches: Batches, progress: Progress | None = None,
+             stop: Callable[[], bool] = never) -> dict[str, float] | None:
+    """Loss and metrics over all batches, or None if asked to stop."""
+    with calls.lend("evaluate") as call:
+        meter, done = Meter(call), 0
+        if progress:
+            progress.begin(steps=batches.steps)
+        for _, weight in batches.epoch(call.inputs):
+            if weight:
+                call()
+                meter.add(weight)
+            done += 1
+            if progress and progress.live and perf_counter() > progress.due:
+                progress.draw(done, meter.means())
+            if stop():
+                return None
+        means = meter.means()
+        if progress:
+            progress.trained(done)
+            progress.end(means)
+        return means
+
+
+def predict(calls: Calls, batches: Batches, progress: Progress | None = None) -> np.ndarray:
+    """The model's outputs for every row."""
+    with calls.lend("predict") as call:
+        y = call.outputs["y"]
+        whole = np.empty((getattr(batches, "rows", 0), *y.shape[1:]), y.dtype)
+        parts, done, row = [], 0, 0
+        if progress:
+            progress.begin(steps=batches.steps)
+        for rows, _ in batches.epoch(call.inputs):
+            call()
+            if len(whole):
+                whole[row:row + rows] = y[:rows]
+            else:
+                parts.append(y[:rows].copy())
+            row, done = row + rows, done + 1
+            if progress and progress.live and perf_counter() > progress.due:
+                progress.draw(done, {})
+        if progress:
+            progress.trained(done)
+            progress.end({})
+        return whole if len(whole) else np.concatenate(parts)
+
+
+@dataclass
+class Fit:
+    """One run of `fit`, all arguments checked."""
+
+    program: Program
+    calls: Calls
+    batches: Batches
+    validation: Batches | None
+    validation_freq: int | Collection[int]
+    first: int
+    epochs: int
+    steps: int | None
+    watch: bool  # raise when the loss is not finite
+    hooks: Hooks
+    history: History
+    progress: Progress
+
+    def run(self) -> History:
+        """Trains, and gives the history."""
+        logs: dict[str, float] = {}
+        with self.calls.lend("train") as call, Interrupt() as interrupt:
+            self.hooks.call("on_train_begin", {})
+            try:
+                for epoch in range(self.first, self.epochs):
+                    if self.program.stop_training or interrupt.asked:
+                        break
+                    logs = self._epoch(epoch, call, interrupt)
+            except NonFiniteLoss as error:
+                error.history = self.history  # type: ignore[attr-defined]
+                self.hooks.call("on_train_end", logs)
+                raise
+            finally:
+                self.progress.close()
+            if interrupt.asked:
+                self.history.interrupted = True
+            self.hooks.call("on_train_end", logs)
+        return self.history
+
+    def _epoch(self, epoch: int, call: Call, interrupt: Interrupt) -> dict[str, float]:
+        program, progress, hooks = self.program, self.progress, self.hooks
+        hooks.call("on_epoch_begin", epoch, {})
+        progress.begin(epoch, self.steps or self.batches.steps)
+        logs, done = self._steps(epoch, call, interrupt)
+        if interrupt.asked:
+            progress.say(f"Interrupted in epoch {epoch + 1} after step {done}; the weights are "
+                         "kept as they are")
+            return logs
+        program.epoch = epoch + 1
+        program.epochs_trained += 1
+        if self.validation is not None and self._due(epoch):
+            hooks.call("on_test_begin", {})
+            measured = evaluate(self.calls, self.validation, stop=lambda: interrupt.asked)
+            if measured is None:
+                progress.say(f"Interrupted in the validation of epoch {epoch + 1}; the weights "
+                             "are kept as they are")
+            else:
+                hooks.call("on_test_end", dict(measured))
+                logs |= {f"val_{name}": value for name, value in measured.items()}
+        hooks.call("on_epoch_end", epoch, logs)
+        progress.end(logs)
+        return logs
+
+    def _steps(self, epoch: int, call: Call, interrupt: Interrupt) -> tuple[dict[str, float], int]:
+        """One epoch's steps: the hot loop."""
+        program, progress, hooks, watch = self.program, self.progress, self.hooks, self.watch
+        begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
+        live = progress.live
+        meter = Meter(call)
+        step = 0
+        for _, weight in self.batches.epoch(call.inputs, program.epochs_trained, self.steps):
+            if begins:
+                hooks.call("on_train_batch_begin", step, {})
+            if weight:  # rows that all weigh nothing have nothing to teach
+                call()
+                loss = meter.add(weight)
+                if loss - loss != 0.0 and watch:  # NaN or infinite
+                    raise self._not_finite(call, loss, epoch, step)
+            if ends:
+                hooks.call("on_train_batch_end", step, meter.means())
+            step += 1
+            if live and perf_counter() > progress.due:
+                progress.draw(step, meter.means())
+            if program.stop_training or interrupt.asked:
+                break
+        progress.trained(step)
+        return meter.means(), step
+
+    def _due(self, epoch: int) -> bool:
+        if isinstance(self.validation_freq, int):
+            return (epoch + 1) % self.validation_freq == 0
+        return epoch + 1 in self.validation_freq
+
+    def _not_finite(self, call: Call, loss: float, epoch: int, step: int) -> NonFiniteLoss:
+        """Names the place, and what to try, from what the batch and the program show."""
+        x = call.inputs["x"]
+        tips = []
+        if x.dtype.kind == "f":
+            bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+            if bad.any():
+                tips.append(f"row {int(np.argmax(bad))} of this batch of x is not finite: clean "
+                            "the data")
+            elif (largest := float(np.abs(x).max())) > 30:
+                tips.append(f"x reaches {largest:g}: scale it to about 1")
+        rate = self.program.learning_rate_or_none()
+        lower = "" if rate is None else f" (it is {rate:g})"
+        tips += [f"lower the learning rate{lower}", "clip gradients with clipnorm=1.0"]
+        return NonFiniteLoss(
+            f"the loss became {loss} in epoch {epoch + 1}, step {step + 1}; try: "
+            f"{'; '.join(tips)}. The weights hold what that step made of them: load a checkpoint, "
+            "or compile again, before going on. nan='ignore' trains on regardless")

@@ -1,0 +1,229 @@
+"""Losses: what training makes small. Each gives one number a row, the mean over its elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ztorch.ops  # noqa: F401 (fills OPS)
+from ztorch import dtypes
+from ztorch.config import Named, fraction
+from ztorch.dtypes import DType
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.value import Value
+
+Shape = tuple[int, ...]
+EPSILON = 1e-7  # Keras': probabilities are held this far from 0 and 1
+
+
+@dataclass(frozen=True)
+class Target:
+    """What y must be for a prediction: shape with the batch, dtype, and for class numbers how
+    many classes there are."""
+
+    shape: Shape
+    dtype: DType
+    classes: int | None = None
+
+
+def rows(x: Value) -> Value:
+    """The mean over all axes but the batch."""
+    return OPS.mean(x, axis=tuple(range(1, x.rank))) if x.rank > 1 else x
+
+
+class Loss(Named, family="loss"):
+    """Base of losses. Subclasses say what targets they take and give values, elementwise or for
+    each position; `__call__` averages them to one a row.
+
+    >>> from ztorch.graph.op import leaf
+    >>> y = leaf("input", "y", (32, 3), "float32")
+    >>> get("mse")(y, y).shape
+    (32,)
+    """
+
+    logits_of: str | None = None  # the activation whose input this loss would rather have
+
+    def target(self, shape: Shape, d: DType) -> Target:
+        """What y must be when the model predicts this shape and dtype."""
+        return Target(shape, d)
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        raise NotImplementedError
+
+    def __call__(self, y_true: Value, y_pred: Value, logits: Value | None = None) -> Value:
+        """One loss a row. `logits`, where known, are what y_pred is the activation of."""
+        want = self.target(y_pred.shape, y_pred.dtype)
+        if y_true.shape != want.shape:
+            raise shape_error(f"loss {self.name!r} compares predictions of shape {y_pred.shape} "
+                              f"with targets of shape {want.shape}, not", y_true.shape)
+        from_logits = getattr(self, "from_logits", False)
+        if logits is not None and self.logits_of and not from_logits:
+            return rows(self.values(y_true, logits, True))
+        return rows(self.values(y_true, y_pred, from_logits))
+
+    @property
+    def name(self) -> str:
+        return self.names[0] if self.names else type(self).__name__
+
+
+class MeanSquaredError(Loss, names=("mean_squared_error", "mse", "MSE")):
+    """(y - prediction) squared."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return OPS.square(y_pred - y_true)
+
+
+class MeanAbsoluteError(Loss, names=("mean_absolute_error", "mae", "MAE")):
+    """|y - prediction|."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return OPS.abs(y_pred - y_true)
+
+
+class Huber(Loss, names=("huber", "huber_loss")):
+    """Squared for errors up to delta, linear beyond."""
+
+    def __init__(self, delta: float = 1.0):
+        if not delta > 0:
+            raise ConfigError(f"Huber(delta={delta!r}) must be positive")
+        self.delta = delta
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        error = y_pred - y_true
+        size = OPS.abs(error)
+        return OPS.where(size <= self.delta, error * error * 0.5,
+                         size * self.delta - 0.5 * self.delta ** 2)
+
+
+class LogCosh(Loss, names=("log_cosh", "logcosh")):
+    """log(cosh(error)): squared for small errors, absolute for large ones."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        error = y_pred - y_true
+        return error + OPS.softplus(error * -2.0) - math.log(2.0)
+
+
+class _Probabilities(Loss):
+    """Losses on probabilities, or with from_logits=True on what comes before softmax or sigmoid.
+
+    With from_logits=False a model that ends in that activation is still computed from the logits,
+    which is exact where probabilities round to 0 or 1; others are held 1e-7 from both.
+    """
+
+    def __init__(self, from_logits: bool = False, label_smoothing: float = 0.0):
+        self.from_logits = from_logits
+        self.label_smoothing = fraction("label_smoothing", label_smoothing, below_one=False)
+
+
+class BinaryCrossentropy(_Probabilities, names=("binary_crossentropy", "bce", "BCE")):
+    """-log of the probability given to the truth, each output a yes or no of its own."""
+
+    logits_of = "sigmoid"
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        s = self.label_smoothing
+        y = y_true * (1.0 - s) + 0.5 * s if s else y_true
+        if from_logits:
+            return OPS.softplus(y_pred) - y_pred * y
+        p = OPS.clip(y_pred, EPSILON, 1.0 - EPSILON)
+        return -(y * OPS.log(p) + (1.0 - y) * OPS.log(1.0 - p))
+
+
+def log_probabilities(y_pred: Value, from_logits: bool) -> Value:
+    """Logarithms of probabilities that sum to one along the last axis."""
+    if from_logits:
+        return OPS.log_softmax(y_pred, axis=-1)
+    p = y_pred / OPS.sum(y_pred, axis=-1, keepdims=True)
+    return OPS.log(OPS.clip(p, EPSILON, 1.0 - EPSILON))
+
+
+def need_classes(loss: str, shape: Shape) -> None:
+    if len(shape) < 2 or shape[-1] < 2:
+        raise shape_error(f"loss {loss!r} needs a prediction for each of at least 2 classes, not",
+                          shape[1:], fix="end the model with Dense(number of classes), or use "
+                                         "binary_crossentropy for a single output")
+
+
+class CategoricalCrossentropy(_Probabilities, names=("categorical_crossentropy", "cce")):
+    """-log of the probability given to the true class; y holds a probability for each class."""
+
+    logits_of = "softmax"
+
+    def target(self, shape: Shape, d: DType) -> Target:
+        need_classes(self.name, shape)
+        return Target(shape, d)
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        s = self.label_smoothing
+        y = y_true * (1.0 - s) + s / y_true.shape[-1] if s else y_true
+        return -OPS.sum(y * log_probabilities(y_pred, from_logits), axis=-1)
+
+
+class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentropy", "scce")):
+    """-log of the probability given to the true class; y holds class numbers, int32."""
+
+    logits_of = "softmax"
+
+    def __init__(self, from_logits: bool = False):
+        self.from_logits = from_logits
+
+    def target(self, shape: Shape, d: DType) -> Target:
+        need_classes(self.name, shape)
+        return Target(shape[:-1], dtypes.i32, shape[-1])
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return -at_label(log_probabilities(y_pred, from_logits), y_true)
+
+
+def at_label(x: Value, labels: Value) -> Value:
+    """The element of the last axis that each label names; 0 for a label out of range."""
+    position = OPS.iota(x.shape, -1, labels.dtype)
+    hit = OPS.equal(OPS.expand_dims(labels, -1), position)
+    return OPS.sum(OPS.where(hit, x, 0.0), axis=-1)
+
+
+class KLDivergence(Loss, names=("kl_divergence", "kld", "KLD")):
+    """y log(y / prediction): how far the prediction is from the distribution y."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        y, p = OPS.clip(y_true, EPSILON, 1.0), OPS.clip(y_pred, EPSILON, 1.0)
+        return OPS.sum(y * OPS.log(y / p), axis=-1)
+
+
+class Hinge(Loss, names=("hinge",)):
+    """max(1 - y * prediction, 0) for y of -1 or 1; 0 counts as -1."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        sign = OPS.where(y_true > 0.0, OPS.ones_like(y_true), -OPS.ones_like(y_true))
+        return OPS.relu(1.0 - sign * y_pred)
+
+
+class _Function(Loss):
+    """A function of (y_true, y_pred) on tensors, under its own name."""
+
+    def __init__(self, function: Callable[[Value, Value], Value]):
+        self.function = function
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return self.function(y_true, y_pred)
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", "loss")
+
+
+def get(spec: Any) -> Loss:
+    """The loss for a name, an instance, or a function of (y_true, y_pred).
+
+    >>> get("mae").name
+    'mean_absolute_error'
+    """
+    if callable(spec) and not isinstance(spec, (Loss, type)):
+        return _Function(spec)
+    return Loss.get(spec)

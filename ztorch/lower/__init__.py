@@ -1,0 +1,1 @@
+"""Graph to kernels: fuse, schedule, emit, decompose, linearise. Knows no op by name."""

@@ -1,0 +1,173 @@
+"""The loop nest of a matrix product: register tiles, with the epilogue applied to each tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.loops import evaluate
+from ztorch.lower.region import Region
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` equal tiles of `size` along one axis, from `start`."""
+
+    start: int
+    size: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The schedule of a product: tiles of rows and of vectors of columns, and their order."""
+
+    rows: tuple[Run, ...]
+    panels: tuple[Run, ...]  # in vectors
+    lanes: int
+    tail: int  # columns in the last vector, where it is not whole; else 0
+    panels_first: bool
+
+
+def split(total: int, most: int) -> tuple[Run, ...]:
+    """As few tiles as possible, as equal as possible.
+
+    >>> split(64, 14)
+    (Run(start=0, size=13, count=4), Run(start=52, size=12, count=1))
+    """
+    tiles = math.ceil(total / most)
+    size = math.ceil(total / tiles)
+    large = total - tiles * (size - 1)
+    runs = [Run(0, size, large), Run(large * size, size - 1, tiles - large)]
+    return tuple(r for r in runs if r.count and r.size)
+
+
+def choose(m: int, n: int, k: int, lanes: int, limits: Limits, element: int) -> Tiling:
+    """The tiling with the least estimated time.
+
+    A step along k costs a tile max(rows * vectors multiply-adds, rows + vectors loads), at two of
+    each a cycle, and at least what the latency of the adds allows. Accumulators, the vectors of B
+    and one broadcast element of A must fit the registers; a single row takes B from memory.
+    """
+    vectors = math.ceil(n / lanes)
+    best: tuple[float, int, int] | None = None
+    for rows in range(1, min(m, 16) + 1):
+        for wide in range(1, min(vectors, 16) + 1):
+            if rows * wide + (wide if rows > 1 else 0) + 1 > limits.registers:
+                break
+            time = 0.0
+            for r in split(m, rows):
+                for p in split(vectors, wide):
+                    step = max(r.size * p.size / 2, (r.size + p.size) / 2, 4.0)
+                    time += r.count * p.count * (step * k + 12 + 2 * r.size * p.size)
+            if best is None or time < best[0] * 0.999:
+                best = (time, rows, wide)
+    assert best is not None
+    _, rows, wide = best
+    tail = n % lanes
+    panels = split(vectors, wide)
+    if tail and (panels[-1].count > 1 or len(panels) > 1):  # only the last panel needs a mask
+        last = panels[-1]
+        panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
+                  Run(last.start + last.size * (last.count - 1), last.size, 1))
+        panels = tuple(p for p in panels if p.count)
+    return Tiling(split(m, rows), panels, lanes, tail,
+                  panels_first=k * n * element > limits.l2 // 2)
+
+
+def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
+                  target: Mapping[Value, str], limits: Limits) -> None:
+    """All tiles of the product that the region is built around."""
+    product = next(v for v in region.members if v.op.kind == "contract")
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    lanes = limits.lanes(product.dtype)
+    if lanes == 1:
+        tiling = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0, False)
+    else:
+        tiling = choose(m, n, k, lanes, limits, product.dtype.bytes)
+    nest = _Tiles(b, region, product, memory, target, limits, tiling)
+    for rows in tiling.rows:
+        for panels in tiling.panels:
+            nest.run(rows, panels)
+
+
+class _Tiles:
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tiling: Tiling):
+        self.b, self.region, self.product = b, region, product
+        self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
+        self.batch = product.shape[:-2]
+        self.n = product.shape[-1]
+
+    def run(self, rows: Run, panels: Run) -> None:
+        """Every tile of one size; workers share them out."""
+        b, lanes = self.b, self.tiling.lanes
+        each = rows.count * panels.count
+        with b.loop(0, math.prod(self.batch) * each, kind="parallel") as t:
+            batch = b.div(t, each) if self.batch else b.const(0, b.index)
+            t = b.rem(t, each) if self.batch else t
+            if self.tiling.panels_first:
+                at_panel, at_row = b.div(t, rows.count), b.rem(t, rows.count)
+            else:
+                at_row, at_panel = b.div(t, panels.count), b.rem(t, panels.count)
+            row = b.add(b.mul(at_row, rows.size), rows.start)
+            column = b.add(b.mul(at_panel, panels.size * lanes), panels.start * lanes)
+            self._tile(batch, row, column, rows.size, panels)
+
+    def _tile(self, batch: Operand, row: Operand, column: Operand, height: int,
+              panels: Run) -> None:
+        b, lanes, product = self.b, self.tiling.lanes, self.product
+        m, k = product.shape[-2], product.args[0].shape[-1]
+        width = panels.size
+        flat_batch = Var("b", math.prod(self.batch))
+        first, depth = Var("m", m - height + 1), Var("k", k)
+        start = Var("n", max(self.n - (width - 1) * lanes, min(lanes, 2)))
+        bound = {flat_batch: batch, first: row, start: column}
+        e = Emitter(b, self.memory, bound, lane=start if lanes > 1 else None, lanes=lanes)
+        masks = self._masks(panels)
+        scopes = [e.within(mask=mask) for mask in masks]
+        sums = [[b.var(product.dtype, lanes, 0.0) for _ in range(width)] for _ in range(height)]
+        where = unflatten(Index.of(flat_batch), self.batch)
+        a_of, b_of = product.args
+        row_at = [_bound(first) + r for r in range(height)]
+        column_at = [_bound(start) + j * lanes for j in range(width)]
+        with b.loop(0, k) as kk:
+            inner = [s.within(bound={**bound, depth: kk}) for s in scopes]
+            right = [inner[j].element(b_of, (*where, _bound(depth), column_at[j]))
+                     for j in range(width)]
+            for r in range(height):
+                left = inner[0].element(a_of, (*where, row_at[r], _bound(depth)))
+                for j in range(width):
+                    old = b.get(sums[r][j])
+                    b.set(sums[r][j], self._step(left, right[j], old))
+        for r in range(height):
+            for j in range(width):
+                at = flatten((*where, row_at[r], column_at[j]), product.shape)
+                scope = scopes[j]
+                scope.known[product, at, None] = b.get(sums[r][j])
+                evaluate(scope, self.region.members, self.region, {self.region.outer: at},
+                         self.target)
+
+    def _step(self, x: Operand, y: Operand, total: Operand) -> Operand:
+        if self.limits.fma:
+            return self.b.fma(x, y, total)
+        return self.b.add(total, self.b.mul(x, y))
+
+    def _masks(self, panels: Run) -> list[Operand | None]:
+        masks: list[Operand | None] = [None] * panels.size
+        last = panels.start + panels.size * panels.count == math.ceil(self.n / self.tiling.lanes)
+        if self.tiling.tail and last:
+            b = self.b
+            masks[-1] = b.lt(b.iota(self.tiling.lanes), self.tiling.tail)
+        return masks
+
+
+def _bound(v: Var) -> Index:
+    return Index.of(v)

@@ -1,0 +1,172 @@
+"""Emits the instructions for one element, or one vector of elements, of a value.
+
+Values are pulled: asked for an element, a value asks its arguments for theirs, down to memory or to
+what a region has already computed. Loop variables are bound to registers; one of them may be bound
+to the lanes of a vector. What does not depend on that one stays scalar until it meets a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ztorch.dtypes import boolean, u8
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, flatten
+
+
+@dataclass
+class Emitter:
+    """One scope of emission. `bound` gives loop variables their registers, `lane` is the variable
+    spread over `lanes`, `mask` says which lanes exist, `known` holds values already computed at
+    their own position, `memory` those that lie in a buffer."""
+
+    b: Builder
+    memory: Mapping[Value, str]
+    bound: dict[Var, Operand] = field(default_factory=dict)
+    lane: Var | None = None
+    lanes: int = 1
+    mask: Operand | None = None
+    known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
+
+    def within(self, **changes: Any) -> Emitter:
+        """A nested scope: sees what is known here, and keeps to itself what it learns."""
+        return replace(self, bound=dict(changes.pop("bound", self.bound)),
+                       known=dict(self.known), **changes)
+
+    # -- elements --------------------------------------------------------------------------------
+
+    def element(self, v: Value, index: Sequence[Index], where: Operand | None = None) -> Operand:
+        """v at an index. Lanes outside `where` are unspecified, but never read memory."""
+        flat = flatten(index, v.shape)
+        for key in ((v, flat, None), (v, flat, where)):
+            if key in self.known:
+                return self.known[key]
+        if v in self.memory:
+            got = self._load(v, flat, where)
+        else:
+            assert v.op.kind == "map", f"{v} is neither in memory nor computed here"
+            view = _Element(self, v, where)
+            got = v.op.body(view, tuple(index), **v.attrs)  # type: ignore[misc]
+        self.known[v, flat, where] = got
+        return got
+
+    def _load(self, v: Value, flat: Index, where: Operand | None) -> Operand:
+        at, off, lanes = self.address(flat)
+        b, mem = self.b, self.memory[v]
+        if where is not None and where.lanes > lanes:  # one place, but only for some lanes
+            base = at if isinstance(at, Operand) else b.const(at, b.index)
+            at, lanes = b.splat(base, where.lanes), where.lanes
+        mask = where if where is None else b.splat(where, lanes)
+        if lanes > 1 and self.mask is not None:
+            mask = self.mask if mask is None else b.and_(self.mask, mask)
+        got = b.load(mem, at, off=off, lanes=lanes, mask=mask)
+        return b.ne(got, 0) if v.dtype is boolean else got
+
+    def store(self, mem: str, v: Value, flat: Index, x: Operand) -> None:
+        """x as the element of v at a flat position."""
+        at, off, lanes = self.address(flat)
+        x = self.b.splat(x, lanes)
+        if v.dtype is boolean:
+            x = self.b.cast(x, dtype=u8)
+        self.b.store(mem, at, x, off=off, mask=self.mask if lanes > 1 else None)
+
+    # -- indices ---------------------------------------------------------------------------------
+
+    def address(self, flat: Index) -> tuple[Operand | int, int, int]:
+        """(register, constant part, lanes) of a position. Neighbouring lanes one apart give a
+        scalar register and n lanes; lanes elsewhere give a vector of positions to gather."""
+        if self.lane is None or not flat.mentions(self.lane):
+            return *self._sum(flat), 1
+        rest = flat - Index(((self.lane, flat.factor(self.lane)),))
+        if flat.factor(self.lane) == 1 and not rest.mentions(self.lane):
+            base, off = self._sum(rest)
+            start = self.bound[self.lane]
+            return start if isinstance(base, int) else self.b.add(base, start), off, self.lanes
+        return self.value(flat - flat.const), flat.const, self.lanes
+
+    def _sum(self, index: Index) -> tuple[Operand | int, int]:
+        total: Operand | int = 0
+        for atom, factor in index.terms:
+            x = self.atom(atom)
+            part = x if factor == 1 else self.b.mul(x, factor)
+            total = part if isinstance(total, int) else self.b.add(total, part)
+        return total, index.const
+
+    def value(self, index: Index) -> Operand:
+        """The index as a number, with lanes if it depends on the lane variable."""
+        total, off = self._sum(index)
+        if isinstance(total, int):
+            return self.b.const(total + off, self.b.index)
+        return self.b.add(total, off) if off else total
+
+    def atom(self, atom: Atom) -> Operand:
+        b = self.b
+        if isinstance(atom, Var):
+            x = self.bound[atom]
+            if atom == self.lane:
+                return b.add(b.splat(x, self.lanes), b.iota(self.lanes))
+            return x
+        if isinstance(atom, Loaded):
+            return atom.operand
+        if isinstance(atom, Quotient):
+            return b.div(self.value(atom.inner), atom.by)
+        assert isinstance(atom, Remainder)
+        return b.rem(self.value(atom.inner), atom.by)
+
+
+@dataclass
+class _Element:
+    """What the body of an op sees: its arguments, and words about the index."""
+
+    e: Emitter
+    v: Value
+    where: Operand | None
+
+    @property
+    def b(self) -> Builder:
+        return self.e.b
+
+    @property
+    def count(self) -> int:
+        return len(self.v.args)
+
+    @property
+    def zero(self) -> Index:
+        return Index()
+
+    def shape(self, k: int) -> tuple[int, ...]:
+        return self.v.args[k].shape
+
+    def read(self, k: int, index: Sequence[Index | int], where: Operand | None = None) -> Operand:
+        if where is not None and self.where is not None:
+            where = self.b.and_(where, self.where)
+        return self.e.element(self.v.args[k], tuple(Index.of(i) for i in index),
+                              self.where if where is None else where)
+
+    def value(self, index: Index) -> Operand:
+        return self.e.value(index)
+
+    def index(self, operand: Operand, extent: int) -> Index:
+        """A number loaded at run time as an index, held inside [0, extent)."""
+        b = self.b
+        wide = b.cast(operand, dtype=b.index)
+        return Index.of(Loaded(b.max(b.min(wide, extent - 1), 0), extent))
+
+    def within(self, index: Sequence[Index], low: Sequence[int],
+               high: Sequence[int]) -> Operand | None:
+        """low <= index < high on every axis; None where that is certain."""
+        b, out = self.b, None
+        for i, a, z in zip(index, low, high, strict=True):
+            least, most = i.range
+            tests = []
+            if least < a:
+                tests.append(b.ge(self.e.value(i), a))
+            if most >= z:
+                tests.append(b.lt(self.e.value(i), z))
+            for t in tests:
+                out = t if out is None else b.and_(out, t)
+        return out

@@ -1,0 +1,231 @@
+"""Symbolic indices: which element a loop nest reads, simplified before any code exists.
+
+An Index is a sum of atoms with integer factors. Atoms are loop variables, numbers loaded at run
+time, and quotients or remainders that would not simplify. Since every range is known, reshapes
+that only regroup loop variables vanish, and what remains says how far apart neighbours lie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A loop variable: a whole number in [0, extent)."""
+
+    name: str
+    extent: int
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return 0, self.extent - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A number read at run time (a register of the kernel), known to lie in [0, extent)."""
+
+    operand: Any
+    extent: int
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return 0, self.extent - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """inner // by, where it does not simplify."""
+
+    inner: Index
+    by: int
+
+    @property
+    def range(self) -> tuple[int, int]:
+        low, high = self.inner.range
+        return low // self.by, high // self.by
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """inner % by, where it does not simplify."""
+
+    inner: Index
+    by: int
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return 0, self.by - 1
+
+
+Atom = Var | Loaded | Quotient | Remainder
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """constant + sum of factor * atom.
+
+    >>> i, j = Index.of(Var("i", 4)), Index.of(Var("j", 6))
+    >>> flat = i * 6 + j
+    >>> flat // 6 == i, flat % 6 == j, flat // 12 * 2 + flat // 6 % 2 == i
+    (True, True, True)
+    """
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    const: int = 0
+
+    @staticmethod
+    def of(x: Index | Atom | int) -> Index:
+        if isinstance(x, Index):
+            return x
+        if isinstance(x, int):
+            return Index((), x)
+        if isinstance(x, Var) and x.extent == 1:
+            return Index()  # a loop that runs once has no variable
+        return Index(((x, 1),), 0)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        low = high = self.const
+        for atom, factor in self.terms:
+            a, b = atom.range
+            low += min(a * factor, b * factor)
+            high += max(a * factor, b * factor)
+        return low, high
+
+    def factor(self, atom: Atom) -> int:
+        return next((f for a, f in self.terms if a == atom), 0)
+
+    def mentions(self, atom: Atom) -> bool:
+        """Whether the atom occurs at all, also inside quotients and remainders."""
+        return any(
+            a == atom or (isinstance(a, (Quotient, Remainder)) and a.inner.mentions(atom))
+            for a, _ in self.terms)
+
+    @property
+    def is_affine(self) -> bool:
+        return not any(isinstance(a, (Quotient, Remainder)) for a, _ in self.terms)
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.terms, self.const + other)
+        sums: dict[Atom, int] = dict(self.terms)
+        for atom, factor in other.terms:
+            sums[atom] = sums.get(atom, 0) + factor
+        return Index(_merged(sums), self.const + other.const)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + other * -1
+
+    def __rsub__(self, other: int) -> Index:
+        return self * -1 + other
+
+    def __mul__(self, k: int) -> Index:
+        if k == 0:
+            return Index()
+        return Index(tuple((a, f * k) for a, f in self.terms), self.const * k)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, by: int) -> Index:
+        if by == 1:
+            return self
+        whole, rest = self._split(by)
+        low, high = rest.range
+        if low // by == high // by:
+            return whole + low // by
+        for unit in rest._units(by):
+            coarse, fine = rest._split(unit)
+            if fine.range[0] >= 0 and fine.range[1] < unit:
+                return whole + coarse // (by // unit)
+        if len(rest.terms) == 1 and rest.const == 0:
+            atom, f = rest.terms[0]
+            if f == 1 and isinstance(atom, Quotient):
+                return whole + atom.inner // (atom.by * by)
+        return whole + Index(((Quotient(rest, by), 1),), 0)
+
+    def __mod__(self, by: int) -> Index:
+        if by == 1:
+            return Index()
+        _, rest = self._split(by)
+        low, high = rest.range
+        if low // by == high // by:
+            return rest - low // by * by
+        for unit in rest._units(by):
+            coarse, fine = rest._split(unit)
+            if fine.range[0] >= 0 and fine.range[1] < unit:
+                return coarse % (by // unit) * unit + fine
+        if len(rest.terms) == 1 and rest.const == 0:
+            atom, f = rest.terms[0]
+            if f == 1 and isinstance(atom, Remainder) and atom.by % by == 0:
+                return atom.inner % by
+        return Index(((Remainder(rest, by), 1),), 0)
+
+    def _split(self, by: int) -> tuple[Index, Index]:
+        """(a, b) with self == a * by + b, b holding no multiples of `by`."""
+        whole = tuple((a, f // by) for a, f in self.terms if f % by == 0)
+        rest = tuple((a, f) for a, f in self.terms if f % by)
+        return Index(whole, self.const // by), Index(rest, self.const % by)
+
+    def _units(self, by: int) -> list[int]:
+        """Sizes of blocks that `by` is a multiple of and some terms count in."""
+        found = {math.gcd(by, f) for _, f in self.terms}
+        return sorted((u for u in found if 1 < u < by), reverse=True)
+
+    def replace(self, values: dict[Var, Index]) -> Index:
+        """The index with loop variables replaced."""
+        out = Index((), self.const)
+        for atom, factor in self.terms:
+            if isinstance(atom, Var):
+                part = values.get(atom, Index.of(atom))
+            elif isinstance(atom, Quotient):
+                part = atom.inner.replace(values) // atom.by
+            elif isinstance(atom, Remainder):
+                part = atom.inner.replace(values) % atom.by
+            else:
+                part = Index.of(atom)
+            out = out + part * factor
+        return out
+
+
+def _merged(sums: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:
+    """Terms in a fixed order, with x // d * d + x % d put together again."""
+    for atom in [a for a in sums if isinstance(a, Remainder)]:
+        f = sums[atom]
+        whole = Index(((Quotient(atom.inner, atom.by), 1),)) if f else Index()
+        for partner in whole.terms:
+            if sums.get(partner[0], 0) == f * atom.by and not atom.inner.const:
+                del sums[atom], sums[partner[0]]
+                for a, g in atom.inner.terms:
+                    sums[a] = sums.get(a, 0) + g * f
+                return _merged(sums)
+    kept = [(a, f) for a, f in sums.items() if f]
+    return tuple(sorted(kept, key=_order)) if len(kept) > 1 else tuple(kept)
+
+
+def _order(term: tuple[Atom, int]) -> tuple[str, str]:
+    return type(term[0]).__name__, repr(term[0])
+
+
+def strides(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[k + 1:]) for k in range(len(shape))]
+
+
+def flatten(index: Iterable[Index], shape: Sequence[int]) -> Index:
+    """The row-major position of an element."""
+    flat = Index()
+    for i, s, n in zip(index, strides(shape), shape, strict=True):
+        if n != 1:
+            flat = flat + i * s
+    return flat
+
+
+def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+    """The element at a row-major position."""
+    return tuple((flat // s) % n for s, n in zip(strides(shape), shape, strict=True))

@@ -1,0 +1,283 @@
+"""Loop nests for elementwise and reducing regions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from ztorch.dtypes import DType
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.region import Region, real_reads, view_of
+from ztorch.ops.reduction import identity
+
+RECOMPUTE = 8  # issue slots above which a value is kept in memory rather than computed again
+
+
+def widest(region: Region) -> DType:
+    """The dtype whose lanes decide the vector length: the widest float, else the widest."""
+    floats = [v.dtype for v in region.members if v.dtype.is_float]
+    return max(floats or [v.dtype for v in region.members], key=lambda d: d.bits)
+
+
+# -- elementwise --------------------------------------------------------------------------------------
+
+
+def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
+             target: Mapping[Value, str], limits: Limits) -> None:
+    """Every element for itself: one flat loop where positions allow it, else rows and columns."""
+    lanes = limits.lanes(widest(region))
+    flat = _flat_enough(region)
+    shape = (region.size,) if flat else region.shape
+    columns = shape[-1] if shape else 1
+    rows = math.prod(shape[:-1])
+    col, row = Var("c", columns), Var("r", rows)
+    position = flatten((*unflatten(Index.of(row), shape[:-1]), Index.of(col)), (*shape[:-1], columns))
+    full = {region.outer: position}
+    e = Emitter(b, memory)
+
+    def one_vector(e: Emitter) -> None:
+        evaluate(e, region.members, region, full, target)
+
+    if rows == 1:
+        e.bound[row] = b.const(0, b.index)
+        for inner in _vectors(e, col, lanes, parallel=True):
+            one_vector(inner)
+    else:
+        with b.loop(0, rows, kind="parallel") as r:
+            e = e.within(bound={**e.bound, row: r})
+            for inner in _vectors(e, col, lanes):
+                one_vector(inner)
+
+
+def _flat_enough(region: Region) -> bool:
+    """Whether every read is at a sum of loop variables when the region runs over one flat index."""
+    members = set(region.members)
+    for v in region.members:
+        for source, at in real_reads(v, unflatten(region.flat[v], v.shape)):
+            if source not in members and not at.is_affine:
+                return False
+            if source not in members and at.factor(region.outer) not in (0, 1):
+                return False
+    return True
+
+
+def _vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False) -> Iterator[Emitter]:
+    """Scopes that cover [0, var.extent): a loop of whole vectors, then one masked remainder."""
+    b, whole = e.b, var.extent // max(lanes, 1) * lanes
+    kind = "parallel" if parallel else "serial"
+    if lanes == 1:
+        with b.loop(0, var.extent, kind=kind) as i:
+            yield e.within(bound={**e.bound, var: i})
+        return
+    if whole:
+        with b.loop(0, whole // lanes, kind=kind) as k:
+            start = b.mul(k, lanes)
+            yield e.within(bound={**e.bound, var: start}, lane=var, lanes=lanes, mask=None)
+    if whole < var.extent:
+        with _once(b, parallel):
+            mask = b.lt(b.iota(lanes), var.extent - whole)
+            start = b.const(whole, b.index)
+            yield e.within(bound={**e.bound, var: start}, lane=var, lanes=lanes, mask=mask)
+
+
+@contextmanager
+def _once(b: Builder, parallel: bool) -> Iterator[None]:
+    """Run by one worker only."""
+    if not parallel:
+        yield
+        return
+    with b.loop(0, 1, kind="parallel"):
+        yield
+
+
+def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var, Index],
+              target: Mapping[Value, str]) -> None:
+    """Compute values at the position of this scope, then store those that leave the region.
+
+    All stores come last, so that nothing is read after it was overwritten in place."""
+    done: list[tuple[Value, Index, Operand]] = []
+    for v in values:
+        if v not in target:
+            continue
+        flat = region.flat[v].replace(full)
+        done.append((v, flat, e.element(v, unflatten(flat, v.shape))))
+    for v, flat, x in done:
+        e.store(target[v], v, flat, x)
+
+
+# -- reductions ---------------------------------------------------------------------------------------
+
+
+class Phases:
+    """In which pass over the inner loop each member of a reducing region can be computed."""
+
+    def __init__(self, region: Region):
+        self.region = region
+        self.ready: dict[Value, int] = {}  # full: the pass it belongs to; row: known before it
+        for v in region.members:
+            if v.op.kind == "reduce":
+                self.ready[v] = self._of_source(v) + 1
+            else:
+                self.ready[v] = max([0, *(self.ready[s] for s, _ in self._reads(v))])
+        self.count = 1 + max(self.ready.values())
+
+    def _reads(self, v: Value) -> list[tuple[Value, Index]]:
+        at = unflatten(self.region.flat[v], v.shape)
+        return [(s, i) for s, i in real_reads(v, at) if s in self.region.flat]
+
+    def _of_source(self, v: Value) -> int:
+        x = v.args[0]
+        base = view_of(x, unflatten(self.region.full, x.shape))
+        return self.ready.get(base[0], 0) if base else 0
+
+    def used_later(self) -> list[Value]:
+        """Full members read in a later pass than their own, costly to compute again."""
+        late = []
+        for v in self.region.members:
+            readers = [w for w in self.region.members if w is not v and w.op.kind == "map" and any(
+                s is v for s, _ in self._reads(w))] if v.op.kind == "map" else []
+            reduces = [w for w in self.region.members if w.op.kind == "reduce"
+                       and (base := view_of(w.args[0], unflatten(self.region.full,
+                                                                 w.args[0].shape)))
+                       and base[0] is v]
+            passes = {self.ready[w] for w in readers if not self.region.is_row(w)}
+            passes |= {self.ready[w] - 1 for w in reduces} | {self.ready[v]}
+            if not self.region.is_row(v) and len(passes) > 1 and self._cost(v) > RECOMPUTE:
+                late.append(v)
+        return late
+
+    def _cost(self, v: Value) -> int:
+        below = [s for s, _ in self._reads(v) if not self.region.is_row(s)]
+        return v.op.cost + sum(self._cost(s) for s in set(below))
+
+
+def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
+                target: Mapping[Value, str], limits: Limits) -> None:
+    """Rows (lanes along the reduced axis) where neighbours in memory are reduced together, else
+    columns (lanes along a kept axis)."""
+    phases = Phases(region)
+    outer_dims = [n for k, n in enumerate(region.shape) if k not in region.axes and n > 1]
+    inner_dims = [n for k, n in enumerate(region.shape) if k in region.axes and n > 1]
+    outer = [Var(f"o{k}", n) for k, n in enumerate(outer_dims)]
+    inner = [Var(f"i{k}", n) for k, n in enumerate(inner_dims)]
+    full = {region.outer: flatten([Index.of(v) for v in outer], outer_dims),
+            region.inner: flatten([Index.of(v) for v in inner], inner_dims)}
+    lanes = limits.lanes(widest(region))
+    position = region.full.replace(full)
+    by_column = bool(outer) and position.factor(outer[-1]) == 1 and outer[-1].extent > 1 and not (
+        inner and position.factor(inner[-1]) == 1)
+    nest = _Nest(b, region, phases, memory, target, full, inner, lanes)
+    e = Emitter(b, memory)
+    if by_column:
+        column = outer[-1]
+        if len(outer) == 1:
+            for scope in _vectors(e, column, lanes, parallel=True):
+                nest.one_outer(scope, lanes if scope.lane else 1, along=False)
+        else:
+            rows = outer[:-1]
+            with b.loop(0, math.prod(v.extent for v in rows), kind="parallel") as r:
+                bound = _spread(e, r, rows)
+                for scope in _vectors(e.within(bound=bound), column, lanes):
+                    nest.one_outer(scope, lanes if scope.lane else 1, along=False)
+    else:
+        with b.loop(0, math.prod(outer_dims), kind="parallel") as r:
+            nest.one_outer(e.within(bound=_spread(e, r, outer)), 1, along=lanes > 1)
+
+
+def _spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:
+    """Loop variables from one flat counter."""
+    whole = Var("flat", math.prod(v.extent for v in loops))
+    scope = e.within(bound={**e.bound, whole: flat})
+    parts = unflatten(Index.of(whole), [v.extent for v in loops])
+    return {**e.bound, **{v: scope.value(i) for v, i in zip(loops, parts, strict=True)}}
+
+
+class _Nest:
+    """The body of a reducing region for one outer position (or one vector of them)."""
+
+    def __init__(self, b: Builder, region: Region, phases: Phases, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], full: dict[Var, Index], inner: list[Var],
+                 lanes: int):
+        self.b, self.region, self.phases = b, region, phases
+        self.memory, self.target, self.full = memory, target, full
+        self.inner, self.lanes = inner, lanes
+
+    def one_outer(self, e: Emitter, wide: int, along: bool) -> None:
+        """All passes, then what is known once a row. `along`: lanes run along the inner axis."""
+        region, phases = self.region, self.phases
+        written: dict[Value, str] = {}
+        for p in range(phases.count):
+            now = [v for v in region.members if phases.ready[v] == p and not self._row(v)]
+            kept = [v for v in now if v in self.target]
+            sums = [v for v in region.members
+                    if v.op.kind == "reduce" and phases.ready[v] == p + 1]
+            if kept or sums:
+                self._pass(e, p, kept, sums, wide, along, written)
+                written |= {v: self.target[v] for v in kept}
+        rows = [v for v in region.members if self._row(v) and v in self.target]
+        self._store_rows(e, rows)
+
+    def _row(self, v: Value) -> bool:
+        return self.region.is_row(v) or v.op.kind == "reduce"
+
+    def _store_rows(self, e: Emitter, rows: list[Value]) -> None:
+        evaluate(e, rows, self.region, self.full, self.target)
+
+    def _pass(self, e: Emitter, p: int, kept: list[Value], sums: list[Value], wide: int,
+              along: bool, written: dict[Value, str]) -> None:
+        b = self.b
+        lanes = self.lanes if along else wide
+        variables = {v: b.var(v.dtype, lanes, identity(v.op.opcode, v.dtype)) for v in sums}
+        for v in self._row_values(p):
+            flat = self.region.flat[v].replace(self.full)
+            e.element(v, unflatten(flat, v.shape))  # once a row, not once an element
+        readable = {**self.memory, **written}
+        with _nested(b, self.inner[:-1] if along else self.inner) as counters:
+            bound = {**e.bound, **dict(zip(self.inner, counters, strict=False))}
+            scope = e.within(bound=bound, memory=readable)
+            scopes: Iterator[Emitter] = iter([scope])
+            if along:
+                last = self.inner[-1] if self.inner else Var("i", 1)
+                scopes = _vectors(scope, last, self.lanes)
+            for inner in scopes:
+                evaluate(inner, kept, self.region, self.full, self.target)
+                for v in sums:
+                    self._accumulate(inner, v, variables[v])
+        for v in sums:
+            x = b.get(variables[v])
+            x = b.fold(v.op.opcode, x) if along else x
+            flat = self.region.flat[v].replace(self.full)
+            e.known[v, flat, None] = x
+
+    def _row_values(self, p: int) -> list[Value]:
+        return [v for v in self.region.members
+                if self.region.is_row(v) and v.op.kind == "map" and self.phases.ready[v] == p
+                and v.op.cost > 1]
+
+    def _accumulate(self, e: Emitter, v: Value, variable: Operand) -> None:
+        b, x = self.b, v.args[0]
+        flat = self.region.full.replace(self.full)
+        new = b.splat(e.element(x, unflatten(flat, x.shape)), variable.lanes)
+        old = b.get(variable)
+        total = b.emit(v.op.opcode, old, new)
+        if e.mask is not None:
+            total = b.select(e.mask, total, old)
+        b.set(variable, total)
+
+
+@contextmanager
+def _nested(b: Builder, loops: Sequence[Var]) -> Iterator[list[Operand]]:
+    """Serial loops inside one another."""
+    if not loops:
+        yield []
+        return
+    with b.loop(0, loops[0].extent) as i, _nested(b, loops[1:]) as rest:
+        yield [i, *rest]
+
+

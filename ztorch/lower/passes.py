@@ -1,0 +1,111 @@
+"""Passes over one kernel: rewrite missing words, give loops to workers, hoist loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ztorch.errors import Unsupported
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Instr, Kernel, Operand, matching
+from ztorch.ir.opcodes import OPCODES, PURE
+
+Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
+
+
+def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:
+    """The kernel in words that the target has, each missing one rewritten by its `via`."""
+    for _ in range(depth):
+        if all(speaks(i) for i in kernel.body):
+            return kernel
+        kernel = _rewrite(kernel, speaks, target)
+    raise Unsupported(f"kernel {kernel.name}: no rewriting ends in words of {target}")
+
+
+def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    b.memories = {m.name: m for m in kernel.memories}
+    b.variables = list(kernel.variables)
+    new: dict[int, Operand] = {}
+
+    def now(x: Operand) -> Operand:
+        return new.get(x.id, x) if x.kind == "value" else x
+
+    for instr in kernel.body:
+        args = tuple(now(a) for a in instr.args)
+        if instr.opcode in ("end_loop", "end_if", "else"):
+            b._scopes[-1] = {}  # what a closed scope computed is out of sight
+        if speaks(instr):
+            b.body.append(replace(instr, args=args))
+            continue
+        row = OPCODES[instr.opcode]
+        if row.via is None:
+            raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
+                              f"on {instr.dest.dtype} and there is no way around it")
+        more = {"dtype": instr.dest.dtype} if row.result == "attr" else {}
+        new[instr.dest.id] = row.via(b, *args, **more)
+        b._scopes[-1] = {}
+    return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
+
+
+def _next_id(kernel: Kernel) -> int:
+    used = [i.dest.id for i in kernel.body] + [v.id for v in kernel.variables]
+    return max(used, default=-1) + 1
+
+
+def share_out(kernel: Kernel) -> Kernel:
+    """Each worker runs its part of every parallel loop: a contiguous range of the trips."""
+    if not any(i.opcode == "loop" and i.attrs["kind"] == "parallel" for i in kernel.body):
+        return kernel
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    me, all_ = b.identity("worker"), b.identity("workers")
+    after = b.add(me, 1)
+    bounds: dict[int, tuple[Operand, Operand, Operand]] = {}
+    for instr in kernel.body:
+        if instr.opcode == "loop" and instr.attrs["kind"] == "parallel":
+            start, stop, step = instr.args
+            trips = stop.number
+            assert start.number == 0 and step.number == 1, "parallel loops count from zero"
+            low, high = b.div(b.mul(me, trips), all_), b.div(b.mul(after, trips), all_)
+            bounds[instr.dest.id] = (low, high, step)
+            b.body.append(replace(instr, args=(low, high, step), attrs={"kind": "serial"}))
+        elif instr.opcode == "end_loop" and instr.args[0].id in bounds:
+            b.body.append(replace(instr, args=(instr.args[0], *bounds[instr.args[0].id])))
+        else:
+            b.body.append(instr)
+    return replace(kernel, body=tuple(b.body))
+
+
+def hoist(kernel: Kernel) -> Kernel:
+    """Pure instructions, and loads from read-only memory, move out of loops that do not change
+    them. Back ends move arithmetic by themselves, but never loads."""
+    body = list(kernel.body)
+    read_only = {m.name for m in kernel.memories if m.access == "r"}
+    ends = dict(matching(body))
+    for start in sorted((s for s in ends if body[s].opcode == "loop"), reverse=True):
+        body = _hoist_from(body, start, read_only)
+    return replace(kernel, body=tuple(body))
+
+
+def _hoist_from(body: list[Instr], start: int, read_only: set[str]) -> list[Instr]:
+    depth, inside = 0, {body[start].dest.id}
+    moved: list[Instr] = []
+    kept: list[Instr] = []
+    at = start + 1
+    while True:
+        instr = body[at]
+        if depth == 0 and instr.opcode == "end_loop":
+            break
+        if instr.opcode in ("loop", "if"):
+            depth += 1
+        elif instr.opcode in ("end_loop", "end_if"):
+            depth -= 1
+        free = instr.opcode in PURE or (
+            instr.opcode in ("load", "gather") and instr.attrs["mem"] in read_only)
+        if depth == 0 and free and not any(a.id in inside for a in instr.args if not a.is_const):
+            moved.append(instr)
+        else:
+            inside.add(instr.dest.id)
+            kept.append(instr)
+        at += 1
+    return [*body[:start], *moved, body[start], *kept, *body[at:]]

@@ -1,0 +1,286 @@
+"""A graph as kernels to run in order, and where each value lies: the whole step as one program."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean, i64, to_storage, u8
+from ztorch.graph.memory import Buffer
+from ztorch.graph.memory import plan as place_buffers
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.limits import Limits
+from ztorch.lower.contract import emit_contract
+from ztorch.lower.fuse import fuse
+from ztorch.lower.index import Index, unflatten
+from ztorch.lower.loops import Phases, emit_map, emit_reduce
+from ztorch.lower.passes import hoist, share_out
+from ztorch.lower.prepare import prepare
+from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lies: a slot of the inputs or outputs, or an offset in params or arena."""
+
+    space: str
+    at: int
+    size: int  # bytes
+
+    def overlaps(self, other: Place) -> bool:
+        if self.space != other.space:
+            return False
+        if self.space in ("inputs", "outputs"):
+            return self.at == other.at
+        return self.at < other.at + other.size and other.at < self.at + self.size
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel on its buffers. `barrier`: workers meet before it, because it touches what an
+    earlier step wrote, or writes what an earlier step touched."""
+
+    kernel: Kernel
+    places: tuple[Place, ...]
+    writes: tuple[bool, ...]
+    cycles: float
+    barrier: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One function of a program."""
+
+    name: str
+    inputs: list[Value]
+    outputs: list[tuple[str, Value]]
+    steps: list[Step]
+    arena: int
+    buffers: list[tuple[str, Buffer, int]]  # label, lifetime, offset
+
+    @property
+    def cycles(self) -> float:
+        return sum(s.cycles for s in self.steps)
+
+
+@dataclass
+class Params:
+    """The layout of what lives as long as the program: states and constants, in one block."""
+
+    offsets: dict[str, int] = field(default_factory=dict)
+    states: dict[str, Value] = field(default_factory=dict)
+    constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    size: int = 0
+    _known: dict[tuple, int] = field(default_factory=dict)
+
+    def state(self, v: Value) -> int:
+        name = v.attrs["name"]
+        if name not in self.offsets:
+            self.offsets[name] = self._take(v.size * _stored(v.dtype).bytes)
+            self.states[name] = v
+        return self.offsets[name]
+
+    def constant(self, v: Value) -> int:
+        data = np.ascontiguousarray(to_storage(_stored(v.dtype), v.attrs["data"]))
+        key = (data.dtype.str, data.shape, data.tobytes())
+        if key not in self._known:
+            self._known[key] = self._take(data.nbytes)
+            self.constants.append((self._known[key], data))
+        return self._known[key]
+
+    def _take(self, nbytes: int) -> int:
+        at = self.size
+        self.size += (nbytes + 63) // 64 * 64
+        return at
+
+
+def _stored(d: DType) -> DType:
+    return u8 if d is boolean else d
+
+
+def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True) -> Plan:
+    """Kernels and buffers of one function; states and constants are given a place in params."""
+    graph = prepare(graph, limits)
+    regions = fuse(graph, fusion)
+    builder = _Plan(name, graph, regions, limits, params)
+    return builder.build()
+
+
+class _Plan:
+    def __init__(self, name: str, graph: Graph, regions: list[Region], limits: Limits,
+                 params: Params):
+        self.name, self.graph, self.limits, self.params = name, graph, limits, params
+        self.regions = regions
+        self.inputs = graph.leaves("input")
+        self.places: dict[Value, Place] = {}
+        self.touched: list[list[Value]] = []  # values outside each region that it reads
+
+    def build(self) -> Plan:
+        for region in self.regions:
+            if region.kind == "reduce":
+                late = Phases(region).used_later()
+                region.stores += [v for v in late if v not in region.stores]
+        self._place_updates()
+        self.touched = [self._reads(r) for r in self.regions]
+        offsets, arena, buffers = self._place_rest()
+        steps = [self._step(r, k) for k, r in enumerate(self.regions)]
+        outputs = list(self.graph.outputs.items())
+        return Plan(self.name, self.inputs, outputs, _with_barriers(steps), arena, buffers)
+
+    # -- places ----------------------------------------------------------------------------------
+
+    def _place_updates(self) -> None:
+        """New values of states go straight to their states, unless someone still needs the old
+        one then; these take a way round, through a copy at the end."""
+        by_name = {s.attrs["name"]: s for s in self.graph.leaves("state")}
+        for name, new in self.graph.updates.items():
+            state = by_name.get(name)
+            at = self.params.offsets.get(name)
+            if at is None:
+                assert state is not None, f"update of a state {name} that nobody declared"
+                at = self.params.state(state)
+            place = Place("params", at, new.size * _stored(new.dtype).bytes)
+            home = next(k for k, r in enumerate(self.regions) if new in r.flat)
+            if state is not None and not self._in_place(state, new, home):
+                copy = COPY(new)
+                region = map_region(copy)
+                region.stores = [copy]
+                self.regions.append(region)
+                new = copy
+            self.places[new] = place
+
+    def _in_place(self, state: Value, new: Value, home: int) -> bool:
+        region = self.regions[home]
+        if any(state in self._reads(r) for r in self.regions[home + 1:]):
+            return False
+        if state not in self._reads(region):
+            return True
+        if region.kind == "reduce" and not region.is_row(new):
+            return False
+        for v in region.members:
+            for source, at in self._reads_at(region, v):
+                if source is state and at != region.flat[new]:
+                    return False
+        return True
+
+    def _place_rest(self) -> tuple[dict[Value, int], int, list[tuple[str, Buffer, int]]]:
+        for slot, v in enumerate(self.inputs):
+            self.places[v] = Place("inputs", slot, v.nbytes)
+        for slot, v in enumerate(self.graph.outputs.values()):
+            self.places[v] = Place("outputs", slot, v.size * _stored(v.dtype).bytes)
+        for v in self.graph.nodes():
+            if v.op.kind == "leaf" and v.attrs["role"] == "state":
+                self.places[v] = Place("params", self.params.state(v),
+                                       v.size * _stored(v.dtype).bytes)
+            elif v.op.kind == "leaf" and v.attrs["role"] == "constant":
+                self.places[v] = Place("params", self.params.constant(v),
+                                       v.size * _stored(v.dtype).bytes)
+        buffers: dict[Value, Buffer] = {}
+        for k, region in enumerate(self.regions):
+            for v in region.stores:
+                if v not in self.places:
+                    last = max([k, *(j for j, t in enumerate(self.touched) if v in t)])
+                    buffers[v] = Buffer(v.serial, v.size * _stored(v.dtype).bytes, k, last)
+        offsets, total = place_buffers(list(buffers.values()))
+        for v, buffer in buffers.items():
+            self.places[v] = Place("arena", offsets[v.serial], buffer.size)
+        listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items()]
+        return {v: offsets[v.serial] for v in buffers}, total, listed
+
+    def _reads(self, region: Region) -> list[Value]:
+        found: dict[Value, None] = {}
+        for v in region.members:
+            for source, _ in self._reads_at(region, v):
+                if source not in region.flat:
+                    found[source] = None
+        return list(found)
+
+    def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
+        if v.op.kind == "map":
+            return real_reads(v, unflatten(region.flat[v], v.shape))
+        if v.op.kind == "reduce":
+            base = view_of(v.args[0], unflatten(region.full, v.args[0].shape))
+            return [base] if base else []
+        found = []
+        for a in v.args:  # a product reads all over its operands
+            base = view_of(a, unflatten(Index(), a.shape))
+            if base:
+                found.append((base[0], Index((), -1)))
+        return found
+
+    # -- kernels ---------------------------------------------------------------------------------
+
+    def _step(self, region: Region, number: int) -> Step:
+        b = Builder(_kernel_name(region, number), index=i64)
+        b.origin = tuple(dict.fromkeys(v.layer for v in region.members if v.layer))
+        names: dict[Place, str] = {}
+        memory: dict[Value, str] = {}
+        target: dict[Value, str] = {}
+        reads, stores = self.touched[number], region.stores
+        written = {self.places[v] for v in stores}
+        again = {v for v in stores if region.kind == "reduce"}
+        for v in [*reads, *stores]:
+            place = self.places[v]
+            if place not in names:
+                access = "r" if place not in written else (
+                    "rw" if v in reads or v in again else "w")
+                d = _stored(v.dtype)
+                names[place] = b.memory(f"m{len(names)}", d, v.size, access=access)
+            (memory if v in reads else target)[v] = names[place]
+        emit = {"map": emit_map, "reduce": emit_reduce, "contract": emit_contract}[region.kind]
+        emit(b, region, memory, target, self.limits)
+        places = tuple(names)
+        return Step(hoist(share_out(b.kernel())), places,
+                    tuple(p in written for p in places), _cycles(region, self.limits))
+
+
+def _with_barriers(steps: list[Step]) -> list[Step]:
+    """Workers meet only where a step depends on one that they have not met after."""
+    out: list[Step] = []
+    since: list[Step] = []
+    for s in steps:
+        meets = any(
+            (w or w2) and p.overlaps(p2)
+            for other in since
+            for p2, w2 in zip(other.places, other.writes, strict=True)
+            for p, w in zip(s.places, s.writes, strict=True))
+        if meets:
+            since = []
+        since.append(s)
+        out.append(Step(s.kernel, s.places, s.writes, s.cycles, meets))
+    return out
+
+
+def _cycles(region: Region, limits: Limits) -> float:
+    """A rough estimate, to tell whether more workers would pay."""
+    total = 0.0
+    for v in region.members:
+        lanes = limits.lanes(v.dtype)
+        if v.op.kind == "contract":
+            total += v.size * v.args[0].shape[-1] / (2 * lanes)
+        else:
+            n = v.args[0].size if v.op.kind == "reduce" else v.size
+            total += n * max(v.op.cost, 2) / (2 * lanes)
+    return total
+
+
+def label(v: Value) -> str:
+    return f"{v.layer}:{v.op.name}" if v.layer else v.op.name
+
+
+def _kernel_name(region: Region, number: int) -> str:
+    """Reads like the model in a profiler; only letters, digits and underscores survive."""
+    main = [v for v in region.members if v.op.kind != "map"] or region.members
+    layer = next((v.layer for v in main if v.layer), "")
+    ops = dict.fromkeys([v.op.name for v in main][:2] + [region.members[-1].op.name])
+    words = "_".join([w for w in [layer, *ops] if w])
+    return f"k{number}_" + re.sub(r"[^A-Za-z0-9_]+", "_", words)[:48]
+
+
+
+
+__all__ = ["Params", "Place", "Plan", "Step", "label", "lower"]

@@ -1,0 +1,90 @@
+"""Graph rewrites that make every value fit a loop nest: what must be copied, what must be split."""
+
+from __future__ import annotations
+
+
+
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.ir.limits import Limits
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import COPY, is_view, view_of
+
+LONG = 1 << 15  # elements above which a lone reduction is done in two steps
+
+
+def prepare(graph: Graph, limits: Limits) -> Graph:
+    """The graph with a kernel's own value wherever a root or a product needs one."""
+    new: dict[Value, Value] = {}
+    for v in graph.nodes():
+        args = tuple(new[a] for a in v.args)
+        out = v
+        with layer_scope(v.layer):
+            if args != v.args:
+                out = Value(v.op, args, v.attrs, v.shape, v.dtype)
+            if v.op.kind == "contract":
+                out = _product(out, limits)
+            elif v.op.kind == "reduce":
+                out = _reduction(out)
+        new[v] = out
+    return graph.with_roots(_roots([(new[r], r.layer) for r in graph.roots]))
+
+
+def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
+    """Each root computed by a kernel, and none of them twice the same."""
+    out: list[Value] = []
+    for r, layer in roots:
+        if r in out or r.op.kind == "leaf" or is_view(r):
+            with layer_scope(layer):
+                r = COPY(r)
+        out.append(r)
+    return out
+
+
+def _product(v: Value, limits: Limits) -> Value:
+    a, b = v.args
+    m, n, k = *v.shape[-2:], a.shape[-1]
+    if n == 1 and k > 1:  # rows times one vector: sums along rows
+        row = OPS.broadcast_to(OPS.reshape(b, (*b.shape[:-2], 1, k)), a.shape)
+        return OPS.reshape(_reduction(OPS.sum(OPS.mul(a, row), axis=-1)), v.shape)
+    if limits.lanes(v.dtype) == 1:
+        return v
+    if not _readable(a, lanes_along_last=False):
+        a = COPY(a)
+    if not _readable(b, lanes_along_last=True):
+        b = COPY(b)
+    return v if (a, b) == v.args else Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
+
+
+def _readable(v: Value, lanes_along_last: bool) -> bool:
+    """Whether a product can read this operand where it lies: at sums of loop variables, and with
+    the columns of the right operand side by side."""
+    loops = [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)]
+    base = view_of(v, loops)
+    if base is None:
+        return False
+    flat = base[1]
+    if not flat.is_affine:
+        return False
+    last = Var(f"d{v.rank - 1}", v.shape[-1])
+    return not lanes_along_last or v.shape[-1] == 1 or flat.factor(last) == 1
+
+
+def _reduction(v: Value) -> Value:
+    """A long reduction to few results becomes two, so that workers can share the first. Where it
+    is cut depends on sizes only, so every number of workers adds in the same order."""
+    if v.op.kind != "reduce" or not v.size or v.args[0].size // v.size < LONG or v.size > 64:
+        return v
+    x, axes = v.args[0], v.attrs["axes"]
+    longest = max(axes, key=lambda a: x.shape[a])
+    n = x.shape[longest]
+    parts = next((p for p in range(64, 1, -1) if n % p == 0), 1)
+    if parts == 1:
+        return v
+    split = OPS.reshape(x, (*x.shape[:longest], parts, n // parts, *x.shape[longest + 1:]))
+    first = tuple(a + (a >= longest) for a in axes)
+    partial = v.op(split, axes=first)
+    at = sum(1 for k in range(longest) if k not in axes)
+    return v.op(partial, axes=(at,))
+
+

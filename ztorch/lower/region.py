@@ -1,0 +1,147 @@
+"""A region: values computed together by one loop nest, and where each element of them lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ztorch.graph.op import Op
+from ztorch.graph.value import Value
+from ztorch.lower.index import Index, Loaded, Var, flatten, unflatten
+
+# Makes a value of its own out of something that would only be read through: a real kernel.
+COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
+          body=lambda e, index: e.read(0, index), cost=1)
+
+
+def is_view(v: Value) -> bool:
+    """Values that are never computed for themselves: readers look through them."""
+    return v.op.kind == "map" and (v.op.movement or not v.args)
+
+
+class _Trace:
+    """Stands in for the emitter to learn which elements a body reads."""
+
+    def __init__(self, value: Value):
+        self._args = value.args
+        self.count = len(value.args)
+        self.reads: list[tuple[Value, tuple[Index, ...]]] = []
+        self.zero = Index()
+
+    def shape(self, k: int) -> tuple[int, ...]:
+        return self._args[k].shape
+
+    def read(self, k: int, index: Sequence[Any], where: Any = None) -> _Trace:
+        self.reads.append((self._args[k], tuple(Index.of(i) for i in index)))
+        return self
+
+    def index(self, operand: Any, extent: int) -> Index:
+        return Index.of(Loaded(id(operand), extent))
+
+    def within(self, *args: Any) -> _Trace:
+        return self
+
+    value = within
+
+    @property
+    def b(self) -> _Trace:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self
+
+
+def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ...]]]:
+    """The elements of v's arguments that one element of v needs."""
+    assert v.op.kind == "map", v
+    if v.op.opcode:
+        return [(a, tuple(index)) for a in v.args]
+    trace = _Trace(v)
+    v.op.body(trace, tuple(index), **v.attrs)  # type: ignore[misc]
+    return trace.reads
+
+
+def real_reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
+    """The same through views: computed values and leaves, with their flat positions."""
+    found = []
+    for source, at in reads(v, index):
+        if is_view(source):
+            found += real_reads(source, at)
+        else:
+            found.append((source, flatten(at, source.shape)))
+    return found
+
+
+def view_of(v: Value, index: Sequence[Index]) -> tuple[Value, Index] | None:
+    """The computed value or leaf that a chain of views reads, and where; None for fills."""
+    if not is_view(v):
+        return v, flatten(index, v.shape)
+    found = real_reads(v, index)
+    return found[0] if found else None
+
+
+@dataclass(eq=False)
+class Region:
+    """One kernel to be. `flat` gives each member's position as a function of the loop variables:
+    `outer` and, for reductions, `inner`. Full members have one element for each (outer, inner),
+    row members one for each outer."""
+
+    kind: str  # map, reduce or contract
+    outer: Var
+    inner: Var
+    full: Index  # flat position of the full elements
+    size: int
+    members: list[Value] = field(default_factory=list)
+    flat: dict[Value, Index] = field(default_factory=dict)
+    stores: list[Value] = field(default_factory=list)
+    axes: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()  # of the full elements
+
+    def is_row(self, v: Value) -> bool:
+        return self.kind == "reduce" and self.flat[v] == Index.of(self.outer) and (
+            self.inner.extent > 1)
+
+    def aligned(self, v: Value, flat: Index) -> bool:
+        """Whether computing v at `flat` reads members only where they are computed."""
+        for source, at in real_reads(v, unflatten(flat, v.shape)):
+            if source in self.flat and at != self.flat[source]:
+                return False
+        return True
+
+    def add(self, v: Value, flat: Index) -> None:
+        self.members.append(v)
+        self.flat[v] = flat
+
+    def restructure(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+        """Turn a map region into one that reduces `axes` of `shape`."""
+        outer, inner, full = reduce_domain(shape, axes)
+        for v, at in self.flat.items():
+            self.flat[v] = at.replace({self.outer: full})
+        self.kind, self.axes, self.shape = "reduce", axes, shape
+        self.outer, self.inner, self.full = outer, inner, full
+
+
+def map_region(v: Value) -> Region:
+    var, one = Var("o", v.size), Var("i", 1)
+    region = Region("map", var, one, Index.of(var), v.size, shape=v.shape)
+    region.add(v, region.full)
+    return region
+
+
+def reduce_domain(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Var, Var, Index]:
+    """(outer, inner, flat position) for a reduction of some axes."""
+    kept = [n for k, n in enumerate(shape) if k not in axes]
+    gone = [n for k, n in enumerate(shape) if k in axes]
+    size_kept, size_gone = 1, 1
+    for n in kept:
+        size_kept *= n
+    for n in gone:
+        size_gone *= n
+    outer, inner = Var("o", size_kept), Var("i", size_gone)
+    at_kept = iter(unflatten(Index.of(outer), kept))
+    at_gone = iter(unflatten(Index.of(inner), gone))
+    index = [next(at_gone) if k in axes else next(at_kept) for k in range(len(shape))]
+    return outer, inner, flatten(index, shape)

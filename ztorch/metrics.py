@@ -1,0 +1,164 @@
+"""Metrics: what is reported beside the loss. Each gives one number a row; an epoch shows the
+mean over its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ztorch import losses
+from ztorch.config import Named, positive
+from ztorch.errors import ConfigError, unknown
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.value import Value
+from ztorch.losses import Loss, Target, rows
+
+
+class Metric(Named, family="metric"):
+    """Base of metrics. Subclasses give values, elementwise or for each position.
+
+    `name` is the key in the history: as given by the user, else the class' own.
+    """
+
+    def __init__(self, name: str | None = None):
+        self.name = name or (self.names[0] if self.names else type(self).__name__)
+
+    def values(self, y_true: Value, y_pred: Value) -> Value:
+        raise NotImplementedError
+
+    def __call__(self, y_true: Value, y_pred: Value) -> Value:
+        """One value a row, in the dtype of the predictions."""
+        return rows(OPS.cast(self.values(y_true, y_pred), y_pred.dtype))
+
+
+def alike(name: str, y_true: Value, y_pred: Value) -> Value:
+    """y_true in the shape and dtype of y_pred, where only the writing differs."""
+    if y_true.size != y_pred.size:
+        raise shape_error(f"metric {name!r} compares element by element, not", y_true.shape,
+                          y_pred.shape, fix="choose a metric that fits the loss")
+    return OPS.reshape(OPS.cast(y_true, y_pred.dtype), y_pred.shape)
+
+
+def labels_of(y_true: Value, y_pred: Value) -> Value:
+    """Class numbers from class numbers or from one probability a class."""
+    if y_true.shape == y_pred.shape:
+        return OPS.argmax(y_true, axis=-1)
+    if y_true.size * y_pred.shape[-1] != y_pred.size:
+        raise shape_error("a metric of classes needs one label for each prediction; got",
+                          y_true.shape, y_pred.shape)
+    return OPS.cast(OPS.reshape(y_true, y_pred.shape[:-1]), "int32")
+
+
+class SparseCategoricalAccuracy(Metric, names=("sparse_categorical_accuracy",)):
+    """How often the likeliest class is the true one; y holds class numbers."""
+
+    def values(self, y_true: Value, y_pred: Value) -> Value:
+        return OPS.equal(labels_of(y_true, y_pred), OPS.argmax(y_pred, axis=-1))
+
+
+class CategoricalAccuracy(SparseCategoricalAccuracy, names=("categorical_accuracy",)):
+    """How often the likeliest class is the true one; y holds a probability for each class."""
+
+
+class BinaryAccuracy(Metric, names=("binary_accuracy",)):
+    """How often the prediction falls on the right side of the threshold."""
+
+    def __init__(self, name: str | None = None, threshold: float = 0.5):
+        super().__init__(name)
+        self.threshold = threshold
+
+    def values(self, y_true: Value, y_pred: Value) -> Value:
+        y = alike(self.name, y_true, y_pred)
+        return OPS.equal(y, OPS.cast(y_pred > self.threshold, y.dtype))
+
+
+class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
+    """How often the true class is among the k likeliest; ties count as among them."""
+
+    def __init__(self, k: int = 5, name: str | None = None):
+        super().__init__(name)
+        self.k = positive(f"{type(self).__name__}(k=...)", k)
+
+    def values(self, y_true: Value, y_pred: Value) -> Value:
+        given = losses.at_label(y_pred, labels_of(y_true, y_pred))
+        better = OPS.cast(y_pred > OPS.expand_dims(given, -1), "int32")
+        return OPS.sum(better, axis=-1) < self.k
+
+
+class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy,
+                                    names=("sparse_top_k_categorical_accuracy",)):
+    """The same; y holds class numbers."""
+
+
+class LossMetric(Metric):
+    """Any loss as a metric, such as mse beside a Huber loss."""
+
+    def __init__(self, loss: Any, name: str | None = None):
+        self.loss = Loss.get(loss)
+        super().__init__(name or self.loss.name)
+
+    def __call__(self, y_true: Value, y_pred: Value) -> Value:
+        want = self.loss.target(y_pred.shape, y_pred.dtype)
+        if y_true.dtype != want.dtype and want.classes is None:
+            y_true = OPS.cast(y_true, want.dtype)
+        return self.loss(y_true, y_pred)
+
+
+class _Function(Metric):
+    """A function of (y_true, y_pred) on tensors, under its own name."""
+
+    def __init__(self, function: Callable[[Value, Value], Value]):
+        super().__init__(getattr(function, "__name__", "metric"))
+        self.function = function
+
+    def values(self, y_true: Value, y_pred: Value) -> Value:
+        return self.function(y_true, y_pred)
+
+
+ACCURACY = ("accuracy", "acc")
+
+
+def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
+    """The metric for a name, an instance, a loss or a function. "accuracy" becomes binary, sparse
+    or categorical by the shapes, as in Keras.
+
+    >>> from ztorch.dtypes import i32
+    >>> get("accuracy", Target((32,), i32, 10), (32, 10))
+    SparseCategoricalAccuracy(name='accuracy')
+    """
+    if isinstance(spec, str) and spec.lower() in ACCURACY:
+        if prediction[-1:] == (1,):
+            return BinaryAccuracy(spec)
+        sparse = len(target.shape) < len(prediction) or target.shape[-1] == 1
+        return SparseCategoricalAccuracy(spec) if sparse else CategoricalAccuracy(spec)
+    if isinstance(spec, str):
+        if spec in Metric.known or spec.lower() in {k.lower() for k in Metric.known}:
+            return _named(Metric.named(spec), spec)
+        if spec in Loss.known:
+            return LossMetric(spec, spec)
+        known = [*ACCURACY, *(m.names[0] for m in Metric.known.values() if m.names), *Loss.known]
+        raise unknown("metric", spec, set(known))
+    if isinstance(spec, Loss):
+        return LossMetric(spec)
+    if callable(spec) and not isinstance(spec, (Metric, type)):
+        return _Function(spec)
+    return Metric.get(spec)
+
+
+def _named(cls: type[Metric], name: str) -> Metric:
+    metric = cls()
+    metric.name = name
+    return metric
+
+
+def resolve(specs: Iterable[Any], target: Target, prediction: tuple[int, ...]) -> list[Metric]:
+    """All metrics of a model; their names differ from each other and from "loss"."""
+    if isinstance(specs, (str, Metric)):
+        specs = [specs]
+    found = [get(s, target, prediction) for s in specs]
+    names = ["loss", *(m.name for m in found)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two metrics are named {name!r}; give one another name, such as "
+                              f"BinaryAccuracy(name='other')")
+    return found

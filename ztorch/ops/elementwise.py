@@ -1,0 +1,177 @@
+"""Elementwise ops: one for each scalar opcode of the IR, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ztorch import dtypes
+from ztorch.dtypes import DType
+from ztorch.graph.op import Op, Sample, broadcast_together, op, shape_error
+from ztorch.graph.value import Value
+from ztorch.ir.opcodes import OPCODES, Opcode
+
+# Tensor names follow NumPy and Keras where the opcode's own name is too short to be kind.
+TENSOR_NAMES = {
+    "min": "minimum", "max": "maximum", "select": "where", "pow": "power", "lt": "less",
+    "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not",
+    "shl": "shift_left", "shr": "shift_right",
+}
+_DOMAIN = {"log": (0.1, 4.0), "log2": (0.1, 4.0), "sqrt": (0.1, 4.0), "rsqrt": (0.1, 4.0),
+           "pow": (0.1, 2.0), "log1p": (-0.5, 3.0), "div": (0.5, 2.0), "rem": (0.5, 2.0),
+           "shl": (0, 7), "shr": (0, 7)}
+
+
+def _primitive(row: Opcode) -> Op:
+    name = TENSOR_NAMES.get(row.name, row.name)
+
+    def infer(*args: Value, **attrs: Any) -> tuple[tuple[int, ...], DType]:
+        last = args[-1]
+        if last.dtype.kind not in row.kinds:
+            raise shape_error(f"ops.{name} does not take {last.dtype}",
+                              fix="use ops.cast to change the dtype")
+        if row.name == "select" and args[0].dtype.kind != "b":
+            raise shape_error(f"ops.where needs a bool condition, not {args[0].dtype}",
+                              fix="compare it with something first")
+        result = {"same": last.dtype, "bool": dtypes.boolean, "attr": attrs.get("dtype")}
+        return last.shape, result[row.result]  # type: ignore[return-value]
+
+    def body(e: Any, index: Any, **attrs: Any) -> Any:
+        return e.b.emit(row.name, *(e.read(k, index) for k in range(row.arity)), **attrs)
+
+    return Op(name, "map", infer, row.meaning, row.grad, body, row.cost, opcode=row.name,  # type: ignore[arg-type]
+              doc=row.doc)
+
+
+def _declare(row: Opcode) -> None:
+    primitive = _primitive(row)
+
+    def call(*args: Any, **attrs: Any) -> Value:
+        assert len(args) == row.arity, f"ops.{primitive.name} takes {row.arity} tensors"
+        values = broadcast_together(*args, dtypes_from=1 if row.name == "select" else 0)
+        return primitive(*values, **attrs)
+
+    call.__name__ = primitive.name
+    call.__doc__ = f"{row.doc[0].upper()}{row.doc[1:]}, element by element, with broadcasting."
+    low, high = _DOMAIN.get(row.name, (-2.0, 2.0))
+    kinds = "".join(k for k in row.kinds if k in "fsub")
+    shapes: tuple[Any, ...] = ((3, 5),) * row.arity
+    samples = [Sample(shapes, {}, low, high, kinds)]
+    if row.arity == 2:
+        samples.append(Sample(((4, 1, 3), (2, 1)), {}, low, high, kinds))
+    op(*samples, name=primitive.name, primitive=primitive, numpy=row.meaning)(call)
+
+
+for _row in OPCODES.values():
+    if _row.meaning is not None and _row.result != "attr":
+        _declare(_row)
+
+_CAST = _primitive(OPCODES["cast"])
+_BITCAST = _primitive(OPCODES["bitcast"])
+
+
+@op(Sample(((3, 5),), {"dtype": dtypes.f64}), primitive=_CAST, numpy=OPCODES["cast"].meaning)
+def cast(x: Value, dtype: DType | str) -> Value:
+    """x in another dtype; float to integer saturates, NaN becomes zero."""
+    to = dtypes.dtype(dtype)
+    return x if x.dtype == to else _CAST(x, dtype=to)
+
+
+@op(primitive=_BITCAST, numpy=OPCODES["bitcast"].meaning)
+def bitcast(x: Value, dtype: DType | str) -> Value:
+    """The bits of x read as another dtype of the same size."""
+    to = dtypes.dtype(dtype)
+    if to.bits != x.dtype.bits:
+        raise shape_error(f"cannot read the bits of {x.dtype} as {to}", fix="sizes must agree")
+    return _BITCAST(x, dtype=to)
+
+
+# -- fills --------------------------------------------------------------------------------------------
+
+_FULL = Op(
+    "full", "map", lambda shape, value, dtype: (shape, dtype),
+    numpy=lambda shape, value, dtype: np.full(shape, value, dtype.working),
+    grad=lambda o, g, y, **attrs: (),
+    body=lambda e, index, shape, value, dtype: e.b.const(value, dtype))
+_IOTA = Op(
+    "iota", "map", lambda shape, axis, dtype: (shape, dtype),
+    numpy=lambda shape, axis, dtype: np.broadcast_to(
+        np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape
+    ).astype(dtype.working),
+    grad=lambda o, g, y, **attrs: (),
+    body=lambda e, index, shape, axis, dtype: e.b.cast(e.value(index[axis]), dtype=dtype))
+
+
+@op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,
+    numpy=lambda shape, value, dtype="float32": np.full(shape, value))
+def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> Value:
+    """A tensor with one number everywhere."""
+    return _FULL(shape=tuple(shape), value=value, dtype=dtypes.dtype(dtype))
+
+
+@op(Sample((), {"shape": (2, 3)}), Sample((), {"shape": (2, 3), "axis": 0}), primitive=_IOTA,
+    numpy=lambda shape, axis=-1, dtype="int32": np.indices(shape, np.int32)[axis])
+def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -> Value:
+    """Each element's own position along the axis."""
+    return _IOTA(shape=tuple(shape), axis=axis % len(shape), dtype=dtypes.dtype(dtype))
+
+
+@op(Sample(((2, 3),)), numpy=np.zeros_like)
+def zeros_like(x: Value) -> Value:
+    """Zeros of the shape and dtype of x."""
+    return full(x.shape, 0, x.dtype)
+
+
+@op(Sample(((2, 3),)), numpy=np.ones_like)
+def ones_like(x: Value) -> Value:
+    """Ones of the shape and dtype of x."""
+    return full(x.shape, 1, x.dtype)
+
+
+def _same(x: Value) -> tuple[tuple[int, ...], DType]:
+    return x.shape, x.dtype
+
+
+_STOP = Op("stop_gradient", "map", _same, numpy=lambda x: x, grad=lambda o, g, y, x: (None,),
+           body=lambda e, index: e.read(0, index), movement=True)
+
+
+@op(primitive=_STOP)
+def stop_gradient(x: Value) -> Value:
+    """x itself; gradients do not pass."""
+    return _STOP(x)
+
+
+# -- composites ---------------------------------------------------------------------------------------
+
+
+def _where() -> Callable[..., Value]:
+    from ztorch.graph.op import OPS
+
+    return OPS.where
+
+
+@op(Sample(((3, 5),)), numpy=np.sign)
+def sign(x: Value) -> Value:
+    """-1, 0 or 1."""
+    where = _where()
+    zero = zeros_like(x)
+    return where(x > 0.0, ones_like(x), where(x < 0.0, -ones_like(x), zero))
+
+
+@op(Sample(((3, 5),)), numpy=np.square)
+def square(x: Value) -> Value:
+    """x * x."""
+    return x * x
+
+
+@op(Sample(((3, 5),), {"low": -1.0, "high": 0.5}),
+    numpy=lambda x, low, high: np.clip(x, low, high))
+def clip(x: Value, low: Any, high: Any) -> Value:
+    """x held between low and high."""
+    from ztorch.graph.op import OPS
+
+    return OPS.minimum(OPS.maximum(x, low), high)

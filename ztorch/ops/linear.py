@@ -1,0 +1,51 @@
+"""Matrix products: the one contraction everything linear is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS, Op, Sample, broadcast_shapes, op, shape_error
+from ztorch.graph.value import Value
+
+Shape = tuple[int, ...]
+
+
+def _infer(a: Value, b: Value) -> tuple[Shape, DType]:
+    return (*a.shape[:-1], b.shape[-1]), a.dtype
+
+
+def _swap(o: Any, x: Value) -> Value:
+    return o.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
+_CONTRACT = Op(
+    "matmul", "contract", _infer, numpy=np.matmul,
+    grad=lambda o, g, y, a, b: (o.matmul(g, _swap(o, b)), o.matmul(_swap(o, a), g)))
+
+
+@op(Sample(((3, 5), (5, 4))), Sample(((2, 3, 4), (2, 4, 5))), Sample(((2, 3, 4), (4, 5))),
+    Sample(((4,), (4, 3))), Sample(((3, 4), (4,))), primitive=_CONTRACT, numpy=np.matmul)
+def matmul(a: Value, b: Value) -> Value:
+    """The matrix product over the last two axes; leading axes broadcast, as in NumPy."""
+    if a.rank == 0 or b.rank == 0:
+        raise shape_error("ops.matmul needs vectors or matrices, not", a.shape, b.shape)
+    if a.rank == 1:
+        return OPS.reshape(matmul(OPS.reshape(a, (1, *a.shape)), b), (*b.shape[:-2], b.shape[-1]))
+    if b.rank == 1:
+        return OPS.reshape(matmul(a, OPS.reshape(b, (*b.shape, 1))), a.shape[:-1])
+    if a.shape[-1] != b.shape[-2]:
+        raise shape_error("matrices do not fit for a product:", a.shape, b.shape,
+                          fix=f"the last axis of the first, {a.shape[-1]}, must equal the "
+                              f"second-last axis of the second, {b.shape[-2]}")
+    if a.dtype != b.dtype:
+        raise shape_error(f"a product of {a.dtype} and {b.dtype}", fix="cast one to the other")
+    if b.rank == 2 and a.rank > 2:  # one large product instead of many small ones
+        rows = OPS.reshape(a, (-1, a.shape[-1]))
+        return OPS.reshape(_CONTRACT(rows, b), (*a.shape[:-1], b.shape[-1]))
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a = OPS.broadcast_to(a, (*batch, *a.shape[-2:]))
+    b = OPS.broadcast_to(b, (*batch, *b.shape[-2:]))
+    return _CONTRACT(a, b)

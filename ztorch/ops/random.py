@@ -1,0 +1,145 @@
+"""Random numbers without state: a hash of (seed, step, stream, position), the same on every target.
+
+The generator is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as
+1, 2, 3", 2011): additions, exclusive ors and shifts of 32-bit words, so that it needs no 64-bit
+integers, vectorises, and gives each element its number whatever the order and number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ztorch import dtypes
+from ztorch.dtypes import DType, f32, f64, u32
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS, Op, broadcast_shapes, op, shape_error
+from ztorch.graph.value import Value
+
+Shape = tuple[int, ...]
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+_NUMPY = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or, shl=np.left_shift,
+                         shr=np.right_shift)
+
+
+def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Two random words from two words of key and two of counter; `o` has the integer operations,
+    so that NumPy and a kernel builder run the same lines.
+
+    >>> zero = np.zeros(1, np.uint32)
+    >>> [hex(word[0]) for word in threefry(_NUMPY, (zero, zero), (zero, zero))]
+    ['0x6b200159', '0x99ba4efe']
+    """
+    keys = (*key, o.xor(o.xor(key[0], key[1]), _PARITY))
+    a, b = o.add(counter[0], keys[0]), o.add(counter[1], keys[1])
+    for group in range(5):
+        for r in _ROTATIONS[group % 2]:
+            a = o.add(a, b)
+            b = o.xor(o.or_(o.shl(b, r), o.shr(b, 32 - r)), a)
+        a = o.add(a, keys[(group + 1) % 3])
+        b = o.add(o.add(b, keys[(group + 2) % 3]), group + 1)
+    return a, b
+
+
+def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int) -> tuple[Shape, DType]:
+    if seed.shape != (2,) or step.shape != () or {seed.dtype, step.dtype} != {u32}:
+        raise shape_error("random ops need a uint32 seed of shape (2,) and a uint32 scalar step, "
+                          "not", seed.shape, step.shape)
+    if math.prod(shape) > 1 << 32:
+        raise shape_error("one random tensor holds at most 2**32 elements, not", shape)
+    return shape, u32
+
+
+def _numpy(seed: Any, step: Any, shape: Shape, stream: int, word: int) -> Any:
+    position = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
+    key = (np.asarray(seed[0]), seed[1] ^ np.uint32(stream))
+    return threefry(_NUMPY, key, (position, step))[word]
+
+
+def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:
+    flat = sum((i * math.prod(shape[k + 1:]) for k, i in enumerate(index)), e.zero)
+    position = e.b.cast(e.value(flat), dtype=u32)
+    key = (e.read(0, (0,)), e.b.xor(e.read(0, (1,)), stream))
+    return threefry(e.b, key, (position, e.read(1, ())))[word]
+
+
+# One node for the hundred instructions. Both words of a position come from the same rounds, which
+# a kernel that uses both computes once.
+_BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120)
+
+
+def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, Value]:
+    first, second = (_BITS(seed, step, shape=tuple(shape), stream=stream, word=w) for w in (0, 1))
+    return first, second
+
+
+@op(primitive=_BITS)
+def random_bits(shape: Shape, seed: Value, step: Value, stream: int = 0) -> Value:
+    """A tensor of random 32-bit words. Same seed (two words), step and stream, same numbers; give
+    every use in a model a stream of its own, and every training step the next `step`."""
+    return _words(shape, seed, step, stream)[0]
+
+
+def _mantissa(d: DType) -> int:
+    return {"f16": 11, "bf16": 8, "f32": 24}[d.name]
+
+
+@op()
+def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
+                   dtype: DType | str = "float32") -> Value:
+    """Numbers from 0 to below 1, equally likely, with as many random bits as the dtype holds."""
+    d = _float(dtype)
+    first, second = _words(shape, seed, step, stream)
+    if d == f64:  # 27 high bits of one word, 26 of the other
+        high = OPS.cast(OPS.shift_right(first, 5), d) * 2.0**26
+        return (high + OPS.cast(OPS.shift_right(second, 6), d)) * 2.0**-53
+    bits = _mantissa(d)  # no more than fit, or rounding would reach 1
+    return OPS.cast(OPS.shift_right(first, 32 - bits), d) * 2.0**-bits
+
+
+@op()
+def random_normal(shape: Shape, seed: Value, step: Value, stream: int = 0,
+                  dtype: DType | str = "float32") -> Value:
+    """Numbers of the normal distribution with mean 0 and deviation 1 (Box and Muller's method)."""
+    d = _float(dtype)
+    wide = f64 if d == f64 else f32
+    first, second = _words(shape, seed, step, stream)
+    above_zero = (OPS.cast(first, wide) + 1.0) * 2.0**-32  # log(0) is never asked for
+    radius = OPS.sqrt(OPS.log(above_zero) * -2.0)
+    turn = OPS.cast(second, wide) * (2.0 * math.pi * 2.0**-32)
+    return OPS.cast(radius * OPS.cos(turn), d)
+
+
+def _float(dtype: DType | str) -> DType:
+    d = dtypes.dtype(dtype)
+    if not d.is_float:
+        raise shape_error(f"random numbers of {d} are not offered", fix="use a float dtype, or "
+                          "ops.random_bits for whole words")
+    return d
+
+
+@op()
+def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
+            noise_shape: Shape | None = None) -> Value:
+    """x with each element zero at the given rate and the others scaled up to keep the mean.
+
+    Where `noise_shape` has a 1, a whole axis shares one decision.
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise ConfigError(f"a dropout rate is between 0 and 1, not {rate}")
+    if rate == 0.0:
+        return x
+    shape = x.shape if noise_shape is None else tuple(noise_shape)
+    if broadcast_shapes(shape, x.shape) != x.shape:
+        raise shape_error("noise of shape", shape, x.shape, fix="each axis must be 1 or equal")
+    if rate == 1.0:
+        return OPS.zeros_like(x)
+    # Compared as whole words: no rounding, so every target drops the same elements.
+    threshold = min(round(rate * 2**32), 2**32 - 1)
+    keep = OPS.greater_equal(random_bits(shape, seed, step, stream), threshold)
+    return OPS.where(OPS.broadcast_to(keep, x.shape), x * (1.0 / (1.0 - rate)), 0.0)

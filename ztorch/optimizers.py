@@ -1,0 +1,235 @@
+"""Optimizers: how gradients change weights, as part of the graph. The formulas are Keras'."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import ztorch.ops  # noqa: F401 (fills OPS)
+from ztorch.config import Named, fraction
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Value, layer_scope
+from ztorch.schedules import LearningRateSchedule
+
+
+class Slots:
+    """What an optimizer remembers about one weight: states of the weight's shape, first zero."""
+
+    def __init__(self, weight: Value, updates: dict[Value, Value]):
+        self._weight = weight
+        self._updates = updates
+        self._leaves: dict[str, Value] = {}
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self._leaves:
+            w = self._weight
+            self._leaves[name] = leaf(
+                "state", f"optimizer/{w.attrs['name']}/{name}", w.shape, w.dtype,
+                np.zeros(w.shape, w.dtype.working), trainable=False, kind="slot")
+        return self._leaves[name]
+
+    def set(self, name: str, value: Value) -> Value:
+        """Remembers the new value and gives it back."""
+        self._updates[self[name]] = value
+        return value
+
+
+class Optimizer(Named, family="optimizer"):
+    """Base of optimizers. Subclasses turn one gradient into the step to subtract.
+
+    learning_rate is a number, which stays settable while training, or a schedule of the step
+    count. weight_decay subtracts `rate * weight_decay * weight` before each step, apart from the
+    gradient. Gradients are clipped to a norm each (clipnorm), to one norm together
+    (global_clipnorm) or element by element (clipvalue).
+
+    >>> Adam(1e-3, clipnorm=1.0).get_config()["clipnorm"]
+    1.0
+    """
+
+    def __init__(self, learning_rate: float | LearningRateSchedule | dict = 0.001, *,
+                 weight_decay: float | None = None, clipnorm: float | None = None,
+                 clipvalue: float | None = None, global_clipnorm: float | None = None):
+        self.learning_rate = _rate(type(self).__name__, learning_rate)
+        self.weight_decay = weight_decay
+        self.clipnorm, self.clipvalue = clipnorm, clipvalue
+        self.global_clipnorm = global_clipnorm
+        self.undecayed: tuple[str, ...] = ()
+        clips = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
+        given = {k: v for k, v in clips.items() if v is not None}
+        if len(given) > 1:
+            raise ConfigError(f"{type(self).__name__} takes one of clipnorm, clipvalue and "
+                              f"global_clipnorm, not {' and '.join(given)}")
+        for what, x in {**given, "weight_decay": weight_decay or 0.0}.items():
+            _number(f"{type(self).__name__}({what}=...)", x, zero=what == "weight_decay")
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        """What to subtract from the weight."""
+        raise NotImplementedError
+
+    def scaled_rate(self, rate: Value, count: Value) -> Value:
+        """The rate that `step` gets; count is 1 at the first step."""
+        return rate
+
+    def apply(self, params: Sequence[Value], grads: Sequence[Value],
+              step: Value) -> dict[Value, Value]:
+        """The new value of every state one training step changes. `step` is the integer state
+        that counts steps, 0 at first.
+
+        >>> from ztorch.graph.op import leaf
+        >>> w = leaf("state", "w", (3,), "float32", np.ones(3, np.float32))
+        >>> step = leaf("state", "optimizer/step", (), "int32", np.int32(0))
+        >>> sorted(s.attrs["name"] for s in SGD(0.1, momentum=0.9).apply([w], [w], step))
+        ['optimizer/step', 'optimizer/w/momentum', 'w']
+        """
+        updates: dict[Value, Value] = {}
+        with layer_scope("optimizer"):
+            d = params[0].dtype
+            if isinstance(self.learning_rate, LearningRateSchedule):
+                rate = self.learning_rate.graph(OPS.cast(step, d))
+            else:
+                rate = leaf("state", "optimizer/learning_rate", (), d,
+                            np.asarray(self.learning_rate, d.working), trainable=False,
+                            kind="hyper")
+            scaled = self.scaled_rate(rate, OPS.cast(step, d) + 1.0)
+            for w, g in zip(params, self._clipped(grads), strict=True):
+                name = w.attrs["name"]
+                decayed = w
+                if self.weight_decay and not any(re.search(p, name) for p in self.undecayed):
+                    decayed = w - w * self.weight_decay * rate
+                updates[w] = decayed - self.step(decayed, g, scaled, Slots(w, updates))
+            updates[step] = OPS.add(step, 1)
+        return updates
+
+    def exclude_from_weight_decay(self, var_names: Sequence[str]) -> None:
+        """Spares weights whose name matches one of these patterns: `["bias", "gamma"]`."""
+        self.undecayed = tuple(var_names)
+
+    def get_config(self) -> dict[str, Any]:
+        base = {k: getattr(self, k) for k in ("weight_decay", "clipnorm", "clipvalue",
+                                              "global_clipnorm")}
+        return {**super().get_config(), **base}
+
+    def _clipped(self, grads: Sequence[Value]) -> list[Value]:
+        if self.clipvalue is not None:
+            return [OPS.clip(g, -self.clipvalue, self.clipvalue) for g in grads]
+        if self.clipnorm is not None:
+            return [g * _shrink(OPS.sum(g * g), self.clipnorm) for g in grads]
+        if self.global_clipnorm is not None:
+            total = OPS.sum(grads[0] * grads[0])
+            for g in grads[1:]:
+                total = total + OPS.sum(g * g)
+            shrink = _shrink(total, self.global_clipnorm)
+            return [g * shrink for g in grads]
+        return list(grads)
+
+
+def _shrink(squares: Value, norm: float) -> Value:
+    """The factor that brings a norm, given as its square, down to `norm` or leaves it alone."""
+    return norm / OPS.maximum(OPS.sqrt(squares), norm)
+
+
+def _number(what: str, x: Any, zero: bool = False) -> float:
+    if isinstance(x, bool) or not isinstance(x, (int, float, np.number)) or not (
+            0 <= x < math.inf if zero else 0 < x < math.inf):
+        raise ConfigError(f"{what} must be a number {'of at least' if zero else 'above'} 0, "
+                          f"not {x!r}")
+    return float(x)
+
+
+def _rate(of: str, x: Any) -> float | LearningRateSchedule:
+    if isinstance(x, (LearningRateSchedule, dict)):
+        return LearningRateSchedule.get(x)
+    return _number(f"{of}(learning_rate=...)", x, zero=True)
+
+
+class SGD(Optimizer, names=("sgd",)):
+    """Plain gradient descent, with optional (Nesterov) momentum."""
+
+    def __init__(self, learning_rate: Any = 0.01, momentum: float = 0.0, nesterov: bool = False,
+                 **common: Any):
+        super().__init__(learning_rate, **common)
+        self.momentum = fraction("SGD(momentum=...)", momentum, below_one=False)
+        self.nesterov = nesterov
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        down = gradient * rate
+        if not self.momentum:
+            return down
+        velocity = slots.set("momentum", slots["momentum"] * self.momentum - down)
+        return down - velocity * self.momentum if self.nesterov else -velocity
+
+
+class Adam(Optimizer, names=("adam",)):
+    """Steps of the size of the rate, by running means of the gradient and of its square.
+
+    As in Keras, epsilon is added to the square root of the uncorrected second moment:
+    `rate * sqrt(1 - b2 ** t) / (1 - b1 ** t) * m / (sqrt(v) + epsilon)`. PyTorch corrects v first,
+    which is the same for an epsilon `sqrt(1 - b2 ** t)` times as large.
+    """
+
+    def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999,
+                 epsilon: float = 1e-7, amsgrad: bool = False, **common: Any):
+        super().__init__(learning_rate, **common)
+        self.beta_1 = fraction(f"{type(self).__name__}(beta_1=...)", beta_1)
+        self.beta_2 = fraction(f"{type(self).__name__}(beta_2=...)", beta_2)
+        self.epsilon = _number(f"{type(self).__name__}(epsilon=...)", epsilon, zero=True)
+        self.amsgrad = amsgrad
+
+    def scaled_rate(self, rate: Value, count: Value) -> Value:
+        return rate * OPS.sqrt(_bias(self.beta_2, count)) / _bias(self.beta_1, count)
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        m, v = slots["m"], slots["v"]
+        m = slots.set("m", m + (gradient - m) * (1.0 - self.beta_1))
+        v = slots.set("v", v + (gradient * gradient - v) * (1.0 - self.beta_2))
+        if self.amsgrad:
+            v = slots.set("v_max", OPS.maximum(slots["v_max"], v))
+        return m * rate / (OPS.sqrt(v) + self.epsilon)
+
+
+def _bias(beta: float, count: Value) -> Value:
+    """1 - beta ** count. By expm1, for in float32 the plain form loses half its digits."""
+    return -OPS.expm1(count * math.log(beta)) if beta else OPS.ones_like(count)
+
+
+class AdamW(Adam, names=("adamw",)):
+    """Adam with decoupled weight decay."""
+
+    def __init__(self, learning_rate: Any = 0.001, weight_decay: float | None = 0.004,
+                 beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7,
+                 amsgrad: bool = False, **common: Any):
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad,
+                         weight_decay=weight_decay, **common)
+
+
+class RMSprop(Optimizer, names=("rmsprop",)):
+    """Steps divided by the root of a running mean of the squared gradient. As in Keras, epsilon
+    lies inside the root; PyTorch adds it outside."""
+
+    def __init__(self, learning_rate: Any = 0.001, rho: float = 0.9, momentum: float = 0.0,
+                 epsilon: float = 1e-7, centered: bool = False, **common: Any):
+        super().__init__(learning_rate, **common)
+        self.rho = fraction("RMSprop(rho=...)", rho)
+        self.momentum = fraction("RMSprop(momentum=...)", momentum, below_one=False)
+        self.epsilon = _number("RMSprop(epsilon=...)", epsilon, zero=True)
+        self.centered = centered
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        def running(name: str, x: Value) -> Value:
+            return slots.set(name, slots[name] * self.rho + x * (1.0 - self.rho))
+
+        spread = running("velocity", gradient * gradient)
+        if self.centered:
+            spread = spread - OPS.square(running("average_gradient", gradient))
+        down = gradient * rate / OPS.sqrt(spread + self.epsilon)
+        if not self.momentum:
+            return down
+        return slots.set("momentum", slots["momentum"] * self.momentum + down)
+
+
+get = Optimizer.get

@@ -1,0 +1,154 @@
+"""A compiled program in memory: its code loaded, its params and arena allocated, ready to run."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+
+from ztorch.backends import host
+from ztorch.backends.library import load_library
+from ztorch.backends.workers import Workers, workers
+from ztorch.dtypes import boolean
+from ztorch.errors import DeviceError, WeightsError
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
+from ztorch.settings import current
+
+WORTH = 60_000  # cycles that pay for waking another worker
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """Zeroed bytes that start at a multiple of 64.
+
+    >>> aligned(100).ctypes.data % 64
+    0
+    """
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start:start + nbytes]
+
+
+class Executable:
+    """Runs the functions of a program on the CPU.
+
+    One run at a time: the functions share params and arena, so a lock keeps them apart.
+    """
+
+    def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray | None = None,
+                 threads: int | None = None):
+        refuse_foreign(spec)
+        self.spec = spec
+        self.code = code
+        self.name = spec.name
+        self.device = f"cpu:{spec.target}"
+        self.functions = spec.functions
+        self.states = spec.states
+        self.params = aligned(spec.params_bytes)
+        if params is not None:
+            self.params[:] = params
+        self.arena = aligned(max(spec.arena_bytes, 64))
+        self.library = load_library(code, spec.name, current().dump)
+        self.lock = threading.Lock()
+        self.threads = threads or current().threads or host.usable_cores()
+
+    def workers_for(self, function: FunctionSpec) -> int:
+        """As many workers as the work keeps busy."""
+        return max(1, min(self.threads, int(function.cycles / WORTH) + 1
+                          if function.cycles > WORTH else 1))
+
+    def bind(self, function: str) -> Call:
+        """A call with its own input and output arrays, ready to be run again and again."""
+        return Call(self, self.functions[function])
+
+    # -- states ----------------------------------------------------------------------------------
+
+    def view(self, name: str) -> np.ndarray:
+        """The state itself, not a copy."""
+        s: StateSpec = self.states[name]
+        part = self.params[s.offset:s.offset + s.nbytes]
+        return part.view(np.uint8 if s.dtype is boolean else s.dtype.numpy).reshape(s.shape)
+
+    def state(self, name: str) -> np.ndarray:
+        with self.lock:
+            return self.view(name).copy()
+
+    def set_state(self, name: str, value: np.ndarray) -> None:
+        array = np.asarray(value)
+        if array.shape != self.states[name].shape:
+            raise WeightsError(f"{name} has shape {self.states[name].shape}, "
+                               f"not {tuple(array.shape)}")
+        with self.lock:
+            self.view(name)[...] = array
+
+    def states_snapshot(self) -> dict[str, np.ndarray]:
+        with self.lock:
+            return {name: self.view(name).copy() for name in self.states}
+
+    def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        for name, value in snapshot.items():
+            self.set_state(name, value)
+
+    def close(self) -> None:
+        """Nothing to release: memory goes with the object, code stays for others that use it."""
+
+
+def refuse_foreign(spec: ProgramSpec) -> None:
+    """A clear error, not a crash, where this CPU cannot run the code."""
+    if spec.arch != host.architecture():
+        raise DeviceError(f"{spec.name} was compiled for {spec.arch}; this machine is "
+                          f"{host.architecture()}. Export it again for this machine")
+    missing = sorted(set(spec.needs) - host.features())
+    if missing:
+        raise DeviceError(f"{spec.name} was compiled for cpu:{spec.target}, which needs "
+                          f"{', '.join(missing)}; this CPU ({host.cpu_name()}) lacks it. "
+                          "Export it for a lower level, such as cpu:avx2 or cpu:sse4.1")
+
+
+class Call:
+    """One function with fixed buffers: fill `inputs`, call, read `outputs`."""
+
+    def __init__(self, executable: Executable, function: FunctionSpec):
+        self.executable = executable
+        self.function = function
+        self.inputs = {n: _array(t.shape, t.dtype) for n, t in function.inputs.items()}
+        self.outputs = {n: _array(t.shape, t.dtype) for n, t in function.outputs.items()}
+        self._in = _pointers(self.inputs)
+        self._out = _pointers(self.outputs)
+        symbol = getattr(executable.library, function.symbol)
+        symbol.argtypes = [ctypes.c_void_p] * 5
+        symbol.restype = None
+        self._run = symbol
+        self._lock = executable.lock
+        self._count = executable.workers_for(function)
+        self._pool: Workers | None = None
+        self._fixed = (ctypes.c_void_p(ctypes.addressof(self._in)),
+                       ctypes.c_void_p(ctypes.addressof(self._out)),
+                       ctypes.c_void_p(executable.params.ctypes.data),
+                       ctypes.c_void_p(executable.arena.ctypes.data))
+
+    def __call__(self) -> None:
+        with self._lock:
+            if self._count == 1:
+                self._run(*self._fixed, None)
+            else:
+                self._run_shared()
+
+    def _run_shared(self) -> None:
+        pool = workers(self._count, self.executable.library)
+        with pool.lock:
+            self._run(*self._fixed, pool.control)
+
+
+def _array(shape: tuple[int, ...], d: object) -> np.ndarray:
+    from ztorch.dtypes import DType
+
+    assert isinstance(d, DType)
+    size = int(np.prod(shape, dtype=np.int64))
+    raw = aligned(max(size * d.bytes, 1))[:size * d.bytes]
+    return raw.view(d.numpy).reshape(shape)
+
+
+def _pointers(arrays: Mapping[str, np.ndarray]) -> ctypes.Array:
+    return (ctypes.c_void_p * max(len(arrays), 1))(*(a.ctypes.data for a in arrays.values()))

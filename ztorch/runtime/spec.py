@@ -1,0 +1,111 @@
+"""What a compiled program is, as plain data: enough to run it, and what an artifact stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch.dtypes import DType, dtype
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or an output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype.long}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> TensorSpec:
+        return TensorSpec(data["name"], tuple(data["shape"]), dtype(data["dtype"]))
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A tensor that lives as long as the program, at an offset of its params."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    offset: int
+    role: str
+    trainable: bool
+
+    @property
+    def nbytes(self) -> int:
+        size = self.dtype.bytes
+        for n in self.shape:
+            size *= n
+        return size
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype.long,
+                "offset": self.offset, "role": self.role, "trainable": self.trainable}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> StateSpec:
+        return StateSpec(data["name"], tuple(data["shape"]), dtype(data["dtype"]),
+                         data["offset"], data["role"], data["trainable"])
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """One entry of the library. `cycles` is a rough estimate of a run by one worker."""
+
+    name: str
+    symbol: str
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+    cycles: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "symbol": self.symbol, "cycles": self.cycles,
+                "inputs": [t.to_json() for t in self.inputs.values()],
+                "outputs": [t.to_json() for t in self.outputs.values()]}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> FunctionSpec:
+        inputs = [TensorSpec.from_json(t) for t in data["inputs"]]
+        outputs = [TensorSpec.from_json(t) for t in data["outputs"]]
+        return FunctionSpec(data["name"], data["symbol"], {t.name: t for t in inputs},
+                            {t.name: t for t in outputs}, data["cycles"])
+
+
+@dataclass(frozen=True)
+class ProgramSpec:
+    """The whole program but its code and its numbers."""
+
+    name: str
+    target: str
+    arch: str
+    needs: tuple[str, ...]  # CPU features
+    functions: dict[str, FunctionSpec]
+    states: dict[str, StateSpec]
+    params_bytes: int
+    arena_bytes: int
+    constants: tuple[tuple[int, int], ...]  # (offset, bytes) of the parts of params nobody changes
+    kernels: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "target": self.target, "arch": self.arch,
+            "needs": list(self.needs), "params_bytes": self.params_bytes,
+            "arena_bytes": self.arena_bytes, "constants": [list(c) for c in self.constants],
+            "functions": [f.to_json() for f in self.functions.values()],
+            "states": [s.to_json() for s in self.states.values()],
+            "kernels": list(self.kernels),
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> ProgramSpec:
+        functions = [FunctionSpec.from_json(f) for f in data["functions"]]
+        states = [StateSpec.from_json(s) for s in data["states"]]
+        return ProgramSpec(
+            data["name"], data["target"], data["arch"], tuple(data["needs"]),
+            {f.name: f for f in functions}, {s.name: s for s in states}, data["params_bytes"],
+            data["arena_bytes"], tuple((c[0], c[1]) for c in data["constants"]),
+            tuple(data["kernels"]))

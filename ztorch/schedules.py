@@ -1,0 +1,152 @@
+"""Learning-rate schedules: the rate as a function of the step count, computed in the graph.
+
+The formulas, names and arguments are Keras'; the first step has number 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import ztorch.ops  # noqa: F401 (fills OPS)
+from ztorch.config import Named, positive
+from ztorch.errors import ConfigError
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+
+
+class LearningRateSchedule(Named, family="learning-rate schedule"):
+    """Base of schedules. Subclasses write `graph(step)`, with the step as a float scalar.
+
+    >>> PolynomialDecay(1.0, decay_steps=4, end_learning_rate=0.0)(1)
+    0.75
+    """
+
+    def graph(self, step: Value) -> Value:
+        raise NotImplementedError
+
+    def __call__(self, step: int) -> float:
+        """The rate at a step, as a number: for looking at a schedule."""
+        return float(evaluate([self.graph(constant(np.float64(step)))], {})[0])
+
+
+class ExponentialDecay(LearningRateSchedule, names=("exponential_decay",)):
+    """initial * decay_rate ** (step / decay_steps); in stairs if staircase.
+
+    >>> ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5)(20)
+    0.025
+    """
+
+    def __init__(self, initial_learning_rate: float, decay_steps: int, decay_rate: float,
+                 staircase: bool = False):
+        if not decay_rate > 0:
+            raise ConfigError(f"ExponentialDecay(decay_rate={decay_rate!r}) must be above 0")
+        self.initial_learning_rate = initial_learning_rate
+        self.decay_steps = positive("ExponentialDecay(decay_steps=...)", decay_steps)
+        self.decay_rate = decay_rate
+        self.staircase = staircase
+
+    def graph(self, step: Value) -> Value:
+        p = step / float(self.decay_steps)
+        p = OPS.floor(p) if self.staircase else p
+        return OPS.exp(p * math.log(self.decay_rate)) * self.initial_learning_rate
+
+
+class InverseTimeDecay(LearningRateSchedule, names=("inverse_time_decay",)):
+    """initial / (1 + decay_rate * step / decay_steps); in stairs if staircase."""
+
+    def __init__(self, initial_learning_rate: float, decay_steps: int, decay_rate: float,
+                 staircase: bool = False):
+        self.initial_learning_rate = initial_learning_rate
+        self.decay_steps = positive("InverseTimeDecay(decay_steps=...)", decay_steps)
+        self.decay_rate = decay_rate
+        self.staircase = staircase
+
+    def graph(self, step: Value) -> Value:
+        p = step / float(self.decay_steps)
+        p = OPS.floor(p) if self.staircase else p
+        return self.initial_learning_rate / (p * self.decay_rate + 1.0)
+
+
+class PolynomialDecay(LearningRateSchedule, names=("polynomial_decay",)):
+    """From initial to end within decay_steps, along (1 - progress) ** power; with cycle it starts
+    again over ever longer spans."""
+
+    def __init__(self, initial_learning_rate: float, decay_steps: int,
+                 end_learning_rate: float = 0.0001, power: float = 1.0, cycle: bool = False):
+        self.initial_learning_rate = initial_learning_rate
+        self.decay_steps = positive("PolynomialDecay(decay_steps=...)", decay_steps)
+        self.end_learning_rate = end_learning_rate
+        self.power = power
+        self.cycle = cycle
+
+    def graph(self, step: Value) -> Value:
+        span = float(self.decay_steps)
+        if self.cycle:
+            p = step / (OPS.maximum(OPS.ceil(step / span), 1.0) * span)
+        else:
+            p = OPS.minimum(step, span) / span
+        left = 1.0 - p if self.power == 1 else OPS.power(1.0 - p, self.power)
+        return left * (self.initial_learning_rate - self.end_learning_rate) + self.end_learning_rate
+
+
+class CosineDecay(LearningRateSchedule, names=("cosine_decay",)):
+    """Half a cosine from initial (or warmup_target) to alpha times it within decay_steps, after
+    a straight climb of warmup_steps to warmup_target.
+
+    >>> CosineDecay(0.0, decay_steps=10, warmup_target=1.0, warmup_steps=4)(2)
+    0.5
+    """
+
+    def __init__(self, initial_learning_rate: float, decay_steps: int, alpha: float = 0.0,
+                 warmup_target: float | None = None, warmup_steps: int = 0):
+        self.initial_learning_rate = initial_learning_rate
+        self.decay_steps = positive("CosineDecay(decay_steps=...)", decay_steps)
+        self.alpha = alpha
+        self.warmup_target = warmup_target
+        self.warmup_steps = warmup_steps
+        if warmup_target is not None:
+            positive("CosineDecay(warmup_steps=...)", warmup_steps)
+
+    def graph(self, step: Value) -> Value:
+        if self.warmup_target is None:
+            return self._decay(step, self.initial_learning_rate)
+        warm = float(self.warmup_steps)
+        slope = (self.warmup_target - self.initial_learning_rate) / warm
+        return OPS.where(step < warm, step * slope + self.initial_learning_rate,
+                         self._decay(step - warm, self.warmup_target))
+
+    def _decay(self, step: Value, top: float) -> Value:
+        p = OPS.minimum(step, float(self.decay_steps)) / float(self.decay_steps)
+        cosine = OPS.cos(p * math.pi) * 0.5 + 0.5
+        return (cosine * (1.0 - self.alpha) + self.alpha) * top
+
+
+class PiecewiseConstantDecay(LearningRateSchedule, names=("piecewise_constant_decay",)):
+    """values[0] up to and including boundaries[0], then values[1], and so on.
+
+    >>> schedule = PiecewiseConstantDecay([10, 20], [1.0, 0.5, 0.25])
+    >>> schedule(10), schedule(11), schedule(21)
+    (1.0, 0.5, 0.25)
+    """
+
+    def __init__(self, boundaries: Sequence[int], values: Sequence[float]):
+        self.boundaries, self.values = list(boundaries), list(values)
+        if len(self.values) != len(self.boundaries) + 1 or not self.boundaries:
+            raise ConfigError(f"PiecewiseConstantDecay has {len(self.boundaries)} boundaries and "
+                              f"{len(self.values)} values; it needs one value more than boundaries")
+        if self.boundaries != sorted(self.boundaries):
+            raise ConfigError(f"PiecewiseConstantDecay boundaries {self.boundaries} must rise")
+
+    def graph(self, step: Value) -> Value:
+        rate: Any = OPS.full((), self.values[-1], step.dtype)
+        for boundary, value in zip(self.boundaries[::-1], self.values[-2::-1], strict=True):
+            rate = OPS.where(step <= float(boundary), value, rate)
+        return rate
+
+
+get = LearningRateSchedule.get

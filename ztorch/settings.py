@@ -1,0 +1,70 @@
+"""Every ZTORCH_* environment variable, in one table; the only file that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from ztorch.errors import ConfigError
+
+STAGES = ("graph", "ir", "text", "plan", "time")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment may change. Each field `x` is read from `ZTORCH_X`."""
+
+    debug: tuple[str, ...] = ()  # stages to print while compiling
+    dump: str | None = None  # folder that receives every stage, and the library for perf
+    threads: int = 0  # worker threads; 0 means one for each usable core
+    tuned: bool = True  # tuned kernels on; off changes speed, never results beyond rounding
+    spin: int = 20_000  # turns a waiting worker spins before it sleeps
+
+
+def _read() -> Settings:
+    env = os.environ
+    debug = tuple(s for s in env.get("ZTORCH_DEBUG", "").split(",") if s)
+    for stage in debug:
+        if stage not in STAGES:
+            raise ConfigError(f"ZTORCH_DEBUG={stage!r} is not a stage; known: {', '.join(STAGES)}")
+    return Settings(
+        debug=debug,
+        dump=env.get("ZTORCH_DUMP") or None,
+        threads=_whole("ZTORCH_THREADS", 0),
+        tuned=env.get("ZTORCH_TUNED", "1") not in ("0", "off", "false"),
+        spin=_whole("ZTORCH_SPIN", 20_000),
+    )
+
+
+def _whole(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    if not text.isdigit():
+        raise ConfigError(f"{name}={text!r} must be a whole number, zero or more")
+    return int(text)
+
+
+_override: list[Settings] = []
+
+
+def current() -> Settings:
+    """The settings in force: an enclosing `settings.using(...)`, else the environment."""
+    return _override[-1] if _override else _read()
+
+
+@contextmanager
+def using(**changes: object) -> Iterator[Settings]:
+    """Settings changed for a block.
+
+    >>> with using(threads=1) as s:
+    ...     s.threads
+    1
+    """
+    _override.append(replace(current(), **changes))  # type: ignore[arg-type]
+    try:
+        yield _override[-1]
+    finally:
+        _override.pop()

@@ -1,0 +1,69 @@
+"""What a model is made of: each layer's output, parameters, work and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ztorch.dtypes import DType, dtype
+from ztorch.graph.value import Value
+
+if TYPE_CHECKING:
+    from ztorch.sequential import Sequential
+
+
+def flops(v: Value) -> int:
+    """The arithmetic of one node; a multiply-add counts as 2, movement as 0."""
+    if v.op.kind == "contract":
+        return 2 * v.size * v.args[0].shape[-1]
+    if v.op.kind == "reduce":
+        return v.args[0].size
+    computes = v.op.kind == "map" and not v.op.movement and v.args and v.dtype.is_float
+    return v.size if computes else 0
+
+
+def layer_rows(model: Sequential, d: DType) -> list[dict[str, Any]]:
+    """One row a layer, for an input of one example, ready for JSON."""
+    rows = []
+    for layer, shape, nodes in model.traced_layers():
+        count = layer.count_params()
+        rows.append({
+            "name": layer.name, "class": type(layer).__name__, "output_shape": list(shape),
+            "parameters": count, "trainable": layer.trainable,
+            "flops": sum(flops(v) for v in nodes), "bytes": count * d.bytes,
+        })
+    return rows
+
+
+def print_summary(model: Sequential, print_fn: Callable[[str], Any] = print,
+                  d: str = "float32") -> None:
+    """The table of a model's layers, with totals."""
+    rows = layer_rows(model, dtype(d))
+    table = [("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes")]
+    for r in rows:
+        shape = ", ".join(["batch", *map(str, r["output_shape"])])
+        table.append((f"{r['name']} ({r['class']})", f"({shape})", f"{r['parameters']:,}",
+                      f"{r['flops']:,}", f"{r['bytes']:,}"))
+    widths = [max(len(line[k]) for line in table) for k in range(5)]
+    rule = "─" * (sum(widths) + 8)
+
+    def show(line: tuple[str, ...]) -> str:
+        cells = [c.ljust(w) if k < 2 else c.rjust(w)
+                 for k, (c, w) in enumerate(zip(line, widths, strict=True))]
+        return "  ".join(cells).rstrip()
+
+    total = sum(r["parameters"] for r in rows)
+    free = sum(w.size for w in model.weights if w.trains)
+    size = sum(r["bytes"] for r in rows)
+    print_fn(f"Model: {model.name}")
+    print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
+    print_fn(f"Parameters: {total:,} ({_size(size)} as {d}), of them {free:,} trainable")
+    print_fn(f"FLOPs for one example: {sum(r['flops'] for r in rows):,} (a multiply-add is 2)")
+
+
+def _size(n: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} bytes" if unit == "bytes" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} GiB"

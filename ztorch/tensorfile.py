@@ -1,0 +1,102 @@
+"""Named arrays in one safetensors file: written atomically, every bound checked when read."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import safetensors
+
+from ztorch.dtypes import DType, dtype
+from ztorch.errors import WeightsError
+
+Tensors = dict[str, tuple[DType, np.ndarray]]
+
+# The format's own names, by ours.
+_TAGS = {"f16": "F16", "bf16": "BF16", "f32": "F32", "f64": "F64", "i8": "I8", "i16": "I16",
+         "i32": "I32", "i64": "I64", "u8": "U8", "u16": "U16", "u32": "U32", "u64": "U64",
+         "bool": "BOOL"}
+_OURS = {tag: name for name, tag in _TAGS.items()}
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replaces a file in one step: a reader, or a crash, sees the old bytes or the new ones."""
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the new name on old blocks
+        os.replace(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    if hasattr(os, "O_DIRECTORY"):  # the rename itself has to reach the disk too
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def pack(tensors: Mapping[str, tuple[DType, np.ndarray]],
+         metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a safetensors file. Arrays hold stored values (bf16 as its bits).
+
+    The package's own writer takes no bfloat16 from NumPy; the format is a length, JSON and bytes.
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    chunks: list[bytes] = []
+    offset = 0
+    for name, (d, array) in tensors.items():
+        # A big-endian array becomes little-endian, as the format wants.
+        data = array.astype(d.numpy.newbyteorder("<"), copy=False).tobytes()
+        header[name] = {"dtype": _TAGS[d.name], "shape": list(array.shape),
+                        "data_offsets": [offset, offset + len(data)]}
+        chunks.append(data)
+        offset += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *chunks])
+
+
+def unpack(data: bytes, where: str) -> tuple[Tensors, dict[str, str]]:
+    """The arrays and the metadata in the bytes of a safetensors file, named `where` in errors."""
+    try:
+        found = safetensors.deserialize(data)  # checks the header, every offset and every size
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8:8 + size]).get("__metadata__") or {}
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise WeightsError(f"{where} is not a whole safetensors file ({error}); it may be "
+                           "truncated or of another kind: write or copy it again") from None
+    tensors: Tensors = {}
+    for name, entry in found:
+        if entry["dtype"] not in _OURS:
+            raise WeightsError(f"{where}: tensor {name!r} has dtype {entry['dtype']}, which ztorch "
+                               "does not compute with; convert it to F32")
+        d = dtype(_OURS[entry["dtype"]])
+        array = np.frombuffer(entry["data"], d.numpy.newbyteorder("<")).reshape(entry["shape"])
+        tensors[name] = d, array.astype(d.numpy, copy=False)
+    return tensors, metadata
+
+
+def write(path: str | os.PathLike[str], tensors: Mapping[str, tuple[DType, np.ndarray]],
+          metadata: Mapping[str, str] | None = None) -> None:
+    """Writes named arrays to a safetensors file in one atomic step."""
+    write_atomic(path, pack(tensors, metadata))
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Tensors, dict[str, str]]:
+    """The arrays and the metadata of a safetensors file."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise WeightsError(f"cannot read {os.fspath(path)}: {error.strerror or error}; "
+                           "check the path") from None
+    return unpack(data, os.fspath(path))
