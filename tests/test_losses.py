@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests import references
 from ztorch import layers as L
 from ztorch import losses
 from ztorch.dtypes import f32, i32
@@ -34,7 +35,7 @@ def scored(loss, y_true, y_pred, dtype="float64"):
 
 
 def torch_scored(function, y_pred):
-    torch = pytest.importorskip("torch")
+    torch = references.torch()
     p = torch.tensor(y_pred, requires_grad=True)
     row = function(torch, torch.nn.functional, p)
     row.sum().backward()
@@ -109,7 +110,7 @@ def test_huge_logits_stay_finite(loss, y, size):
     value, gradient = scored(loss, y, wrong, "float32")
     assert np.isfinite(value).all() and value >= size / 4 and np.isfinite(gradient).all()
     value, gradient = scored(loss, y, right, "float32")
-    assert value == 0 and (gradient == 0).all()
+    assert value < 1e-37 and (abs(gradient) < 1e-37).all()
 
 
 def test_small_losses_keep_their_digits():
@@ -190,7 +191,7 @@ def test_a_function_is_a_loss():
 
 
 def test_agrees_with_keras():
-    keras = pytest.importorskip("keras")
+    keras = references.keras()
     probabilities = np.exp(PREDICTED) / np.exp(PREDICTED).sum(1, keepdims=True)
     yes_probability = 1 / (1 + np.exp(-PREDICTED))
     for name, y, p in [("categorical_crossentropy", SOFT, probabilities),

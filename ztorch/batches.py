@@ -28,7 +28,14 @@ def permutation(seed: int, number: int, rows: int) -> np.ndarray:
     True
     """
     key = np.array([seed & 0xFFFFFFFFFFFFFFFF, number], np.uint64)
-    return np.random.Generator(np.random.Philox(key=key)).permutation(rows)
+    # NumPy promises the raw bits of Philox for ever, but not what Generator.permutation makes of
+    # them. So rows are sorted by random numbers, with the row itself in the low bits: no two are
+    # equal, and every sort agrees.
+    low = np.uint64((1 << max(rows - 1, 1).bit_length()) - 1)
+    keys = np.random.Philox(key=key).random_raw(rows)
+    keys = (keys & ~low) | np.arange(rows, dtype=np.uint64)
+    keys.sort()
+    return (keys & low).astype(np.intp)
 
 
 class Feed:

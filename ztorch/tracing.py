@@ -59,9 +59,8 @@ def trace(model: Sequential, batch_size: int, optimizer: Any = None, loss: Any =
     functions = {"predict": Graph({"y": y})}
     target, chosen = None, []
     if loss is not None:
-        with layer_scope("loss"):
-            target = loss.target(y.shape, y.dtype)
-            chosen = metrics_.resolve(metrics or (), target, y.shape)
+        target = loss.target(y.shape, y.dtype)
+        chosen = metrics_.resolve(metrics or (), target, y.shape)
         if optimizer is not None:
             functions["train"] = _train(shapes, states, target, loss, chosen, optimizer)
         functions["evaluate"] = Graph(_scores(shapes, Context(states=states), target, loss, chosen))

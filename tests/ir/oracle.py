@@ -81,14 +81,14 @@ def _div(a: Any, b: Any) -> Any:
         return 0 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if b == 0:
         sign = math.copysign(1.0, a) * math.copysign(1.0, b)
-        return NAN if a == 0 or a != a else sign * INF
+        return NAN if a == 0 or math.isnan(a) else sign * INF
     return a / b
 
 
 def _rem(a: Any, b: Any) -> Any:
     if isinstance(a, int):
         return a - _div(a, b) * b
-    return NAN if b == 0 or math.isinf(a) or a != a or b != b else math.fmod(a, b)
+    return NAN if b == 0 or math.isinf(a) or math.isnan(a + b) else math.fmod(a, b)
 
 
 def _fma(a: float, b: float, c: float) -> float | Fraction:
@@ -99,7 +99,7 @@ def _fma(a: float, b: float, c: float) -> float | Fraction:
 
 
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda a, b: NAN if a != a or b != b else pick(a, b)
+    return lambda a, b: NAN if any(map(math.isnan, (a, b))) else pick(a, b)
 
 
 def _whole(how: Callable[[float], int]) -> Callable[[float], float]:

@@ -116,7 +116,7 @@ def test_whole_numbers_read_as_signed_or_not() -> None:
         assert f" {x}" in show(holding(constant(x, d)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_random_kernels_round_trip(rng: Random) -> None:
     kernel = random_kernel(rng)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -284,7 +285,7 @@ def test_divergence_flows_through_variables_around_a_loop() -> None:
 # -- random kernels, whole and broken ------------------------------------------------------------------
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_random_kernels_are_well_formed_and_run(rng: Random) -> None:
     kernel = random_kernel(rng)
@@ -333,7 +334,7 @@ def use_after_scope(body: list[Instr], rng: Random) -> bool:
 def swapped_ends(body: list[Instr], rng: Random) -> bool:
     """Two ends of blocks that lie in one another change places."""
     found = [n for n, i in enumerate(body) if i.opcode in ("loop", "if", "end_loop", "end_if")]
-    pairs = [(m, n) for m, n in zip(found, found[1:], strict=False)
+    pairs = [(m, n) for m, n in pairwise(found)
              if body[m].opcode.startswith("end") and body[n].opcode.startswith("end")]
     if not pairs:
         return False

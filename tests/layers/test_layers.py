@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests import references
 from ztorch import layers as L
 from ztorch.dtypes import f64
 from ztorch.graph.autodiff import gradients
@@ -76,7 +77,7 @@ def test_dense_weights_start_as_keras_says():
     (L.LayerNormalization(epsilon=1e-5), lambda t, x: t.nn.functional.layer_norm(x, (4,))),
 ], ids=lambda v: repr(v) if isinstance(v, Layer) else "")
 def test_layer_agrees_with_pytorch(layer, torch_function):
-    torch = pytest.importorskip("torch")
+    torch = references.torch()
     x = random.normal(size=(5, 3, 4)) * 3
     expected = torch_function(torch, torch.tensor(x)).numpy()
     np.testing.assert_allclose(run(layer, x), expected, rtol=1e-10, atol=1e-12)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from ztorch.dtypes import f32, f64
 from ztorch.ir.floating import (
-    FORMATS, Coefficients, bits_of, clamp, horner, power_of_two, step, upper_half, widened,
+    FORMATS,
+    Coefficients,
+    bits_of,
+    clamp,
+    horner,
+    power_of_two,
+    step,
+    upper_half,
+    widened,
 )
 from ztorch.ir.kernel import Operand
 

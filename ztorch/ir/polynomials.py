@@ -1,9 +1,13 @@
 """How the IR does without a word: `via` functions, written once for every target.
 
-They take any number of lanes. Only round, sqrt and division are assumed beyond arithmetic, bits
-and comparisons; no table is looked up. Exact kernels (see `floating.step`) give the same bits on
-every machine. `exponentials` says how the coefficients were obtained; the errors of every function
-are asserted in tests/ir/test_polynomials.py.
+They take any number of lanes. Only round, trunc, sqrt and division are assumed beyond arithmetic,
+bits and comparisons; no table is looked up. Exact kernels (see `floating.step`) give the same bits
+on every machine. `exponentials` says how the coefficients were obtained.
+
+Greatest errors measured, in units of the last place, f32 and f64: log 0.8 0.8, exp 1.1 1.2,
+exp2 1.2 1.1, log2 1.4 1.5, log1p 1.4 1.2, rsqrt 1.5 1.5, expm1 1.6 2.2, sin and cos 2.4 2.4,
+pow 4.1 42 (below 1.3 for results from 2^-20 to 2^20), tanh 5.8 2.3, erf 6.1 1.5. f16 and bf16 are
+computed in f32 and rounded. NaN gives NaN. sin, expm1 and log1p of -0.0 are +0.0.
 """
 
 from __future__ import annotations
@@ -17,7 +21,14 @@ import numpy as np
 from ztorch.dtypes import f32, f64, u32, u64
 from ztorch.ir.exponentials import exp, exp2, expm1, log, log1p, log2, power
 from ztorch.ir.floating import (
-    FORMATS, Coefficients, bits_of, clamp, horner, step, widened, with_sign_of,
+    FORMATS,
+    Coefficients,
+    bits_of,
+    clamp,
+    horner,
+    step,
+    widened,
+    with_sign_of,
 )
 from ztorch.ir.kernel import Operand
 
@@ -65,8 +76,8 @@ HALF_TURNS = 0.3183098861837907  # in one radian
 def tanh(b: Builder, x: Operand) -> Operand:
     """The hyperbolic tangent: +-1 exactly from where it rounds to that, and never more."""
     if x.dtype == f64:
-        e = expm1(b, b.mul(clamp(b, x, -22.0, 22.0), 2.0))
-        return b.div(e, b.add(e, 2.0))
+        e = expm1(b, b.mul(b.min(b.abs(x), 22.0), 2.0))
+        return with_sign_of(b, b.div(e, b.add(e, 2.0)), x)
     return _quotient(b, clamp(b, x, -10.0, 10.0), TANH_OVER, TANH_UNDER)
 
 

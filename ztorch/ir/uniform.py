@@ -26,9 +26,8 @@ def divergent(kernel: Kernel) -> set[int]:
         for i in kernel.body:
             differs = any(a.id in found for a in i.args)
             if i.opcode in ("loop", "if"):
-                block = i.attrs.get("kind") == "block"
-                parted.append(parted[-1] or differs or (block and not whole_block(kernel, i)))
-                differs |= block
+                parted.append(parted[-1] or differs)
+                differs |= i.attrs.get("kind") == "block"
             elif i.opcode in ("end_loop", "end_if"):
                 parted.pop()
             elif i.opcode == "set" and (differs or parted[-1]):

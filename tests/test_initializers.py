@@ -1,0 +1,74 @@
+"""First values of weights: their spread, and that a seed and a name alone decide them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests import references
+from ztorch import initializers
+from ztorch.errors import ConfigError, UnknownName
+from ztorch.initializers import fans, get, stream
+
+SHAPE = (200, 300)
+SPREAD = {
+    "glorot_uniform": 2 / 500, "glorot_normal": 2 / 500, "he_uniform": 2 / 200,
+    "he_normal": 2 / 200, "lecun_uniform": 1 / 200, "lecun_normal": 1 / 200,
+    "random_normal": 0.05**2, "random_uniform": 0.05**2 / 3, "zeros": 0, "ones": 0,
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_spread(name):
+    x = get(name)(SHAPE, stream(0, "w"))
+    assert x.shape == SHAPE and x.dtype == np.float64
+    np.testing.assert_allclose(x.var(), SPREAD[name], rtol=0.02)
+    assert abs(x.mean() - (name == "ones")) < 4 * np.sqrt(SPREAD[name] / x.size) + 1e-12
+
+
+@pytest.mark.parametrize("name, width", [("truncated_normal", 0.1),
+                                         ("he_normal", 0.1 * 2 / 0.8796256610342398)])
+def test_truncated_at_two_deviations(name, width):
+    x = get(name)((200, 200), stream(1, "w"))
+    assert 0.97 * width < abs(x).max() <= width
+
+
+def test_orthogonal():
+    for shape in ((30, 20), (20, 30), (3, 3, 4, 8)):
+        x = get(initializers.Orthogonal(gain=2.0))(shape, stream(0, "w"))
+        flat = x.reshape(-1, shape[-1])
+        flat = flat if flat.shape[0] >= flat.shape[1] else flat.T
+        np.testing.assert_allclose(flat.T @ flat, 4 * np.eye(flat.shape[1]), atol=1e-12)
+
+
+def test_plain_ones():
+    np.testing.assert_array_equal(initializers.Constant(3)((2,)), [3, 3])
+    np.testing.assert_array_equal(initializers.Identity(2)((2, 3)), [[2, 0, 0], [0, 2, 0]])
+
+
+def test_fans_like_keras():
+    keras = references.keras()
+    theirs = keras.src.initializers.random_initializers.compute_fans
+    for shape in ((), (5,), (3, 7), (3, 3, 4, 8), (5, 2, 3)):
+        assert fans(shape) == theirs(shape)
+
+
+def test_a_seed_and_a_name_decide():
+    def draw(seed, name, own=None):
+        return get(initializers.GlorotUniform(own))((3, 4), stream(seed, name))
+
+    np.testing.assert_array_equal(draw(1, "a"), draw(1, "a"))
+    assert (draw(1, "a") != draw(2, "a")).any() and (draw(1, "a") != draw(1, "b")).any()
+    np.testing.assert_array_equal(draw(1, "a", own=7), draw(2, "b", own=7))
+
+
+def test_names_and_faults():
+    assert get("HeNormal").get_config() == {"seed": None}
+    assert get({"class_name": "Constant", "config": {"value": 2.0}}).value == 2.0
+    with pytest.raises(UnknownName, match="did you mean 'glorot_uniform'"):
+        get("glorot_unifrom")
+    for make in (lambda: initializers.VarianceScaling(0), lambda: initializers.VarianceScaling(
+            mode="fan"), lambda: initializers.VarianceScaling(distribution="cauchy"),
+            lambda: get("orthogonal")((3,)), lambda: get("identity")((3,)), lambda: get(1.0)):
+        with pytest.raises(ConfigError):
+            make()
