@@ -214,7 +214,9 @@ def test_weights_from_a_stream() -> None:
 
 def test_the_order_of_rows_is_fixed_for_ever() -> None:
     # A change here would change every training run that people have recorded.
-    assert permutation(0, 0, 8).tolist() == permutation(0, 0, 8).tolist()
+    assert permutation(0, 0, 8).tolist() == [0, 2, 1, 5, 4, 3, 6, 7]
+    assert permutation(7, 2, 5).tolist() == [4, 0, 1, 3, 2]
+    assert permutation(1, 1, 1).tolist() == [0]
     assert sorted(permutation(-1, 3, 100).tolist()) == list(range(100))
     assert permutation(0, 0, 50).tolist() != permutation(0, 1, 50).tolist()
     assert permutation(0, 0, 50).tolist() != permutation(1, 0, 50).tolist()

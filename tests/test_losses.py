@@ -159,16 +159,16 @@ def test_targets_say_what_y_must_be():
 
 @pytest.mark.parametrize("loss", ["categorical_crossentropy", "sparse_categorical_crossentropy"])
 def test_classes_need_two_outputs(loss):
-    with pytest.raises(ShapeError, match="at least 2 classes.*binary_crossentropy"):
+    with pytest.raises(ShapeError, match=r"at least 2 classes.*binary_crossentropy"):
         losses.get(loss).target((8, 1), f32)
 
 
 def test_names_like_keras():
     for name in ("mse", "MSE", "mean_squared_error", "MeanSquaredError"):
         assert losses.get(name).name == "mean_squared_error"
-    with pytest.raises(UnknownName, match="did you mean 'huber'"):
+    with pytest.raises(UnknownName, match=r"did you mean 'huber'"):
         losses.get("hubber")
-    with pytest.raises(ConfigError, match="no loss; give a name such as 'mean_squared_error'"):
+    with pytest.raises(ConfigError, match=r"no loss; give a name such as 'mean_squared_error'"):
         losses.get(3)
     again = losses.get({"class_name": "Huber", "config": losses.Huber(0.3).get_config()})
     assert again.delta == 0.3

@@ -29,7 +29,7 @@ class Callback:
     """
 
     program: Any = None
-    params: dict[str, Any] = {}  # noqa: RUF012  (replaced as a whole, never changed)
+    params: dict[str, Any] = {}
     order = 0  # callbacks of a lower order run first; the history is 1
 
     @property

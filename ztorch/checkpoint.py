@@ -1,8 +1,7 @@
-"""Weights files and checkpoints: safetensors files, checked whole before anything is changed.
+"""Checkpoints: safetensors files with all that the next epoch depends on.
 
-A weights file holds the weights under their names, `layer/kernel`. A checkpoint holds every state
-(weights, optimiser slots, counters, the random step), and in its metadata the epoch, the history
-and the shuffling seed: all that the next epoch depends on.
+That is every state (weights, optimiser slots, counters, the random step), and as metadata the
+epoch, the history and the shuffling seed. A file is checked whole before anything is changed.
 """
 
 from __future__ import annotations
@@ -23,22 +22,6 @@ if TYPE_CHECKING:
 
 _KIND = "ztorch checkpoint"
 _VERSION = 1
-
-
-def save_weights(program: Program, path: str | os.PathLike[str]) -> None:
-    """Writes the weights, without what the optimiser remembers."""
-    executable = program.executable
-    names = program.weight_names
-    tensorfile.write(path, {n: (executable.states[n].dtype, executable.state(n)) for n in names},
-                     {"format": "ztorch weights", "model": program.name})
-
-
-def load_weights(program: Program, path: str | os.PathLike[str]) -> None:
-    """Reads weights from a weights file or a checkpoint."""
-    tensors, metadata = tensorfile.read(path)
-    if metadata.get("format") == _KIND:
-        tensors = {n: t for n, t in tensors.items() if n in program.weight_names}
-    _assign(program, tensors, program.weight_names, os.fspath(path))
 
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
@@ -73,27 +56,28 @@ def load(program: Program, path: str | os.PathLike[str]) -> None:
             raise
         raise WeightsError(f"{where} has damaged training data ({error!r}); use another "
                            "checkpoint, or load_weights for its weights alone") from None
-    _assign(program, tensors, list(program.executable.states), where)
+    _assign(program, tensors, where)
     program.resume(epoch, passes, seed, history)
 
 
-def _assign(program: Program, tensors: tensorfile.Tensors, names: list[str], where: str) -> None:
-    """All named states from tensors, or an error that names the first wrong one and no change."""
+def _assign(program: Program, tensors: tensorfile.Tensors, where: str) -> None:
+    """All states from tensors, or an error that names the first wrong one and no change."""
     states = program.executable.states
     new: dict[str, np.ndarray] = {}
-    for name in names:
+    for name in states:
         if name not in tensors:
             extra = [n for n in tensors if n not in states]
             hint = f"; it has {extra[0]!r}, which the model has not" if extra else ""
-            fix = ("name the layers as they were when it was saved" if states[name].role == "weight"
-                   else "compile with the optimizer it was saved with, or use load_weights")
+            fix = ("load it into a model with the layers and names it comes from"
+                   if states[name].role == "weight" else
+                   "compile with the optimizer it was saved with, or use load_weights")
             raise WeightsError(f"{where} has no {states[name].role} {name!r}{hint}; {fix}")
         d, array = tensors[name]
         new[name] = fit_state(name, array, d, states[name], where)
     extra = [n for n in tensors if n not in new]
     if extra:
-        raise WeightsError(f"{where} has {extra[0]!r}, which the model {program.name!r} has not "
-                           f"({len(extra)} such); load it into the model it was saved from")
+        raise WeightsError(f"{where} has {extra[0]!r}, which program {program.name!r} has not; "
+                           "compile as it was compiled when saved, or use load_weights")
     for name, array in new.items():
         program.executable.set_state(name, array)
 

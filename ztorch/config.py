@@ -7,9 +7,12 @@ back: every parameter of `__init__` is kept as an attribute of the same name.
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ztorch.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from Python 3.11 on
 
 
 class Named:
@@ -41,7 +44,7 @@ class Named:
             return spec
         if isinstance(spec, str):
             return cls.named(spec)()
-        if isinstance(spec, dict) and "class_name" in spec:
+        if isinstance(spec, dict) and isinstance(spec.get("class_name"), str):
             return cls.named(spec["class_name"]).from_config(spec.get("config", {}))
         if isinstance(spec, type) and issubclass(spec, cls):
             return spec()
@@ -74,6 +77,10 @@ class Named:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The member that `get_config` described."""
+        try:
+            inspect.signature(cls).bind(**config)
+        except TypeError as error:
+            raise ConfigError(f"this config does not describe a {cls.__name__}: {error}") from None
         return cls(**config)
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class Sequential:
         self.seed = whole_seed(seed)
         self._input: Input | None = None
         self._layers: list[Layer] = []
-        self._outputs: list[tuple[Shape, list[Value]]] = []  # of each layer, once built
+        self._traced: list[tuple[Layer, Shape, list[Value]]] = []  # filled by build
         for layer in layers or ():
             self.add(layer)
 
@@ -54,8 +54,7 @@ class Sequential:
     def add(self, layer: Layer) -> None:
         """Appends a layer."""
         if isinstance(layer, Sequential):
-            raise ConfigError("a Sequential cannot be a layer of another; add its layers one by "
-                              "one: Sequential([*base.layers, ...])")
+            raise ConfigError("a Sequential cannot be a layer; add its own: [*base.layers, ...]")
         if not isinstance(layer, Layer):
             what = f"the class {layer.__name__}" if isinstance(layer, type) else repr(layer)
             raise ConfigError(f"model {self.name!r} takes layers, not {what}; write Dense(10), "
@@ -69,15 +68,15 @@ class Sequential:
             self._input = Input(layer.input_shape)
         self._name(layer)
         if not layer.built:
-            layer.seed = self.seed
+            layer.model_seed = self.seed
         self._layers.append(layer)
-        self._outputs = []
+        self._traced = []
 
     def pop(self) -> Layer:
         """Removes and returns the last layer."""
         if not self._layers:
             raise ConfigError(f"model {self.name!r} has no layers to pop")
-        self._outputs = []
+        self._traced = []
         return self._layers.pop()
 
     def _name(self, layer: Layer) -> None:
@@ -94,13 +93,11 @@ class Sequential:
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """The layer of that name or at that index."""
-        if index is not None:
-            return self._layers[index]
-        for layer in self._layers:
-            if layer.name == name:
-                return layer
+        named = {layer.name: k for k, layer in enumerate(self._layers)}
+        if index is not None or name in named:
+            return self._layers[named[str(name)] if index is None else index]
         raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has "
-                          f"{', '.join(layer.name for layer in self._layers)}")
+                          f"{', '.join(named)}")
 
     # -- shapes and weights ------------------------------------------------------------------------
 
@@ -119,17 +116,17 @@ class Sequential:
             raise ConfigError(f"model {self.name!r} does not know the shape of its inputs; begin "
                               "with Input(shape), where shape leaves out the batch: "
                               "Sequential([Input((28, 28, 1)), ...])")
-        if self._outputs:
+        if self._traced:
             return
         x = leaf("input", "x", (1, *self._input.shape), self._input.dtype or "float32")
         context = Context(states=States(data=False))
-        seen, outputs = {x}, []
+        seen, traced = {x}, []
         for layer in self._layers:
             x = layer(x, context)
             nodes = [v for v in topological([x]) if v not in seen]
             seen.update(nodes)
-            outputs.append((x.shape[1:], nodes))
-        self._outputs = outputs
+            traced.append((layer, x.shape[1:], nodes))
+        self._traced = traced
 
     def call(self, x: Value, context: Context) -> Value:
         """The model's output for a batch, as a value of the graph."""
@@ -137,11 +134,10 @@ class Sequential:
             x = layer(x, context)
         return x
 
-    def traced_layers(self) -> Iterator[tuple[Layer, Shape, list[Value]]]:
+    def traced_layers(self) -> list[tuple[Layer, Shape, list[Value]]]:
         """Each layer with its output shape and its nodes of the graph, for one example."""
         self.build()
-        for layer, (shape, nodes) in zip(self._layers, self._outputs, strict=True):
-            yield layer, shape, nodes
+        return self._traced
 
     @property
     def input_shape(self) -> Shape:
@@ -159,7 +155,7 @@ class Sequential:
     def output_shape(self) -> Shape:
         """The shape of one prediction."""
         self.build()
-        return self._outputs[-1][0]
+        return self._traced[-1][1]
 
     @property
     def weights(self) -> list[Weight]:
@@ -225,7 +221,7 @@ class Sequential:
         except (json.JSONDecodeError, KeyError, TypeError):
             config = None
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list):
-            raise ConfigError("this text does not describe a Sequential; use what to_json() gave")
+            raise ConfigError("this text does not describe a Sequential; use that of to_json()")
         return cls.from_config(config)
 
     # -- programs ----------------------------------------------------------------------------------
@@ -233,8 +229,7 @@ class Sequential:
     def trace(self, batch_size: int, optimizer: Any = None, loss: Any = None,
               metrics: Iterable[Any] = (), dtype: Any = "float32",
               seed: int | None = None) -> Functions:
-        """The graphs of a program: predict, and with a loss evaluate and (given an optimizer)
-        train."""
+        """The graphs of a program: predict, with a loss evaluate, with an optimizer train."""
         return trace(self, batch_size, optimizer, loss, metrics, dtype, seed)
 
     def compile(self, device: str = "auto", *, batch_size: int = 32, optimizer: Any = None,

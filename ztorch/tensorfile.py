@@ -71,12 +71,15 @@ def unpack(data: bytes, where: str) -> tuple[Tensors, dict[str, str]]:
     try:
         found = safetensors.deserialize(data)  # checks the header, every offset and every size
         size = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8:8 + size]).get("__metadata__") or {}
+        header = json.loads(data[8:8 + size])
     except (safetensors.SafetensorError, ValueError) as error:
         raise WeightsError(f"{where} is not a whole safetensors file ({error}); it may be "
                            "truncated or of another kind: write or copy it again") from None
+    metadata = header.pop("__metadata__", None) or {}
+    entries = dict(found)
     tensors: Tensors = {}
-    for name, entry in found:
+    for name in header:  # in the file's order, which the parser shuffles
+        entry = entries[name]
         if entry["dtype"] not in _OURS:
             raise WeightsError(f"{where}: tensor {name!r} has dtype {entry['dtype']}, which ztorch "
                                "does not compute with; convert it to F32")

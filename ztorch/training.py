@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztorch import checkpoint, loop
+from ztorch import checkpoint, loop, weight_files
 from ztorch.batches import ArrayBatches, Batches, batches, is_stream
 from ztorch.callbacks import Callback, Hooks, TerminateOnNaN, checked
 from ztorch.dtypes import dtype
@@ -239,11 +239,12 @@ class Program:
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights to a safetensors file, atomically."""
-        checkpoint.save_weights(self, path)
+        weight_files.write(path, self.weights, self.name)
 
     def load_weights(self, path: Path) -> None:
         """Reads the weights of a safetensors file or a checkpoint."""
-        checkpoint.load_weights(self, path)
+        shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
+        self.set_weights(list(weight_files.read(path, shapes, self.name).values()))
 
     def save_checkpoint(self, path: Path) -> None:
         """Writes weights, optimiser, random step, epoch and history to one file, atomically."""

@@ -119,18 +119,18 @@ def reach(d: DType) -> float:
 
 # Sample points, and the greatest errors in f32 and f64.
 CASES: dict[str, tuple[Callable[[DType], list[Array]], float, float]] = {
-    "exp": (lambda d: [even(-1, 1) * reach(d), spread(d, -top(d), 6.4)], 1.2, 1.2),
+    "exp": (lambda d: [even(-1, 1) * reach(d), spread(d, -top(d), 6.4)], 1.25, 1.25),
     "exp2": (lambda d: [even(-1, 1) * top(d), spread(d, -top(d), 7)], 1.2, 1.2),
     "expm1": (lambda d: [even(-1, 1) * reach(d), even(-3, 3), spread(d, 2 - top(d), 6)], 1.7, 2.3),
     "log": (positive, 0.9, 0.9),
-    "log2": (positive, 1.4, 1.6),
+    "log2": (positive, 1.6, 1.6),
     "log1p": (lambda d: [abs(spread(d, 6 - top(d), top(d))), even(-1, 3), spread(d, -50, -0.001)],
               1.5, 1.5),
-    "tanh": (lambda d: [even(-10, 10), spread(d, 6 - top(d), 7)], 6.0, 2.7),
+    "tanh": (lambda d: [even(-10, 10), spread(d, 6 - top(d), 7)], 6.3, 2.7),
     "erf": (lambda d: [even(-6.5, 6.5), spread(d, 6 - top(d), 2)], 6.5, 1.6),
     "sin": (lambda d: [even(-20, 20), spread(d, -30, 4)], 2.6, 2.6),
     "cos": (lambda d: [even(-20, 20), spread(d, -30, 4)], 2.6, 2.6),
-    "pow": (powers, 4.3, 55.0),
+    "pow": (powers, 4.5, 36.0),
     "rsqrt": (lambda d: [abs(spread(d, 2 - top(d), top(d)))], 1.5, 1.5),
 }
 
@@ -277,7 +277,7 @@ def test_saturation_is_exact_and_never_passed(name: str, d: DType) -> None:
 @pytest.mark.parametrize("d", [f16, bf16, f32, f64], ids=repr)
 def test_pow_ends(d: DType, exact: bool) -> None:
     values = [0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, inf, -inf, nan, 16384, -16384, 5, 0.125]
-    x, y = [v.ravel() for v in np.meshgrid(np.array(values, d.working), np.array(values, d.working))]
+    x, y = [v.ravel().astype(d.working) for v in np.meshgrid(values, values)]
     with np.errstate(all="ignore"):
         wanted = np.power(x.astype(np.float32) if d.bits == 16 else x, y).astype(np.float64)
     wanted[np.abs(wanted) < 2.0 ** {f64: -1021.5}.get(d, -125.5)] *= 0.0
@@ -289,7 +289,7 @@ def test_pow_ends(d: DType, exact: bool) -> None:
     np.testing.assert_array_equal(np.signbit(z[z == 0]), np.signbit(wanted[z == 0]))
 
 
-# -- widths, arithmetic, termination ----------------------------------------------------------------
+# -- widths, arithmetic, termination --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "fused"])

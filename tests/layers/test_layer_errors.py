@@ -16,23 +16,23 @@ def build(*layers):
 
 
 def test_unknown_activation_suggests_the_nearest():
-    with pytest.raises(UnknownName, match="unknown activation 'rellu'; did you mean 'relu'"):
+    with pytest.raises(UnknownName, match=r"unknown activation 'rellu'; did you mean 'relu'"):
         L.Dense(3, activation="rellu")
 
 
 def test_unknown_layer_suggests_the_nearest():
-    with pytest.raises(AttributeError, match="did you mean 'Dense'"):
+    with pytest.raises(AttributeError, match=r"did you mean 'Dense'"):
         L.Dens  # noqa: B018
 
 
 def test_unknown_argument_suggests_the_nearest():
-    with pytest.raises(UnknownName, match="argument of Dense 'unit'; did you mean 'units'"):
+    with pytest.raises(UnknownName, match=r"argument of Dense 'unit'; did you mean 'units'"):
         L.Dense(3, unit=4)
 
 
 @pytest.mark.parametrize("units", [0, -1, 2.5, True, "3", None])
 def test_units_must_be_a_positive_whole_number(units):
-    with pytest.raises(ConfigError, match="Dense.units=.*positive whole number"):
+    with pytest.raises(ConfigError, match=r"Dense.units=.*positive whole number"):
         L.Dense(units)
 
 
@@ -43,7 +43,7 @@ def test_numpy_integers_are_whole_numbers():
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "tab\t", "nul\0", "\x7f", "\u2028", 7,
                                   "optimizer", "random"])
 def test_names_that_cannot_serve_are_refused(name):
-    with pytest.raises(ConfigError, match="Dense.*use printable characters without '/'"):
+    with pytest.raises(ConfigError, match=r"Dense.*use printable characters without '/'"):
         L.Dense(3, name=name)
 
 
@@ -61,7 +61,7 @@ def test_printable_names_are_data(name, tmp_path):
 
 @pytest.mark.parametrize("shape", [(3, None), (0,), (-1, 2), (2.5,), 7, (True,), None])
 def test_input_shapes_are_fixed_tuples(shape):
-    with pytest.raises(ConfigError, match="Input.shape=...."):
+    with pytest.raises(ConfigError, match=r"Input.shape=...."):
         L.Input(shape)
 
 
@@ -89,26 +89,26 @@ def test_a_layer_used_at_another_width_names_both_shapes():
 
 
 def test_integer_inputs_to_dense_are_named():
-    with pytest.raises(ShapeError, match="layer 'dense'.*int32.*cast"):
+    with pytest.raises(ShapeError, match=r"layer 'dense'.*int32.*cast"):
         build(L.Input((4,), dtype="int32"), L.Dense(2))
 
 
 @pytest.mark.parametrize("axis", [0, 3, -3])
 def test_normalization_axes_are_checked(axis):
-    with pytest.raises(ShapeError, match="layer 'layer_normalization': axis .* out of range"):
+    with pytest.raises(ShapeError, match=r"layer 'layer_normalization': axis .* out of range"):
         build(L.Input((2, 3)), L.LayerNormalization(axis=axis))
 
 
 @pytest.mark.parametrize("rate", [1.0, -0.1, 2, "half", True])
 def test_dropout_rates(rate):
-    with pytest.raises(ConfigError, match="Dropout.rate=.*from 0 to 1, below 1"):
+    with pytest.raises(ConfigError, match=r"Dropout.rate=.*from 0 to 1, below 1"):
         L.Dropout(rate)
 
 
 def test_a_layer_as_activation():
     with pytest.raises(ConfigError, match=r"ReLU\(...\) is a layer"):
         L.Dense(3, activation=L.ReLU())
-    with pytest.raises(ConfigError, match="activation=3"):
+    with pytest.raises(ConfigError, match=r"activation=3"):
         L.Dense(3, activation=3)
 
 
@@ -124,7 +124,7 @@ def test_two_weights_of_one_name():
             self.add_weight("w", ())
             self.add_weight("w", ())
 
-    with pytest.raises(ConfigError, match="layer 'twice' has two weights named 'w'"):
+    with pytest.raises(ConfigError, match=r"layer 'twice' has two weights named 'w'"):
         build(L.Input((2,)), Twice())
     del L.LAYERS["Twice"]
 
@@ -135,7 +135,7 @@ def test_weights_of_a_wrong_shape():
     with pytest.raises(WeightsError, match=r"'dense/bias' has shape \(1,\), .* \(2,\)"):
         model.set_weights([np.ones((2, 1)), np.ones(2)])
     np.testing.assert_array_equal(model.get_weights()[0], before[0])  # nothing was changed
-    with pytest.raises(WeightsError, match="2 weights, 1 were given"):
+    with pytest.raises(WeightsError, match=r"2 weights, 1 were given"):
         model.set_weights([np.ones((2, 1))])
-    with pytest.raises(WeightsError, match="takes numbers"):
+    with pytest.raises(WeightsError, match=r"takes numbers"):
         model.set_weights([np.array([["a"], ["b"]]), np.ones(1)])

@@ -146,6 +146,16 @@ def test_dropout_changes_with_step_and_place_but_not_from_run_to_run():
     assert (evaluate([first], {**feeds, step: after})[0] != a).any()
 
 
+def test_dropout_with_a_noise_shape_and_a_seed_of_its_own():
+    y = run(L.Dropout(0.5, noise_shape=(None, 1, 4)), np.ones((20, 6, 4)), training=True)
+    assert (y == y[:, :1]).all() and (y == 0).any() and (y == 2).any()
+    x = leaf("input", "x", (50, 20), "float64")
+    context = Context(True, States(f64))
+    layers = [L.Dropout(0.5, seed=s, name=f"d{k}") for k, s in enumerate((1, 1, 2, None))]
+    same, again, other, place = evaluate([d(x, context) for d in layers], {x: np.ones((50, 20))})
+    assert (same == again).all() and (same != other).any() and (same != place).any()
+
+
 def test_random_state_is_absent_without_dropout():
     _, _, context = traced(L.Dropout(0.0), (2, 3), training=True)
     assert not context.states.leaves and not context.updates

@@ -7,6 +7,7 @@ import math
 import os
 import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -78,6 +79,15 @@ def _find(folder: Path, name: str) -> Path:
     return found[0]
 
 
+def _at_most(file: IO[bytes], count: int) -> bytes:
+    """Up to so many bytes, in pieces: neither a false header nor a gzip bomb takes the memory."""
+    parts = []
+    while count > 0 and (part := file.read(min(count, 1 << 24))):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """The array in an IDX file, gzipped or not, whose header and size agree."""
     where = os.fspath(path)
@@ -94,7 +104,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
             shape = tuple(int(n) for n in np.frombuffer(sizes, ">u4")) if len(sizes) == (
                 4 * magic[3]) else ()
             expected = math.prod(shape) * dtype.itemsize
-            data = file.read(expected + 1)  # bounded by the header, whatever the file unpacks to
+            data = _at_most(file, expected + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{where} is damaged or cut short ({error}); get it again") from None
     if not shape or len(data) != expected:

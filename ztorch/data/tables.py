@@ -114,16 +114,19 @@ def _read_csv(where: str, label: str | int | None) -> Table:
     try:  # NumPy's own parser, many times faster than a loop here
         x = np.loadtxt(where, np.float64, delimiter=separator, skiprows=int(header), ndmin=2,
                        usecols=features, quotechar='"', comments=None, encoding="utf-8-sig")
-        texts = None if at is None else np.loadtxt(
-            where, str, delimiter=separator, skiprows=int(header), ndmin=1, usecols=at,
-            quotechar='"', comments=None, encoding="utf-8-sig")
+        texts = None if at is None else _column(where, separator, at)[int(header):]
     except (ValueError, IndexError) as error:
         _explain(where, separator, header, width, features, columns)
         raise DataError(f"{where} cannot be read as a table: {error}") from None
-    y, classes = (None, None) if texts is None else _labels(np.char.strip(texts))
+    y, classes = (None, None) if texts is None else _labels(np.array(texts))
     named = tuple(columns[k] for k in features) if columns else ()
     return Table(x.astype(np.float32), y, named, columns[at] if columns and at is not None else "",
                  classes)
+
+
+def _column(where: str, separator: str, at: int) -> list[str]:
+    with open(where, newline="", encoding="utf-8-sig") as file:
+        return [row[at].strip() for row in csv.reader(file, delimiter=separator) if row]
 
 
 def _is_number(cell: str) -> bool:

@@ -204,6 +204,10 @@ class Builder:
         args = (at, x) if mask is None else (at, x, mask)
         self._token(opcode, *args, mem=mem, off=off, align=align)
 
+    def prefetch(self, mem: str, index: Arg, off: int = 0) -> None:
+        """Bring the cache line of an element closer; changes no value, may lie out of bounds."""
+        self._token("prefetch", self._index(index), mem=mem, off=off)
+
     def atomic_add(self, mem: str, index: Arg, x: Operand, off: int = 0) -> None:
         """Add x to one element, whole, whatever other threads do; the order is not fixed."""
         self._token("atomic_add", self._index(index), x, mem=mem, off=off)

@@ -194,11 +194,11 @@ def _log2_parts(b: Builder, x: Operand) -> tuple[Operand, Operand]:
     k, t = _split(b, x)
     d = b.add(t, 2.0)
     inverse = b.div(1.0, d)
-    s = b.mul(t, inverse)
-    s_high, d_high = upper_half(b, s), upper_half(b, d)
+    s_high, d_high = upper_half(b, b.mul(t, inverse)), upper_half(b, d)
     d_low = b.sub(t, b.sub(d_high, 2.0))
     rest = b.sub(b.sub(t, b.mul(s_high, d_high)), b.mul(s_high, d_low))
     s_low = b.mul(rest, inverse)
+    s = b.add(s_high, s_low)
     z = b.mul(s, s)
     w_high, w_low = TWO_LOG2_E_PARTS[x.dtype]
     series = b.mul(horner(b, z, LOG2_TAIL[x.dtype]), b.mul(s, z))

@@ -272,6 +272,9 @@ class _Machine(Lockstep):
                 store.data[place:place + 1] = to_storage(d, total)
         return step
 
+    def _prefetch(self, at: int, instr: Instr) -> Step:
+        return lambda: None
+
     # -- structure -------------------------------------------------------------------------------
 
     def _loop(self, at: int, instr: Instr) -> Step:

@@ -194,6 +194,8 @@ _row("gather", 1, "one element a lane (indices[, mask])", kinds="fsub", result="
      attrs=("mem", "off", "align"), cost=16)
 _row("scatter", 2, "write one element a lane (indices, x[, mask])", kinds="fsub", result="none",
      attrs=("mem", "off", "align"), cost=16)
+_row("prefetch", 1, "bring the cache line of an element closer; changes no value",
+     kinds="fsub", result="none", attrs=("mem", "off"))
 _row("atomic_add", 2, "add to one element, whole", kinds="fsu", result="none",
      attrs=("mem", "off"))
 _row("loop", 3, "counted loop (start, stop, step)", kinds="su", result="attr", attrs=("kind",))

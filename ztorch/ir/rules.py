@@ -165,6 +165,11 @@ class Rules:
         self.rule(x.dtype == m.dtype, f"adds {m.dtype!r} to {m.name}, not {x.dtype!r}")
         self.access(x, (), reads=True, writes=True)
 
+    def check_prefetch(self) -> None:
+        """A hint: the place may lie anywhere, but must be one place of a memory."""
+        self.rule(self.instr.attrs["mem"] in self.memories, "an unknown memory")
+        self.one_lane(self.instr.args[0])
+
     def known_multiple(self, a: Operand) -> int:
         """A number that divides the index a (0: a is zero)."""
         return abs(a.number) if a.is_const else self.multiples.get(a.id, 1)

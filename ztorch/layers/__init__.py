@@ -15,7 +15,7 @@ for _found in pkgutil.iter_modules(__path__):
 
 LAYERS = Layer.known
 globals().update(LAYERS)
-__all__ = ["LAYERS", "Context", "Layer", "States", "Weight", *sorted(LAYERS)]  # noqa: PLE0604
+__all__ = ["LAYERS", "Context", "Layer", "States", "Weight", *sorted(LAYERS)]
 
 
 def __getattr__(name: str) -> Any:

@@ -69,14 +69,17 @@ class Context:
         if self.training:
             self.updates[self.read(weight)] = value
 
-    def random(self) -> tuple[Value, Value, int]:
-        """(seed, step, stream) for one random op: fresh numbers each step, the same each run."""
+    def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
+        """(seed, step, stream) for one random op: fresh numbers each step, the same each run.
+        A seed of the layer's own stands for its place in the model."""
         low, high = self.states.seed & 0xFFFFFFFF, self.states.seed >> 32
         seed = self.states.leaf("random/seed", (2,), "uint32", lambda: [low, high],
                                 kind="counter", trainable=False)
         step = self.states.leaf("random/step", (), "uint32", lambda: 0, kind="counter",
                                 trainable=False)
         self.updates[step] = OPS.add(step, 1)
+        if own_seed is not None:
+            return seed, step, 1 << 31 | own_seed & 0x7FFFFFFF  # apart from all places
         self.streams += 1
         return seed, step, self.streams - 1
 

@@ -97,8 +97,9 @@ class Reshape(Layer):
     def call(self, x: Value, context: Context) -> Value:
         given, have = self.target_shape, math.prod(x.shape[1:])
         known_part = math.prod(n for n in given if n != -1)
-        fits = (given.count(-1) == 1 and known_part > 0 and have % known_part == 0
-                or given.count(-1) == 0 and known_part == have)
+        open_axes = given.count(-1)
+        fits = (known_part == have if open_axes == 0 else
+                open_axes == 1 and known_part > 0 and have % known_part == 0)
         if not fits:
             raise shape_error("cannot reshape each example from", x.shape[1:], given,
                               fix=f"its {have} elements must stay {have}")

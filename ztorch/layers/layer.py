@@ -47,7 +47,7 @@ class Weight:
     @property
     def value(self) -> np.ndarray:
         if self._value is None:
-            drawn = self.initializer(self.shape, stream(self.layer.seed, self.path))
+            drawn = self.initializer(self.shape, stream(self.layer.model_seed, self.path))
             self._value = drawn.astype(np.float32)
         return self._value
 
@@ -100,7 +100,7 @@ class Layer(Named, family="layer"):
             f"{type(self).__name__}(input_shape=...)", input_shape)
         self.weights: list[Weight] = []
         self.built = False
-        self.seed = 0  # the model's, once the layer belongs to one
+        self.model_seed = 0  # once the layer belongs to a model, that model's
 
     def build(self, input_shape: Shape) -> None:
         """Makes the weights for inputs of this shape (without the batch)."""

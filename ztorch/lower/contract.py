@@ -16,6 +16,11 @@ from ztorch.lower.loops import evaluate
 from ztorch.lower.region import Region
 
 
+FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
+UNROLL = 4  # steps along k in one turn: fewer integer operations beside the multiply-adds
+AHEAD = 8  # steps along k that rows of B are fetched before they are used
+
+
 @dataclass(frozen=True)
 class Run:
     """`count` equal tiles of `size` along one axis, from `start`."""
@@ -27,13 +32,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The schedule of a product: tiles of rows and of vectors of columns, and their order."""
+    """The schedule of a product: tiles of rows and of vectors of columns, and their order.
+
+    `block` tiles of rows are done for one panel of columns before the next panel: they stay in the
+    second level of cache while panels pass by.
+    """
 
     rows: tuple[Run, ...]
     panels: tuple[Run, ...]  # in vectors
     lanes: int
     tail: int  # columns in the last vector, where it is not whole; else 0
-    panels_first: bool
+    block: int
+    ahead: int  # how far rows of B are fetched ahead; 0 where they are close already
 
 
 def split(total: int, most: int) -> tuple[Run, ...]:
@@ -52,9 +62,10 @@ def split(total: int, most: int) -> tuple[Run, ...]:
 def choose(m: int, n: int, k: int, lanes: int, limits: Limits, element: int) -> Tiling:
     """The tiling with the least estimated time.
 
-    A step along k costs a tile max(rows * vectors multiply-adds, rows + vectors loads), at two of
-    each a cycle, and at least what the latency of the adds allows. Accumulators, the vectors of B
-    and one broadcast element of A must fit the registers; a single row takes B from memory.
+    A step along k costs a tile the most of: rows * vectors multiply-adds and rows + vectors loads,
+    two of each a cycle; the latency of the adds; and the way of the vectors of B from the second
+    level of cache, unless its panel stays in the first. Accumulators, the vectors of B and one
+    broadcast element of A must fit the registers; a single row takes B from memory.
     """
     vectors = math.ceil(n / lanes)
     best: tuple[float, int, int] | None = None
@@ -65,7 +76,9 @@ def choose(m: int, n: int, k: int, lanes: int, limits: Limits, element: int) -> 
             time = 0.0
             for r in split(m, rows):
                 for p in split(vectors, wide):
-                    step = max(r.size * p.size / 2, (r.size + p.size) / 2, 4.0)
+                    away = p.size * k * lanes * element > limits.l1 // 2
+                    fetch = p.size * lanes * element / FROM_L2 if away else 0.0
+                    step = max(r.size * p.size / 2, (r.size + p.size) / 2, 4.0, fetch)
                     time += r.count * p.count * (step * k + 12 + 2 * r.size * p.size)
             if best is None or time < best[0] * 0.999:
                 best = (time, rows, wide)
@@ -78,8 +91,11 @@ def choose(m: int, n: int, k: int, lanes: int, limits: Limits, element: int) -> 
         panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
                   Run(last.start + last.size * (last.count - 1), last.size, 1))
         panels = tuple(p for p in panels if p.count)
-    return Tiling(split(m, rows), panels, lanes, tail,
-                  panels_first=k * n * element > limits.l2 // 2)
+    tiles = split(m, rows)
+    close = k * wide * lanes * element <= limits.l1 // 2
+    fits = max(1, limits.l2 // 2 // (tiles[0].size * k * element))
+    block = fits if k * n * element > limits.l2 // 2 else 1
+    return Tiling(tiles, panels, lanes, tail, block, ahead=0 if close or m == 1 else AHEAD)
 
 
 def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
@@ -89,7 +105,7 @@ def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = limits.lanes(product.dtype)
     if lanes == 1:
-        tiling = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0, False)
+        tiling = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0, 1, 0)
     else:
         tiling = choose(m, n, k, lanes, limits, product.dtype.bytes)
     nest = _Tiles(b, region, product, memory, target, limits, tiling)
@@ -107,19 +123,23 @@ class _Tiles:
         self.n = product.shape[-1]
 
     def run(self, rows: Run, panels: Run) -> None:
-        """Every tile of one size; workers share them out."""
-        b, lanes = self.b, self.tiling.lanes
-        each = rows.count * panels.count
+        """Every tile of one size; workers share out pairs of a block of rows and a panel."""
+        b, lanes, block = self.b, self.tiling.lanes, self.tiling.block
+        blocks = math.ceil(rows.count / block)
+        each = blocks * panels.count
         with b.loop(0, math.prod(self.batch) * each, kind="parallel") as t:
             batch = b.div(t, each) if self.batch else b.const(0, b.index)
             t = b.rem(t, each) if self.batch else t
-            if self.tiling.panels_first:
-                at_panel, at_row = b.div(t, rows.count), b.rem(t, rows.count)
-            else:
-                at_row, at_panel = b.div(t, panels.count), b.rem(t, panels.count)
-            row = b.add(b.mul(at_row, rows.size), rows.start)
+            at_block, at_panel = b.div(t, panels.count), b.rem(t, panels.count)
             column = b.add(b.mul(at_panel, panels.size * lanes), panels.start * lanes)
-            self._tile(batch, row, column, rows.size, panels)
+            first = b.mul(at_block, block)
+            if block == 1:
+                row = b.add(b.mul(first, rows.size), rows.start)
+                self._tile(batch, row, column, rows.size, panels)
+                return
+            with b.loop(first, b.min(b.add(first, block), rows.count)) as at_row:
+                row = b.add(b.mul(at_row, rows.size), rows.start)
+                self._tile(batch, row, column, rows.size, panels)
 
     def _tile(self, batch: Operand, row: Operand, column: Operand, height: int,
               panels: Run) -> None:
@@ -127,7 +147,7 @@ class _Tiles:
         m, k = product.shape[-2], product.args[0].shape[-1]
         width = panels.size
         flat_batch = Var("b", math.prod(self.batch))
-        first, depth = Var("m", m - height + 1), Var("k", k)
+        first = Var("m", m - height + 1)
         start = Var("n", max(self.n - (width - 1) * lanes, min(lanes, 2)))
         bound = {flat_batch: batch, first: row, start: column}
         e = Emitter(b, self.memory, bound, lane=start if lanes > 1 else None, lanes=lanes)
@@ -138,15 +158,26 @@ class _Tiles:
         a_of, b_of = product.args
         row_at = [_bound(first) + r for r in range(height)]
         column_at = [_bound(start) + j * lanes for j in range(width)]
-        with b.loop(0, k) as kk:
-            inner = [s.within(bound={**bound, depth: kk}) for s in scopes]
-            right = [inner[j].element(b_of, (*where, _bound(depth), column_at[j]))
-                     for j in range(width)]
-            for r in range(height):
-                left = inner[0].element(a_of, (*where, row_at[r], _bound(depth)))
-                for j in range(width):
-                    old = b.get(sums[r][j])
-                    b.set(sums[r][j], self._step(left, right[j], old))
+        whole = k // UNROLL * UNROLL if lanes > 1 else 0
+        for begin, end, times in ((0, whole, UNROLL), (whole, k, 1)):
+            if begin == end:
+                continue
+            depth = Var("k", k - times + 1)
+            with b.loop(begin, end, times) as kk:
+                inner = [s.within(bound={**bound, depth: kk}) for s in scopes]
+                for u in range(times):
+                    at_k = _bound(depth) + u
+                    if self.tiling.ahead:
+                        for j in range(width):
+                            inner[j].prefetch(b_of, (*where, at_k + self.tiling.ahead,
+                                                     column_at[j]))
+                    right = [inner[j].element(b_of, (*where, at_k, column_at[j]))
+                             for j in range(width)]
+                    for r in range(height):
+                        left = inner[0].element(a_of, (*where, row_at[r], at_k))
+                        for j in range(width):
+                            old = b.get(sums[r][j])
+                            b.set(sums[r][j], self._step(left, right[j], old))
         for r in range(height):
             for j in range(width):
                 at = flatten((*where, row_at[r], column_at[j]), product.shape)

@@ -16,6 +16,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, flatten
+from ztorch.lower.region import view_of
 
 
 @dataclass
@@ -65,6 +66,13 @@ class Emitter:
             mask = self.mask if mask is None else b.and_(self.mask, mask)
         got = b.load(mem, at, off=off, lanes=lanes, mask=mask)
         return b.ne(got, 0) if v.dtype is boolean else got
+
+    def prefetch(self, v: Value, index: Sequence[Index]) -> None:
+        """Have the line of an element brought closer; it may lie beyond the end."""
+        found = view_of(v, index)
+        if found is not None and found[0] in self.memory:
+            at, off, _ = self.address(found[1])
+            self.b.prefetch(self.memory[found[0]], at, off)
 
     def store(self, mem: str, v: Value, flat: Index, x: Operand) -> None:
         """x as the element of v at a flat position."""

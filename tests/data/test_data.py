@@ -1,0 +1,193 @@
+"""Data sets by name, and tables from files."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ztorch import data
+from ztorch.data.mnist import read_idx
+from ztorch.errors import DataError, UnknownName
+
+
+def test_digits() -> None:
+    (x, y), (x_test, y_test) = data.load("digits")
+    assert x.shape == (1433, 8, 8, 1) and x_test.shape == (364, 8, 8, 1)
+    assert x.dtype == np.float32 and y.dtype == np.int32 and x.min() == 0 and x.max() == 1
+    share = np.bincount(y_test) / np.bincount(np.concatenate([y, y_test]))
+    assert np.all(abs(share - 0.2) < 0.01)
+
+
+def test_digits_are_those_of_the_repository() -> None:
+    original = pytest.importorskip("sklearn.datasets").load_digits()
+    (x, y), (x_test, y_test) = data.load("digits")
+    both = np.concatenate([x, x_test]).reshape(-1, 64) * 16
+    key = np.lexsort((*both.T, np.concatenate([y, y_test])))
+    key_original = np.lexsort((*original.data.T, original.target))
+    assert np.array_equal(both[key], original.data[key_original])
+
+
+def test_unknown_sets_suggest() -> None:
+    assert data.names() == ["digits", "fashion_mnist", "mnist"]
+    with pytest.raises(UnknownName, match="did you mean 'digits'"):
+        data.load("digit")
+
+
+# -- IDX -------------------------------------------------------------------------------------------
+
+
+def idx(array: np.ndarray) -> bytes:
+    return (bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            + array.astype(np.uint8).tobytes())
+
+
+def mnist_files(folder: Path, zipped: bool, names: str) -> None:
+    folder.mkdir(parents=True)
+    for part, rows in (("train", 12), ("t10k", 5)):
+        images = np.arange(rows * 28 * 28).reshape(rows, 28, 28) % 256
+        for name, array in ((f"{part}-images{names}3-ubyte", images),
+                            (f"{part}-labels{names}1-ubyte", np.arange(rows) % 10)):
+            content = idx(array)
+            if zipped:
+                (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+            else:
+                (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("names", ["-idx", ".idx"])
+def test_mnist_from_a_folder(tmp_path: Path, zipped: bool, names: str) -> None:
+    mnist_files(tmp_path / "m", zipped, names)
+    (x, y), (x_test, y_test) = data.load("mnist", path=tmp_path / "m")
+    assert x.shape == (12, 28, 28, 1) and x_test.shape == (5, 28, 28, 1) and x.max() == 1.0
+    assert y.tolist() == [*range(10), 0, 1] and y_test.dtype == np.int32
+
+
+def test_mnist_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mnist_files(tmp_path / "data" / "mnist", True, "-idx")
+    monkeypatch.chdir(tmp_path)
+    assert data.load("mnist")[0][0].shape == (12, 28, 28, 1)
+    with pytest.raises(DataError, match="get train-images-idx3-ubyte.gz.*fashion-mnist"):
+        data.load("fashion_mnist")
+
+
+def test_incomplete_and_mixed_files(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    mnist_files(folder, False, "-idx")
+    labels = folder / "train-labels-idx1-ubyte"
+    labels.write_bytes(idx(np.arange(7)))
+    with pytest.raises(DataError, match="N labels: get both files again"):
+        data.load("mnist", path=folder)
+    labels.unlink()
+    with pytest.raises(DataError, match="lacks train-labels-idx1-ubyte"):
+        data.load("mnist", path=folder)
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"<html>not here</html>", "not an IDX file.*web page"),
+    (b"", "not an IDX file"),
+    (idx(np.zeros((3, 4)))[:-1], "should hold 12 bytes"),
+    (idx(np.zeros((3, 4))) + b"x", "holds more"),
+    (idx(np.zeros((3, 4)))[:7], "should hold"),
+    (gzip.compress(idx(np.zeros((30, 40))))[:-9], "damaged or cut short"),
+    (b"\0\0\x08\x03" + b"\xff" * 12, "should hold"),
+])
+def test_damaged_idx_files(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_idx(path)
+
+
+def test_other_idx_types(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    values = np.array([1.5, -2.0], ">f4")
+    path.write_bytes(bytes([0, 0, 0x0D, 1, 0, 0, 0, 2]) + values.tobytes())
+    assert read_idx(path).tolist() == [1.5, -2.0] and read_idx(path).dtype == np.float32
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def table(tmp_path: Path, text: str, name: str = "t.csv", **how: object) -> data.Table:
+    path = tmp_path / name
+    path.write_text(text)
+    return data.read_table(path, **how)  # type: ignore[arg-type]
+
+
+def test_a_header_is_seen_and_texts_become_classes(tmp_path: Path) -> None:
+    t = table(tmp_path, "width,height,kind\n1,2.5,rose\n3,4,tulip\n5,6,rose\n\n")
+    assert t.x.tolist() == [[1, 2.5], [3, 4], [5, 6]] and t.x.dtype == np.float32
+    assert t.y is not None and t.y.tolist() == [0, 1, 0] and t.y.dtype == np.int32
+    assert t.classes == ("rose", "tulip")
+    assert t.columns == ("width", "height") and t.label == "kind"
+
+
+def test_no_header(tmp_path: Path) -> None:
+    t = table(tmp_path, "1,2,0\n3,4,1\n")
+    assert t.x.shape == (2, 2) and t.y is not None and t.y.tolist() == [0, 1] and t.columns == ()
+    assert t.classes is None
+
+
+@pytest.mark.parametrize(("label", "y"), [("b", [2, 5]), (0, [1, 4]), (-2, [2, 5])])
+def test_labels_by_name_and_position(tmp_path: Path, label: str | int, y: list) -> None:
+    t = table(tmp_path, "a,b,c\n1,2,3\n4,5,6\n", label=label)
+    assert t.y is not None and t.y.tolist() == y and t.x.shape == (2, 2)
+
+
+def test_separators_quotes_and_marks(tmp_path: Path) -> None:
+    t = table(tmp_path, '\ufeff"a; x";"b"\n1,5;2\n'.replace("1,5", "1.5"))
+    assert t.columns == ("a; x",) and t.x.tolist() == [[1.5]]
+    t = table(tmp_path, "1\t2.5\n3\t4.5\n", "t.tsv")
+    assert t.y is not None and t.y.dtype == np.float32
+    t = table(tmp_path, "1,2\n3,4\n", label=None)
+    assert t.y is None and t.x.shape == (2, 2)
+
+
+@pytest.mark.parametrize(("text", "how", "message"), [
+    ("a,b\n1,2\nx,4\n", {}, r"line 3, column 1 \(a\): 'x' is not a number"),
+    ("1,2\n,4\n", {}, "line 2, column 1: the cell is empty"),
+    ("1,2,3\n4,5\n", {}, "line 2: 2 cells where the first row has 3"),
+    ("", {}, "is empty"),
+    ("a,b\n", {}, "header but no rows"),
+    ("1\n2\n", {}, "one column"),
+    ("a,b\n1,2\n", {"label": "bb"}, "did you mean 'b'"),
+    ("1,2\n", {"label": "b"}, "no header"),
+    ("1,2\n", {"label": 5}, "2 columns, no column 5"),
+])
+def test_wrong_tables(tmp_path: Path, text: str, how: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        table(tmp_path, text, **how)
+
+
+def test_numpy_files(tmp_path: Path) -> None:
+    x, y = np.ones((4, 3)), np.array([0, 1, 1, 0])
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    np.savez(tmp_path / "texts.npz", data=x, target=np.array(["b", "a", "a", "b"]))
+    np.save(tmp_path / "a.npy", np.column_stack([x, y]))
+    for name in ("a.npz", "a.npy"):
+        t = data.read_table(tmp_path / name)
+        assert t.x.shape == (4, 3) and t.y is not None and t.y.tolist() == y.tolist()
+    t = data.read_table(tmp_path / "texts.npz")
+    assert t.classes == ("a", "b") and t.y is not None and t.y.tolist() == [1, 0, 0, 1]
+    assert data.read_table(tmp_path / "a.npy", label=None).x.shape == (4, 4)
+
+
+def test_wrong_numpy_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", z=np.ones(3))
+    with pytest.raises(DataError, match="no array 'x'; it has z"):
+        data.read_table(tmp_path / "a.npz")
+    np.save(tmp_path / "b.npy", np.array([{}], dtype=object))
+    with pytest.raises(DataError, match="cannot be read"):
+        data.read_table(tmp_path / "b.npy")
+    (tmp_path / "c.npz").write_bytes(b"PK junk")
+    with pytest.raises(DataError, match="cannot be read"):
+        data.read_table(tmp_path / "c.npz")
+    with pytest.raises(DataError, match="no file"):
+        data.read_table(tmp_path / "d.csv")
+    (tmp_path / "e.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match="not a kind of table"):
+        data.read_table(tmp_path / "e.parquet")

@@ -1,0 +1,206 @@
+"""Runs graphs through the compiler, on every machine this host can play, to compare with the oracle.
+
+A `Job` is a graph with data for its leaves. Many jobs share one compiled module, since most of the
+time a module takes is spent before its first kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends import host
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile import compile_functions
+from ztorch.dtypes import DType, boolean, from_storage, to_storage, u8
+from ztorch.graph import passes as graph_passes
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.interpret import interpret
+from ztorch.ir.limits import Limits
+from ztorch.ir.verify import verify
+from ztorch.lower.plan import Params, Plan, lower
+from ztorch.runtime.executable import Executable
+
+# The levels of this host's CPU: all code for them can be run here.
+HERE = [t.name for t in TARGETS.values()
+        if t.arch == host.architecture() and set(t.needs) <= host.features()]
+# Machines that only the interpreter plays: one lane, few lanes and registers, many lanes.
+SCALAR, NARROW, WIDE = Limits(0, 16, False), Limits(128, 8, False), Limits(512, 32, True)
+DEFAULT = graph_passes.DEFAULT
+
+Arrays = list[np.ndarray]
+
+
+@dataclass
+class Job:
+    """A graph and an array for each of its inputs and states."""
+
+    graph: Graph
+    feeds: dict[Value, Any]
+    label: str = ""
+    _own: dict[str, Graph] = field(default_factory=dict)
+
+    def alone(self, name: str) -> Graph:
+        """The graph with states of its own: in one program, equal names mean the same state."""
+        if name not in self._own:
+            self._own[name] = _renamed(self.graph, self.feeds, name)
+        return self._own[name]
+
+    def oracle(self) -> Arrays:
+        """What the roots are, outputs first, in float64."""
+        feeds = {v: _read(v.dtype, _stored(v.dtype, a)) for v, a in self.feeds.items()}
+        return evaluate(self.graph.roots, feeds, oracle=True)
+
+
+def _stored(d: DType, a: Any) -> np.ndarray:
+    return np.ascontiguousarray(to_storage(u8 if d is boolean else d, np.asarray(a)))
+
+
+def _read(d: DType, a: np.ndarray) -> np.ndarray:
+    return a.astype(bool) if d is boolean else from_storage(d, a)
+
+
+def _renamed(graph: Graph, feeds: Mapping[Value, Any], name: str) -> Graph:
+    new: dict[Value, Value] = {}
+    for v in graph.nodes():
+        attrs = v.attrs
+        if attrs.get("role") == "state":
+            attrs = {**attrs, "name": f"{name}/{attrs['name']}",
+                     "data": np.asarray(feeds[v], v.dtype.working)}
+        elif attrs.get("role") == "input":
+            attrs = {**attrs, "name": f"{attrs['name']}.{v.serial}"}
+        new[v] = Value(v.op, tuple(new[a] for a in v.args), attrs, v.shape, v.dtype, v.layer)
+        if attrs.get("role") == "input":
+            new[v].attrs["fed"] = feeds[v]
+    known = {v.attrs["name"] for v in graph.leaves("state")}
+    return Graph({n: new[v] for n, v in graph.outputs.items()},
+                 {f"{name}/{n}": new[v] for n, v in graph.updates.items() if n in known})
+
+
+# -- compiled ---------------------------------------------------------------------------------------
+
+
+class Module:
+    """Jobs compiled together for one target."""
+
+    def __init__(self, jobs: Iterable[Job], target: str, fusion: bool = True,
+                 passes: tuple[str, ...] = DEFAULT):
+        self.graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(jobs)}
+        self.compiled = compile_functions(self.graphs, TARGETS[target], "parity", passes, fusion)
+        self.executable = Executable(self.compiled.spec, self.compiled.code, self.compiled.params)
+
+    def run(self, number: int, threads: int = 1) -> Arrays:
+        """The outputs and new states of one job, from its first states."""
+        name = f"j{number}"
+        graph, e = self.graphs[name], self.executable
+        call = e.bind(name)
+        call._count = threads
+        for v in graph.leaves("input"):
+            if v.attrs["name"] in call.inputs:
+                call.inputs[v.attrs["name"]][...] = _stored(v.dtype, v.attrs["fed"])
+        e.params[:] = self.compiled.params
+        call()
+        outputs = [_read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
+        return outputs + [_read(v.dtype, e.state(n)) for n, v in graph.updates.items()]
+
+
+def compiled(job: Job, target: str, fusion: bool = True, passes: tuple[str, ...] = DEFAULT,
+             threads: int = 1) -> Arrays:
+    """One job on its own."""
+    return Module([job], target, fusion, passes).run(0, threads)
+
+
+# -- interpreted ------------------------------------------------------------------------------------
+
+
+def plan_of(graph: Graph, limits: Limits, fusion: bool = True,
+            passes: tuple[str, ...] = DEFAULT) -> tuple[Plan, Params]:
+    """How a graph is lowered, alone in its program."""
+    params = Params()
+    for state in graph.leaves("state"):
+        params.state(state)
+    return lower("alone", graph_passes.run(graph, passes), limits, params, fusion), params
+
+
+def interpreted(job: Job, limits: Limits, fusion: bool = True,
+                passes: tuple[str, ...] = DEFAULT, workers: int = 1,
+                backwards: bool = False) -> Arrays:
+    """One job on the interpreter of the kernel IR, its buffers where the plan puts them.
+
+    `backwards` runs the kernels between two barriers in reverse: workers may drift that far apart,
+    so it must make no difference.
+    """
+    graph = job.alone("j")
+    plan, params = plan_of(graph, limits, fusion, passes)
+    spaces = {"params": _params(params), "arena": np.full(plan.arena, 0xEE, np.uint8)}
+    inputs = [_stored(v.dtype, v.attrs["fed"]).reshape(-1).view(np.uint8) for v in plan.inputs]
+    outputs = [np.full(v.size * _stored_type(v).bytes, 0xEE, np.uint8) for _, v in plan.outputs]
+    groups: list[list] = []
+    for step in plan.steps:
+        if step.barrier or not groups:
+            groups.append([])
+        groups[-1].append(step)
+    for group in groups:
+        for step in reversed(group) if backwards else group:
+            verify(step.kernel)
+            buffers = {}
+            for m, place in zip(step.kernel.memories, step.places, strict=True):
+                if place.space in ("inputs", "outputs"):
+                    raw = (inputs if place.space == "inputs" else outputs)[place.at]
+                else:
+                    raw = spaces[place.space][place.at:place.at + place.size]
+                assert raw.size == place.size == m.size * m.dtype.bytes, (m, place)
+                buffers[m.name] = raw.view(m.dtype.numpy)
+            interpret(step.kernel, buffers, workers)
+    found = [(raw, v) for raw, (_, v) in zip(outputs, plan.outputs, strict=True)]
+    for name, v in graph.updates.items():
+        at = params.offsets[name]
+        found.append((spaces["params"][at:at + v.size * _stored_type(v).bytes], v))
+    return [_read(v.dtype, raw.view(_stored_type(v).numpy).reshape(v.shape)) for raw, v in found]
+
+
+def _stored_type(v: Value) -> DType:
+    return u8 if v.dtype is boolean else v.dtype
+
+
+def _params(params: Params) -> np.ndarray:
+    block = np.full(params.size, 0xEE, np.uint8)
+    placed = [(params.offsets[n], _stored(v.dtype, v.attrs["data"]))
+              for n, v in params.states.items()]
+    for at, data in [*placed, *params.constants]:
+        block[at:at + data.nbytes] = data.reshape(-1).view(np.uint8)
+    return block
+
+
+# -- comparison -------------------------------------------------------------------------------------
+
+
+def close(got: np.ndarray, want: np.ndarray, d: DType, terms: int = 1) -> None:
+    """Floats within a few roundings of a sum of `terms` numbers of the size of the largest result;
+    everything else equal."""
+    assert got.shape == want.shape
+    if not d.is_float:
+        np.testing.assert_array_equal(got, want)
+        return
+    eps = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}[d.name]
+    finite = np.abs(want[np.isfinite(want)])
+    size = max(1.0, float(finite.max())) if finite.size else 1.0
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=0,
+                               atol=eps * (16 + 2 * terms) * size)
+
+
+def agree(job: Job, got: Arrays, want: Arrays | None = None, terms: int = 1) -> None:
+    """All roots of a job are close to the oracle's."""
+    known = {v.attrs["name"] for v in job.graph.leaves("state")}
+    roots = [*job.graph.outputs.values(),
+             *(v for n, v in job.graph.updates.items() if n in known)]
+    kept = [k for k, n in enumerate([*job.graph.outputs, *job.graph.updates])
+            if k < len(job.graph.outputs) or n in known]
+    want = want or job.oracle()
+    assert len(got) == len(roots)
+    for g, k, v in zip(got, kept, roots, strict=True):
+        close(g, want[k], v.dtype, terms)

@@ -1,0 +1,137 @@
+"""What a terminal, a log file and a silent run show."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from tests.programs import classifier, flowers
+from ztorch import progress as P
+from ztorch.errors import ConfigError
+
+
+class Screen(io.StringIO):
+    """A terminal: it knows what a carriage return does."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        shown = []
+        for line in self.getvalue().split("\n"):
+            cells: list[str] = []
+            for part in line.split("\r"):
+                cells[:len(part)] = part
+            shown.append("".join(cells).rstrip())
+        return shown
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(P.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_a_bar_redraws_itself(clock: list[float]) -> None:
+    screen = Screen()
+    bar = P.Progress("auto", epochs=2, stream=screen)
+    assert bar.live
+    bar.begin(0, steps=40)
+    clock[0] += 1.0
+    bar.draw(10, {"loss": 1.25})
+    assert screen.lines() == ["Epoch 1/2", "10/40 ━━━━━╺╺╺╺╺╺╺╺╺╺╺╺╺╺╺ 3s 100ms/step - loss: 1.2500"]
+    clock[0] += 3.0
+    bar.trained(40)
+    clock[0] += 4.0  # validation is not part of the pace
+    bar.end({"loss": 0.5, "val_loss": 0.00012})
+    assert screen.lines() == [
+        "Epoch 1/2", "40/40 ━━━━━━━━━━━━━━━━━━━━ 8s 100ms/step - loss: 0.5000 - val_loss: 1.2000e-04",
+        ""]
+
+
+def test_a_log_gets_one_line_an_epoch(clock: list[float]) -> None:
+    for verbose in ("auto", 1, 2):
+        log = io.StringIO()
+        bar = P.Progress(verbose, epochs=2, stream=log)
+        for epoch in range(2):
+            bar.begin(epoch, steps=4)
+            clock[0] += 0.01
+            bar.draw(2, {"loss": 1.0})
+            bar.end({"loss": 0.5})
+        assert log.getvalue() == ("Epoch 1/2 - 2/4 - 0s - 5ms/step - loss: 0.5000\n"
+                                  "Epoch 2/2 - 2/4 - 0s - 5ms/step - loss: 0.5000\n")
+
+
+def test_messages_do_not_hit_the_bar(clock: list[float]) -> None:
+    screen = Screen()
+    bar = P.Progress(1, stream=screen)
+    bar.begin(steps=2)
+    bar.draw(1, {})
+    bar.say("saved")
+    assert screen.lines()[-2:] == ["saved", ""]
+    bar.end({})
+    assert screen.lines()[2].startswith("1/2")
+
+
+def test_a_line_never_wraps(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    screen = Screen()
+    bar = P.Progress(1, stream=screen)
+    bar.begin(steps=3)
+    bar.draw(1, {f"metric_{k}": 0.5 for k in range(9)})
+    assert 35 < len(screen.lines()[-1]) <= 39
+
+
+def test_unknown_length_and_plain_encodings(clock: list[float]) -> None:
+    screen = Screen()
+    screen.encoding = "ascii"
+    bar = P.Progress(1, stream=screen)
+    bar.begin()
+    bar.draw(3, {})
+    assert screen.lines()[-1] == "      3/? 0s 0us/step"
+    bar.end({})
+    bar.begin(steps=2)
+    bar.draw(1, {})
+    assert "==========.........." in screen.lines()[-1]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(30, "29s"), (100, "1:38"), (5000, "1:21:40")])
+def test_time_left(clock: list[float], seconds: int, text: str) -> None:
+    screen = Screen()
+    bar = P.Progress(1, stream=screen)
+    bar.begin(steps=50)
+    clock[0] += seconds / 50
+    bar.draw(1, {})
+    assert f" {text} " in screen.lines()[-1]
+
+
+def test_fit_is_silent_when_told(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = flowers()
+    program = classifier()
+    program.fit(x, y, verbose=0, validation_data=(x, y))
+    program.predict(x)
+    assert capsys.readouterr().out == ""
+    program.fit(x, y, epochs=2, verbose=2, validation_data=(x, y))
+    program.evaluate(x, y)
+    program.predict(x, verbose=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and lines[0].startswith("Epoch 1/2 - 8/8 - 0s - ")
+    assert "val_accuracy" in lines[1] and lines[2].startswith("8/8 - 0s - ")
+
+
+def test_fit_redraws_about_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, drawn = Screen(), []
+    monkeypatch.setattr(P.sys, "stdout", screen)
+    draw = P.Progress.draw
+    monkeypatch.setattr(P.Progress, "draw", lambda self, *a: (drawn.append(1), draw(self, *a)))
+    classifier().fit(*flowers(800), epochs=2)
+    assert len(drawn) <= 8 and "Epoch 2/2" in screen.lines()
+
+
+def test_impossible_verbosity() -> None:
+    with pytest.raises(ConfigError, match="verbose='loud'"):
+        P.Progress("loud")
