@@ -50,10 +50,8 @@ class NumpyExecutable:
         leaves = {v.attrs["name"]: v for g in traced.functions.values() for v in g.leaves("state")}
         order = [w["name"] for w in traced.metadata["weights"]]
         order += [n for n in leaves if n not in order]
-        self.states = {n: StateSpec(
-            leaves[n].shape, leaves[n].dtype,
-            "weight" if k < len(traced.metadata["weights"]) else leaves[n].attrs.get("kind", "slot"),
-            bool(leaves[n].attrs.get("trainable"))) for k, n in enumerate(order)}
+        self.states = {n: StateSpec(leaves[n].shape, leaves[n].dtype, leaves[n].attrs["kind"],
+                                    leaves[n].attrs["trainable"]) for n in order}
         self._values = {n: np.array(leaves[n].attrs["data"], leaves[n].dtype.numpy) for n in order}
 
     def bind(self, function: str) -> NumpyCall:

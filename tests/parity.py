@@ -57,7 +57,7 @@ class Job:
 
 
 def _stored(d: DType, a: Any) -> np.ndarray:
-    return np.ascontiguousarray(to_storage(u8 if d is boolean else d, np.asarray(a)))
+    return np.asarray(to_storage(u8 if d is boolean else d, np.asarray(a)), order="C")
 
 
 def _read(d: DType, a: np.ndarray) -> np.ndarray:

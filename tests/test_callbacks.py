@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class Scripted(C.Callback):
 
     order = -1
 
-    def __init__(self, **values: list[float]):
+    def __init__(self, **values: Sequence[float]):
         self.values = values
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -191,7 +192,8 @@ def test_a_zt_path_saves_the_artifact(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_reduce_on_plateau_as_keras_does() -> None:
     course = [5, 4, 4, 4, 4, 4, 3, 3, 3, 3]
-    how = {"factor": 0.5, "patience": 2, "cooldown": 1, "min_lr": 0.2, "mode": "min"}
+    how: dict[str, Any] = {"factor": 0.5, "patience": 2, "cooldown": 1, "min_lr": 0.2,
+                           "mode": "min"}
     program = regressor(optimizer=SGD(1.0))
     rates = []
     program.fit(np.zeros((8, 2)), np.zeros(8), epochs=10, verbose=0, callbacks=[
@@ -225,7 +227,7 @@ def test_csv_log(tmp_path: Path) -> None:
     program, history = run(C.CSVLogger(path), 2, validation_data=(X, Y), validation_freq=2)
     run(C.CSVLogger(path, append=True), 3, program=program, initial_epoch=2,
         validation_data=(X, Y))
-    rows = list(csv.DictReader(open(path)))
+    rows = list(csv.DictReader(path.read_text().splitlines()))
     assert [r["epoch"] for r in rows] == ["0", "1", "2"]
     assert list(rows[0]) == ["epoch", "loss", "accuracy", "val_loss", "val_accuracy"]
     assert rows[0]["val_loss"] == "NA" and float(rows[1]["loss"]) == history.history["loss"][1]

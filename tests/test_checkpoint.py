@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ X, Y = flowers()
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
-    how = {"verbose": 0, "validation_split": 0.2}
+    how: dict[str, Any] = {"verbose": 0, "validation_split": 0.2}
     whole, first, second = classifier(), classifier(), classifier(seed=9)
     expected = whole.fit(X, Y, epochs=6, **how)
     first.fit(X, Y, epochs=2, **how)
@@ -134,7 +135,7 @@ def test_a_checkpoint_is_a_weights_file_too(tmp_path: Path) -> None:
     a.save_checkpoint(tmp_path / "run.ckpt")
     b.load_weights(tmp_path / "run.ckpt")
     assert np.array_equal(a.weights["out/kernel"], b.weights["out/kernel"])
-    with pytest.raises(WeightsError, match="compile with the optimizer it was saved with|has not"):
+    with pytest.raises(WeightsError, match="compile as it was compiled when saved"):
         b.load_checkpoint(tmp_path / "run.ckpt")
 
 
@@ -172,10 +173,10 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path.write_bytes(whole + b"x")
     with pytest.raises(WeightsError):
         program.load_checkpoint(path)
-    with pytest.raises(WeightsError, match="cannot read .*No such file"):
+    with pytest.raises(WeightsError, match=r"cannot read .*No such file"):
         program.load_weights(tmp_path / "none")
     program.save_weights(path)
-    with pytest.raises(WeightsError, match="is not a checkpoint.*load_weights"):
+    with pytest.raises(WeightsError, match=r"is not a checkpoint.*load_weights"):
         program.load_checkpoint(path)
 
 

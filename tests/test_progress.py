@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from ztorch.errors import ConfigError
 class Screen(io.StringIO):
     """A terminal: it knows what a carriage return does."""
 
-    encoding = "utf-8"  # type: ignore[assignment]
+    encoding = "utf-8"
 
     def isatty(self) -> bool:
         return True
@@ -43,14 +44,15 @@ def test_a_bar_redraws_itself(clock: list[float]) -> None:
     bar.begin(0, steps=40)
     clock[0] += 1.0
     bar.draw(10, {"loss": 1.25})
-    assert screen.lines() == ["Epoch 1/2", "10/40 ━━━━━╺╺╺╺╺╺╺╺╺╺╺╺╺╺╺ 3s 100ms/step - loss: 1.2500"]
+    assert screen.lines() == [
+        "Epoch 1/2", "10/40 ━━━━━╺╺╺╺╺╺╺╺╺╺╺╺╺╺╺ 3s 100ms/step - loss: 1.2500"]
     clock[0] += 3.0
     bar.trained(40)
     clock[0] += 4.0  # validation is not part of the pace
     bar.end({"loss": 0.5, "val_loss": 0.00012})
     assert screen.lines() == [
-        "Epoch 1/2", "40/40 ━━━━━━━━━━━━━━━━━━━━ 8s 100ms/step - loss: 0.5000 - val_loss: 1.2000e-04",
-        ""]
+        "Epoch 1/2",
+        "40/40 ━━━━━━━━━━━━━━━━━━━━ 8s 100ms/step - loss: 0.5000 - val_loss: 1.2000e-04", ""]
 
 
 def test_a_log_gets_one_line_an_epoch(clock: list[float]) -> None:
@@ -84,6 +86,8 @@ def test_a_line_never_wraps(clock: list[float], monkeypatch: pytest.MonkeyPatch)
     bar.begin(steps=3)
     bar.draw(1, {f"metric_{k}": 0.5 for k in range(9)})
     assert 35 < len(screen.lines()[-1]) <= 39
+    bar.end({f"metric_{k}": 0.5 for k in range(9)})
+    assert "metric_8: 0.5000" in screen.getvalue()  # but no final value is cut off
 
 
 def test_unknown_length_and_plain_encodings(clock: list[float]) -> None:
@@ -127,7 +131,12 @@ def test_fit_redraws_about_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -
     screen, drawn = Screen(), []
     monkeypatch.setattr(P.sys, "stdout", screen)
     draw = P.Progress.draw
-    monkeypatch.setattr(P.Progress, "draw", lambda self, *a: (drawn.append(1), draw(self, *a)))
+
+    def counted(self: P.Progress, *given: Any) -> None:
+        drawn.append(1)
+        draw(self, *given)
+
+    monkeypatch.setattr(P.Progress, "draw", counted)
     classifier().fit(*flowers(800), epochs=2)
     assert len(drawn) <= 8 and "Epoch 2/2" in screen.lines()
 

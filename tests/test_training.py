@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,7 +123,7 @@ def test_single_steps_equal_fit() -> None:
     a, b = classifier(), classifier()
     a.fit(x, y, shuffle=False, verbose=0)
     b.train_on_batch(x[:8], y[:8])
-    scores = b.train_on_batch(x[8:], y[8:], return_dict=True)
+    scores: Any = b.train_on_batch(x[8:], y[8:], return_dict=True)
     assert same_states(a, b) and list(scores) == ["loss", "accuracy"]
     assert a.test_on_batch(x[:8], y[:8]) == a.evaluate(x[:8], y[:8], verbose=0)
     assert np.array_equal(a.predict_on_batch(x[:3]), a.predict(x[:3]))
@@ -191,9 +192,9 @@ def test_a_program_that_only_predicts_says_how_to_train() -> None:
     program = compiled(model, 8)
     x, y = flowers(4)
     assert program.predict(x).shape == (4, 3)
-    with pytest.raises(ConfigError, match="'net' cannot train.*loss= and optimizer="):
+    with pytest.raises(ConfigError, match=r"'net' cannot train.*loss= and optimizer="):
         program.fit(x, y)
-    with pytest.raises(ConfigError, match="cannot evaluate.*loss="):
+    with pytest.raises(ConfigError, match=r"cannot evaluate.*loss="):
         program.evaluate(x, y)
 
 

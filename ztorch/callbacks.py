@@ -1,4 +1,4 @@
-"""What may happen around epochs and batches of `fit`, under Keras' names."""
+"""What may be done around epochs and batches of `fit`, under Keras' names."""
 
 from __future__ import annotations
 
@@ -7,107 +7,13 @@ import math
 import os
 import string
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from ztorch.errors import ConfigError
+from ztorch.hooks import HOOKS, Callback, Logs
 from ztorch.progress import number
-
-Logs = dict[str, float]
-
-
-class Callback:
-    """Base of callbacks: override what you need, the rest costs nothing.
-
-        class Stopwatch(zt.callbacks.Callback):
-            def on_epoch_end(self, epoch, logs=None):
-                print(epoch, logs["loss"], self.program.learning_rate)
-
-    `self.program` is the program in training (`self.model` is the same), `self.params` holds
-    epochs, steps, verbose and the known metric names. Values put into `logs` reach the history.
-    """
-
-    program: Any = None
-    params: dict[str, Any] = {}
-    order = 0  # callbacks of a lower order run first; the history is 1
-
-    @property
-    def model(self) -> Any:
-        return self.program
-
-    def set_program(self, program: Any) -> None:
-        self.program = program
-
-    def set_params(self, params: dict[str, Any]) -> None:
-        self.params = params
-
-    def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Before the first epoch."""
-
-    def on_train_end(self, logs: Logs | None = None) -> None:
-        """After the last epoch, also after Ctrl-C and after a loss that is not finite."""
-
-    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Before an epoch, counted from zero."""
-
-    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """After an epoch and its validation."""
-
-    def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Before a step."""
-
-    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After a step, with the means of the epoch so far."""
-
-    def on_test_begin(self, logs: Logs | None = None) -> None:
-        """Before validation."""
-
-    def on_test_end(self, logs: Logs | None = None) -> None:
-        """After validation, with its values."""
-
-    def listens(self, hook: str) -> bool:
-        """Whether this callback overrides the hook; nothing is prepared for hooks nobody hears."""
-        own = getattr(self, hook)
-        return getattr(own, "__func__", own) is not getattr(Callback, hook)
-
-    def say(self, text: str) -> None:
-        """Prints a line clear of the progress bar."""
-        self.params.get("say", print)(text)
-
-
-_HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
-
-
-class Hooks:
-    """The callbacks of one run; each hook holds only those that override it."""
-
-    def __init__(self, callbacks: Iterable[Callback], program: Any, params: dict[str, Any]):
-        self.callbacks = sorted(callbacks, key=lambda c: c.order)
-        for callback in self.callbacks:
-            callback.set_params(params)
-            callback.set_program(program)
-        self._called = {name: [getattr(c, name) for c in self.callbacks if c.listens(name)]
-                        for name in _HOOKS}
-
-    def has(self, name: str) -> bool:
-        """Whether anybody listens to a hook; the loop need not prepare logs for nobody."""
-        return bool(self._called[name])
-
-    def call(self, name: str, *args: Any) -> None:
-        for function in self._called[name]:
-            function(*args)
-
-
-def checked(callbacks: Callback | Iterable[Callback] | None) -> list[Callback]:
-    """A list of callbacks from what the user gave."""
-    given = ([] if callbacks is None else
-             [callbacks] if isinstance(callbacks, Callback) else list(callbacks))
-    for one in given:
-        if not isinstance(one, Callback):
-            hint = "; pass an instance: add ()" if isinstance(one, type) else ""
-            raise ConfigError(f"{one!r} is not a ztorch.callbacks.Callback{hint}")
-    return given
 
 
 class Monitor(Callback):
@@ -411,8 +317,8 @@ class LambdaCallback(Callback):
 
     def __init__(self, **hooks: Callable[..., None]):
         for name, function in hooks.items():
-            if name not in _HOOKS:
-                raise ConfigError(f"LambdaCallback has no {name}; known: {', '.join(_HOOKS)}")
+            if name not in HOOKS:
+                raise ConfigError(f"LambdaCallback has no {name}; known: {', '.join(HOOKS)}")
             setattr(self, name, function)
 
 

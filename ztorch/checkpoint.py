@@ -29,9 +29,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
 
     >>> save(program, "run.safetensors")    # doctest: +SKIP
     """
-    run = {"version": _VERSION, "epoch": program.epoch, "passes": program.epochs_trained,
-           "seed": program.seed, "batch_size": program.batch_size,
-           "history": program.history.state()}
+    run = describe(program)
     states = program.executable.states
     snapshot = program.executable.states_snapshot()
     tensorfile.write(path, {n: (states[n].dtype, a) for n, a in snapshot.items()},
@@ -45,19 +43,36 @@ def load(program: Program, path: str | os.PathLike[str]) -> None:
     if metadata.get("format") != _KIND:
         raise WeightsError(f"{where} is not a checkpoint; for a file of weights use load_weights")
     try:
-        run: dict[str, Any] = json.loads(metadata["training"])
+        run = json.loads(metadata.get("training", ""))
+    except ValueError:
+        run = None
+    place = run_place(run, where)
+    _assign(program, tensors, where)
+    program.resume(*place)
+
+
+def describe(program: Program) -> dict[str, Any]:
+    """Where a run stands, as JSON-able values; the weights and other states come beside it."""
+    return {"version": _VERSION, "epoch": program.epoch, "passes": program.epochs_trained,
+            "seed": program.seed, "batch_size": program.batch_size,
+            "history": program.history.state()}
+
+
+def run_place(run: Any, where: str) -> tuple[int, int, int, History]:
+    """Epoch, epochs trained, seed and history that `describe` gave, each checked."""
+    try:
         if int(run["version"]) > _VERSION:
-            raise WeightsError(f"{where} is a checkpoint of version {run['version']}; this ztorch "
-                               f"reads up to {_VERSION}: install a newer one")
-        history = History.from_state(run["history"])
-        epoch, passes, seed = int(run["epoch"]), int(run["passes"]), int(run["seed"])
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise WeightsError(f"{where} holds training data of version {run['version']}; this "
+                               f"ztorch reads up to {_VERSION}: install a newer one")
+        place = int(run["epoch"]), int(run["passes"]), int(run["seed"])
+        if min(place) < 0:
+            raise ValueError("a count below zero")
+        return *place, History.from_state(run["history"])
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         if isinstance(error, WeightsError):
             raise
         raise WeightsError(f"{where} has damaged training data ({error!r}); use another "
-                           "checkpoint, or load_weights for its weights alone") from None
-    _assign(program, tensors, where)
-    program.resume(epoch, passes, seed, history)
+                           "file, or load_weights for its weights alone") from None
 
 
 def _assign(program: Program, tensors: tensorfile.Tensors, where: str) -> None:

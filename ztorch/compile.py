@@ -26,9 +26,10 @@ from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.verify import verify
+from ztorch.lower.frozen import Derived
 from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
-from ztorch.runtime.executable import Executable
+from ztorch.runtime.executable import PREPARE, Executable
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
 
@@ -64,7 +65,11 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     for graph in functions.values():
         for state in graph.leaves("state"):
             params.state(state)
-    plans = {n: lower(n, g, target.limits, params, fusion) for n, g in graphs.items()}
+    derived = None if any(g.updates for g in graphs.values()) else Derived()
+    plans = {n: lower(n, g, target.limits, params, fusion, derived) for n, g in graphs.items()}
+    if derived is not None and derived.updates:
+        once = Graph({}, derived.updates)
+        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion)
     watch.done("plan", plans)
     text = _render(plans, target)
     watch.done("text", text)
@@ -135,6 +140,8 @@ def _initial(params: Params) -> np.ndarray:
     """States and constants at their places."""
     block = np.zeros(params.size, np.uint8)
     for name, v in params.states.items():
+        if "data" not in v.attrs:  # derived: `prepare` fills it
+            continue
         data = np.ascontiguousarray(to_storage(u8 if v.dtype is boolean else v.dtype,
                                                v.attrs["data"]))
         at = params.offsets[name]

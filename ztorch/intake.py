@@ -22,6 +22,8 @@ def as_array(value: Any, what: str) -> np.ndarray:
     >>> as_array([[1, 2], [3, 4]], "x").shape
     (2, 2)
     """
+    if value is None:
+        raise DataError(f"{what} is None; pass an array")
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
             array = np.from_dlpack(value)

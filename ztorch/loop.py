@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztorch.batches import Batches
-from ztorch.callbacks import Hooks
 from ztorch.errors import NonFiniteLoss
 from ztorch.history import History
+from ztorch.hooks import Hooks
 from ztorch.progress import Progress
 
 if TYPE_CHECKING:

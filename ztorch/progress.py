@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -76,7 +75,7 @@ class Progress:
             self._done = self._steps or 0
         seconds = f"{now - self._start:.0f}s"
         if self.live:
-            self._line(f"{self._bar()} {seconds} {self._pace(now)}{_values(logs)}")
+            self._line(f"{self._bar()} {seconds} {self._pace(now)}{_values(logs)}", last=True)
             self.close()
             return
         count = f"{self._done}/{self._steps or self._done}"
@@ -120,9 +119,12 @@ class Progress:
             return f"{left // 3600}:{left % 3600 // 60:02d}:{left % 60:02d}"
         return f"{left // 60}:{left % 60:02d}" if left > 60 else f"{left}s"
 
-    def _line(self, text: str) -> None:
-        # A line wider than the terminal would wrap, and the return would not reach its start.
-        text = text[:shutil.get_terminal_size().columns - 1]
+    def _line(self, text: str, last: bool = False) -> None:
+        import shutil  # with it come all compressors, which nothing else here needs
+
+        # A line wider than the terminal would wrap, and the return would not reach its start; the
+        # last one may, as nothing is drawn over it.
+        text = text if last else text[:shutil.get_terminal_size().columns - 1]
         self._write("\r" + text + " " * (self._shown - len(text)))
         self._shown = len(text)
 

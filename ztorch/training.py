@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztorch import checkpoint, loop, weight_files
+from ztorch import checkpoint, loop
 from ztorch.batches import ArrayBatches, Batches, batches, is_stream
-from ztorch.callbacks import Callback, Hooks, TerminateOnNaN, checked
+from ztorch.callbacks import TerminateOnNaN
 from ztorch.dtypes import dtype
-from ztorch.errors import ConfigError, DataError, WeightsError
+from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.history import History
+from ztorch.hooks import Callback, Hooks, checked
 from ztorch.intake import Intake, batch_agrees
 from ztorch.progress import Progress
 
@@ -85,9 +86,12 @@ class Program:
         """Trains for `epochs` passes over the data and returns the History.
 
         x and y are arrays (anything NumPy reads), or x is an iterator of (x, y[, weight]) batches
-        of any size. Rows are shuffled by the program's seed, so a run repeats bit for bit. After
-        `load_checkpoint`, fit goes on at the checkpoint's epoch. Ctrl-C ends training after the
-        step at work and keeps the weights.
+        of any size. Rows are shuffled by the program's seed, so a run repeats bit for bit.
+        validation_split takes the last rows, before shuffling; class_weight counts in training
+        only. With steps_per_epoch, an epoch of that length goes on where the last one stopped.
+        After `load_checkpoint`, fit goes on at the checkpoint's epoch. Ctrl-C ends training after
+        the step at work and keeps the weights. A loss that is not finite raises NonFiniteLoss,
+        unless nan="ignore".
         """
         self._need("train")
         batch_agrees(batch_size, self.batch_size)
@@ -239,10 +243,14 @@ class Program:
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights to a safetensors file, atomically."""
+        from ztorch import weight_files  # with it come the layers, which running does not need
+
         weight_files.write(path, self.weights, self.name)
 
     def load_weights(self, path: Path) -> None:
         """Reads the weights of a safetensors file or a checkpoint."""
+        from ztorch import weight_files
+
         shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
         self.set_weights(list(weight_files.read(path, shapes, self.name).values()))
 
@@ -259,6 +267,10 @@ class Program:
         """The place in a run at which the next fit goes on; load_checkpoint sets it."""
         self.epoch, self.epochs_trained, self.seed = epoch, epochs_trained, seed
         self.history, self._resumed = history, True
+
+    def place(self) -> dict[str, Any]:
+        """Where training stands beside its states, as JSON-able values; artifacts keep it."""
+        return {**checkpoint.describe(self), "resumed": self._resumed}
 
     def save(self, path: Path) -> None:
         """Writes the compiled artifact, which runs without the compiler."""
@@ -338,6 +350,31 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<Program {self.name} on {self.device}, batch {self.batch_size}>"
+
+
+def load(path: Path, threads: int | None = None) -> Program:
+    """The program in an artifact, as it was when `save` wrote it; needs no compiler.
+
+        zt.load("digits.zt").predict(x)
+
+    A program that trained goes on as the saved one would, bit for bit.
+    """
+    from ztorch.runtime.executable import Executable
+    from ztorch.runtime.load import read_artifact
+
+    where = os.fspath(path)
+    spec, code, params, metadata = read_artifact(where)
+    training = metadata.pop("training")
+    try:
+        program = Program(Executable(spec, code, params, threads), metadata)
+        if training is not None:
+            program.resume(*checkpoint.run_place(training, where))
+            program._resumed = bool(training.get("resumed"))
+    except WeightsError as error:
+        raise ArtifactError(str(error)) from None
+    except ArtifactError as error:  # about the library in it
+        raise ArtifactError(f"{where}: {error}") from None
+    return program
 
 
 def _scores(means: dict[str, float], as_dict: bool) -> Scores:

@@ -70,7 +70,7 @@ def test_mnist_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     mnist_files(tmp_path / "data" / "mnist", True, "-idx")
     monkeypatch.chdir(tmp_path)
     assert data.load("mnist")[0][0].shape == (12, 28, 28, 1)
-    with pytest.raises(DataError, match="get train-images-idx3-ubyte.gz.*fashion-mnist"):
+    with pytest.raises(DataError, match=r"get train-images-idx3-ubyte\.gz.*fashion-mnist"):
         data.load("fashion_mnist")
 
 

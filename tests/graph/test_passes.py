@@ -84,7 +84,7 @@ def test_passes_are_done_after_one_round_or_get_shorter(seed: int) -> None:
 
 @pytest.mark.parametrize("build", [
     lambda x: x * 1.0, lambda x: 1.0 * x, lambda x: x / 1.0, lambda x: x - 0.0,
-    lambda x: x + ops.full(x.shape, -0.0), lambda x: -(-x), lambda x: x ** 1.0,
+    lambda x: x + ops.full(x.shape, -0.0), lambda x: ops.neg(-x), lambda x: x ** 1.0,
     lambda x: ops.where(ops.full(x.shape, True, "bool"), x, -x),
     lambda x: ops.where(ops.full(x.shape, False, "bool"), -x, x),
     lambda x: ops.where(x > 0.0, x, x), lambda x: ops.maximum(x, x),
@@ -156,7 +156,7 @@ def test_negative_zero_and_nan_survive_folding() -> None:
     assert np.isnan(applied(ops.full((3,), np.inf) - np.inf).attrs["value"])
 
 
-# -- common subexpressions ---------------------------------------------------------------------------
+# -- common subexpressions -------------------------------------------------------------------------
 
 
 def test_equal_nodes_become_one() -> None:
@@ -185,7 +185,7 @@ def test_random_ops_are_shared_only_within_a_stream() -> None:
     assert shared["a"] is shared["b"] and shared["a"] is not shared["c"]
 
 
-# -- movement ----------------------------------------------------------------------------------------
+# -- movement --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("build", "left"), [
@@ -219,7 +219,7 @@ def test_work_is_done_before_a_broadcast() -> None:
     assert applied(ops.reshape(spread, (10, 1000))).args[0] is rate
 
 
-# -- the rest ----------------------------------------------------------------------------------------
+# -- the rest --------------------------------------------------------------------------------------
 
 
 def test_unchanged_states_are_pruned() -> None:

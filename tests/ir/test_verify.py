@@ -384,7 +384,8 @@ def never_set(body: list[Instr], rng: Random) -> bool:
 
 
 def beyond_the_end(body: list[Instr], rng: Random) -> bool:
-    found = [n for n, i in enumerate(body) if "off" in i.attrs and i.args[0].is_const]
+    found = [n for n, i in enumerate(body) if "off" in i.attrs and i.args[0].is_const
+             and (len(i.args) == OPCODES[i.opcode].arity)]  # under a mask that is allowed
     if not found:
         return False
     at = rng.choice(found)

@@ -7,7 +7,7 @@ import math
 import os
 import zlib
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def _find(folder: Path, name: str) -> Path:
     return found[0]
 
 
-def _at_most(file: IO[bytes], count: int) -> bytes:
+def _at_most(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
     """Up to so many bytes, in pieces: neither a false header nor a gzip bomb takes the memory."""
     parts = []
     while count > 0 and (part := file.read(min(count, 1 << 24))):
@@ -94,7 +94,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
     try:
-        with (gzip.open(path, "rb") if zipped else open(path, "rb")) as file:
+        with (gzip.GzipFile(path) if zipped else open(path, "rb")) as file:
             magic = file.read(4)
             if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
                 raise DataError(f"{where} is not an IDX file: it begins with {magic.hex() or '-'}; "

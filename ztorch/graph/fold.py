@@ -43,7 +43,7 @@ def _folded(v: Value) -> Value | None:
     return known if known is not None else _algebra(v)
 
 
-# -- constants ---------------------------------------------------------------------------------------
+# -- constants -------------------------------------------------------------------------------------
 
 
 def _known(v: Value) -> bool:
@@ -71,7 +71,7 @@ def _constant(v: Value) -> Value | None:
     return constant(data, v.dtype)
 
 
-# -- algebra -----------------------------------------------------------------------------------------
+# -- algebra ---------------------------------------------------------------------------------------
 
 
 def _algebra(v: Value) -> Value | None:

@@ -68,8 +68,10 @@ def _broadcast(v: Value, a: Value) -> Value | None:
         return OPS.full(v.shape, a.attrs["value"], v.dtype)
     if a.op.name == "broadcast_to":
         return OPS.broadcast_to(a.args[0], v.shape)
-    if a.op.name == "reshape" and _without_lead(a.shape) == _without_lead(a.args[0].shape):
-        return OPS.broadcast_to(_strip(a.args[0], v.rank), v.shape)
+    if a.op.name == "reshape":  # one that only adds or drops leading axes of size 1
+        x = a.args[0]
+        if x.rank <= v.rank and _without_lead(x.shape) == _without_lead(a.shape):
+            return OPS.broadcast_to(x, v.shape)
     return None
 
 
@@ -77,11 +79,6 @@ def _without_lead(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape without its leading axes of size 1, which a broadcast adds for nothing."""
     first = next((k for k, n in enumerate(shape) if n != 1), len(shape))
     return shape[first:]
-
-
-def _strip(x: Value, rank: int) -> Value:
-    """x with few enough axes to be broadcast to the rank."""
-    return x if x.rank <= rank else OPS.reshape(x, _without_lead(x.shape))
 
 
 def _slice(v: Value, a: Value) -> Value | None:

@@ -10,21 +10,28 @@ from ztorch.graph.value import Graph, Value, layer_scope
 
 Rule = Callable[[Value], Value | None]
 
+_PATIENCE = 100  # rewrites of one node; real chains need a handful
+
 
 def rewrite(graph: Graph, rule: Rule) -> Graph:
     """The graph with every node replaced by what the rule makes of it, until it makes nothing.
 
     The rule sees a node whose arguments are rewritten already and gives another value of the same
-    shape, dtype and meaning, or None. It must bring a node closer to something, or this never ends.
-    Nodes keep the layer they came from; what the rule builds belongs to that layer too.
+    shape, dtype and meaning, or None. It must bring a node closer to something, or it would
+    never end. Nodes keep the layer they came from; what the rule builds belongs to that layer too.
     """
     new: dict[Value, Value] = {}
     for old in graph.nodes():
         node = rebuilt(old, tuple(new[a] for a in old.args))
         with layer_scope(old.layer):
-            while (better := rule(node)) is not None:
+            for _ in range(_PATIENCE):
+                better = rule(node)
+                if better is None:
+                    break
                 assert (better.shape, better.dtype) == (node.shape, node.dtype), (node, better)
                 node = better
+            else:
+                raise AssertionError(f"the rules go round in circles at {node}")
         new[old] = node
     return graph.with_roots(new[r] for r in graph.roots)
 

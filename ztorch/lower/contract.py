@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -13,7 +15,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate
-from ztorch.lower.region import Region
+from ztorch.lower.region import COPY, Region, view_of
 
 
 FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
@@ -59,15 +61,24 @@ def split(total: int, most: int) -> tuple[Run, ...]:
     return tuple(r for r in runs if r.count and r.size)
 
 
-def choose(m: int, n: int, k: int, lanes: int, limits: Limits, element: int) -> Tiling:
-    """The tiling with the least estimated time.
+def _equal(total: int, size: int) -> tuple[Run, ...]:
+    """Tiles of one size and a smaller last one."""
+    whole = total // size
+    runs = [Run(0, size, whole), Run(whole * size, total - whole * size, 1)]
+    return tuple(r for r in runs if r.count and r.size)
+
+
+def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False) -> Tiling:
+    """The tiling with the least estimated time; `packed` keeps all panels but the last as wide.
 
     A step along k costs a tile the most of: rows * vectors multiply-adds and rows + vectors loads,
     two of each a cycle; the latency of the adds; and the way of the vectors of B from the second
     level of cache, unless its panel stays in the first. Accumulators, the vectors of B and one
     broadcast element of A must fit the registers; a single row takes B from memory.
     """
+    lanes, element = limits.lanes(d), d.bytes
     vectors = math.ceil(n / lanes)
+    cut = _equal if packed else split
     best: tuple[float, int, int] | None = None
     for rows in range(1, min(m, 16) + 1):
         for wide in range(1, min(vectors, 16) + 1):
@@ -75,7 +86,7 @@ def choose(m: int, n: int, k: int, lanes: int, limits: Limits, element: int) -> 
                 break
             time = 0.0
             for r in split(m, rows):
-                for p in split(vectors, wide):
+                for p in cut(vectors, wide):
                     away = p.size * k * lanes * element > limits.l1 // 2
                     fetch = p.size * lanes * element / FROM_L2 if away else 0.0
                     step = max(r.size * p.size / 2, (r.size + p.size) / 2, 4.0, fetch)
@@ -85,7 +96,7 @@ def choose(m: int, n: int, k: int, lanes: int, limits: Limits, element: int) -> 
     assert best is not None
     _, rows, wide = best
     tail = n % lanes
-    panels = split(vectors, wide)
+    panels = cut(vectors, wide)
     if tail and (panels[-1].count > 1 or len(panels) > 1):  # only the last panel needs a mask
         last = panels[-1]
         panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
@@ -107,11 +118,28 @@ def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
     if lanes == 1:
         tiling = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0, 1, 0)
     else:
-        tiling = choose(m, n, k, lanes, limits, product.dtype.bytes)
+        tiling = choose(m, n, k, limits, product.dtype, is_packed(product.args[1]))
     nest = _Tiles(b, region, product, memory, target, limits, tiling)
     for rows in tiling.rows:
         for panels in tiling.panels:
             nest.run(rows, panels)
+
+
+def pack(right: Value, m: int, limits: Limits) -> Value:
+    """The right operand with each panel of columns in one piece, seen as the same matrix."""
+    k, n = right.shape
+    tiling = choose(m, n, k, limits, right.dtype, packed=True)
+    width = tiling.panels[0].size * tiling.lanes
+    count = math.ceil(n / width)
+    padded = OPS.pad(right, (0, 0), (0, count * width - n))
+    panels = COPY(OPS.transpose(OPS.reshape(padded, (k, count, width)), (1, 0, 2)))
+    whole = OPS.reshape(OPS.transpose(panels, (1, 0, 2)), (k, count * width))
+    return OPS.slice(whole, (0, 0), (1, 1), (k, n))
+
+
+def is_packed(right: Value) -> bool:
+    base = view_of(right, [Index() for _ in right.shape])
+    return base is not None and base[0].rank == 3 and right.rank == 2
 
 
 class _Tiles:
@@ -131,42 +159,39 @@ class _Tiles:
             batch = b.div(t, each) if self.batch else b.const(0, b.index)
             t = b.rem(t, each) if self.batch else t
             at_block, at_panel = b.div(t, panels.count), b.rem(t, panels.count)
-            column = b.add(b.mul(at_panel, panels.size * lanes), panels.start * lanes)
             first = b.mul(at_block, block)
             if block == 1:
                 row = b.add(b.mul(first, rows.size), rows.start)
-                self._tile(batch, row, column, rows.size, panels)
+                self._tile(batch, row, at_panel, rows.size, panels)
                 return
             with b.loop(first, b.min(b.add(first, block), rows.count)) as at_row:
                 row = b.add(b.mul(at_row, rows.size), rows.start)
-                self._tile(batch, row, column, rows.size, panels)
+                self._tile(batch, row, at_panel, rows.size, panels)
 
-    def _tile(self, batch: Operand, row: Operand, column: Operand, height: int,
+    def _tile(self, batch: Operand, row: Operand, panel: Operand, height: int,
               panels: Run) -> None:
         b, lanes, product = self.b, self.tiling.lanes, self.product
         m, k = product.shape[-2], product.args[0].shape[-1]
         width = panels.size
-        flat_batch = Var("b", math.prod(self.batch))
-        first = Var("m", m - height + 1)
-        start = Var("n", max(self.n - (width - 1) * lanes, min(lanes, 2)))
-        bound = {flat_batch: batch, first: row, start: column}
-        e = Emitter(b, self.memory, bound, lane=start if lanes > 1 else None, lanes=lanes)
-        masks = self._masks(panels)
-        scopes = [e.within(mask=mask) for mask in masks]
+        which, first = Var("b", math.prod(self.batch)), Var("m", m - height + 1)
+        across = Var("p", panels.count)
+        bound = {which: batch, first: row, across: panel}
+        scopes = [self._scope(bound, panels, j) for j in range(width)]
         sums = [[b.var(product.dtype, lanes, 0.0) for _ in range(width)] for _ in range(height)]
-        where = unflatten(Index.of(flat_batch), self.batch)
+        where = unflatten(Index.of(which), self.batch)
         a_of, b_of = product.args
-        row_at = [_bound(first) + r for r in range(height)]
-        column_at = [_bound(start) + j * lanes for j in range(width)]
+        row_at = [Index.of(first) + r for r in range(height)]
+        column_at = [Index.of(across) * (width * lanes) + (panels.start + j) * lanes
+                     + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
         whole = k // UNROLL * UNROLL if lanes > 1 else 0
         for begin, end, times in ((0, whole, UNROLL), (whole, k, 1)):
             if begin == end:
                 continue
             depth = Var("k", k - times + 1)
             with b.loop(begin, end, times) as kk:
-                inner = [s.within(bound={**bound, depth: kk}) for s in scopes]
+                inner = [s.within(bound={**s.bound, depth: kk}) for s in scopes]
                 for u in range(times):
-                    at_k = _bound(depth) + u
+                    at_k = Index.of(depth) + u
                     if self.tiling.ahead:
                         for j in range(width):
                             inner[j].prefetch(b_of, (*where, at_k + self.tiling.ahead,
@@ -179,9 +204,8 @@ class _Tiles:
                             old = b.get(sums[r][j])
                             b.set(sums[r][j], self._step(left, right[j], old))
         for r in range(height):
-            for j in range(width):
+            for j, scope in enumerate(scopes):
                 at = flatten((*where, row_at[r], column_at[j]), product.shape)
-                scope = scopes[j]
                 scope.known[product, at, None] = b.get(sums[r][j])
                 evaluate(scope, self.region.members, self.region, {self.region.outer: at},
                          self.target)
@@ -191,14 +215,13 @@ class _Tiles:
             return self.b.fma(x, y, total)
         return self.b.add(total, self.b.mul(x, y))
 
-    def _masks(self, panels: Run) -> list[Operand | None]:
-        masks: list[Operand | None] = [None] * panels.size
-        last = panels.start + panels.size * panels.count == math.ceil(self.n / self.tiling.lanes)
-        if self.tiling.tail and last:
-            b = self.b
-            masks[-1] = b.lt(b.iota(self.tiling.lanes), self.tiling.tail)
-        return masks
-
-
-def _bound(v: Var) -> Index:
-    return Index.of(v)
+    def _scope(self, bound: dict[Var, Operand], panels: Run, j: int) -> Emitter:
+        """The scope of one vector of columns; the very last one may have to be masked."""
+        b, lanes, tail = self.b, self.tiling.lanes, self.tiling.tail
+        if lanes == 1:
+            return Emitter(b, self.memory, bound)
+        end = panels.start + panels.size * panels.count
+        masked = tail and j == panels.size - 1 and end == math.ceil(self.n / lanes)
+        lane = Var("n", tail if masked else lanes, lane=True)
+        mask = b.lt(b.iota(lanes), tail) if masked else None
+        return Emitter(b, self.memory, {**bound, lane: b.const(0, b.index)}, lane, lanes, mask)

@@ -15,10 +15,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A loop variable: a whole number in [0, extent)."""
+    """A loop variable: a whole number in [0, extent). One that stands for the lanes of a vector is
+    kept even where only one lane is used."""
 
     name: str
     extent: int
+    lane: bool = False
 
     @property
     def range(self) -> tuple[int, int]:
@@ -84,7 +86,7 @@ class Index:
             return x
         if isinstance(x, int):
             return Index((), x)
-        if isinstance(x, Var) and x.extent == 1:
+        if isinstance(x, Var) and x.extent == 1 and not x.lane:
             return Index()  # a loop that runs once has no variable
         return Index(((x, 1),), 0)
 

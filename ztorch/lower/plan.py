@@ -15,6 +15,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.lower.contract import emit_contract
+from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
 from ztorch.lower.index import Index, unflatten
 from ztorch.lower.loops import Phases, emit_map, emit_reduce
@@ -102,9 +103,13 @@ def _stored(d: DType) -> DType:
     return u8 if d is boolean else d
 
 
-def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True) -> Plan:
-    """Kernels and buffers of one function; states and constants are given a place in params."""
-    graph = prepare(graph, limits)
+def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
+          derived: Derived | None = None) -> Plan:
+    """Kernels and buffers of one function; states and constants are given a place in params.
+    With `derived`, the states never change and what is made of them alone is computed elsewhere."""
+    graph = prepare(graph, limits, frozen=derived is not None)
+    if derived is not None:
+        graph = derived.take(graph)
     regions = fuse(graph, fusion)
     builder = _Plan(name, graph, regions, limits, params)
     return builder.build()

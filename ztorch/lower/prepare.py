@@ -7,14 +7,18 @@ from __future__ import annotations
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
+from ztorch.lower.contract import pack
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, is_view, view_of
 
+PAGE = 4096
+PACK_ROWS = 512  # rows of a product above which packing its right operand pays
 LONG = 1 << 15  # elements above which a lone reduction is done in two steps
 
 
-def prepare(graph: Graph, limits: Limits) -> Graph:
-    """The graph with a kernel's own value wherever a root or a product needs one."""
+def prepare(graph: Graph, limits: Limits, frozen: bool = False) -> Graph:
+    """The graph with a kernel's own value wherever a root or a product needs one. With `frozen`
+    states never change, so that packing them costs nothing."""
     new: dict[Value, Value] = {}
     for v in graph.nodes():
         args = tuple(new[a] for a in v.args)
@@ -23,7 +27,7 @@ def prepare(graph: Graph, limits: Limits) -> Graph:
             if args != v.args:
                 out = Value(v.op, args, v.attrs, v.shape, v.dtype)
             if v.op.kind == "contract":
-                out = _product(out, limits)
+                out = _product(out, limits, frozen)
             elif v.op.kind == "reduce":
                 out = _reduction(out)
         new[v] = out
@@ -41,19 +45,37 @@ def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
     return out
 
 
-def _product(v: Value, limits: Limits) -> Value:
+def _product(v: Value, limits: Limits, frozen: bool) -> Value:
     a, b = v.args
     m, n, k = *v.shape[-2:], a.shape[-1]
-    if n == 1 and k > 1:  # rows times one vector: sums along rows
+    if n == 1:  # rows times one vector: sums along rows
         row = OPS.broadcast_to(OPS.reshape(b, (*b.shape[:-2], 1, k)), a.shape)
         return OPS.reshape(_reduction(OPS.sum(OPS.mul(a, row), axis=-1)), v.shape)
     if limits.lanes(v.dtype) == 1:
         return v
     if not _readable(a, lanes_along_last=False):
         a = COPY(a)
-    if not _readable(b, lanes_along_last=True):
+    elif k * v.dtype.bytes % PAGE == 0 and m * k * v.dtype.bytes > limits.l2 // 2:
+        a = _apart(a)
+    size = k * n * v.dtype.bytes
+    free = frozen and _is_state(b) and size > limits.l1 // 2
+    if b.rank == 2 and (free or (m >= PACK_ROWS and size > limits.l2)):
+        b = pack(b, m, limits)
+    elif not _readable(b, lanes_along_last=True):
         b = COPY(b)
     return v if (a, b) == v.args else Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
+
+
+def _is_state(v: Value) -> bool:
+    base = view_of(v, [Index() for _ in v.shape])
+    return base is not None and base[0].attrs.get("role") == "state"
+
+
+def _apart(v: Value) -> Value:
+    """A copy whose rows are not whole pages apart: such rows would evict one another."""
+    none = (0,) * v.rank
+    wide = COPY(OPS.pad(v, none, (*none[:-1], 64 // v.dtype.bytes)))
+    return OPS.slice(wide, none, (1,) * v.rank, v.shape)
 
 
 def _readable(v: Value, lanes_along_last: bool) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ztorch.graph.op import REGISTRY
 
@@ -11,4 +13,8 @@ for _found in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_found.name}")
 
 globals().update({name: public.call for name, public in REGISTRY.items()})
-__all__ = sorted(REGISTRY)  # noqa: PLE0605
+__all__ = sorted(REGISTRY)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., Any]: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def matmul(a: Value, b: Value) -> Value:
     if a.dtype != b.dtype:
         raise shape_error(f"a product of {a.dtype} and {b.dtype}", fix="cast one to the other")
     if b.rank == 2 and a.rank > 2:  # one large product instead of many small ones
-        rows = OPS.reshape(a, (-1, a.shape[-1]))
+        rows = OPS.reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
         return OPS.reshape(_CONTRACT(rows, b), (*a.shape[:-1], b.shape[-1]))
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = OPS.broadcast_to(a, (*batch, *a.shape[-2:]))

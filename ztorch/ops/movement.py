@@ -19,7 +19,7 @@ def _strides(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[k + 1:]) for k in range(len(shape))]
 
 
-# -- broadcast ----------------------------------------------------------------------------------------
+# -- broadcast -------------------------------------------------------------------------------------
 
 
 def _broadcast_infer(x: Value, shape: Shape) -> tuple[Shape, DType]:
@@ -53,7 +53,7 @@ def broadcast_to(x: Value, shape: Shape) -> Value:
     return x if x.shape == tuple(shape) else _BROADCAST(x, shape=tuple(shape))
 
 
-# -- reshape and transpose ------------------------------------------------------------------------------
+# -- reshape and transpose -------------------------------------------------------------------------
 
 
 def _reshape_body(e: Any, index: Any, shape: Shape) -> Any:
@@ -109,7 +109,7 @@ def transpose(x: Value, axes: Shape | None = None) -> Value:
     return x if order == tuple(range(x.rank)) else _TRANSPOSE(x, axes=order)
 
 
-# -- slice, pad, concatenate, flip ------------------------------------------------------------------------
+# -- slice, pad, concatenate, flip -----------------------------------------------------------------
 
 
 def _slice_infer(x: Value, start: Shape, step: Shape, size: Shape) -> tuple[Shape, DType]:
@@ -290,7 +290,7 @@ def expand_dims(x: Value, axis: int) -> Value:
     return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
 
-# -- reads that depend on data ------------------------------------------------------------------------------
+# -- reads that depend on data ---------------------------------------------------------------------
 
 
 def _take_infer(x: Value, indices: Value, axis: int) -> tuple[Shape, DType]:

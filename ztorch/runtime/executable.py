@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import mmap
 import threading
 from collections.abc import Mapping
 
@@ -16,17 +18,28 @@ from ztorch.errors import DeviceError, WeightsError
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 from ztorch.settings import current
 
+HUGE = 1 << 21
+PREPARE = "prepare"  # the function that fills derived states, where there are any
 WORTH = 60_000  # cycles that pay for waking another worker
 
 
 def aligned(nbytes: int) -> np.ndarray:
-    """Zeroed bytes that start at a multiple of 64.
+    """Zeroed bytes that start at a multiple of 64; large ones on huge pages where there are any,
+    which spares the hardware most of its page walks.
 
     >>> aligned(100).ctypes.data % 64
     0
     """
-    raw = np.zeros(nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
+    boundary = HUGE if nbytes >= HUGE // 2 else 64
+    if boundary == 64:
+        raw = np.zeros(nbytes + boundary, np.uint8)
+    else:
+        pages = mmap.mmap(-1, -(-nbytes // HUGE) * HUGE + HUGE)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without them
+                pages.madvise(mmap.MADV_HUGEPAGE)
+        raw = np.frombuffer(pages, np.uint8)
+    start = -raw.ctypes.data % boundary
     return raw[start:start + nbytes]
 
 
@@ -52,6 +65,14 @@ class Executable:
         self.library = load_library(code, spec.name, current().dump)
         self.lock = threading.Lock()
         self.threads = threads or current().threads or host.usable_cores()
+        self._prepare = Call(self, spec.functions[PREPARE]) if PREPARE in spec.functions else None
+        self._stale = self._prepare is not None
+
+    def fresh(self) -> None:
+        """Derived states brought up to date after weights were set; the lock is held."""
+        self._stale = False
+        if self._prepare is not None:
+            self._prepare.run()
 
     def workers_for(self, function: FunctionSpec) -> int:
         """As many workers as the work keeps busy."""
@@ -81,6 +102,7 @@ class Executable:
                                f"not {tuple(array.shape)}")
         with self.lock:
             self.view(name)[...] = array
+            self._stale = self._prepare is not None
 
     def states_snapshot(self) -> dict[str, np.ndarray]:
         with self.lock:
@@ -130,10 +152,16 @@ class Call:
 
     def __call__(self) -> None:
         with self._lock:
-            if self._count == 1:
-                self._run(*self._fixed, None)
-            else:
-                self._run_shared()
+            if self.executable._stale:
+                self.executable.fresh()
+            self.run()
+
+    def run(self) -> None:
+        """One run; the caller holds the lock of the executable."""
+        if self._count == 1:
+            self._run(*self._fixed, None)
+        else:
+            self._run_shared()
 
     def _run_shared(self) -> None:
         pool = workers(self._count, self.executable.library)

@@ -1,0 +1,1 @@
+"""Writes compiled programs to disk."""

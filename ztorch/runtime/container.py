@@ -1,0 +1,131 @@
+"""The outside of an artifact: a zip whose members are stored, one after the other, nothing else.
+
+Nothing is compressed: no small file unfolds into a large one, the bytes do not depend on anybody's
+zlib, and what is read is what was hashed. Any zip tool lists and unpacks it, but only this exact
+shape is read back, so there is no byte in which a surprise could hide. The zip's comment is the
+hash of the manifest, and the manifest holds the hashes of all other members.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import struct
+
+from ztorch.errors import ArtifactError
+
+MANIFEST = "manifest.json"
+DATE = (1980, 1, 1, 0, 0, 0)  # the same for all, so that equal programs give equal files
+
+_END = struct.Struct("<4s4H2IH")  # end of central directory
+_ENTRY = struct.Struct("<4s6H3I5H2I")  # one member in the central directory
+_LOCAL = struct.Struct("<4s5H3I2H")  # the same in front of the member
+_SEAL = 64  # the comment: a SHA-256 in hexadecimal
+_MOST_MEMBERS = 256
+_MOST_MANIFEST = 16 << 20
+_NAME = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?")
+
+AGAIN = "copy or download it again, or write it again with program.save()"
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The whole file: what is checked must be what runs, whatever happens to the file meanwhile."""
+    where = os.fspath(path)
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ArtifactError(f"{where} is not a regular file; give the path of a .zt file")
+            return file.read()
+    except IsADirectoryError:
+        raise ArtifactError(f"{where} is a folder; give the path of a .zt file") from None
+    except OSError as error:
+        raise ArtifactError(f"cannot read {where}: {error.strerror or error}; "
+                            "check the path") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would block for ever
+
+
+def members(data: bytes, where: str) -> dict[str, memoryview]:
+    """The members by name, in order; `where` names the file in errors."""
+    def bad(what: str, fix: str = AGAIN) -> ArtifactError:
+        return ArtifactError(f"{where} {what}; {fix}")
+
+    if data[:4] != b"PK\3\4":
+        start = bytes(data[:4]).hex(" ") or "nothing"
+        raise bad(f"is not a ztorch artifact: it begins with {start}, not with a zip member",
+                  "give a file that program.save() wrote")
+    end = len(data) - _END.size - _SEAL
+    if end < 0 or data[end:end + 4] != b"PK\5\6":
+        raise bad("is truncated, or something was appended to it, or another tool packed it: it "
+                  "does not end with ztorch's seal")
+    _, disk, first_disk, here, count, size, start_at, comment = _END.unpack_from(data, end)
+    if disk or first_disk or here != count or comment != _SEAL:
+        raise bad("has a damaged end record")
+    if not 1 <= count <= _MOST_MEMBERS:
+        raise bad(f"claims {count} members; an artifact has 1 to {_MOST_MEMBERS}")
+    if start_at + size != end:
+        raise bad(f"has a damaged end record: its directory of {size} bytes at {start_at} does not "
+                  f"end at {end}")
+    found = _walk(memoryview(data), start_at, end, count, bad)
+    seal = bytes(data[-_SEAL:])
+    if MANIFEST not in found:
+        raise bad(f"has no member {MANIFEST}")
+    if len(found[MANIFEST]) > _MOST_MANIFEST:
+        raise bad(f"has a {MANIFEST} of {len(found[MANIFEST])} bytes; at most {_MOST_MANIFEST} "
+                  "are read")
+    if hashlib.sha256(found[MANIFEST]).hexdigest().encode() != seal:
+        raise bad(f"is damaged: the hash of its member {MANIFEST} is not the one in its seal")
+    return found
+
+
+def _walk(data: memoryview, at: int, end: int, count: int, bad) -> dict[str, memoryview]:  # type: ignore[no-untyped-def]
+    """Follows directory and members side by side: they must agree and leave no gap."""
+    found: dict[str, memoryview] = {}
+    directory, here = at, 0
+    for k in range(count):
+        if at + _ENTRY.size > end:
+            raise bad(f"has a damaged directory: entry {k} of {count} is cut short")
+        (mark, _, _, flags, method, _, _, _, packed, size, name_size, extra, comment, disk, _, _,
+         offset) = _ENTRY.unpack_from(data, at)
+        if mark != b"PK\1\2" or extra or comment or disk or at + _ENTRY.size + name_size > end:
+            raise bad(f"has a damaged directory: entry {k} of {count} makes no sense")
+        raw = bytes(data[at + _ENTRY.size:at + _ENTRY.size + name_size])
+        name = raw.decode("ascii", "backslashreplace")
+        if not _NAME.fullmatch(raw) or ".." in name:
+            raise bad(f"has a member named {name[:80]!r}, which no artifact has")
+        if name in found:
+            raise bad(f"has two members named {name!r}")
+        if method or flags:
+            raise bad(f"has a member {name!r} that is compressed or encrypted (method {method}, "
+                      f"flags {flags}); ztorch stores members as they are")
+        if packed != size:
+            raise bad(f"has a member {name!r} of two sizes, {packed} and {size} bytes")
+        body = here + _LOCAL.size + name_size
+        if offset != here or body + size > directory:
+            raise bad(f"is damaged: member {name!r} of {size} bytes is not at {offset}")
+        # The local header repeats the directory's entry, from the version to the name's length.
+        if (bytes(data[here:here + 4]) != b"PK\3\4" or bytes(data[body - name_size:body]) != raw
+                or data[here + 4:here + 30] != data[at + 6:at + 32]):
+            raise bad(f"is damaged: the header of member {name!r} is not what the directory says")
+        found[name] = data[body:body + size]
+        here, at = body + size, at + _ENTRY.size + name_size
+    if at != end or here != directory:
+        raise bad("is damaged: it holds bytes that belong to no member")
+    return found
+
+
+def check(found: dict[str, memoryview], name: str, size: int, sha256: str, where: str) -> None:
+    """Compares one member with what the manifest says of it."""
+    if name not in found:
+        raise ArtifactError(f"{where} lacks the member {name!r} that its manifest lists; {AGAIN}")
+    data = found[name]
+    if len(data) != size:
+        raise ArtifactError(f"{where}: member {name!r} has {len(data)} bytes, its manifest says "
+                            f"{size}; {AGAIN}")
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ArtifactError(f"{where}: member {name!r} is damaged: its hash is not the one in the "
+                            f"manifest; {AGAIN}")

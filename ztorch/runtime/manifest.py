@@ -1,0 +1,213 @@
+"""The manifest of an artifact, checked value by value before anything is made of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ztorch.dtypes import ALL
+from ztorch.errors import ArtifactError
+from ztorch.runtime.container import AGAIN, MANIFEST
+from ztorch.runtime.spec import ProgramSpec
+
+FORMAT = "ztorch artifact"
+VERSION = 1  # of the format; raised when an older ztorch could not read what is written
+
+MOST_BYTES = 1 << 40  # of anything; whether this machine has as much is asked later
+_DTYPES = {d.long for d in ALL}
+_SYMBOL = re.compile(r"zt_(?!worker$)[A-Za-z0-9_]+")
+_TARGET = re.compile(r"[a-z0-9][a-z0-9._\-]*")
+_ALIGN = 64  # what compiled code expects of every state and constant
+
+
+class Field:
+    """A value of the manifest that knows its place, so that each complaint names it."""
+
+    def __init__(self, value: Any, place: str, where: str):
+        self.value, self.place, self.where = value, place, where
+
+    def wrong(self, must: str) -> ArtifactError:
+        shown = "missing" if self.value is _MISSING else repr(self.value)
+        shown = shown if len(shown) < 60 else f"{shown[:57]}..."
+        return ArtifactError(f"{self.where}: {MANIFEST}: {self.place or 'the whole'} is {shown}; "
+                             f"it must be {must}. {AGAIN[0].upper()}{AGAIN[1:]}")
+
+    def __getitem__(self, key: str) -> Field:
+        if not isinstance(self.value, dict):
+            raise self.wrong("an object")
+        place = f"{self.place}.{key}" if self.place else key
+        return Field(self.value.get(key, _MISSING), place, self.where)
+
+    def __iter__(self) -> Iterator[Field]:
+        if not isinstance(self.value, list):
+            raise self.wrong("a list")
+        for k, value in enumerate(self.value):
+            yield Field(value, f"{self.place}[{k}]", self.where)
+
+    def items(self) -> Iterator[tuple[str, Field]]:
+        if not isinstance(self.value, dict):
+            raise self.wrong("an object")
+        for key in self.value:
+            yield key, self[key]
+
+    def whole(self, low: int, high: int) -> int:
+        if type(self.value) is not int or not low <= self.value <= high:
+            raise self.wrong(f"a whole number from {low} to {high}")
+        return self.value
+
+    def number(self) -> float:
+        if type(self.value) not in (int, float) or not 0 <= self.value <= 1e300:
+            raise self.wrong("a number, zero or more")
+        return self.value
+
+    def flag(self) -> bool:
+        if type(self.value) is not bool:
+            raise self.wrong("true or false")
+        return self.value
+
+    def text(self, pattern: re.Pattern[str] | None = None, like: str = "a text") -> str:
+        if not isinstance(self.value, str) or len(self.value) > 1000 or (
+                pattern is not None and not pattern.fullmatch(self.value)):
+            raise self.wrong(like)
+        return self.value
+
+    def optional(self) -> Field | None:
+        return None if self.value is None else self
+
+
+_MISSING = object()
+
+
+def parse(data: bytes | memoryview, where: str) -> Field:
+    """The manifest as a field, of a format this ztorch reads."""
+    try:
+        value = json.loads(bytes(data), object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{where}: {MANIFEST} is not JSON ({error}); {AGAIN}") from None
+    manifest = Field(value, "", where)
+    if manifest["format"].value != FORMAT:
+        raise manifest["format"].wrong(repr(FORMAT))
+    version = manifest["version"]
+    if version.whole(1, 1 << 31) > VERSION:
+        raise ArtifactError(f"{where} has format version {version.value}, written by ztorch "
+                            f"{manifest['ztorch'].text()}; this ztorch reads up to version "
+                            f"{VERSION}: install a newer one")
+    return manifest
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return found
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def program_spec(spec: Field) -> ProgramSpec:
+    """The spec of one target, all of it checked."""
+    for key in ("name", "arch"):
+        spec[key].text()
+    spec["target"].text(_TARGET, "the name of a target, such as 'avx2'")
+    for feature in (*spec["needs"], *spec["kernels"]):
+        feature.text()
+    size = spec["params_bytes"].whole(0, MOST_BYTES)
+    spec["arena_bytes"].whole(0, MOST_BYTES)
+    parts = []  # (first byte, last byte + 1, field) of all that lies in params
+    names: set[str] = set()
+    for state in spec["states"]:
+        nbytes = tensor(state, names)
+        state["role"].text()
+        state["trainable"].flag()
+        parts.append(_part(state["offset"], nbytes, size))
+    for constant in spec["constants"]:
+        if len(list(constant)) != 2:
+            raise constant.wrong("[offset, bytes]")
+        at, nbytes_field = constant
+        parts.append(_part(at, nbytes_field.whole(1, MOST_BYTES), size))
+    parts.sort(key=lambda p: p[0])
+    for (_, end, a), (start, _, b) in zip(parts, parts[1:]):  # noqa: B905  (pairs of neighbours)
+        if end > start:
+            raise b.wrong(f"at least {end}, where {a.place} ends: they overlap")
+    if size > sum(-(-(end - start) // _ALIGN) * _ALIGN for start, end, _ in parts):
+        raise spec["params_bytes"].wrong("no more than its states and constants take")
+    functions: set[str] = set()
+    for function in spec["functions"]:
+        _function(function, functions)
+    if "predict" not in functions:
+        raise spec["functions"].wrong("a list with a function 'predict'")
+    return ProgramSpec.from_json(spec.value)
+
+
+def _part(offset: Field, nbytes: int, size: int) -> tuple[int, int, Field]:
+    at = offset.whole(0, size)
+    if at % _ALIGN:
+        raise offset.wrong(f"a multiple of {_ALIGN}")
+    if at + nbytes > size:
+        raise offset.wrong(f"at most {size - nbytes}, so that {nbytes} bytes end within params")
+    return at, at + nbytes, offset
+
+
+def _function(function: Field, known: set[str]) -> None:
+    name = _new(function["name"], known)
+    function["symbol"].text(_SYMBOL, "a symbol such as 'zt_predict'")
+    function["cycles"].number()
+    inputs: set[str] = set()
+    outputs: set[str] = set()
+    for t in function["inputs"]:
+        tensor(t, inputs)
+    for t in function["outputs"]:
+        tensor(t, outputs)
+    takes, gives = ({"x"}, {"y"}) if name == "predict" else ({"x", "y", "w"}, {"loss"})
+    if inputs != takes:
+        raise function["inputs"].wrong(f"the inputs {', '.join(sorted(takes))}")
+    if not gives <= outputs:
+        raise function["outputs"].wrong(f"a list with {', '.join(gives)}")
+    for t in (*function["inputs"], *(function["outputs"] if name == "predict" else ())):
+        if not t["shape"].value:
+            raise t["shape"].wrong("a shape that begins with the batch size")
+
+
+def _new(name: Field, known: set[str]) -> str:
+    text = name.text()
+    if text in known:
+        raise name.wrong("a name that occurs once")
+    known.add(text)
+    return text
+
+
+def tensor(t: Field, known: set[str]) -> int:
+    """Checks name, shape and dtype; gives the bytes it takes."""
+    _new(t["name"], known)
+    if t["dtype"].value not in _DTYPES:
+        raise t["dtype"].wrong("a dtype such as 'float32'")
+    nbytes = next(d.bytes for d in ALL if d.long == t["dtype"].value)
+    dims = list(t["shape"])
+    if len(dims) > 16:
+        raise t["shape"].wrong("a shape of at most 16 axes")
+    for n in dims:
+        nbytes *= n.whole(1, MOST_BYTES)
+    if nbytes > MOST_BYTES:
+        raise t["shape"].wrong(f"a shape of at most {MOST_BYTES} bytes")
+    return nbytes
+
+
+def program_metadata(program: Field) -> dict[str, Any]:
+    """What a program knows about itself; checked where running relies on it."""
+    program["name"].text()
+    program["seed"].whole(0, (1 << 64) - 1)
+    if classes := program["classes"].optional():
+        classes.whole(1, MOST_BYTES)
+    if loss := program["loss"].optional():
+        loss["name"].text()
+    for layer in program["layers"]:
+        layer["name"].text()
+        layer["class"].text()
+        layer["parameters"].whole(0, MOST_BYTES)
+        for n in layer["output_shape"]:
+            n.whole(0, MOST_BYTES)
+    return program.value
