@@ -15,7 +15,7 @@ LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
 LEARNING_RATE = 2e-3
 METRICS = ("accuracy",)
-EPOCHS = 40
+EPOCHS = 30
 BATCH_SIZE = 32
 
 

@@ -92,7 +92,6 @@ def _render(plans: Mapping[str, Plan], target: Target) -> str:
         steps = []
         for step in plan.steps:
             kernel = decompose(step.kernel, words.speaks, target.name)
-            verify(kernel)
             symbol = _shared(kernels, kernel, words)
             used = [pointers.setdefault((p.space, p.at), len(pointers)) for p in step.places]
             steps.append({"symbol": symbol, "pointers": used, "barrier": step.barrier})
@@ -110,6 +109,7 @@ def _shared(kernels: dict[tuple, dict[str, Any]], kernel: Kernel, words: Any) ->
     data = words.kernel(kernel)
     key = (data["body"], tuple(m.t for m in data["memories"]))
     if key not in kernels:
+        verify(kernel)
         kernels[key] = {**data, "symbol": f"{kernel.name}.{len(kernels)}"}
     return kernels[key]["symbol"]
 
@@ -125,7 +125,10 @@ def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) 
         inputs = [TensorSpec(v.attrs["name"], v.shape, v.dtype) for v in plan.inputs]
         outputs = [TensorSpec(o, v.shape, v.dtype) for o, v in plan.outputs]
         functions[n] = FunctionSpec(n, _symbol(n), {t.name: t for t in inputs},
-                                    {t.name: t for t in outputs}, plan.cycles)
+                                    {t.name: t for t in outputs}, plan.cycles,
+                                    tuple((s.kernel.name, s.cycles) for s in plan.steps),
+                                    tuple((what, b.size, b.first, b.last, at)
+                                          for what, b, at in plan.buffers))
     states = {n: StateSpec(n, v.shape, v.dtype, params.offsets[n], v.attrs.get("kind", "weight"),
                            bool(v.attrs.get("trainable", False)))
               for n, v in params.states.items()}

@@ -22,7 +22,7 @@ class Watch:
         now = time.perf_counter()
         if "time" in self.settings.debug:
             print(f"ztorch: {stage:8} {(now - self.start) * 1e3:8.1f} ms", file=sys.stderr)
-        if self.settings.debug or self.settings.dump:
+        if set(self.settings.debug) - {"time"} or self.settings.dump:
             for name, text in _texts(stage, made):
                 if name in self.settings.debug:
                     print(text, file=sys.stderr)

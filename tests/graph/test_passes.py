@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from ztorch.graph.op import constant, leaf
 from ztorch.graph.passes import DEFAULT, PASSES, cse, fold, prune, run, simplify_movement
 from ztorch.graph.value import Graph, Value, layer_scope
 
+Build = Callable[..., Value]
 X = leaf("input", "x", (2, 3), "float32")
 SPECIAL = np.array([[0.0, -0.0, np.inf], [-np.inf, np.nan, 1.5]], np.float32)
 
@@ -90,7 +92,7 @@ def test_passes_are_done_after_one_round_or_get_shorter(seed: int) -> None:
     lambda x: ops.where(x > 0.0, x, x), lambda x: ops.maximum(x, x),
     lambda x: ops.cast(ops.cast(x, "float64"), "float32"),
 ])
-def test_identities_leave_only_x(build) -> None:  # type: ignore[no-untyped-def]
+def test_identities_leave_only_x(build: Build) -> None:
     y = build(X)
     assert applied(y, "fold") is X
     before, after = evaluate([y, X], {X: SPECIAL})
@@ -103,7 +105,7 @@ def test_identities_leave_only_x(build) -> None:  # type: ignore[no-untyped-def]
     lambda x: ops.cast(ops.cast(x, "float16"), "float32"),
     lambda x: ops.cast(ops.cast(x, "int32"), "float32"),
 ])
-def test_what_is_not_exact_stays(build) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_not_exact_stays(build: Build) -> None:
     y = build(X)
     kept = applied(y, "fold")
     assert names(kept) == names(y)
@@ -114,7 +116,7 @@ def test_what_is_not_exact_stays(build) -> None:  # type: ignore[no-untyped-def]
     lambda x, y: (-x) / (-y), lambda x, y: ops.abs(-x) * y, lambda x, y: ops.abs(ops.abs(x)) * y,
     lambda x, y: ops.floor(ops.round(x)) * y,
     lambda x, y: ops.where(ops.bitwise_not(x < y), x, y)])
-def test_shorter_forms_keep_every_bit(build) -> None:  # type: ignore[no-untyped-def]
+def test_shorter_forms_keep_every_bit(build: Build) -> None:
     other = leaf("input", "y", (2, 3), "float32")
     y = build(X, other)
     short = applied(y, "fold")
@@ -201,7 +203,7 @@ def test_random_ops_are_shared_only_within_a_stream() -> None:
     (lambda x: ops.pad(ops.zeros_like(x), (1, 1), (0, 2)), ["full"]),
     (lambda x: ops.concat(ops.zeros_like(x), ops.zeros_like(x)), ["full"]),
 ])
-def test_chains_of_movement_collapse(build, left) -> None:  # type: ignore[no-untyped-def]
+def test_chains_of_movement_collapse(build: Build, left: list[str]) -> None:
     y = build(X)
     short = applied(y, "movement")
     assert names(short) == left

@@ -67,6 +67,7 @@ class MemoryView:
     r: str
     t: str
     bytes: int
+    size: int
 
 
 class Renderer:
@@ -99,7 +100,8 @@ class Renderer:
             "body": "\n".join(lines),
             "variables": [self._view(v, str(v.id)) for v in kernel.variables],
             "counters": [self._view(c, str(c.id)) for c in counters],
-            "memories": [self._memory(m, k) for k, m in memories.values()],
+            "memories": [self._memory(m, k) for k, m in memories.values() if m.space == "global"],
+            "locals": [self._memory(m, k) for k, m in memories.values() if m.space == "local"],
         }
 
     def frame(self, **data: Any) -> str:
@@ -175,7 +177,8 @@ class Renderer:
         return str(self.spell.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64))
 
     def _memory(self, m: Memory, number: str) -> MemoryView:
-        return MemoryView(f"%m{number}", self._type(m.dtype, 1)[0], m.dtype.bytes)
+        return MemoryView(f"%m{number}", self._type(m.dtype, 1)[0], m.dtype.bytes,
+                          m.size)
 
 
 @functools.lru_cache(maxsize=None)

@@ -33,8 +33,8 @@ class Watched:
     def __init__(self, spec: Memory, data: np.ndarray, copies: int, threads: np.ndarray):
         self.spec = spec
         self.data = data
-        self.known = np.zeros(data.size, bool) if spec.space == "shared" else None
-        # Every workgroup has its own copy of a shared array.
+        self.known = np.zeros(data.size, bool) if spec.space != "global" else None
+        # Every workgroup has its own copy of a shared array, every thread of a local one.
         self.base = None if copies == 1 else threads * spec.size
         self.races: Detector | None = None
 
@@ -63,13 +63,16 @@ class Lockstep:
         self.stores = {m.name: self.open(m, buffers) for m in kernel.memories}
         if races and (self.threads > 1 or parallel):
             for store in self.stores.values():
-                if store.spec.access != "r":
+                if store.spec.access != "r" and store.spec.space != "local":
                     store.races = Detector(store.data.size)
 
     def open(self, m: Memory, buffers: dict[str, np.ndarray]) -> Watched:
         if m.space == "shared":
             copies = self.threads // self.size
             return Watched(m, np.zeros(copies * m.size, m.dtype.numpy), copies, self.group)
+        if m.space == "local":
+            return Watched(m, np.zeros(self.threads * m.size, m.dtype.numpy), self.threads,
+                           self.number)
         if m.name not in buffers:
             raise InterpretError(f"kernel {self.kernel.name}: no buffer was given for {m.name}")
         a = buffers[m.name]

@@ -140,9 +140,9 @@ class Rules:
             self.rule(y.lanes == x.lanes, f"a mask of {y.lanes} lanes for {x.lanes}")
         self.rule(m.access != "w" or not reads, f"{m.name} is write-only")
         self.rule(m.access != "r" or not writes, f"{m.name} is read-only")
-        if at.is_const and all(y.is_const and y.bits for y in mask):  # masked ones may lie anywhere
+        if at.is_const and all(y.is_const for y in mask):  # else every lane may be masked off
             first = at.number + off
-            last = first if each else first + x.lanes - 1
+            last = first if each or mask else first + x.lanes - 1
             self.rule(0 <= first and last < m.size,
                       f"{m.name}[{first if first < 0 else last}] is outside its {m.size} elements")
         if i.attrs.get("align"):

@@ -73,7 +73,7 @@ class _Verifier(Rules):
             self.rule(NAME.fullmatch(m.name), f"the memory name {m.name!r} is not an identifier")
             self.rule(m.name not in self.memories, f"memory {m.name} is declared twice")
             self.rule(m.dtype.kind != "b", f"memory {m.name} is bool; store u8")
-            self.rule(m.space in ("global", "shared"), f"{m.name}: no memory space {m.space!r}")
+            self.rule(m.space in ("global", "shared", "local"), f"{m.name}: no memory space {m.space!r}")
             self.rule(m.access in ("r", "w", "rw"), f"{m.name}: no access {m.access!r}")
             self.rule(m.vec in (1, 2, 4), f"{m.name}: vec is 1, 2 or 4, not {m.vec}")
             self.rule(is_int(m.size) and 0 < m.size < 1 << (k.index.bits - 1),

@@ -19,6 +19,7 @@ from ztorch.lower.region import COPY, Region, view_of
 
 
 FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
+SHORT = 5  # members of a region up to which its epilogue is repeated for each row of a tile
 UNROLL = 4  # steps along k in one turn: fewer integer operations beside the multiply-adds
 AHEAD = 8  # steps along k that rows of B are fetched before they are used
 
@@ -149,6 +150,7 @@ class _Tiles:
         self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
         self.batch = product.shape[:-2]
         self.n = product.shape[-1]
+        self.arrays = 0
 
     def run(self, rows: Run, panels: Run) -> None:
         """Every tile of one size; workers share out pairs of a block of rows and a panel."""
@@ -190,6 +192,7 @@ class _Tiles:
             depth = Var("k", k - times + 1)
             with b.loop(begin, end, times) as kk:
                 inner = [s.within(bound={**s.bound, depth: kk}) for s in scopes]
+                now = [[b.get(v) for v in line] for line in sums]
                 for u in range(times):
                     at_k = Index.of(depth) + u
                     if self.tiling.ahead:
@@ -201,14 +204,48 @@ class _Tiles:
                     for r in range(height):
                         left = inner[0].element(a_of, (*where, row_at[r], at_k))
                         for j in range(width):
-                            old = b.get(sums[r][j])
-                            b.set(sums[r][j], self._step(left, right[j], old))
+                            now[r][j] = self._step(left, right[j], now[r][j])
+                for line, values in zip(sums, now, strict=True):
+                    for variable, x in zip(line, values, strict=True):
+                        b.set(variable, x)
+        if len(self.region.members) <= SHORT or height == 1 or lanes == 1:
+            for r in range(height):
+                for j in range(width):
+                    scopes[j].known[self._key(where, row_at[r], column_at[j])] = b.get(sums[r][j])
+                    self._finish(scopes[j], where, row_at[r], column_at[j])
+            return
+        self._finish_in_turn(bound, scopes, sums, where, first, column_at)
+
+    def _finish_in_turn(self, bound: dict[Var, Operand], scopes: list[Emitter],
+                        sums: list[list[Operand]], where: tuple[Index, ...], first: Var,
+                        column_at: list[Index]) -> None:
+        """A long epilogue is not repeated for each row of the tile: the sums go through a small
+        local array, and a loop over its rows finishes them."""
+        b, lanes, d = self.b, self.tiling.lanes, self.product.dtype
+        height, width = len(sums), len(scopes)
+        self.arrays += 1
+        array = b.memory(f"tile{self.arrays}", d, height * width * lanes, "local", "rw")
         for r in range(height):
+            for j in range(width):
+                b.store(array, 0, b.get(sums[r][j]), off=(r * width + j) * lanes)
+        with b.loop(0, height) as r:
+            down = Var("r", height)
+            row = Index.of(first) + Index.of(down)
+            start = b.mul(r, width * lanes)
             for j, scope in enumerate(scopes):
-                at = flatten((*where, row_at[r], column_at[j]), product.shape)
-                scope.known[product, at, None] = b.get(sums[r][j])
-                evaluate(scope, self.region.members, self.region, {self.region.outer: at},
-                         self.target)
+                inner = scope.within(bound={**scope.bound, down: r})
+                x = b.load(array, start, off=j * lanes, lanes=lanes)
+                inner.known[self._key(where, row, column_at[j])] = x
+                self._finish(inner, where, row, column_at[j])
+
+    def _key(self, where: tuple[Index, ...], row: Index, column: Index
+             ) -> tuple[Value, Index, None]:
+        return self.product, flatten((*where, row, column), self.product.shape), None
+
+    def _finish(self, e: Emitter, where: tuple[Index, ...], row: Index, column: Index) -> None:
+        """The epilogue of one vector of sums."""
+        at = flatten((*where, row, column), self.product.shape)
+        evaluate(e, self.region.members, self.region, {self.region.outer: at}, self.target)
 
     def _step(self, x: Operand, y: Operand, total: Operand) -> Operand:
         if self.limits.fma:

@@ -146,6 +146,8 @@ class _Fusion:
         joined = target.flat | flats
         for v in [*target.members, *source.members]:
             if v.op.kind == "contract":
+                if any(s in flats for s in self._sources(v)):  # it reads all of its operands
+                    return
                 continue
             for s, at in self._reads_at(v, joined[v], target):
                 if s in joined and joined[s] != at:

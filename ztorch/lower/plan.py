@@ -221,7 +221,8 @@ class _Plan:
 
     def _step(self, region: Region, number: int) -> Step:
         b = Builder(_kernel_name(region, number), index=i64)
-        b.origin = tuple(dict.fromkeys(v.layer for v in region.members if v.layer))
+        b.origin = tuple(dict.fromkeys(
+            re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
         names: dict[Place, str] = {}
         memory: dict[Value, str] = {}
         target: dict[Value, str] = {}

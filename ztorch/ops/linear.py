@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Op, Sample, broadcast_shapes, op, shape_error
+from ztorch.graph.op import OPS, Op, Sample, as_value, broadcast_shapes, op, shape_error
 from ztorch.graph.value import Value
 
 Shape = tuple[int, ...]
@@ -31,6 +31,8 @@ _CONTRACT = Op(
     Sample(((4,), (4, 3))), Sample(((3, 4), (4,))), primitive=_CONTRACT, numpy=np.matmul)
 def matmul(a: Value, b: Value) -> Value:
     """The matrix product over the last two axes; leading axes broadcast, as in NumPy."""
+    like = a if isinstance(a, Value) else b
+    a, b = as_value(a, like), as_value(b, like)
     if a.rank == 0 or b.rank == 0:
         raise shape_error("ops.matmul needs vectors or matrices, not", a.shape, b.shape)
     if a.rank == 1:

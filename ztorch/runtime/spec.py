@@ -61,9 +61,13 @@ class FunctionSpec:
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     cycles: float
+    kernels: tuple[tuple[str, float], ...] = ()  # in order, with their share of the cycles
+    buffers: tuple[tuple[str, int, int, int, int], ...] = ()  # label, bytes, first, last, offset
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "symbol": self.symbol, "cycles": self.cycles,
+                "kernels": [list(k) for k in self.kernels],
+                "buffers": [list(b) for b in self.buffers],
                 "inputs": [t.to_json() for t in self.inputs.values()],
                 "outputs": [t.to_json() for t in self.outputs.values()]}
 
@@ -72,7 +76,9 @@ class FunctionSpec:
         inputs = [TensorSpec.from_json(t) for t in data["inputs"]]
         outputs = [TensorSpec.from_json(t) for t in data["outputs"]]
         return FunctionSpec(data["name"], data["symbol"], {t.name: t for t in inputs},
-                            {t.name: t for t in outputs}, data["cycles"])
+                            {t.name: t for t in outputs}, data["cycles"],
+                            tuple((k[0], k[1]) for k in data["kernels"]),
+                            tuple((b[0], b[1], b[2], b[3], b[4]) for b in data["buffers"]))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,46 @@
+"""ztorch bench: how long a step takes."""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+
+from ztorch.commands.look import table
+from ztorch.commands.models import find
+from ztorch.commands.train import compiled
+from ztorch.training import Program
+
+
+def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,
+          seconds: float) -> None:
+    """Median times of one call, with the data where the program wants it."""
+    recipe = find(name)
+    rows = [("batch", "predict us", "train us", "rows/s trained")]
+    for size in batch_sizes:
+        if recipe.loss is None:
+            program = recipe.model.compile(device, batch_size=size, threads=threads)
+        else:
+            program = compiled(recipe, device, size, threads=threads)
+        predict = microseconds(program, "predict", seconds)
+        if "train" in program.executable.functions:
+            train = microseconds(program, "train", seconds)
+            rows.append((str(size), f"{predict:.1f}", f"{train:.1f}", f"{size / train * 1e6:,.0f}"))
+        else:
+            rows.append((str(size), f"{predict:.1f}", "-", "-"))
+    print(f"{recipe.model.name} on {program.device}, {program.executable.threads} threads at most")
+    print(table(rows))
+
+
+def microseconds(program: Program, function: str, seconds: float = 0.5) -> float:
+    """The median time of a call."""
+    call = program.executable.bind(function)
+    for array in call.inputs.values():
+        array[...] = 0 if array.dtype.kind in "iu" else 0.5
+    times: list[float] = []
+    for _ in range(10):
+        call()  # caches and workers warm up
+    end = perf_counter() + seconds
+    while (start := perf_counter()) < end or len(times) < 5:
+        call()
+        times.append(perf_counter() - start)
+    return median(times) * 1e6

@@ -1,0 +1,96 @@
+"""Data named on the command line, and results written to files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztorch.errors import ConfigError, DataError, unknown
+
+if TYPE_CHECKING:
+    from ztorch.data import Pair
+    from ztorch.training import Program
+
+_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy")
+
+
+def training(name: str, shape: tuple[int, ...] | None = None) -> tuple[Pair, Pair | None]:
+    """Training data, and test data if they come with it.
+
+    A name is a data set, a table (NPZ with x and y, CSV with the label last), or two NPY files
+    as `x.npy,y.npy`. Rows of a table take the shape of the model's input.
+
+    >>> (x, y), test = training("digits")
+    >>> x.shape, test[0].shape
+    ((1433, 8, 8, 1), (364, 8, 8, 1))
+    """
+    from ztorch import data
+
+    if "," in name:
+        parts = name.split(",")
+        if len(parts) != 2:
+            raise ConfigError(f"{name!r} names {len(parts)} files; give x.npy,y.npy")
+        x, y = (read(part) for part in parts)
+        return (_shaped(x, shape), y), None
+    if not name.endswith(_SUFFIXES):
+        if name not in data.names():
+            raise ConfigError(f"{unknown('data set', name, data.names())}; or a file ending in "
+                              f"{' '.join(_SUFFIXES)}, or x.npy,y.npy")
+        return data.load(name)
+    table = data.read_table(name)
+    if table.y is None:
+        raise DataError(f"{name} holds no y")
+    return (_shaped(table.x, shape), table.y), None
+
+
+def read(path: str) -> np.ndarray:
+    """The numbers in a file: NPY, x of an NPZ, or a CSV without labels."""
+    if path.endswith(".npy"):
+        try:
+            return np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"cannot read {path}: {error}") from None
+    from ztorch.data.tables import read_table
+
+    return read_table(path, label=None).x
+
+
+def inputs(path: str, program: Program) -> np.ndarray:
+    """Rows for a program to predict from."""
+    shape = program.executable.functions["predict"].inputs["x"].shape[1:]
+    return _shaped(read(path), shape)
+
+
+def _shaped(x: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Flat rows as the model takes them; all else is left to the program to accept or explain."""
+    flat = shape is not None and x.ndim == 2 and x.shape[1] == int(np.prod(shape))
+    return x.reshape(-1, *shape) if flat and shape is not None else x
+
+
+def write(path: str | None, y: np.ndarray) -> None:
+    """Writes an array as NPY or CSV; as CSV to standard output without a path."""
+    if path is not None and path.endswith(".npy"):
+        with open(path, "wb") as file:
+            np.save(file, y, allow_pickle=False)
+    elif path is None or path.endswith((".csv", ".txt")):
+        rows = y.reshape(len(y), -1)
+        whole = y.dtype.kind in "iub"
+        np.savetxt(sys.stdout if path is None else path, rows, "%d" if whole else "%.9g", ",")
+    else:
+        raise ConfigError(f"cannot write {os.path.basename(path)}: the name must end in .npy or "
+                          ".csv")
+
+
+def writable(path: str | None, suffixes: tuple[str, ...]) -> None:
+    """An error now rather than after the work: the suffix is known, the folder is there."""
+    if path is None:
+        return
+    if not path.endswith(suffixes):
+        raise ConfigError(f"{path} must end in {' or '.join(suffixes)}")
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}; make it first")

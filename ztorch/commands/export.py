@@ -1,0 +1,64 @@
+"""ztorch export and ztorch run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ztorch.commands import data
+from ztorch.commands.models import find, optimizer
+from ztorch.errors import ConfigError, Unsupported
+
+
+def export(name: str, *, out: str, device: str, batch_size: int | None, weights: str | None,
+           trains: bool, library: bool, optimizer_: str | None, rate: float | None,
+           loss: str | None) -> None:
+    """Compiles a model for a device, which need not be here, and writes it."""
+    from ztorch.artifact.write import write_artifact
+    from ztorch.codegen.targets import target
+    from ztorch.compile import compile_functions
+    from ztorch.runtime.devices import resolve
+
+    recipe = find(name)
+    if not library:
+        data.writable(out, (".zt",))
+    if weights:
+        recipe.model.load_weights(weights)
+    how: dict[str, Any] = {}
+    if trains:
+        loss = loss or recipe.loss
+        if loss is None:
+            raise ConfigError("--train needs a loss: add --loss, such as --loss mse")
+        chosen = None if optimizer_ else recipe.learning_rate
+        how = {"loss": loss, "metrics": recipe.metrics,
+               "optimizer": optimizer(optimizer_ or recipe.optimizer, rate or chosen)}
+    traced = recipe.model.trace(batch_size or recipe.batch_size, **how)
+    made = compile_functions(traced.functions, target(resolve(device)), recipe.model.name)
+    if library:
+        _library(made, traced.metadata, out)
+        return
+    write_artifact(out, made.spec, made.code, made.params, {**traced.metadata, "training": None})
+    print(f"Wrote {out}: {', '.join(made.spec.functions)} for cpu:{made.spec.target}, "
+          f"{Path(out).stat().st_size:,} bytes")
+
+
+def _library(made: Any, metadata: dict[str, Any], out: str) -> None:
+    try:
+        from ztorch.artifact.c_export import export_c
+    except ImportError:
+        raise Unsupported("this ztorch cannot export C libraries; leave --so out") from None
+    written = export_c(made, out)
+    for path in written or [out]:
+        print(f"Wrote {path}")
+
+
+def run(artifact: str, source: str, out: str | None, classes: bool, threads: int | None) -> None:
+    """Predicts from a file of rows."""
+    from ztorch.training import load
+
+    data.writable(out, (".npy", ".csv", ".txt"))
+    program = load(artifact, threads)
+    y = program.predict(data.inputs(source, program))
+    data.write(out, y.argmax(-1) if classes else y)
+    if out:
+        print(f"Wrote {out}: {len(y)} rows")

@@ -1,0 +1,142 @@
+"""ztorch inspect, show and devices: what there is, in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ztorch.errors import unknown
+
+if TYPE_CHECKING:
+    from ztorch.runtime.load import Artifact
+
+STAGES = ("graph", "plan", "ir", "text")
+
+
+def table(rows: Iterable[tuple[str, ...]], indent: str = "") -> str:
+    """Rows with their columns in line.
+
+    >>> print(table([("a", "1"), ("long", "22")]))
+    a     1
+    long  22
+    """
+    rows = list(rows)
+    wide = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))] if rows else []
+    return "\n".join(indent + "  ".join(c.ljust(w) for c, w in zip(row, wide, strict=True)).rstrip()
+                     for row in rows)
+
+
+# -- inspect -------------------------------------------------------------------------------------
+
+
+def inspect(path: str, as_json: bool) -> None:
+    """What an artifact is and needs, without running it."""
+    from ztorch.runtime.load import open_artifact
+
+    artifact = open_artifact(path)
+    print(json.dumps(_data(artifact), indent=2) if as_json else _page(artifact))
+
+
+def _data(artifact: Artifact) -> dict[str, Any]:
+    return {
+        "file": artifact.where, "format_version": artifact.version, "ztorch": artifact.ztorch,
+        "members": artifact.sizes,
+        "targets": [{**t.spec.to_json(), "code_bytes": len(t.code),
+                     "memory_bytes": t.memory_bytes(), "runs_here": not t.refusal()}
+                    for t in artifact.targets],
+        "program": artifact.metadata, "training": artifact.training,
+    }
+
+
+def _page(artifact: Artifact) -> str:
+    spec = artifact.targets[0].spec
+    weights = [s for s in spec.states.values() if s.role == "weight"]
+    others = [s for s in spec.states.values() if s.role != "weight"]
+    lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
+             f"{artifact.version}, written by ztorch {artifact.ztorch}"]
+    for t in artifact.targets:
+        lines += ["", f"For cpu:{t.spec.target} ({t.spec.arch}), which "
+                  + (f"does not run here: the code {t.refusal()}" if t.refusal() else "runs here"),
+                  f"  needs    {', '.join(t.spec.needs) or 'nothing special'}",
+                  f"  code     {len(t.code):,} bytes, {len(t.spec.kernels)} kernels",
+                  f"  memory   {t.memory_bytes():,} bytes, of them arena {t.spec.arena_bytes:,}"]
+    lines += ["", "Functions", table((
+        (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
+                   for side in (f.inputs, f.outputs))) for f in spec.functions.values()), "  ")]
+    lines += ["", f"Weights, {sum(s.nbytes for s in weights):,} bytes", table((
+        (s.name, _shape(s.shape), str(s.dtype), "" if s.trainable else "frozen")
+        for s in weights), "  ")]
+    if others:
+        lines += [f"  and {len(others)} states of training, {sum(s.nbytes for s in others):,} "
+                  "bytes"]
+    lines += ["", "Kernels", *(f"  {name}" for name in spec.kernels)]
+    if training := artifact.training:
+        scores = (training.get("history") or {}).get("history") or {}
+        last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in scores.items()
+                         if v and isinstance(v[-1], (int, float)))
+        lines += ["", f"Trained for {training.get('passes')} epochs" + (f": {last}" if last else "")]
+    lines += ["", "Members", table(((n, f"{size:,}") for n, size in artifact.sizes.items()), "  ")]
+    return "\n".join(lines)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
+# -- show ----------------------------------------------------------------------------------------
+
+
+def show(name: str, stage: str, device: str, batch_size: int | None, function: str,
+         loss: str | None) -> None:
+    """One stage of compiling one function of a model."""
+    from ztorch.codegen.targets import target
+    from ztorch.commands.models import find, optimizer
+    from ztorch.debug import show_plan
+    from ztorch.graph import passes
+    from ztorch.graph.value import show as show_graph
+    from ztorch.ir.text import show as show_kernel
+    from ztorch.runtime.devices import resolve
+
+    recipe = find(name)
+    loss = loss or recipe.loss
+    how = {} if function == "predict" or loss is None else {
+        "loss": loss, "metrics": recipe.metrics,
+        "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
+    traced = recipe.model.trace(batch_size or recipe.batch_size, **how)
+    if function not in traced.functions:
+        hint = "; it needs a loss: add --loss" if loss is None else ""
+        raise type(e := unknown("function", function, traced.functions))(f"{e}{hint}")
+    chosen = {function: traced.functions[function]}
+    if stage == "graph":
+        print(show_graph(passes.run(chosen[function])))
+        return
+    from ztorch.compile import compile_functions
+
+    made = compile_functions(chosen, target(resolve(device)), recipe.model.name)
+    plan = made.plans[function]
+    if stage == "plan":
+        print(show_plan(plan))
+    elif stage == "ir":
+        print("\n\n".join(show_kernel(step.kernel) for step in plan.steps))
+    else:
+        print(made.text)
+
+
+# -- devices -------------------------------------------------------------------------------------
+
+
+def list_devices(as_json: bool) -> None:
+    """The devices of this machine, and why the others are none."""
+    from ztorch.runtime.devices import devices
+
+    found = devices()
+    if as_json:
+        print(json.dumps([d.to_json() for d in found], indent=2))
+        return
+    for d in found:
+        print(f"{d.id}: {d.name}, {d.cores} cores, {d.threads} threads, "
+              f"{d.memory_bytes / 2**30:.1f} GiB")
+        best = next((v.name for v in reversed(d.levels) if v.available), None)
+        print(table(((f"{d.id}:{v.name}", ("yes" + ", the best" * (v.name == best))
+                      if v.available else f"no: {v.reason}") for v in d.levels), "  "))

@@ -1,0 +1,126 @@
+"""Models by name: from the zoo, or from a Python file."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ztorch import assets
+from ztorch.errors import ConfigError, ZtorchError, unknown
+
+if TYPE_CHECKING:
+    from ztorch.sequential import Sequential
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model with what its file says about training; None where it says nothing."""
+
+    model: Sequential
+    data: str | None = None
+    target: str = "y"  # what it learns to give; "x" for an autoencoder
+    loss: Any = None
+    optimizer: Any = None
+    learning_rate: float | None = None
+    metrics: tuple[Any, ...] = ()
+    epochs: int = 10
+    batch_size: int = 32
+
+
+def zoo() -> list[str]:
+    """The names of the models that come with ztorch.
+
+    >>> "digits_mlp" in zoo()
+    True
+    """
+    return sorted(p.stem for p in assets.folder("models").glob("[a-z]*.py"))
+
+
+def find(name: str) -> Recipe:
+    """The model of a zoo name, or of `path/to/file.py:attribute` (`build` if left out).
+
+    The attribute is a Sequential, or a function without arguments that returns one.
+
+    >>> find("digits_mlp").data
+    'digits'
+    """
+    path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
+    if attribute or path.endswith(".py"):
+        return _recipe(_run(Path(path if path.endswith(".py") else f"{path}.py")),
+                       attribute or "build")
+    if name not in zoo():
+        raise ConfigError(f"{unknown('model', name, zoo())}, or path/to/file.py:attribute")
+    return _recipe(_run(assets.folder("models") / f"{name}.py"), "build")
+
+
+def _run(path: Path) -> ModuleType:
+    """The module a file makes; what it imports from its own folder is found, as in a script."""
+    if not path.is_file():
+        raise ConfigError(f"there is no model file {path}; give path/to/file.py:attribute, or one "
+                          f"of {', '.join(zoo())}")
+    spec = importlib.util.spec_from_file_location(f"ztorch_model_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except ZtorchError:
+        raise
+    except Exception as error:  # somebody's code may raise what it likes
+        raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: "
+                          f"{error}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _line(error: Exception, path: Path) -> str:
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _recipe(module: ModuleType, attribute: str) -> Recipe:
+    from ztorch.sequential import Sequential
+
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            models = [n for n, v in vars(module).items() if isinstance(v, Sequential)
+                      or (inspect.isfunction(v) and v.__module__ == module.__name__)]
+            raise ConfigError(f"{module.__file__}: {unknown('attribute', attribute, models)}")
+        found = getattr(found, part)
+    if callable(found) and not isinstance(found, Sequential):
+        try:
+            found = found()
+        except TypeError as error:
+            raise ConfigError(f"{module.__file__}: {attribute}() cannot be called without "
+                              f"arguments: {error}") from error
+    if not isinstance(found, Sequential):
+        raise ConfigError(f"{module.__file__}: {attribute} is a {type(found).__name__}, not a "
+                          "ztorch.Sequential or a function that returns one")
+
+    def said(constant: str, otherwise: Any) -> Any:
+        return getattr(module, constant, otherwise)
+
+    return Recipe(found, said("DATA", None), said("TARGET", "y"), said("LOSS", None),
+                  said("OPTIMIZER", None), said("LEARNING_RATE", None),
+                  tuple(said("METRICS", ())), said("EPOCHS", 10), said("BATCH_SIZE", 32))
+
+
+def optimizer(spec: Any, rate: float | None) -> Any:
+    """The optimizer of a name or description, at another learning rate if one is given."""
+    from ztorch.optimizers import Optimizer
+
+    made = Optimizer.get("adam" if spec is None else spec)
+    if rate is None:
+        return made
+    return type(made).from_config({**made.get_config(), "learning_rate": rate})

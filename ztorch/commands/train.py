@@ -1,0 +1,155 @@
+"""ztorch train and ztorch demo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ztorch.commands import data
+from ztorch.commands.models import Recipe, find, optimizer
+from ztorch.errors import ConfigError, ZtorchError
+from ztorch.training import Program, load
+
+
+def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, optimizer_: Any = None,
+             rate: float | None = None, loss: Any = None, metrics: tuple[Any, ...] = (),
+             seed: int | None = None, threads: int | None = None) -> Program:
+    """A program that trains, by what was asked for, else by what the model's file says."""
+    loss = loss or recipe.loss
+    if loss is None:
+        raise ConfigError(f"the file of model {recipe.model.name!r} names no LOSS; say which, such "
+                          "as --loss mse or --loss sparse_categorical_crossentropy")
+    if rate is None and optimizer_ is None:
+        rate = recipe.learning_rate
+    return recipe.model.compile(
+        device, batch_size=batch_size or recipe.batch_size, loss=loss,
+        optimizer=optimizer(optimizer_ or recipe.optimizer, rate),
+        metrics=metrics or recipe.metrics, seed=seed, threads=threads)
+
+
+def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: int | None,
+          optimizer_: str | None, rate: float | None, loss: str | None, metrics: tuple[str, ...],
+          device: str, threads: int | None, val: str | None, out: str | None, seed: int | None,
+          weights: str | None, verbose: int | str) -> None:
+    """Trains a model, or an artifact that trains, and writes what came out."""
+    data.writable(out, (".zt", ".safetensors"))
+    if name.endswith(".zt"):
+        given = {"--optimizer": optimizer_, "--loss": loss, "--metrics": metrics or None,
+                 "--batch-size": batch_size, "--seed": seed}
+        if fixed := [option for option, value in given.items() if value is not None]:
+            raise ConfigError(f"{name} is compiled already, so {fixed[0]} comes too late; train "
+                              "the model it was made from")
+        program, recipe = load(name, threads), None
+        if rate is not None:
+            program.learning_rate = rate
+    else:
+        recipe = find(name)
+        if weights:
+            recipe.model.load_weights(weights)
+        program = compiled(recipe, device, batch_size, optimizer_=optimizer_, rate=rate, loss=loss,
+                           metrics=metrics, seed=seed, threads=threads)
+    data_name = data_name or (recipe.data if recipe else None)
+    if data_name is None:
+        raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
+    shape = tuple(program.executable.functions["predict"].inputs["x"].shape[1:])
+    (x, y), test = data.training(data_name, shape)
+    itself = recipe is not None and recipe.target == "x"
+    split, validation = _validation(val, shape)
+    program.fit(x, x if itself else y, epochs=epochs or (recipe.epochs if recipe else 10),
+                validation_split=split, validation_data=validation, verbose=verbose)
+    if test is not None and verbose:
+        scores = program.evaluate(test[0], test[0] if itself else test[1], verbose=0,
+                                  return_dict=True)
+        print(f"On {len(test[0])} rows it was not trained on: {_spell(scores)}")
+    if out is None:
+        if verbose:
+            print("Nothing was written; --out model.zt keeps the program, --out "
+                  "model.safetensors the weights")
+        return
+    program.save(out) if out.endswith(".zt") else program.save_weights(out)
+    if verbose:
+        print(f"Wrote {out} ({Path(out).stat().st_size:,} bytes)")
+
+
+def _validation(val: str | None, shape: tuple[int, ...]) -> tuple[float, Any]:
+    """--val as a fraction of the data, or as data of its own."""
+    if val is None:
+        return 0.0, None
+    try:
+        return float(val), None
+    except ValueError:
+        return 0.0, data.training(val, shape)[0]
+
+
+def _spell(scores: dict[str, float]) -> str:
+    return ", ".join(f"{k} {v:.2%}" if "accuracy" in k else f"{k} {v:.4g}"
+                     for k, v in scores.items())
+
+
+def demo(out: str | None, epochs: int | None, device: str, threads: int | None) -> None:
+    """Trains on the digits that come with ztorch, exports, and predicts in a fresh process."""
+    data.writable(out, (".zt",))
+    recipe = find("digits_mlp")
+    train_set, (x, y) = data.training("digits")  # type: ignore[misc]
+    start = time.perf_counter()
+    program = compiled(recipe, device, threads=threads)
+    print(f"1. Compiled {program.name} for {program.device}: forward, loss, backward and optimizer "
+          f"as one library of {len(program.executable.code):,} bytes, in "
+          f"{time.perf_counter() - start:.1f} s")
+    start = time.perf_counter()
+    epochs = epochs or recipe.epochs
+    print(f"2. Training on {len(train_set[0])} handwritten digits:")
+    program.fit(*train_set, epochs=epochs)
+    scores = program.evaluate(x, y, verbose=0, return_dict=True)
+    print(f"   {epochs} epochs in {time.perf_counter() - start:.1f} s; on {len(x)} other digits: "
+          f"{_spell(scores)}")
+    with tempfile.TemporaryDirectory(prefix="ztorch-demo-") as folder:
+        file = out or os.path.join(folder, "digits.zt")
+        program.save(file)
+        print(f"3. Exported to {file}: {Path(file).stat().st_size:,} bytes, with weights and "
+              "optimizer, so it can go on training")
+        expected = program.predict(x)
+        given = _in_fresh_process(file, x, folder)
+    if not np.array_equal(given, expected):
+        raise ZtorchError("the artifact predicts other numbers than the program it was made from; "
+                          "please report this")
+    print("4. A fresh process without the compiler loaded it and predicts the same, bit for bit:")
+    k = int(np.flatnonzero(given.argmax(1) == y)[7])
+    print(_drawn(x[k, :, :, 0], f"this is a {given[k].argmax()}, {given[k].max():.1%} sure"))
+    print(f"Next: ztorch inspect {out}" if out else
+          "Next: ztorch demo --out digits.zt, then ztorch inspect digits.zt")
+
+
+_PREDICT = """
+import sys
+for compiler in ("llvmlite", "jinja2"):
+    sys.modules[compiler] = None
+import numpy, ztorch
+numpy.save(sys.argv[3], ztorch.load(sys.argv[1]).predict(numpy.load(sys.argv[2])))
+"""
+
+
+def _in_fresh_process(artifact: str, x: np.ndarray, folder: str) -> np.ndarray:
+    given, answer = os.path.join(folder, "x.npy"), os.path.join(folder, "y.npy")
+    np.save(given, x)
+    root = str(Path(__file__).parents[2])  # where this very ztorch lies, installed or not
+    command = f"import sys; sys.path.insert(0, {root!r})\n{_PREDICT}"
+    ran = subprocess.run([sys.executable, "-c", command, artifact, given, answer],
+                         capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise ZtorchError(f"the fresh process failed:\n{ran.stderr}")
+    return np.load(answer)
+
+
+def _drawn(pixels: np.ndarray, caption: str) -> str:
+    shades = " .:-=+*#%@"
+    rows = ["".join(shades[int(p * (len(shades) - 1))] * 2 for p in row) for row in pixels]
+    rows[len(rows) // 2] += f"    {caption}"
+    return "\n".join(f"      {row}" for row in rows)
