@@ -44,6 +44,15 @@ class Job:
     label: str = ""
     _own: dict[str, Graph] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Without updates of states that nothing reads: a program does not have them."""
+        while True:
+            read = {v.attrs["name"] for v in self.graph.leaves("state")}
+            updates = {n: v for n, v in self.graph.updates.items() if n in read}
+            if len(updates) == len(self.graph.updates):
+                break
+            self.graph = Graph(self.graph.outputs, updates)
+
     def alone(self, name: str) -> Graph:
         """The graph with states of its own: in one program, equal names mean the same state."""
         if name not in self._own:
@@ -76,9 +85,8 @@ def _renamed(graph: Graph, feeds: Mapping[Value, Any], name: str) -> Graph:
         new[v] = Value(v.op, tuple(new[a] for a in v.args), attrs, v.shape, v.dtype, v.layer)
         if attrs.get("role") == "input":
             new[v].attrs["fed"] = feeds[v]
-    known = {v.attrs["name"] for v in graph.leaves("state")}
     return Graph({n: new[v] for n, v in graph.outputs.items()},
-                 {f"{name}/{n}": new[v] for n, v in graph.updates.items() if n in known})
+                 {f"{name}/{n}": new[v] for n, v in graph.updates.items()})
 
 
 # -- compiled ---------------------------------------------------------------------------------------
@@ -103,6 +111,7 @@ class Module:
             if v.attrs["name"] in call.inputs:
                 call.inputs[v.attrs["name"]][...] = _stored(v.dtype, v.attrs["fed"])
         e.params[:] = self.compiled.params
+        e._stale = e._prepare is not None
         call()
         outputs = [_read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
         return outputs + [_read(v.dtype, e.state(n)) for n, v in graph.updates.items()]
@@ -148,7 +157,8 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
         for step in reversed(group) if backwards else group:
             verify(step.kernel)
             buffers = {}
-            for m, place in zip(step.kernel.memories, step.places, strict=True):
+            given = [m for m in step.kernel.memories if m.space == "global"]
+            for m, place in zip(given, step.places, strict=True):
                 if place.space in ("inputs", "outputs"):
                     raw = (inputs if place.space == "inputs" else outputs)[place.at]
                 else:
@@ -195,14 +205,10 @@ def close(got: np.ndarray, want: np.ndarray, d: DType, terms: int = 1) -> None:
 
 def agree(job: Job, got: Arrays, want: Arrays | None = None, terms: int = 1) -> None:
     """All roots of a job are close to the oracle's."""
-    known = {v.attrs["name"] for v in job.graph.leaves("state")}
-    roots = [*job.graph.outputs.values(),
-             *(v for n, v in job.graph.updates.items() if n in known)]
-    kept = [k for k, n in enumerate([*job.graph.outputs, *job.graph.updates])
-            if k < len(job.graph.outputs) or n in known]
+    roots = job.graph.roots
     want = want or job.oracle()
     assert len(got) == len(roots)
     floats = [v.dtype for v in job.graph.nodes() if v.dtype.is_float]
     narrow = min(floats, key=lambda d: d.bits, default=None)  # what its rounding can reach
-    for g, k, v in zip(got, kept, roots, strict=True):
-        close(g, want[k], narrow if v.dtype.is_float and narrow else v.dtype, terms)
+    for g, w, v in zip(got, want, roots, strict=True):
+        close(g, w, narrow if v.dtype.is_float and narrow else v.dtype, terms)

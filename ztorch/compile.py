@@ -5,23 +5,31 @@
     render     each kernel's instructions become text, word by word, in the frame of the target
     assemble   LLVM turns the text into an object; our linker makes it a self-contained library
     load       the same library that an artifact stores is what runs here
+
+For C programs the same kernels get another frame: no threads, weights inside, plain functions.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztorch import debug
+from ztorch.artifact.c_export import CLibrary, put_states, write_c
+from ztorch.artifact.c_interface import CInterface, describe
+from ztorch.backends.host import architecture
 from ztorch.codegen.assemble import assemble
 from ztorch.codegen.elf import link
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.dtypes import boolean, to_storage, u8
+from ztorch.errors import Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.ir.kernel import Kernel
@@ -31,6 +39,9 @@ from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
 from ztorch.runtime.executable import PREPARE, Executable
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+
+if TYPE_CHECKING:
+    from ztorch.tracing import Functions
 
 
 @dataclass(frozen=True)
@@ -59,18 +70,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                       fusion: bool = True) -> Compiled:
     """All stages but the last. `optional` passes and fusion change speed, never results."""
     watch = debug.Watch()
-    graphs = {n: passes.run(g, optional) for n, g in functions.items()}
-    watch.done("graph", graphs)
-    params = Params()
-    for graph in functions.values():
-        for state in graph.leaves("state"):
-            params.state(state)
-    derived = None if any(g.updates for g in graphs.values()) else Derived()
-    plans = {n: lower(n, g, target.limits, params, fusion, derived) for n, g in graphs.items()}
-    if derived is not None and derived.updates:
-        once = Graph({}, derived.updates)
-        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion)
-    watch.done("plan", plans)
+    graphs, plans, params = _lower(functions, target, optional, fusion, True, watch)
     text = _render(plans, target)
     watch.done("text", text)
     obj = assemble(text, target)
@@ -82,8 +82,62 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     return Compiled(graphs, plans, text, code, spec, _initial(params))
 
 
-def _render(plans: Mapping[str, Plan], target: Target) -> str:
-    """One module: kernels that turn out the same are rendered once."""
+def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "cpu",
+             name: str | None = None, weights: Mapping[str, Any] | None = None) -> list[Path]:
+    """Writes a traced model as a C library to a folder: NAME.h, libNAME.so, libNAME.a and an
+    example. It trains if it was traced with an optimizer, and computes what the compiled program
+    does, bit for bit. `weights` (by the names of states) replace first values.
+
+        export_c(model.trace(batch_size=1), "out", weights=program.weights)
+    """
+    from ztorch.runtime.devices import resolve
+
+    called = name or traced.metadata["name"]
+    return write_c(compile_c(traced.functions, TARGETS[resolve(device)], called, weights), path)
+
+
+def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
+              weights: Mapping[str, Any] | None = None) -> CLibrary:
+    """All stages for a C library but the writing of files."""
+    if target.arch == "x86_64" != architecture():
+        raise Unsupported(f"a C library for cpu:{target.name} can only be made on x86-64: "
+                          "elsewhere LLVM cannot read the instructions that ask a processor for "
+                          "its features. Run the export there, or compile for this machine")
+    watch = debug.Watch()
+    _, plans, params = _lower(functions, target, passes.DEFAULT, True, False, watch)
+    spec = _spec(name, target, plans, params)
+    changing = {n for n, plan in plans.items() for step in plan.steps
+                for place, written in zip(step.places, step.writes, strict=True)
+                if written and place.space == "params"}
+    interface = describe(spec, name, changing)
+    text = _render(plans, target, interface)
+    watch.done("text", text)
+    obj = assemble(text, target)
+    watch.done("object", obj)
+    return CLibrary(interface, target.arch, obj, put_states(spec, _initial(params), weights or {}))
+
+
+def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, ...], fusion: bool,
+           frozen: bool, watch: debug.Watch) -> tuple[dict[str, Graph], dict[str, Plan], Params]:
+    """Graphs as passes leave them, and their plans. `frozen`: what a program that only predicts
+    makes of its weights alone becomes a function of its own, at the price of a second copy."""
+    graphs = {n: passes.run(g, optional) for n, g in functions.items()}
+    watch.done("graph", graphs)
+    params = Params()
+    for graph in functions.values():
+        for state in graph.leaves("state"):
+            params.state(state)
+    derived = Derived() if frozen and not any(g.updates for g in graphs.values()) else None
+    plans = {n: lower(n, g, target.limits, params, fusion, derived) for n, g in graphs.items()}
+    if derived is not None and derived.updates:
+        once = Graph({}, derived.updates)
+        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion)
+    watch.done("plan", plans)
+    return graphs, plans, params
+
+
+def _render(plans: Mapping[str, Plan], target: Target, c: CInterface | None = None) -> str:
+    """One module: kernels that turn out the same are rendered once. With `c` it is for C."""
     words = renderer(target)
     kernels: dict[tuple, dict[str, Any]] = {}
     programs = []
@@ -100,7 +154,7 @@ def _render(plans: Mapping[str, Plan], target: Target) -> str:
              "slot": at if space in ("inputs", "outputs") else None}
             for (space, at), k in pointers.items()]})
     return words.frame(
-        kernels=list(kernels.values()), programs=programs, arch=target.arch,
+        kernels=list(kernels.values()), programs=programs, c=c, arch=target.arch,
         triple=target.triple, cpu=target.cpu, vector_bits=target.limits.vector_bits,
         features=",".join(f"+{f}" for f in target.features), **dict(target.data))
 

@@ -24,7 +24,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype:
-        """How an array of this type lies in memory (bf16 has no NumPy type: its bits, as uint16)."""
+        """How an array lies in memory (bf16 has no NumPy type: its bits, as uint16)."""
         if self.name == "bf16":
             return np.dtype(np.uint16)
         return np.dtype(self.long)

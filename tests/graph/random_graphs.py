@@ -242,12 +242,10 @@ class _Maker:
 
     def graph(self) -> Graph:
         last = self.pool[-int(self.rng.integers(1, 4)):]
-        updates = {}
-        for state in self.pool:
-            if state.attrs.get("role") != "state":
-                continue
+        updates: dict[str, Value] = {}
+        for state in Graph({str(k): v for k, v in enumerate(last)}).leaves("state"):
             new = [v for v in self.pool if v.shape == state.shape and v.dtype == state.dtype]
-            updates[state.attrs["name"]] = self.pick(new)
+            updates[state.attrs["name"]] = self.pick(new or [state])
         return Graph({f"y{k}": v for k, v in enumerate(last)}, updates)
 
 

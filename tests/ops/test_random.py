@@ -135,10 +135,11 @@ def test_dropout_at_its_ends_and_beyond() -> None:
     assert ops.dropout(x, 1.0, SEED, STEP).op.name == "full"
     near = ops.dropout(x, 1 - 1e-12, SEED, STEP)
     assert np.isfinite(evaluate([near], {**FEEDS, x: np.zeros(4, np.float32)})[0]).all()
-    with pytest.raises(ConfigError, match="between 0 and 1, not 1.5"):
+    with pytest.raises(ConfigError, match=r"between 0 and 1, not 1\.5"):
         ops.dropout(x, 1.5, SEED, STEP)
-    with pytest.raises(ShapeError, match="each axis must be 1 or equal"):
-        ops.dropout(x, 0.5, SEED, STEP, noise_shape=(3,))
+    for wrong in ((3,), (2, 4)):
+        with pytest.raises(ShapeError, match=r"\(4,\)"):
+            ops.dropout(x, 0.5, SEED, STEP, noise_shape=wrong)
 
 
 def test_wrong_seeds_are_refused() -> None:

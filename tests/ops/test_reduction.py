@@ -13,7 +13,7 @@ from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
-from ztorch.ops.reduction import identity
+from ztorch.ir.opcodes import identity
 
 AXES = [axes for n in range(4) for axes in itertools.combinations(range(3), n)]
 

@@ -18,7 +18,7 @@ from ztorch.errors import Unsupported
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 
 ALIGN = 64  # of params and arena
-LONGEST = 64  # of identifiers: the least C compilers must tell apart is 63 characters, or 31
+LONGEST = 100  # of the model's name, which is in names of files
 
 # As C89 spells them on the machines a shared library of ours runs on, where long has 64 bits.
 _C = {"f32": "float", "f64": "double", "i8": "signed char", "u8": "unsigned char",
@@ -26,16 +26,21 @@ _C = {"f32": "float", "f64": "double", "i8": "signed char", "u8": "unsigned char
       "i64": "long", "u64": "unsigned long", "bool": "unsigned char"}
 _LLVM = {"f32": "float", "f64": "double"}
 _VERBS = {"train": "train_step"}
-_KEYWORDS = frozenset("""
-    alignas alignof and and_eq asm atomic auto bitand bitor bool break case catch char class compl
-    concept const consteval constexpr constinit const_cast continue co_await co_return co_yield
-    decltype default delete do double dynamic_cast else enum explicit export extern false float for
-    friend goto if import inline int long module mutable namespace new noexcept not not_eq nullptr
-    operator or or_eq private protected public register reinterpret_cast requires restrict return
-    short signed sizeof static static_assert static_cast struct switch template this thread_local
-    throw true try typedef typeid typename typeof typeof_unqual union unix linux unsigned using
-    virtual void volatile wchar_t while xor xor_eq
-""".split())
+_MORE = ("init", "params", "params_bytes", "arena_bytes", "abi", "supported")
+_KEYWORDS = frozenset((
+    "alignas", "alignof", "and", "and_eq", "asm", "atomic", "auto", "bitand", "bitor", "bool",
+    "break", "case", "catch", "char", "class", "compl", "concept", "const", "consteval",
+    "constexpr", "constinit", "const_cast", "continue", "co_await", "co_return", "co_yield",
+    "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit",
+    "export", "extern", "false", "float", "for", "friend", "goto", "if", "import", "inline",
+    "int", "long", "module", "mutable", "namespace", "new", "noexcept", "not", "not_eq",
+    "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register",
+    "reinterpret_cast", "requires", "restrict", "return", "short", "signed", "sizeof", "static",
+    "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local",
+    "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "typeof_unqual", "union",
+    "unix", "linux", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while",
+    "xor", "xor_eq",
+))
 
 
 @dataclass(frozen=True)
@@ -111,9 +116,8 @@ class CInterface:
     @property
     def exports(self) -> list[str]:
         """Every function of the header."""
-        more = ("init", "params", "params_bytes", "arena_bytes", "abi", "supported")
         return [*(f.name + flavour for f in self.functions for flavour in ("", "_in")),
-                *(f"{self.name}_{m}" for m in more)]
+                *(f"{self.name}_{m}" for m in _MORE)]
 
 
 class _Names:
@@ -138,7 +142,7 @@ def identifier(text: str, otherwise: str = "model") -> str:
     >>> identifier("my-model"), identifier("3 bears"), identifier("größe"), identifier("int")
     ('my_model', 'n3_bears', 'gr_e', 'int_')
     """
-    found = re.sub(r"_*[^A-Za-z0-9]+_*", "_", text).strip("_")[:LONGEST].strip("_") or otherwise
+    found = re.sub(r"[^A-Za-z0-9]*[^A-Za-z0-9_][^A-Za-z0-9]*", "_", text).strip("_") or otherwise
     if found[0].isdigit():
         found = f"n{found}"
     return f"{found}_" if found in _KEYWORDS else found
@@ -150,9 +154,10 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
     >>> describe(spec, "my-model", {"train"}).exports[0]     # doctest: +SKIP
     'my_model_predict'
     """
-    name = identifier(name)
-    names = _Names()
-    functions = tuple(_function(f, name, f.name in changing) for f in spec.functions.values())
+    name = identifier(name[:LONGEST])
+    names, verbs = _Names(), _Names(*_MORE)
+    functions = tuple(_function(f, name, verbs.new(_VERBS.get(f.name, f.name), "run"),
+                                f.name in changing) for f in spec.functions.values())
     states = tuple(CState(names.new(s.name.upper(), "STATE"), _c_type(s.dtype, s.name),
                           _shape(s.shape, s.dtype), math.prod(s.shape), s.offset,
                           identifier(s.role, "state"))
@@ -172,9 +177,8 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
         params, arena, asked, saved, zlib.crc32(promise.encode()))
 
 
-def _function(f: FunctionSpec, prefix: str, changes: bool) -> CFunction:
+def _function(f: FunctionSpec, prefix: str, verb: str, changes: bool) -> CFunction:
     names = _Names("params", "arena")
-    verb = _VERBS.get(f.name, identifier(f.name))
     inputs = tuple(_tensor(t, names, t.name == "w") for t in f.inputs.values())
     outputs = tuple(_tensor(t, names, not t.shape) for t in f.outputs.values())
     return CFunction(f"{prefix}_{verb}", f.symbol, verb, inputs, outputs, changes)

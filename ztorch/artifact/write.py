@@ -80,6 +80,8 @@ def pack(spec: ProgramSpec, code: bytes, params: np.ndarray, metadata: Mapping[s
 def _weights(spec: ProgramSpec, params: np.ndarray) -> bytes:
     tensors = {}
     for s in spec.states.values():
+        if s.derived:  # made again when the program is loaded
+            continue
         stored = params[s.offset:s.offset + s.nbytes]
         tensors[s.name] = s.dtype, stored.view(s.dtype.numpy).reshape(s.shape)
     return tensorfile.pack(tensors, {"format": "ztorch artifact", "model": spec.name})

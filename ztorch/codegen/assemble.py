@@ -15,10 +15,11 @@ def _llvm() -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # C libraries ask the processor in its own words
     return llvm
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _machine(target: Target) -> Any:
     llvm = _llvm()
     features = ",".join(f"+{f}" for f in target.features)

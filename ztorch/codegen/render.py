@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ztorch.assets import folder
 from ztorch.codegen.targets import Target
-from ztorch.dtypes import DType, to_storage
+from ztorch.dtypes import DType, boolean
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
 
@@ -157,12 +157,11 @@ class Renderer:
     def _type(self, d: DType, lanes: int) -> tuple[str, str]:
         key = (d.name, lanes)
         if key not in self._types:
-            self._types[key] = (str(self.spell.type(d.name, lanes)), str(self.spell.type(d.name, 1)))
+            self._types[key] = (str(self.spell.type(d.name, lanes)),
+                                str(self.spell.type(d.name, 1)))
         return self._types[key]
 
     def _predicate(self, lanes: int) -> str:
-        from ztorch.dtypes import boolean
-
         return self._type(boolean, lanes)[0]
 
     def _literal(self, o: Operand) -> str:
@@ -172,8 +171,8 @@ class Renderer:
         if o.dtype.is_float:
             with np.errstate(all="ignore"):
                 hex64 = f"{int(np.float64(number).view(np.uint64)):016X}"
-            hex16 = f"{int(to_storage(o.dtype, np.array(number, o.dtype.working)).view(np.uint16)):04X}" \
-                if o.dtype.bits == 16 else ""
+        if o.dtype.is_float and o.dtype.bits == 16:
+            hex16 = f"{o.bits:04X}"
         return str(self.spell.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64))
 
     def _memory(self, m: Memory, number: str) -> MemoryView:
@@ -181,7 +180,7 @@ class Renderer:
                           m.size)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def renderer(target: Target) -> Renderer:
     """The renderer of a target, with its memory of shapes."""
     return Renderer(target)

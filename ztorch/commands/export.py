@@ -7,7 +7,7 @@ from typing import Any
 
 from ztorch.commands import data
 from ztorch.commands.models import find, optimizer
-from ztorch.errors import ConfigError, Unsupported
+from ztorch.errors import ConfigError
 
 
 def export(name: str, *, out: str, device: str, batch_size: int | None, weights: str | None,
@@ -16,7 +16,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     """Compiles a model for a device, which need not be here, and writes it."""
     from ztorch.artifact.write import write_artifact
     from ztorch.codegen.targets import target
-    from ztorch.compile import compile_functions
+    from ztorch.compile import compile_functions, export_c
     from ztorch.runtime.devices import resolve
 
     recipe = find(name)
@@ -33,23 +33,14 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
         how = {"loss": loss, "metrics": recipe.metrics,
                "optimizer": optimizer(optimizer_ or recipe.optimizer, rate or chosen)}
     traced = recipe.model.trace(batch_size or recipe.batch_size, **how)
-    made = compile_functions(traced.functions, target(resolve(device)), recipe.model.name)
     if library:
-        _library(made, traced.metadata, out)
+        for path in export_c(traced, out, device=device):
+            print(f"Wrote {path}: {path.stat().st_size:,} bytes")
         return
+    made = compile_functions(traced.functions, target(resolve(device)), recipe.model.name)
     write_artifact(out, made.spec, made.code, made.params, {**traced.metadata, "training": None})
     print(f"Wrote {out}: {', '.join(made.spec.functions)} for cpu:{made.spec.target}, "
           f"{Path(out).stat().st_size:,} bytes")
-
-
-def _library(made: Any, metadata: dict[str, Any], out: str) -> None:
-    try:
-        from ztorch.artifact.c_export import export_c
-    except ImportError:
-        raise Unsupported("this ztorch cannot export C libraries; leave --so out") from None
-    written = export_c(made, out)
-    for path in written or [out]:
-        print(f"Wrote {path}")
 
 
 def run(artifact: str, source: str, out: str | None, classes: bool, threads: int | None) -> None:

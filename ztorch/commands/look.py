@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ztorch.errors import unknown
+from ztorch.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from ztorch.runtime.load import Artifact
@@ -52,7 +52,7 @@ def _data(artifact: Artifact) -> dict[str, Any]:
 def _page(artifact: Artifact) -> str:
     spec = artifact.targets[0].spec
     weights = [s for s in spec.states.values() if s.role == "weight"]
-    others = [s for s in spec.states.values() if s.role != "weight"]
+    others = [s for s in spec.states.values() if s.role != "weight" and not s.derived]
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
              f"{artifact.version}, written by ztorch {artifact.ztorch}"]
     for t in artifact.targets:
@@ -70,12 +70,17 @@ def _page(artifact: Artifact) -> str:
     if others:
         lines += [f"  and {len(others)} states of training, {sum(s.nbytes for s in others):,} "
                   "bytes"]
-    lines += ["", "Kernels", *(f"  {name}" for name in spec.kernels)]
+    lines += ["", "Kernels, with their estimated part of the work"]
+    for f in spec.functions.values():
+        whole = sum(cycles for _, cycles in f.kernels) or 1.0
+        lines.append(table(((f.name, name, f"{cycles / whole:.0%}") for name, cycles in f.kernels),
+                           "  "))
     if training := artifact.training:
         scores = (training.get("history") or {}).get("history") or {}
         last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in scores.items()
                          if v and isinstance(v[-1], (int, float)))
-        lines += ["", f"Trained for {training.get('passes')} epochs" + (f": {last}" if last else "")]
+        trained = f"Trained for {training.get('passes')} epochs"
+        lines += ["", f"{trained}: {last}" if last else trained]
     lines += ["", "Members", table(((n, f"{size:,}") for n, size in artifact.sizes.items()), "  ")]
     return "\n".join(lines)
 
@@ -105,8 +110,10 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
         "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
     traced = recipe.model.trace(batch_size or recipe.batch_size, **how)
     if function not in traced.functions:
-        hint = "; it needs a loss: add --loss" if loss is None else ""
-        raise type(e := unknown("function", function, traced.functions))(f"{e}{hint}")
+        if loss is None:
+            raise ConfigError(f"{name} names no LOSS, so it has no function {function!r}; add "
+                              "--loss, such as --loss mse")
+        raise unknown("function", function, traced.functions)
     chosen = {function: traced.functions[function]}
     if stage == "graph":
         print(show_graph(passes.run(chosen[function])))

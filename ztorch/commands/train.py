@@ -122,7 +122,7 @@ def demo(out: str | None, epochs: int | None, device: str, threads: int | None) 
                           "please report this")
     print("4. A fresh process without the compiler loaded it and predicts the same, bit for bit:")
     k = int(np.flatnonzero(given.argmax(1) == y)[7])
-    print(_drawn(x[k, :, :, 0], f"this is a {given[k].argmax()}, {given[k].max():.1%} sure"))
+    print(_drawn(x[k, :, :, 0], f"-> {given[k].argmax()}, {given[k].max():.1%} sure"))
     print(f"Next: ztorch inspect {out}" if out else
           "Next: ztorch demo --out digits.zt, then ztorch inspect digits.zt")
 

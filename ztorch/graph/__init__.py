@@ -1,1 +1,1 @@
-"""The fixed-shape tensor graph; knows what an op is, and no op by name."""
+"""The fixed-shape tensor graph; knows what an op is, and by name only those it rewrites."""

@@ -1,4 +1,4 @@
-"""Builds a kernel instruction by instruction: coerces numbers, splats lanes, reuses equal values."""
+"""Builds a kernel: coerces numbers, spreads scalars over lanes, reuses equal values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meaning of a kernel in NumPy: all threads in lockstep, every rule of the memory model checked.
+"""The meaning of a kernel in NumPy: threads in lockstep, every rule of the memory model checked.
 
 Each instruction becomes a closure. An `if` narrows the mask of active threads, a loop runs while
 any thread is active, and a scalar opcode is the meaning that its row of the table gives.
@@ -27,8 +27,9 @@ def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
 
     Without `grid` the launch is as large as the kernel's grid loops. A grid or block loop gives
     every workgroup or thread its own counter values (and is a serial loop where there is but one);
-    a parallel loop runs serially, and where the kernel asks for `worker` so many of them run side by
-    side. For the race detector each trip of a parallel loop is a thread of its own. Raises `InterpretError` for an access out of bounds, a race, a
+    a parallel loop runs serially, and where the kernel asks for `worker` so many of them run side
+    by side. For the race detector each trip of a parallel loop is a thread of its own.
+    Raises `InterpretError` for an access out of bounds, a race, a
     divergent barrier or a read of something never written.
 
     >>> from ztorch.dtypes import f32

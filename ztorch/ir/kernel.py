@@ -73,8 +73,9 @@ class Instr:
 class Memory:
     """A named, typed buffer of `size` elements.
 
-    space is `global` (a parameter of the kernel), `shared` (one array a workgroup) or `local` (one a
-    thread, on its stack); access is `r`, `w` or `rw`; vec is the element width that SPIR-V must declare (1, 2 or 4).
+    space is `global` (a parameter of the kernel), `shared` (one array a workgroup) or `local` (one
+    a thread, on its stack); access is `r`, `w` or `rw`; vec is the element width that SPIR-V must
+    declare (1, 2 or 4).
     """
 
     name: str

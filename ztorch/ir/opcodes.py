@@ -8,6 +8,7 @@ the namespace `o`. `via(b, *xs)` rewrites the opcode with a builder for targets 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +83,8 @@ def _cast(x: Any, dtype: DType) -> Any:
         whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
         inside = (whole > float(info.min)) & (whole < float(info.max))
         clipped = np.where(inside, whole, 0.0).astype(dtype.numpy)
-        return np.where(inside, clipped, np.where(whole > 0, info.max, info.min)).astype(dtype.numpy)
+        outside = np.where(whole > 0, info.max, info.min)
+        return np.where(inside, clipped, outside).astype(dtype.numpy)
     return x.astype(dtype.working)
 
 
@@ -183,7 +185,7 @@ _row("iota", 0, "0, 1, 2, ... across lanes", kinds="su", result="attr")
 _row("extract", 1, "one lane", kinds="fsub", attrs=("lane",))
 _row("shuffle", 2, "lanes picked from two vectors", kinds="fsub", attrs=("perm",))
 
-# -- variables, memory, structure --------------------------------------------------------------------
+# -- variables, memory, structure ------------------------------------------------------------------
 _row("get", 1, "snapshot of a variable", kinds="fsub")
 _row("set", 2, "assign a variable", kinds="fsub", result="none")
 _row("load", 1, "consecutive elements (index[, mask])", kinds="fsub", result="attr",
@@ -204,7 +206,7 @@ _row("if", 1, "runs where the condition holds", kinds="b", result="none", attrs=
 _row("else", 1, "splits an if", kinds="b", result="none")
 _row("end_if", 1, "end of an if", kinds="b", result="none", attrs=("els",))
 
-# -- threads -----------------------------------------------------------------------------------------
+# -- threads ---------------------------------------------------------------------------------------
 _row("worker", 0, "number of this CPU worker", kinds="su", result="attr", attrs=("axis",))
 _row("workers", 0, "how many CPU workers run", kinds="su", result="attr", attrs=("axis",))
 _row("grid_id", 0, "number of this workgroup", kinds="su", result="attr", attrs=("axis",))
@@ -220,6 +222,19 @@ def _split(o: Any, g: Any, first: Any, second: Any) -> tuple:
     zero, half = o.zeros_like(g), g * 0.5
     return (o.where(first, g, o.where(second, zero, half)),
             o.where(second, g, o.where(first, zero, half)))
+
+
+def identity(opcode: str, d: DType) -> Any:
+    """The number that changes nothing under the combiner."""
+    if opcode in ("add", "or", "xor"):
+        return 0
+    if opcode == "mul":
+        return 1
+    if opcode == "and":
+        return -1
+    low, high = (-math.inf, math.inf) if d.is_float else (
+        np.iinfo(d.numpy).min, np.iinfo(d.numpy).max)
+    return low if opcode == "max" else high
 
 
 PURE = frozenset(n for n, row in OPCODES.items() if row.meaning is not None) | {

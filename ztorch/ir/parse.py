@@ -147,7 +147,7 @@ class _Parser:
                 out[key] = {"true": True, "false": False}.get(word, word)
         return out
 
-    # -- the lines -----------------------------------------------------------------------------------
+    # -- the lines ---------------------------------------------------------------------------------
 
     def line(self, number: int, text: str) -> None:
         self.number, self.text, self.at = number, text, 0
@@ -159,7 +159,8 @@ class _Parser:
             self.close()
         elif found := self.find(r"origin\s+(\[.*\])\s*$"):
             self.origin = self.names(found[1])
-        elif found := self.find(rf"(global|shared|local)\s+({NAME})\s+{TYPE}\[(\d{{1,18}})\]\s+(rw?|w)\b"):
+        elif found := self.find(
+                rf"(global|shared|local)\s+({NAME})\s+{TYPE}\[(\d{{1,18}})\]\s+(rw?|w)\b"):
             space, name, of, lanes, size, access = found.groups()
             if lanes or name in self.memories:
                 raise self.fail(f"memory {name} is declared twice" if not lanes else

@@ -83,7 +83,7 @@ class Rules:
 
     check_worker = check_workers = check_grid_id = check_block_id = check_identity
 
-    # -- scalar opcodes and lanes --------------------------------------------------------------------
+    # -- scalar opcodes and lanes ------------------------------------------------------------------
 
     def scalar(self) -> None:
         i, row = self.instr, OPCODES[self.instr.opcode]
@@ -124,7 +124,7 @@ class Rules:
         self.rule(dest.dtype == x.dtype and dest.lanes == len(self.instr.attrs["perm"]),
                   "gives as many lanes as perm names")
 
-    # -- memory ----------------------------------------------------------------------------------------
+    # -- memory ------------------------------------------------------------------------------------
 
     def access(self, x: Operand, mask: tuple[Operand, ...], reads: bool, writes: bool) -> None:
         i, m = self.instr, self.memories[self.instr.attrs["mem"]]
@@ -143,7 +143,7 @@ class Rules:
         if at.is_const and all(y.is_const for y in mask):  # else every lane may be masked off
             first = at.number + off
             last = first if each or mask else first + x.lanes - 1
-            self.rule(0 <= first and last < m.size,
+            self.rule(first >= 0 and last < m.size,
                       f"{m.name}[{first if first < 0 else last}] is outside its {m.size} elements")
         if i.attrs.get("align"):
             known = math.gcd(self.known_multiple(at), off) * m.dtype.bytes

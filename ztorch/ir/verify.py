@@ -73,7 +73,8 @@ class _Verifier(Rules):
             self.rule(NAME.fullmatch(m.name), f"the memory name {m.name!r} is not an identifier")
             self.rule(m.name not in self.memories, f"memory {m.name} is declared twice")
             self.rule(m.dtype.kind != "b", f"memory {m.name} is bool; store u8")
-            self.rule(m.space in ("global", "shared", "local"), f"{m.name}: no memory space {m.space!r}")
+            self.rule(m.space in ("global", "shared", "local"),
+                      f"{m.name}: no memory space {m.space!r}")
             self.rule(m.access in ("r", "w", "rw"), f"{m.name}: no access {m.access!r}")
             self.rule(m.vec in (1, 2, 4), f"{m.name}: vec is 1, 2 or 4, not {m.vec}")
             self.rule(is_int(m.size) and 0 < m.size < 1 << (k.index.bits - 1),
@@ -143,7 +144,7 @@ class _Verifier(Rules):
         found = "value" if a.is_const or (a.kind == "counter" and wanted == "value") else a.kind
         self.rule(found == wanted, f"operand {place} is a {a.kind}, not a {wanted}")
 
-    # -- variables -------------------------------------------------------------------------------------
+    # -- variables ---------------------------------------------------------------------------------
 
     def check_get(self) -> None:
         v = self.instr.args[0]
@@ -155,7 +156,7 @@ class _Verifier(Rules):
         self.same_type(v, x)
         self.assigned.add(v.id)
 
-    # -- structure -------------------------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------------------
 
     def check_loop(self) -> None:
         i, kind = self.instr, self.instr.attrs["kind"]
@@ -229,7 +230,7 @@ class _Verifier(Rules):
         # A zero-trip loop or a branch not taken sets nothing.
         self.assigned = scope.before if scope.after_yes is None else self.assigned & scope.after_yes
 
-    # -- threads ---------------------------------------------------------------------------------------
+    # -- threads -----------------------------------------------------------------------------------
 
     def check_barrier(self) -> None:
         if self.divergent is None:

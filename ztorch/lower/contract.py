@@ -17,7 +17,6 @@ from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate
 from ztorch.lower.region import COPY, Region, view_of
 
-
 FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
 SHORT = 5  # members of a region up to which its epilogue is repeated for each row of a tile
 UNROLL = 4  # steps along k in one turn: fewer integer operations beside the multiply-adds
@@ -154,7 +153,7 @@ class _Tiles:
 
     def run(self, rows: Run, panels: Run) -> None:
         """Every tile of one size; workers share out pairs of a block of rows and a panel."""
-        b, lanes, block = self.b, self.tiling.lanes, self.tiling.block
+        b, block = self.b, self.tiling.block
         blocks = math.ceil(rows.count / block)
         each = blocks * panels.count
         with b.loop(0, math.prod(self.batch) * each, kind="parallel") as t:

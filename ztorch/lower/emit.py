@@ -15,7 +15,7 @@ from ztorch.dtypes import boolean, u8
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, flatten
+from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, flatten, proper
 from ztorch.lower.region import view_of
 
 
@@ -42,6 +42,7 @@ class Emitter:
 
     def element(self, v: Value, index: Sequence[Index], where: Operand | None = None) -> Operand:
         """v at an index. Lanes outside `where` are unspecified, but never read memory."""
+        index = proper(index, v.shape)
         flat = flatten(index, v.shape)
         for key in ((v, flat, None), (v, flat, where)):
             if key in self.known:
@@ -51,7 +52,7 @@ class Emitter:
         else:
             assert v.op.kind == "map", f"{v} is neither in memory nor computed here"
             view = _Element(self, v, where)
-            got = v.op.body(view, tuple(index), **v.attrs)  # type: ignore[misc]
+            got = v.op.body(view, index, **v.attrs)  # type: ignore[misc]
         self.known[v, flat, where] = got
         return got
 

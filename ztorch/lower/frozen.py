@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph, Value
 from ztorch.graph.rewrite import rebuilt
+from ztorch.graph.value import Graph, Value
 from ztorch.lower.region import COPY
 
 

@@ -15,8 +15,8 @@ from ztorch.lower.region import (
     Region,
     is_view,
     map_region,
-    real_reads,
     reads,
+    real_reads,
     reduce_domain,
     view_of,
 )

@@ -86,7 +86,8 @@ class Index:
             return x
         if isinstance(x, int):
             return Index((), x)
-        if isinstance(x, Var) and x.extent == 1 and not x.lane:
+        single = isinstance(x, (Var, Loaded)) and x.extent == 1
+        if single and not (isinstance(x, Var) and x.lane):
             return Index()  # a loop that runs once has no variable
         return Index(((x, 1),), 0)
 
@@ -118,7 +119,7 @@ class Index:
         sums: dict[Atom, int] = dict(self.terms)
         for atom, factor in other.terms:
             sums[atom] = sums.get(atom, 0) + factor
-        return Index(_merged(sums), self.const + other.const)
+        return _merged(sums, self.const + other.const)
 
     __radd__ = __add__
 
@@ -146,10 +147,10 @@ class Index:
             coarse, fine = rest._split(unit)
             if fine.range[0] >= 0 and fine.range[1] < unit:
                 return whole + coarse // (by // unit)
-        if len(rest.terms) == 1 and rest.const == 0:
+        if len(rest.terms) == 1:
             atom, f = rest.terms[0]
             if f == 1 and isinstance(atom, Quotient):
-                return whole + atom.inner // (atom.by * by)
+                return whole + (atom.inner + rest.const * atom.by) // (atom.by * by)
         return whole + Index(((Quotient(rest, by), 1),), 0)
 
     def __mod__(self, by: int) -> Index:
@@ -163,10 +164,10 @@ class Index:
             coarse, fine = rest._split(unit)
             if fine.range[0] >= 0 and fine.range[1] < unit:
                 return coarse % (by // unit) * unit + fine
-        if len(rest.terms) == 1 and rest.const == 0:
+        if len(rest.terms) == 1:
             atom, f = rest.terms[0]
             if f == 1 and isinstance(atom, Remainder) and atom.by % by == 0:
-                return atom.inner % by
+                return (atom.inner + rest.const) % by
         return Index(((Remainder(rest, by), 1),), 0)
 
     def _split(self, by: int) -> tuple[Index, Index]:
@@ -196,19 +197,20 @@ class Index:
         return out
 
 
-def _merged(sums: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:
+def _merged(sums: dict[Atom, int], const: int) -> Index:
     """Terms in a fixed order, with x // d * d + x % d put together again."""
     for atom in [a for a in sums if isinstance(a, Remainder)]:
         f = sums[atom]
-        whole = Index(((Quotient(atom.inner, atom.by), 1),)) if f else Index()
-        for partner in whole.terms:
-            if sums.get(partner[0], 0) == f * atom.by and not atom.inner.const:
-                del sums[atom], sums[partner[0]]
-                for a, g in atom.inner.terms:
-                    sums[a] = sums.get(a, 0) + g * f
-                return _merged(sums)
+        whole = atom.inner // atom.by
+        if f and whole.terms and all(
+                sums.get(a, 0) == f * atom.by * g for a, g in whole.terms):
+            for a in (atom, *(a for a, _ in whole.terms)):
+                del sums[a]
+            for a, g in atom.inner.terms:
+                sums[a] = sums.get(a, 0) + g * f
+            return _merged(sums, const + (atom.inner.const - whole.const * atom.by) * f)
     kept = [(a, f) for a, f in sums.items() if f]
-    return tuple(sorted(kept, key=_order)) if len(kept) > 1 else tuple(kept)
+    return Index(tuple(sorted(kept, key=_order)) if len(kept) > 1 else tuple(kept), const)
 
 
 def _order(term: tuple[Atom, int]) -> tuple[str, str]:
@@ -226,6 +228,12 @@ def flatten(index: Iterable[Index], shape: Sequence[int]) -> Index:
         if n != 1:
             flat = flat + i * s
     return flat
+
+
+def proper(index: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
+    """The index with zero on axes of size 1. Concatenation asks its parts for all positions, and
+    masks those that a part does not have."""
+    return tuple(Index() if n == 1 else i for i, n in zip(index, shape, strict=True))
 
 
 def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:

@@ -11,10 +11,10 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
+from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.region import Region, real_reads, view_of
-from ztorch.ops.reduction import identity
 
 RECOMPUTE = 8  # issue slots above which a value is kept in memory rather than computed again
 
@@ -25,7 +25,7 @@ def widest(region: Region) -> DType:
     return max(floats or [v.dtype for v in region.members], key=lambda d: d.bits)
 
 
-# -- elementwise --------------------------------------------------------------------------------------
+# -- elementwise -----------------------------------------------------------------------------------
 
 
 def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
@@ -37,7 +37,8 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
     columns = shape[-1] if shape else 1
     rows = math.prod(shape[:-1])
     col, row = Var("c", columns), Var("r", rows)
-    position = flatten((*unflatten(Index.of(row), shape[:-1]), Index.of(col)), (*shape[:-1], columns))
+    at = (*unflatten(Index.of(row), shape[:-1]), Index.of(col))
+    position = flatten(at, (*shape[:-1], columns))
     full = {region.outer: position}
     e = Emitter(b, memory)
 
@@ -46,12 +47,12 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
 
     if rows == 1:
         e.bound[row] = b.const(0, b.index)
-        for inner in _vectors(e, col, lanes, parallel=True):
+        for inner, _ in _vectors(e, col, lanes, parallel=True):
             one_vector(inner)
     else:
         with b.loop(0, rows, kind="parallel") as r:
             e = e.within(bound={**e.bound, row: r})
-            for inner in _vectors(e, col, lanes):
+            for inner, _ in _vectors(e, col, lanes):
                 one_vector(inner)
 
 
@@ -67,23 +68,32 @@ def _flat_enough(region: Region) -> bool:
     return True
 
 
-def _vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False) -> Iterator[Emitter]:
-    """Scopes that cover [0, var.extent): a loop of whole vectors, then one masked remainder."""
+def _vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,
+             unroll: int = 1) -> Iterator[tuple[Emitter, int]]:
+    """Scopes that cover [0, var.extent): a loop of whole vectors, then one masked remainder. With
+    `unroll`, a turn of the loop has that many, numbered, so that each can have its own sum."""
     b, whole = e.b, var.extent // max(lanes, 1) * lanes
     kind = "parallel" if parallel else "serial"
     if lanes == 1:
         with b.loop(0, var.extent, kind=kind) as i:
-            yield e.within(bound={**e.bound, var: i})
+            yield e.within(bound={**e.bound, var: i}), 0
         return
-    if whole:
-        with b.loop(0, whole // lanes, kind=kind) as k:
-            start = b.mul(k, lanes)
-            yield e.within(bound={**e.bound, var: start}, lane=var, lanes=lanes, mask=None)
+    vectors, done = whole // lanes, 0
+    for times in (unroll, 1):
+        turns = (vectors - done) // times
+        if not turns:
+            continue
+        with b.loop(0, turns, kind=kind) as k:
+            start = b.add(b.mul(k, lanes * times), done * lanes)
+            for u in range(times):
+                at = b.add(start, u * lanes)
+                yield e.within(bound={**e.bound, var: at}, lane=var, lanes=lanes, mask=None), u
+        done += turns * times
     if whole < var.extent:
         with _once(b, parallel):
             mask = b.lt(b.iota(lanes), var.extent - whole)
             start = b.const(whole, b.index)
-            yield e.within(bound={**e.bound, var: start}, lane=var, lanes=lanes, mask=mask)
+            yield e.within(bound={**e.bound, var: start}, lane=var, lanes=lanes, mask=mask), 0
 
 
 @contextmanager
@@ -111,7 +121,7 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
         e.store(target[v], v, flat, x)
 
 
-# -- reductions ---------------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------
 
 
 class Phases:
@@ -148,13 +158,16 @@ class Phases:
                        and base[0] is v]
             passes = {self.ready[w] for w in readers if not self.region.is_row(w)}
             passes |= {self.ready[w] - 1 for w in reduces} | {self.ready[v]}
-            if not self.region.is_row(v) and len(passes) > 1 and self._cost(v) > RECOMPUTE:
+            if not self.region.is_row(v) and len(passes) > 1 and self.cost(v) > RECOMPUTE:
                 late.append(v)
         return late
 
-    def _cost(self, v: Value) -> int:
+    def cost(self, v: Value) -> int:
+        """Issue slots to compute one element again, from what is known once a row."""
+        if v not in self.region.flat:
+            return v.op.cost
         below = [s for s, _ in self._reads(v) if not self.region.is_row(s)]
-        return v.op.cost + sum(self._cost(s) for s in set(below))
+        return v.op.cost + sum(self.cost(s) for s in set(below))
 
 
 def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
@@ -177,20 +190,20 @@ def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
     if by_column:
         column = outer[-1]
         if len(outer) == 1:
-            for scope in _vectors(e, column, lanes, parallel=True):
+            for scope, _ in _vectors(e, column, lanes, parallel=True):
                 nest.one_outer(scope, lanes if scope.lane else 1, along=False)
         else:
             rows = outer[:-1]
             with b.loop(0, math.prod(v.extent for v in rows), kind="parallel") as r:
-                bound = _spread(e, r, rows)
-                for scope in _vectors(e.within(bound=bound), column, lanes):
+                bound = spread(e, r, rows)
+                for scope, _ in _vectors(e.within(bound=bound), column, lanes):
                     nest.one_outer(scope, lanes if scope.lane else 1, along=False)
     else:
         with b.loop(0, math.prod(outer_dims), kind="parallel") as r:
-            nest.one_outer(e.within(bound=_spread(e, r, outer)), 1, along=lanes > 1)
+            nest.one_outer(e.within(bound=spread(e, r, outer)), 1, along=lanes > 1)
 
 
-def _spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:
+def spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:
     """Loop variables from one flat counter."""
     whole = Var("flat", math.prod(v.extent for v in loops))
     scope = e.within(bound={**e.bound, whole: flat})
@@ -233,7 +246,9 @@ class _Nest:
               along: bool, written: dict[Value, str]) -> None:
         b = self.b
         lanes = self.lanes if along else wide
-        variables = {v: b.var(v.dtype, lanes, identity(v.op.opcode, v.dtype)) for v in sums}
+        unroll = self._unroll(sums, kept) if along else 1
+        variables = {(v, u): b.var(v.dtype, lanes, identity(v.op.opcode, v.dtype))
+                     for v in sums for u in range(unroll)}
         for v in self._row_values(p):
             flat = self.region.flat[v].replace(self.full)
             e.element(v, unflatten(flat, v.shape))  # once a row, not once an element
@@ -241,19 +256,27 @@ class _Nest:
         with _nested(b, self.inner[:-1] if along else self.inner) as counters:
             bound = {**e.bound, **dict(zip(self.inner, counters, strict=False))}
             scope = e.within(bound=bound, memory=readable)
-            scopes: Iterator[Emitter] = iter([scope])
+            scopes: Iterator[tuple[Emitter, int]] = iter([(scope, 0)])
             if along:
                 last = self.inner[-1] if self.inner else Var("i", 1)
-                scopes = _vectors(scope, last, self.lanes)
-            for inner in scopes:
+                scopes = _vectors(scope, last, self.lanes, unroll=unroll)
+            for inner, u in scopes:
                 evaluate(inner, kept, self.region, self.full, self.target)
                 for v in sums:
-                    self._accumulate(inner, v, variables[v])
+                    self._accumulate(inner, v, variables[v, u])
         for v in sums:
-            x = b.get(variables[v])
+            x = b.get(variables[v, 0])
+            for u in range(1, unroll):
+                x = b.emit(v.op.opcode, x, b.get(variables[v, u]))
             x = b.fold(v.op.opcode, x) if along else x
             flat = self.region.flat[v].replace(self.full)
             e.known[v, flat, None] = x
+
+    def _unroll(self, sums: list[Value], kept: list[Value]) -> int:
+        """Several sums side by side where a single one would wait for its own last addition."""
+        vectors = self.inner[-1].extent // self.lanes if self.inner else 0
+        work = sum(self.phases.cost(v.args[0]) for v in sums)
+        return 4 if sums and not kept and vectors >= 8 and work <= RECOMPUTE else 1
 
     def _row_values(self, p: int) -> list[Value]:
         return [v for v in self.region.members

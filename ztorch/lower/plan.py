@@ -18,10 +18,11 @@ from ztorch.lower.contract import emit_contract
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
 from ztorch.lower.index import Index, unflatten
-from ztorch.lower.loops import Phases, emit_map, emit_reduce
+from ztorch.lower.loops import Phases, emit_map, emit_reduce, widest
 from ztorch.lower.passes import hoist, share_out
 from ztorch.lower.prepare import prepare
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
+from ztorch.lower.transpose import emit_transpose, find_turn
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class _Plan:
                 region.stores += [v for v in late if v not in region.stores]
         self._place_updates()
         self.touched = [self._reads(r) for r in self.regions]
-        offsets, arena, buffers = self._place_rest()
+        arena, buffers = self._place_rest()
         steps = [self._step(r, k) for k, r in enumerate(self.regions)]
         outputs = list(self.graph.outputs.items())
         return Plan(self.name, self.inputs, outputs, _with_barriers(steps), arena, buffers)
@@ -172,7 +173,7 @@ class _Plan:
                     return False
         return True
 
-    def _place_rest(self) -> tuple[dict[Value, int], int, list[tuple[str, Buffer, int]]]:
+    def _place_rest(self) -> tuple[int, list[tuple[str, Buffer, int]]]:
         for slot, v in enumerate(self.inputs):
             self.places[v] = Place("inputs", slot, v.nbytes)
         for slot, v in enumerate(self.graph.outputs.values()):
@@ -194,7 +195,7 @@ class _Plan:
         for v, buffer in buffers.items():
             self.places[v] = Place("arena", offsets[v.serial], buffer.size)
         listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items()]
-        return {v: offsets[v.serial] for v in buffers}, total, listed
+        return total, listed
 
     def _reads(self, region: Region) -> list[Value]:
         found: dict[Value, None] = {}
@@ -220,7 +221,7 @@ class _Plan:
     # -- kernels ---------------------------------------------------------------------------------
 
     def _step(self, region: Region, number: int) -> Step:
-        b = Builder(_kernel_name(region, number), index=i64)
+        b = Builder(_kernel_name(region, number), index=i64, exact=not self.limits.fma)
         b.origin = tuple(dict.fromkeys(
             re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
         names: dict[Place, str] = {}
@@ -237,8 +238,13 @@ class _Plan:
                 d = _stored(v.dtype)
                 names[place] = b.memory(f"m{len(names)}", d, v.size, access=access)
             (memory if v in reads else target)[v] = names[place]
-        emit = {"map": emit_map, "reduce": emit_reduce, "contract": emit_contract}[region.kind]
-        emit(b, region, memory, target, self.limits)
+        lanes = self.limits.lanes(widest(region))
+        turn = find_turn(region, lanes) if region.kind == "map" else None
+        if turn is not None:
+            emit_transpose(b, region, turn, memory, target, lanes)
+        else:
+            emit = {"map": emit_map, "reduce": emit_reduce, "contract": emit_contract}
+            emit[region.kind](b, region, memory, target, self.limits)
         places = tuple(names)
         return Step(hoist(share_out(b.kernel())), places,
                     tuple(p in written for p in places), _cycles(region, self.limits))
@@ -282,7 +288,7 @@ def _kernel_name(region: Region, number: int) -> str:
     """Reads like the model in a profiler; only letters, digits and underscores survive."""
     main = [v for v in region.members if v.op.kind != "map"] or region.members
     layer = next((v.layer for v in main if v.layer), "")
-    ops = dict.fromkeys([v.op.name for v in main][:2] + [region.members[-1].op.name])
+    ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
     words = "_".join([w for w in [layer, *ops] if w])
     return f"k{number}_" + re.sub(r"[^A-Za-z0-9_]+", "_", words)[:48]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-
-
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits

@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch.graph.op import Op
 from ztorch.graph.value import Value
-from ztorch.lower.index import Index, Loaded, Var, flatten, unflatten
+from ztorch.lower.index import Index, Loaded, Var, flatten, proper, unflatten
 
 # Makes a value of its own out of something that would only be read through: a real kernel.
 COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
@@ -61,7 +61,7 @@ def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ..
         return [(a, tuple(index)) for a in v.args]
     trace = _Trace(v)
     v.op.body(trace, tuple(index), **v.attrs)  # type: ignore[misc]
-    return trace.reads
+    return [(a, proper(at, a.shape)) for a, at in trace.reads]
 
 
 def real_reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:

@@ -35,10 +35,12 @@ def matmul(a: Value, b: Value) -> Value:
     a, b = as_value(a, like), as_value(b, like)
     if a.rank == 0 or b.rank == 0:
         raise shape_error("ops.matmul needs vectors or matrices, not", a.shape, b.shape)
+    if b.rank == 1:  # vectors become matrices, and lose the axis again
+        y = matmul(a, OPS.reshape(b, (*b.shape, 1)))
+        return OPS.reshape(y, y.shape[:-1])
     if a.rank == 1:
-        return OPS.reshape(matmul(OPS.reshape(a, (1, *a.shape)), b), (*b.shape[:-2], b.shape[-1]))
-    if b.rank == 1:
-        return OPS.reshape(matmul(a, OPS.reshape(b, (*b.shape, 1))), a.shape[:-1])
+        y = matmul(OPS.reshape(a, (1, *a.shape)), b)
+        return OPS.reshape(y, (*y.shape[:-2], y.shape[-1]))
     if a.shape[-1] != b.shape[-2]:
         raise shape_error("matrices do not fit for a product:", a.shape, b.shape,
                           fix=f"the last axis of the first, {a.shape[-1]}, must equal the "

@@ -124,6 +124,8 @@ def _slice_numpy(x: Any, start: Shape, step: Shape, size: Shape) -> Any:
 
 def _slice_grad(o: Any, g: Value, y: Value, x: Value, start: Shape, step: Shape,
                 size: Shape) -> tuple:
+    if 0 in size:
+        return (o.zeros_like(x),)
     if any(s < 0 for s in step):
         axes = tuple(k for k, s in enumerate(step) if s < 0)
         start = tuple(a + s * (n - 1) if s < 0 else a
@@ -329,6 +331,8 @@ _TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost
 def take(x: Value, indices: Value, axis: int = 0) -> Value:
     """Slices of x along an axis at integer positions (an embedding look-up)."""
     [a] = normal_axes(axis, x.rank)
+    if indices.dtype.is_int and indices.dtype.bits < 32:  # too narrow to say how long an axis is
+        indices = OPS.cast(indices, "int32")
     return _TAKE(x, indices, axis=a)
 
 

@@ -15,19 +15,6 @@ from ztorch.graph.value import Value
 Axes = int | tuple[int, ...] | None
 
 
-def identity(opcode: str, d: DType) -> Any:
-    """The number that changes nothing under the combiner."""
-    if opcode in ("add", "or", "xor"):
-        return 0
-    if opcode == "mul":
-        return 1
-    if opcode == "and":
-        return -1
-    low, high = (-math.inf, math.inf) if d.is_float else (
-        np.iinfo(d.numpy).min, np.iinfo(d.numpy).max)
-    return low if opcode == "max" else high
-
-
 def _infer(x: Value, axes: tuple[int, ...]) -> tuple[tuple[int, ...], DType]:
     if x.dtype.kind == "b":
         raise shape_error("a bool tensor cannot be reduced", fix="cast it to a number first")

@@ -73,6 +73,8 @@ class Artifact:
         """States and constants at their places."""
         block = np.zeros(target.spec.params_bytes, np.uint8)
         for s in target.spec.states.values():
+            if s.derived:
+                continue
             kept = block[s.offset:s.offset + s.nbytes]
             kept = kept.view(np.uint8 if s.dtype is boolean else s.dtype.numpy)
             kept[...] = self.weights[s.name][1].reshape(-1)
@@ -121,8 +123,8 @@ def read_artifact(path: str | os.PathLike[str]) -> Loaded:
         made = "; ".join(f"its code for cpu:{t.spec.target} {t.refusal()}"
                          for t in artifact.targets)
         raise DeviceError(f"{artifact.where} does not run on this machine ({host.architecture()}, "
-                          f"{host.cpu_name()}): {made}. Export it again for this machine, such as "
-                          "with ztorch export --device cpu:scalar")
+                          f"{host.cpu_name()}): {made}. Export it again for a device that "
+                          "`ztorch devices` lists here")
     need = runs.memory_bytes()
     if need > host.memory_bytes():
         raise ArtifactError(f"{artifact.where} claims {need:,} bytes to run, more than the "
@@ -169,14 +171,15 @@ def _member(name: Field, found: dict[str, memoryview]) -> memoryview:
 
 
 def _check_states(spec: ProgramSpec, weights: tensorfile.Tensors, where: str) -> None:
-    for name, s in spec.states.items():
+    kept = {name: s for name, s in spec.states.items() if not s.derived}
+    for name, s in kept.items():
         if name not in weights:
             raise ArtifactError(f"{where}: {WEIGHTS} lacks the state {name!r}; {AGAIN}")
         d, array = weights[name]
         if d != s.dtype or array.shape != s.shape:
             raise ArtifactError(f"{where}: {WEIGHTS} holds {name!r} as {d} of shape {array.shape}, "
                                 f"the manifest says {s.dtype} of shape {s.shape}; {AGAIN}")
-    extra = [n for n in weights if n not in spec.states]
+    extra = [n for n in weights if n not in kept]
     if extra:
         raise ArtifactError(f"{where}: {WEIGHTS} holds {extra[0]!r}, which the manifest does not "
                             f"list; {AGAIN}")

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from ztorch.dtypes import ALL
 from ztorch.errors import ArtifactError
 from ztorch.runtime.container import AGAIN, MANIFEST
+from ztorch.runtime.executable import PREPARE
 from ztorch.runtime.spec import ProgramSpec
 
 FORMAT = "ztorch artifact"
 VERSION = 1  # of the format; raised when an older ztorch could not read what is written
 
 MOST_BYTES = 1 << 40  # of anything; whether this machine has as much is asked later
+# What a function takes and gives at least; those that score take x, y and w.
+_SIGNATURES: dict[str, tuple[set[str], set[str]]] = {"predict": ({"x"}, {"y"}),
+                                                     PREPARE: (set(), set())}
 _DTYPES = {d.long for d in ALL}
 _SYMBOL = re.compile(r"zt_(?!worker$)[A-Za-z0-9_]+")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9._\-]*")
@@ -45,6 +50,12 @@ class Field:
             raise self.wrong("a list")
         for k, value in enumerate(self.value):
             yield Field(value, f"{self.place}[{k}]", self.where)
+
+    def row(self, length: int, like: str) -> list[Field]:
+        fields = list(self)
+        if len(fields) != length:
+            raise self.wrong(like)
+        return fields
 
     def items(self) -> Iterator[tuple[str, Field]]:
         if not isinstance(self.value, dict):
@@ -119,18 +130,18 @@ def program_spec(spec: Field) -> ProgramSpec:
     spec["arena_bytes"].whole(0, MOST_BYTES)
     parts = []  # (first byte, last byte + 1, field) of all that lies in params
     names: set[str] = set()
+    derived = False
     for state in spec["states"]:
         nbytes = tensor(state, names)
         state["role"].text()
         state["trainable"].flag()
         parts.append(_part(state["offset"], nbytes, size))
+        derived |= state["role"].value == "derived"
     for constant in spec["constants"]:
-        if len(list(constant)) != 2:
-            raise constant.wrong("[offset, bytes]")
-        at, nbytes_field = constant
-        parts.append(_part(at, nbytes_field.whole(1, MOST_BYTES), size))
+        at, length = constant.row(2, "[offset, bytes]")
+        parts.append(_part(at, length.whole(1, MOST_BYTES), size))
     parts.sort(key=lambda p: p[0])
-    for (_, end, a), (start, _, b) in zip(parts, parts[1:]):  # noqa: B905  (pairs of neighbours)
+    for (_, end, a), (start, _, b) in pairwise(parts):
         if end > start:
             raise b.wrong(f"at least {end}, where {a.place} ends: they overlap")
     if size > sum(-(-(end - start) // _ALIGN) * _ALIGN for start, end, _ in parts):
@@ -138,8 +149,9 @@ def program_spec(spec: Field) -> ProgramSpec:
     functions: set[str] = set()
     for function in spec["functions"]:
         _function(function, functions)
-    if "predict" not in functions:
-        raise spec["functions"].wrong("a list with a function 'predict'")
+    for needed in ("predict", *((PREPARE,) if derived else ())):
+        if needed not in functions:
+            raise spec["functions"].wrong(f"a list with a function {needed!r}")
     return ProgramSpec.from_json(spec.value)
 
 
@@ -156,15 +168,24 @@ def _function(function: Field, known: set[str]) -> None:
     name = _new(function["name"], known)
     function["symbol"].text(_SYMBOL, "a symbol such as 'zt_predict'")
     function["cycles"].number()
+    for kernel in function["kernels"]:
+        label, cycles = kernel.row(2, "[name, cycles]")
+        label.text()
+        cycles.number()
+    for buffer in function["buffers"]:
+        label, *numbers = buffer.row(5, "[label, bytes, first, last, offset]")
+        label.text()
+        for number in numbers:
+            number.whole(0, MOST_BYTES)
     inputs: set[str] = set()
     outputs: set[str] = set()
     for t in function["inputs"]:
         tensor(t, inputs)
     for t in function["outputs"]:
         tensor(t, outputs)
-    takes, gives = ({"x"}, {"y"}) if name == "predict" else ({"x", "y", "w"}, {"loss"})
+    takes, gives = _SIGNATURES.get(name, ({"x", "y", "w"}, {"loss"}))
     if inputs != takes:
-        raise function["inputs"].wrong(f"the inputs {', '.join(sorted(takes))}")
+        raise function["inputs"].wrong(f"the inputs {', '.join(sorted(takes)) or 'of none'}")
     if not gives <= outputs:
         raise function["outputs"].wrong(f"a list with {', '.join(gives)}")
     for t in (*function["inputs"], *(function["outputs"] if name == "predict" else ())):

@@ -36,6 +36,11 @@ class StateSpec:
     trainable: bool
 
     @property
+    def derived(self) -> bool:
+        """Whether the function `prepare` makes it of other states, so that nobody need keep it."""
+        return self.role == "derived"
+
+    @property
     def nbytes(self) -> int:
         size = self.dtype.bytes
         for n in self.shape:

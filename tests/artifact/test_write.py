@@ -1,0 +1,192 @@
+"""What a written artifact holds, and that what is loaded is what was saved, bit for bit."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import ztorch as zt
+from tests.artifact.artifacts import apart, flowers, predictor, same_states, trainer, whole
+from ztorch.artifact.write import pack, write_artifact
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile import compile_functions
+from ztorch.dtypes import ALL, f32
+from ztorch.errors import ZtorchError
+from ztorch.runtime.load import open_artifact, read_artifact
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+
+
+@pytest.mark.parametrize("device", ["cpu:scalar", "cpu"])
+def test_predictions_are_the_same(device: str, tmp_path: Path) -> None:
+    x, _ = flowers()
+    program = predictor(device)
+    program.save(tmp_path / "small.zt")
+    again = zt.load(tmp_path / "small.zt")
+    assert np.array_equal(program.predict(x), again.predict(x))
+    assert (again.name, again.device, again.batch_size) == ("small", program.device, 2)
+    again.set_weights([2 * w for w in again.get_weights()])  # what is derived from them follows
+    program.set_weights(again.get_weights())
+    assert np.array_equal(program.predict(x), again.predict(x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("device", ["cpu:scalar", "cpu"])
+def test_training_goes_on_bit_for_bit(device: str, dtype: str, tmp_path: Path) -> None:
+    x, y = flowers()
+    program = trainer(device, dtype)
+    program.fit(x, y, epochs=3, verbose=0)
+    program.save(tmp_path / "half.zt")
+    again = zt.load(tmp_path / "half.zt")
+    assert same_states(program, again) and again.history.history == program.history.history
+    for _ in range(2):  # also the order of rows depends on how long it has trained
+        a = program.fit(x, y, epochs=2, validation_split=0.2, verbose=0)
+        b = again.fit(x, y, epochs=2, validation_split=0.2, verbose=0)
+        assert a.history == b.history and same_states(program, again)
+    assert program.evaluate(x, y, verbose=0) == again.evaluate(x, y, verbose=0)
+    program.save(tmp_path / "a.zt")
+    again.save(tmp_path / "b.zt")
+    assert (tmp_path / "a.zt").read_bytes() == (tmp_path / "b.zt").read_bytes()
+
+
+def test_a_checkpoint_that_was_loaded_is_resumed_after_loading_too(tmp_path: Path) -> None:
+    x, y = flowers()
+    a, b, straight = trainer(), trainer(), trainer()
+    a.fit(x, y, epochs=2, verbose=0)
+    a.save_checkpoint(tmp_path / "run.safetensors")
+    b.load_checkpoint(tmp_path / "run.safetensors")
+    b.save(tmp_path / "run.zt")
+    again = zt.load(tmp_path / "run.zt")
+    assert again.fit(x, y, epochs=5, verbose=0).epoch == [0, 1, 2, 3, 4]
+    straight.fit(x, y, epochs=5, verbose=0)
+    assert same_states(again, straight)
+
+
+def test_the_seed_of_a_run_is_kept(tmp_path: Path) -> None:
+    x, y = flowers()
+    program = trainer()
+    program.seed = 77
+    program.save(tmp_path / "run.zt")
+    again = zt.load(tmp_path / "run.zt")
+    program.fit(x, y, verbose=0)
+    again.fit(x, y, verbose=0)
+    assert same_states(program, again)
+
+
+def test_equal_programs_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        trainer().save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_other_tools_read_it() -> None:
+    with zipfile.ZipFile(io.BytesIO(whole())) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == ["manifest.json", "weights.safetensors", "code/scalar.so"]
+        weights = safetensors.numpy.load(archive.read("weights.safetensors"))
+        manifest = json.loads(archive.read("manifest.json"))
+    assert {n: w.shape for n, w in weights.items()} == {
+        "hidden/kernel": (4, 6), "hidden/bias": (6,), "out/kernel": (6, 3), "out/bias": (3,)}
+    assert manifest["format"] == "ztorch artifact" and manifest["version"] == 1
+    assert b"pickle" not in whole()
+
+
+def test_what_is_derived_is_not_stored(tmp_path: Path) -> None:
+    net = zt.Sequential([zt.layers.Input((64,)), zt.layers.Dense(48), zt.layers.Dense(3)])
+    program = net.compile("cpu", batch_size=16)
+    program.save(tmp_path / "net.zt")
+    artifact = open_artifact(tmp_path / "net.zt")
+    assert list(artifact.weights) == program.weight_names
+
+
+def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "small.zt"
+    program = predictor()
+    program.save(path)
+    before = path.read_bytes()
+    program.set_weights([w + 1 for w in program.get_weights()])
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        program.save(path)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["small.zt"]
+
+
+def test_a_program_for_another_machine_is_written_but_not_run(tmp_path: Path) -> None:
+    net = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(3)])
+    traced = net.trace(2)
+    for name in ("neon", "scalar"):
+        made = compile_functions(traced.functions, TARGETS[name], "net")
+        write_artifact(tmp_path / name, made.spec, made.code, made.params, traced.metadata)
+        assert open_artifact(tmp_path / name).targets[0].spec == made.spec
+
+
+def test_scores_that_are_not_finite_survive(tmp_path: Path) -> None:
+    program = trainer()
+    program.history.on_epoch_end(0, {"loss": float("nan"), "mae": float("-inf"), "accuracy": 0.1})
+    program.save(tmp_path / "run.zt")
+    assert b"NaN" not in (tmp_path / "run.zt").read_bytes()
+    history = zt.load(tmp_path / "run.zt").history.history
+    assert np.isnan(history["loss"][0]) and history["mae"] == [-np.inf]
+    assert history["accuracy"] == [0.1]
+
+
+# -- every dtype, and constants, which no small model has --------------------------------------------
+
+
+def synthetic() -> tuple[ProgramSpec, np.ndarray]:
+    random = np.random.default_rng(3)
+    states, at = {}, 0
+    for d in ALL:
+        states[d.long] = StateSpec(d.long, (3, 5), d, at, "slot", False)
+        at += 128
+    constants = ((at, 40), (at + 64, 7))
+    params = np.zeros(at + 128, np.uint8)
+    for s in states.values():
+        params[s.offset:s.offset + s.nbytes] = random.integers(0, 2 if s.name == "bool" else 100,
+                                                               s.nbytes)
+    for start, size in constants:
+        params[start:start + size] = random.integers(1, 256, size)
+    predict = FunctionSpec("predict", "zt_predict", {"x": TensorSpec("x", (2, 3), f32)},
+                           {"y": TensorSpec("y", (2,), f32)}, 10.0)
+    return ProgramSpec("odd", "scalar", "x86_64", (), {"predict": predict}, states, len(params),
+                       64, constants, ("k0",)), params
+
+
+METADATA = {"name": "odd", "seed": 0, "classes": None, "loss": None, "layers": []}
+
+
+def test_every_dtype_and_constants_survive(tmp_path: Path) -> None:
+    spec, params = synthetic()
+    code = b"code\0zt_predict\0"
+    (tmp_path / "odd.zt").write_bytes(pack(spec, code, params, METADATA))
+    manifest, files = apart((tmp_path / "odd.zt").read_bytes())
+    assert len(files["constants/scalar.bin"]) == 47
+    artifact = open_artifact(tmp_path / "odd.zt")
+    assert artifact.targets[0].spec == spec
+    assert np.array_equal(artifact.params(artifact.targets[0]), params)
+    assert bytes(artifact.targets[0].code) == code
+    assert artifact.metadata == METADATA and artifact.training is None
+
+
+def test_names_in_any_language(tmp_path: Path) -> None:
+    net = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(3)], name="Blüten 花/../x")
+    program = net.compile("cpu:scalar", batch_size=2)
+    program.save(tmp_path / "ü.zt")
+    again = zt.load(tmp_path / "ü.zt")
+    assert again.name == "Blüten 花/../x"
+    assert read_artifact(tmp_path / "ü.zt").metadata["name"] == again.name
+
+
+def test_programs_that_are_no_programs(tmp_path: Path) -> None:
+    with pytest.raises((OSError, ZtorchError)):
+        predictor().save(tmp_path)  # a folder

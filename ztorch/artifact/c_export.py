@@ -1,0 +1,91 @@
+"""Writes a compiled model as a product for C programs: a header, two libraries and an example.
+
+Weights never pass through the compiler: the code only declares them, our linker places them in
+the shared library, and the static library carries them as an object of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ztorch
+from ztorch import tensorfile
+from ztorch.artifact.c_interface import CInterface
+from ztorch.codegen.archive import data_object, static_library
+from ztorch.codegen.elf import Blob, link
+from ztorch.codegen.render import environment
+from ztorch.dtypes import boolean, to_storage, u8
+from ztorch.errors import ConfigError, WeightsError
+from ztorch.runtime.spec import ProgramSpec
+
+
+@dataclass(frozen=True)
+class CLibrary:
+    """A model compiled for C programs: its face, its object and its first params."""
+
+    interface: CInterface
+    arch: str
+    object: bytes
+    params: np.ndarray
+
+    @property
+    def weights(self) -> bytes:
+        """The params as the library embeds them."""
+        return self.params.tobytes().ljust(self.interface.params_bytes, b"\0")
+
+    def shared(self) -> bytes:
+        """The bytes of libNAME.so, which imports nothing and exports functions only."""
+        c = self.interface
+        blob = Blob(self.weights, c.params_bytes, c.align, writable=c.trains)
+        return link(self.object, soname=f"lib{c.name}.so", exports=c.exports,
+                    blobs={c.weights_symbol: blob})
+
+    def static(self) -> bytes:
+        """The bytes of libNAME.a: one object of code, one of weights."""
+        c = self.interface
+        weights = data_object(c.weights_symbol, self.weights, self.arch, c.trains)
+        return static_library({f"{c.name}.o": self.object, f"{c.name}_weights.o": weights})
+
+    def text(self, template: str) -> bytes:
+        """The header or the example, from its template."""
+        page = environment().get_template(f"artifact/{template}.j2")
+        return page.render(c=self.interface, version=ztorch.__version__).encode("ascii")
+
+
+def write_c(library: CLibrary, path: str | os.PathLike[str]) -> list[Path]:
+    """Writes all files to the folder, each in one atomic step, and says which.
+
+        write_c(compile_c(traced.functions, TARGETS["avx2"], "digits"), "out")
+        # out/libdigits.so, out/libdigits.a, out/digits_example.c, out/digits.h
+    """
+    folder, name = Path(path), library.interface.name
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; give the folder that the C library shall lie in")
+    files = {f"lib{name}.so": library.shared(), f"lib{name}.a": library.static(),
+             f"{name}_example.c": library.text("example.c"), f"{name}.h": library.text("model.h")}
+    for file, data in files.items():
+        tensorfile.write_atomic(folder / file, data)
+    return [folder / file for file in files]
+
+
+def put_states(spec: ProgramSpec, params: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+    """A copy of the params with some states replaced."""
+    params = params.copy()
+    for name, value in values.items():
+        s = spec.states.get(name)
+        array = np.asarray(value)
+        if s is None:
+            raise WeightsError(f"the model {spec.name!r} has no state {name!r}; it has "
+                               f"{', '.join(spec.states)}")
+        if array.shape != s.shape:
+            raise WeightsError(f"{name} has shape {s.shape} in the model {spec.name!r}, the given "
+                               f"array {array.shape}; use weights of a model with the same layers")
+        stored = np.ascontiguousarray(to_storage(u8 if s.dtype is boolean else s.dtype, array))
+        params[s.offset:s.offset + s.nbytes] = stored.reshape(-1).view(np.uint8)
+    return params

@@ -1,0 +1,272 @@
+"""The command line: words, options and help. What a command does lies in ztorch/commands/, and
+is imported when it runs, so that --help is quick."""
+
+from __future__ import annotations
+
+import difflib
+from typing import IO, Any
+
+import click
+
+import ztorch
+from ztorch.errors import ZtorchError
+
+
+class Failure(click.ClickException):
+    """One clean line, exit status 1. Wrong usage is click's own, with status 2."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"error: {self.message}", err=True)
+
+
+class Commands(click.Group):
+    """The commands in the order of a first tour, with helpful errors."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        near = difflib.get_close_matches(args[0], self.commands, n=1, cutoff=0.5)
+        if self.get_command(ctx, args[0]) is None and near and args[0][:1] != "-":
+            ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from ztorch import settings
+
+        try:
+            debugging = bool(settings.current().debug)
+        except ZtorchError as error:  # a setting that makes no sense
+            raise Failure(str(error)) from None
+        try:
+            return super().invoke(ctx)
+        except (ZtorchError, OSError) as error:
+            if debugging or isinstance(error, BrokenPipeError):
+                raise
+            raise Failure(str(error)) from None
+
+
+class ModelName(click.ParamType):
+    name = "model"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        from click.shell_completion import CompletionItem
+
+        from ztorch import assets
+
+        names = sorted(p.stem for p in assets.folder("models").glob("[a-z]*.py"))
+        found = [CompletionItem(n) for n in names if n.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+def examples(text: str) -> Any:
+    """Examples at the end of a command's help, as they are written."""
+    lines = [f"  {line.strip()}" for line in text.strip().splitlines()]
+
+    def add(function: Any) -> Any:
+        function.__doc__ = f"{function.__doc__}\n\n\b\nExamples:\n" + "\n".join(lines)
+        return function
+
+    return add
+
+
+model = click.argument("model", type=ModelName())
+artifact = click.argument("artifact", type=click.Path())
+device = click.option("--device", default="auto", show_default=True, metavar="NAME",
+                      help="cpu, or cpu:LEVEL; `ztorch devices` lists them.")
+threads = click.option("--threads", type=click.IntRange(1), metavar="N",
+                       help="Worker threads; as many as there are cores if left out.")
+batch_size = click.option("--batch-size", type=click.IntRange(1), metavar="N",
+                          help="Rows in one step; the model's own if left out.")
+optimizer = click.option("--optimizer", metavar="NAME", help="adam, adamw, sgd, rmsprop ...")
+rate = click.option("--lr", "rate", type=float, metavar="RATE", help="Learning rate.")
+loss = click.option("--loss", metavar="NAME", help="mse, sparse_categorical_crossentropy ...")
+weights = click.option("--weights", type=click.Path(), metavar="FILE",
+                       help="First weights, as save_weights() or --out *.safetensors wrote them.")
+as_json = click.option("--json", "as_json", is_flag=True, help="For programs to read.")
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]},
+             epilog="A MODEL is a name from the zoo, such as digits_mlp, or path/to/file.py:name, "
+                    "a Sequential or a function that returns one.")
+@click.version_option(ztorch.__version__, prog_name="ztorch")
+@examples("""ztorch demo
+             ztorch train digits_mlp --out digits.zt
+             ztorch inspect digits.zt
+             ztorch run digits.zt rows.npy -o scores.npy""")
+def main() -> None:
+    """Declares, trains and ships small neural networks as native code."""
+
+
+@main.command()
+@click.option("--out", type=click.Path(), metavar="FILE.zt", help="Keep the artifact here.")
+@click.option("--epochs", type=click.IntRange(1), metavar="N")
+@device
+@threads
+@examples("""ztorch demo
+             ztorch demo --out digits.zt --device cpu:avx2""")
+def demo(**options: Any) -> None:
+    """The whole story in a few seconds.
+
+    Trains on handwritten digits, exports, loads in a fresh process and predicts.
+    """
+    from ztorch.commands.train import demo
+
+    demo(**options)
+
+
+@main.command()
+@model
+@click.option("--data", "data_name", metavar="DATA", help="A data set (digits, mnist, "
+              "fashion_mnist), a table.csv with the label last, file.npz with x and y, or "
+              "x.npy,y.npy; what the model names if left out.")
+@click.option("--epochs", type=click.IntRange(1), metavar="N")
+@batch_size
+@optimizer
+@rate
+@loss
+@click.option("--metrics", metavar="NAMES", help="With commas: accuracy,mae")
+@device
+@threads
+@click.option("--val", metavar="PART|DATA", help="A part of the data to validate on, such as 0.1, "
+              "or data of its own.")
+@click.option("--out", type=click.Path(), metavar="FILE",
+              help="Keep the program (.zt) or its weights (.safetensors).")
+@weights
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Of shuffling and dropout.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@examples("""ztorch train digits_mlp --epochs 10 --val 0.1 --out digits.zt
+             ztorch train net.py:build --data iris.csv --loss sparse_categorical_crossentropy
+             ztorch train digits.zt --data digits --epochs 5 --out better.zt""")
+def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
+          **options: Any) -> None:
+    """Train a model on data.
+
+    MODEL may also be an artifact that can train: it goes on where it was saved.
+    """
+    from ztorch.commands.train import train
+
+    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto",
+          metrics=tuple(m.strip() for m in metrics.split(",")) if metrics else (), **options)
+
+
+@main.command()
+@model
+@click.option("-o", "--out", type=click.Path(), metavar="FILE", required=True)
+@weights
+@device
+@batch_size
+@click.option("--train", "trains", is_flag=True, help="An artifact that can train, too.")
+@optimizer
+@rate
+@loss
+@click.option("--so", "library", is_flag=True,
+              help="Libraries with a C header, written to the folder FILE, for programs "
+                   "without Python.")
+@examples("""ztorch export digits_mlp --weights w.safetensors -o digits.zt
+             ztorch export digits_mlp --device cpu:neon --batch-size 1 -o arm.zt
+             ztorch export net.py:build --train --loss mse -o net.zt
+             ztorch export digits_mlp --so --batch-size 1 -o c_library""")
+def export(model: str, optimizer: str | None, **options: Any) -> None:
+    """Compile a model and write an artifact.
+
+    The device need not be in this machine.
+    """
+    from ztorch.commands.export import export
+
+    export(model, optimizer_=optimizer, **options)
+
+
+@main.command()
+@artifact
+@click.argument("source", metavar="INPUT", type=click.Path())
+@click.option("-o", "--out", type=click.Path(), metavar="FILE",
+              help="An .npy or .csv file; CSV on standard output if left out.")
+@click.option("--classes", is_flag=True, help="The most likely class of each row, not its scores.")
+@threads
+@examples("""ztorch run digits.zt rows.npy -o scores.npy
+             ztorch run digits.zt rows.csv --classes""")
+def run(**options: Any) -> None:
+    """Predict with an artifact.
+
+    INPUT holds rows: .npy, .npz with x, or .csv without labels.
+    """
+    from ztorch.commands.export import run
+
+    run(**options)
+
+
+@main.command()
+@artifact
+@as_json
+@examples("""ztorch inspect digits.zt
+             ztorch inspect digits.zt --json""")
+def inspect(artifact: str, as_json: bool) -> None:
+    """Check an artifact and say what is in it."""
+    from ztorch.commands.look import inspect
+
+    inspect(artifact, as_json)
+
+
+@main.command()
+@model
+@click.option("--stage", type=click.Choice(["graph", "plan", "ir", "text"]), default="graph",
+              show_default=True, help="Tensor ops, kernels in order, their IR, or LLVM IR.")
+@click.option("--function", default="predict", show_default=True, metavar="NAME",
+              help="predict, train or evaluate.")
+@device
+@batch_size
+@loss
+@examples("""ztorch show digits_mlp --stage plan --function train
+             ztorch show digits_mlp --stage text --device cpu:neon""")
+def show(model: str, **options: Any) -> None:
+    """Print what the compiler makes of a model.
+
+    The device need not be in this machine.
+    """
+    from ztorch.commands.look import show
+
+    show(model, **options)
+
+
+@main.command()
+@as_json
+@examples("ztorch devices")
+def devices(as_json: bool) -> None:
+    """List devices, and why others are missing."""
+    from ztorch.commands.look import list_devices
+
+    list_devices(as_json)
+
+
+@main.command()
+@model
+@click.option("--batch-sizes", default="1,32,128", show_default=True, metavar="N,N,...")
+@click.option("--seconds", type=click.FloatRange(0.01), default=0.5, show_default=True,
+              help="Time for each measurement.")
+@device
+@threads
+@examples("ztorch bench digits_mlp --batch-sizes 1,64 --threads 1")
+def bench(model: str, batch_sizes: str, **options: Any) -> None:
+    """Measure a prediction and a training step."""
+    from ztorch.commands.bench import bench
+
+    sizes = batch_sizes.split(",")
+    if not all(s.strip().isdigit() and int(s) for s in sizes):
+        raise click.BadParameter("give whole numbers with commas, such as 1,32",
+                                 param_hint="--batch-sizes")
+    bench(model, batch_sizes=tuple(map(int, sizes)), **options)
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@examples("""ztorch completion bash > ~/.local/share/bash-completion/completions/ztorch
+             ztorch completion fish > ~/.config/fish/completions/ztorch.fish""")
+def completion(shell: str) -> None:
+    """Print the completion script of a shell."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    script = made(main, {}, "ztorch", "_ZTORCH_COMPLETE")
+    click.echo(script.source_template % script.source_vars())

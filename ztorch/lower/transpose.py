@@ -1,0 +1,151 @@
+"""The loop nest of a transposing copy: square tiles that change direction inside the registers.
+
+Reading across rows takes one element from each cache line. Here a tile of lanes x lanes elements is
+read along the source's rows and written along the result's, and turned in between by shuffles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.loops import evaluate, spread
+from ztorch.lower.region import Region, real_reads
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The one value that is read across: its elements lie side by side along axis `along`."""
+
+    source: Value
+    along: int
+
+
+def find_turn(region: Region, lanes: int) -> Turn | None:
+    """What an elementwise region reads across, if that is one value and worth a tile."""
+    shape = region.shape
+    if lanes == 1 or len(shape) < 2 or shape[-1] < 4:
+        return None
+    loops = [Var(f"d{k}", n) for k, n in enumerate(shape)]
+    full = {region.outer: flatten([Index.of(v) for v in loops], shape)}
+    last, found = loops[-1], set()
+    for v in region.members:
+        at = region.flat[v].replace(full)
+        for source, flat in real_reads(v, unflatten(at, v.shape)):
+            if source in region.flat or (flat.factor(last) in (0, 1) and flat.is_affine):
+                continue
+            beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
+            if not flat.is_affine or not beside or shape[beside[0]] < 4:
+                return None
+            found.add((source, flat, beside[0]))
+    if len(found) != 1:
+        return None
+    [(source, _, along)] = found
+    return Turn(source, along)
+
+
+def emit_transpose(b: Builder, region: Region, turn: Turn, memory: Mapping[Value, str],
+                   target: Mapping[Value, str], lanes: int) -> None:
+    """Tiles over the two axes; workers share out everything else and rows of tiles."""
+    shape, along = region.shape, turn.along
+    outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
+    rows, columns = shape[along], shape[-1]
+    row_tiles, column_tiles = math.ceil(rows / lanes), columns // lanes
+    tile = _Tile(b, region, turn, memory, target, outer, lanes)
+    each = rows // lanes
+    count = math.prod(v.extent for v in outer)
+    if each:
+        with b.loop(0, count * each, kind="parallel") as t:
+            bound = spread(Emitter(b, memory), b.div(t, each), outer)
+            start = b.mul(b.rem(t, each), lanes)
+            tile.row_of_tiles(bound, start, lanes, column_tiles, columns)
+    if row_tiles > each:
+        with b.loop(0, count, kind="parallel") as t:
+            bound = spread(Emitter(b, memory), t, outer)
+            start = b.const(each * lanes, b.index)
+            tile.row_of_tiles(bound, start, rows - each * lanes, column_tiles, columns)
+
+
+class _Tile:
+    def __init__(self, b: Builder, region: Region, turn: Turn, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], outer: Sequence[Var], lanes: int):
+        self.b, self.region, self.turn = b, region, turn
+        self.memory, self.target, self.outer, self.lanes = memory, target, outer, lanes
+
+    def row_of_tiles(self, bound: dict[Var, Operand], row: Operand, height: int, whole: int,
+                     columns: int) -> None:
+        b, lanes = self.b, self.lanes
+        if whole:
+            with b.loop(0, whole) as k:
+                self.one(bound, row, height, b.mul(k, lanes), lanes, columns)
+        if columns > whole * lanes:
+            self.one(bound, row, height, b.const(whole * lanes, b.index),
+                     columns - whole * lanes, columns)
+
+    def one(self, bound: dict[Var, Operand], row: Operand, height: int, column: Operand,
+            width: int, columns: int) -> None:
+        """height x width elements: read as `width` vectors down, written as `height` across."""
+        b, lanes, shape = self.b, self.lanes, self.region.shape
+        down = Var("r", shape[self.turn.along] - (lanes if height == lanes else height) + 1)
+        across = Var("c", columns - width + 1)
+        lane_down, lane_across = Var("i", height, lane=True), Var("j", width, lane=True)
+        zero = b.const(0, b.index)
+        bound = {**bound, down: row, across: column, lane_down: zero, lane_across: zero}
+        base = Emitter(b, self.memory, bound)
+        reader = base.within(lane=lane_down, lanes=lanes, mask=self._mask(height))
+        writer = base.within(lane=lane_across, lanes=lanes, mask=self._mask(width))
+        vectors = [self._read(reader, self._at(Index.of(down) + Index.of(lane_down),
+                                               Index.of(across) + j)) for j in range(width)]
+        blank = b.const(0, self.turn.source.dtype, lanes)
+        turned = transposed(b, vectors + [blank] * (lanes - width))
+        for i in range(height):
+            at = self._at(Index.of(down) + i, Index.of(across) + Index.of(lane_across))
+            scope = writer.within()
+            scope.known[self.turn.source, self._source_at(at), None] = turned[i]
+            evaluate(scope, self.region.members, self.region, {self.region.outer: at},
+                     self.target)
+
+    def _mask(self, count: int) -> Operand | None:
+        b = self.b
+        return None if count == self.lanes else b.lt(b.iota(self.lanes), count)
+
+    def _at(self, row: Index, column: Index) -> Index:
+        rest = iter([Index.of(v) for v in self.outer])
+        shape = self.region.shape
+        index = [row if k == self.turn.along else next(rest) for k in range(len(shape) - 1)]
+        return flatten([*index, column], shape)
+
+    def _source_at(self, at: Index) -> Index:
+        for v in self.region.members:
+            flat = self.region.flat[v].replace({self.region.outer: at})
+            for source, where in real_reads(v, unflatten(flat, v.shape)):
+                if source is self.turn.source:
+                    return where
+        raise AssertionError("the region no longer reads what it turns")
+
+    def _read(self, e: Emitter, at: Index) -> Operand:
+        flat = self._source_at(at)
+        return e.element(self.turn.source, unflatten(flat, self.turn.source.shape))
+
+
+def transposed(b: Builder, rows: list[Operand]) -> list[Operand]:
+    """n vectors of n lanes turned: lane j of vector i becomes lane i of vector j. Each round swaps
+    between pairs of vectors the halves of ever smaller blocks."""
+    n = len(rows)
+    out = list(rows)
+    step = n // 2
+    while step:
+        keep = tuple(k if not k & step else n + k - step for k in range(n))
+        move = tuple(k + step if not k & step else n + k for k in range(n))
+        for i in range(n):
+            if not i & step:
+                x, y = out[i], out[i + step]
+                out[i], out[i + step] = b.shuffle(x, y, keep), b.shuffle(x, y, move)
+        step //= 2
+    return out
