@@ -20,7 +20,8 @@ class Settings:
     dump: str | None = None  # folder that receives every stage, and the library for perf
     threads: int = 0  # worker threads; 0 means one for each usable core
     tuned: bool = True  # tuned kernels on; off changes speed, never results beyond rounding
-    spin: int = 20_000  # turns a waiting worker spins before it sleeps
+    data: str | None = None  # folder of data sets that do not ship with the package
+    spin: int = 2_000  # turns a waiting worker spins before it sleeps
 
 
 def _read() -> Settings:
@@ -34,7 +35,8 @@ def _read() -> Settings:
         dump=env.get("ZTORCH_DUMP") or None,
         threads=_whole("ZTORCH_THREADS", 0),
         tuned=env.get("ZTORCH_TUNED", "1") not in ("0", "off", "false"),
-        spin=_whole("ZTORCH_SPIN", 20_000),
+        data=env.get("ZTORCH_DATA") or None,
+        spin=_whole("ZTORCH_SPIN", 2_000),
     )
 
 

@@ -17,9 +17,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ztorch.assets import folder
 from ztorch.codegen.targets import Target
-from ztorch.dtypes import DType, boolean
+from ztorch.dtypes import DType, boolean, u16
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
+from ztorch.ir.opcodes import ARITHMETIC
 
 _MARK = re.compile("\x01([0-9MO]+)\x02")
 
@@ -88,8 +89,20 @@ class Renderer:
         """Whether the target has the word for this instruction."""
         if instr.opcode not in self.words:
             return False
+        if not self._computes(instr):
+            return False
         lacks = self.target.lacks
         return instr.opcode not in lacks and (instr.opcode, instr.dest.dtype.name) not in lacks
+
+    def _computes(self, instr: Instr) -> bool:
+        """False for arithmetic on a dtype that the target only stores."""
+        if instr.opcode not in ARITHMETIC:
+            return True
+        dtypes = {o.dtype.name for o in (instr.dest, *instr.args)}
+        small = dtypes & set(self.target.stored)
+        if instr.opcode == "cast":
+            return not small or (dtypes - small == {"f32"} and small <= set(self.target.converts))
+        return not small
 
     def kernel(self, kernel: Kernel) -> dict[str, Any]:
         """What the frame needs of a kernel: its body as text, and its declarations."""
@@ -144,6 +157,8 @@ class Renderer:
         return _MARK.split("  " + text if not text.startswith("L") else text)
 
     def _view(self, o: Operand, number: str) -> View:
+        if self._as_bits(o.dtype):
+            o = Operand(o.id, u16, o.lanes, o.kind, o.bits)
         t, e = self._type(o.dtype, o.lanes)
         if o.is_const:
             r = self._literal(o)
@@ -153,6 +168,11 @@ class Renderer:
         return View(
             r, t, e, self._predicate(o.lanes), number, o.dtype.name, o.lanes, k, o.dtype.bits,
             o.number if o.is_const else None, str(self.spell.suffix(o.dtype.name, o.lanes)))
+
+    def _as_bits(self, d: DType) -> bool:
+        """Whether values of a dtype are only moved: then they are spelled as whole numbers, which
+        no machine converts behind our back."""
+        return d.name in self.target.stored and d.name not in self.target.converts
 
     def _type(self, d: DType, lanes: int) -> tuple[str, str]:
         key = (d.name, lanes)
@@ -176,7 +196,8 @@ class Renderer:
         return str(self.spell.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64))
 
     def _memory(self, m: Memory, number: str) -> MemoryView:
-        return MemoryView(f"%m{number}", self._type(m.dtype, 1)[0], m.dtype.bytes,
+        d = u16 if self._as_bits(m.dtype) else m.dtype
+        return MemoryView(f"%m{number}", self._type(d, 1)[0], m.dtype.bytes,
                           m.size)
 
 

@@ -26,12 +26,12 @@ class Target:
     features: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     lacks: frozenset = field(default_factory=frozenset)
+    stored: tuple[str, ...] = ("f16", "bf16")  # dtypes only moved and converted, never computed
+    converts: tuple[str, ...] = ()  # those of them with an instruction from and to f32
     data: tuple[tuple[str, int], ...] = ()  # more numbers for the frame
 
 
-_HALF = ("f16", "bf16")
-_NO_HALF = frozenset({("cast", d) for d in _HALF})
-_CALLS = frozenset({("rem", d) for d in (*_HALF, "f32", "f64")})  # LLVM would call fmod
+_CALLS = frozenset({("rem", d) for d in ("f32", "f64")})  # LLVM would call fmod
 _X86 = {"arch": "x86_64", "triple": "x86_64-unknown-linux-gnu", "data": (("futex", 202),)}
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
@@ -42,7 +42,9 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
          lacks: frozenset = frozenset()) -> Target:
     no_fma = frozenset() if fma else frozenset({"fma"})
     return Target(name, ("llvm",), "ll", Limits(bits, registers, fma), cpu="x86-64",
-                  features=features, needs=features, lacks=lacks | no_fma | _CALLS, **_X86)  # type: ignore[arg-type]
+                  features=features, needs=features,
+                  converts=("f16",) if "f16c" in features else (),
+                  lacks=lacks | no_fma | _CALLS, **_X86)  # type: ignore[arg-type]
 
 
 TARGETS: dict[str, Target] = {t.name: t for t in (
@@ -51,7 +53,8 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _x86("avx2", 256, 16, True, _V3),
     _x86("avx512", 512, 32, True, _V4),
     Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64", "aarch64-unknown-linux-gnu",
-           "generic", ("neon", "fp-armv8"), ("neon",), _CALLS, data=(("futex", 98),)),
+           "generic", ("neon", "fp-armv8"), ("neon",), _CALLS, converts=("f16",),
+           data=(("futex", 98),)),
 )}
 
 

@@ -55,7 +55,7 @@ def _folder(name: str, path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
         places = [Path(path)]
     else:
-        root = getattr(settings.current(), "data", None)
+        root = settings.current().data
         places = [Path(root) / name] if root else []
         places.append(Path("data") / name)
     for place in places:

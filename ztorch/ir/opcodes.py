@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.ir import halves
 from ztorch.ir import polynomials as poly
 
 
@@ -174,6 +175,7 @@ _row("shl", 2, "a << b, b below the width", np.left_shift, kinds="su",
 _row("shr", 2, "a >> b, arithmetic on signed, b below the width", np.right_shift, kinds="su",
      grad=lambda o, g, y, a, b: (None, None))
 _row("cast", 1, "converted to another dtype", _cast, kinds="fsub", result="attr",
+     via=halves.cast,
      grad=lambda o, g, y, a, dtype: (
          o.cast(g, a.dtype) if a.dtype.is_float and dtype.is_float else None,))
 _row("bitcast", 1, "the same bits read as another dtype", _bitcast, kinds="fsu", result="attr",
@@ -239,4 +241,6 @@ def identity(opcode: str, d: DType) -> Any:
 
 PURE = frozenset(n for n, row in OPCODES.items() if row.meaning is not None) | {
     "splat", "iota", "extract", "shuffle", "worker", "workers", "grid_id", "block_id"}
+ARITHMETIC = frozenset(n for n, row in OPCODES.items() if row.meaning is not None) - {
+    "bitcast", "select"}  # the rest of the scalar opcodes only move bits
 SCALAR = tuple(n for n, row in OPCODES.items() if row.meaning is not None)

@@ -14,7 +14,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
-from ztorch.lower.loops import evaluate
+from ztorch.lower.loops import evaluate, summing
 from ztorch.lower.region import COPY, Region, view_of
 
 FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
@@ -178,7 +178,8 @@ class _Tiles:
         across = Var("p", panels.count)
         bound = {which: batch, first: row, across: panel}
         scopes = [self._scope(bound, panels, j) for j in range(width)]
-        sums = [[b.var(product.dtype, lanes, 0.0) for _ in range(width)] for _ in range(height)]
+        of = summing(product.dtype)
+        sums = [[b.var(of, lanes, 0.0) for _ in range(width)] for _ in range(height)]
         where = unflatten(Index.of(which), self.batch)
         a_of, b_of = product.args
         row_at = [Index.of(first) + r for r in range(height)]
@@ -198,10 +199,10 @@ class _Tiles:
                         for j in range(width):
                             inner[j].prefetch(b_of, (*where, at_k + self.tiling.ahead,
                                                      column_at[j]))
-                    right = [inner[j].element(b_of, (*where, at_k, column_at[j]))
+                    right = [b.cast(inner[j].element(b_of, (*where, at_k, column_at[j])), dtype=of)
                              for j in range(width)]
                     for r in range(height):
-                        left = inner[0].element(a_of, (*where, row_at[r], at_k))
+                        left = b.cast(inner[0].element(a_of, (*where, row_at[r], at_k)), dtype=of)
                         for j in range(width):
                             now[r][j] = self._step(left, right[j], now[r][j])
                 for line, values in zip(sums, now, strict=True):
@@ -210,7 +211,8 @@ class _Tiles:
         if len(self.region.members) <= SHORT or height == 1 or lanes == 1:
             for r in range(height):
                 for j in range(width):
-                    scopes[j].known[self._key(where, row_at[r], column_at[j])] = b.get(sums[r][j])
+                    x = b.cast(b.get(sums[r][j]), dtype=product.dtype)
+                    scopes[j].known[self._key(where, row_at[r], column_at[j])] = x
                     self._finish(scopes[j], where, row_at[r], column_at[j])
             return
         self._finish_in_turn(bound, scopes, sums, where, first, column_at)
@@ -226,7 +228,8 @@ class _Tiles:
         array = b.memory(f"tile{self.arrays}", d, height * width * lanes, "local", "rw")
         for r in range(height):
             for j in range(width):
-                b.store(array, 0, b.get(sums[r][j]), off=(r * width + j) * lanes)
+                x = b.cast(b.get(sums[r][j]), dtype=d)
+                b.store(array, 0, x, off=(r * width + j) * lanes)
         with b.loop(0, height) as r:
             down = Var("r", height)
             row = Index.of(first) + Index.of(down)

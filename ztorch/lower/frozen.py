@@ -26,13 +26,15 @@ class Derived:
         """The graph with every copy of states alone replaced by a derived state."""
         constant: dict[Value, bool] = {}
         new: dict[Value, Value] = {}
+        roots = set(graph.roots)  # each call has to deliver these itself
         for v in graph.nodes():
             if v.op.kind == "leaf":
                 constant[v] = v.attrs["role"] == "state"
             else:
                 constant[v] = bool(v.args) and all(constant[a] for a in v.args)
             made = rebuilt(v, tuple(new[a] for a in v.args))
-            new[v] = self._state(v) if v.op is COPY and constant[v] else made
+            moves = v.op is COPY and constant[v] and v not in roots
+            new[v] = self._state(v) if moves else made
         return graph.with_roots(new[r] for r in graph.roots)
 
     def _state(self, v: Value) -> Value:

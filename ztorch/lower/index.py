@@ -147,10 +147,10 @@ class Index:
             coarse, fine = rest._split(unit)
             if fine.range[0] >= 0 and fine.range[1] < unit:
                 return whole + coarse // (by // unit)
-        if len(rest.terms) == 1:
-            atom, f = rest.terms[0]
-            if f == 1 and isinstance(atom, Quotient):
-                return whole + (atom.inner + rest.const * atom.by) // (atom.by * by)
+        for atom, f in rest.terms:
+            if f == 1 and isinstance(atom, Quotient):  # (x // a + y) // b == (x + y * a) // (a * b)
+                others = rest - Index(((atom, 1),))
+                return whole + (atom.inner + others * atom.by) // (atom.by * by)
         return whole + Index(((Quotient(rest, by), 1),), 0)
 
     def __mod__(self, by: int) -> Index:
@@ -238,4 +238,6 @@ def proper(index: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
 
 def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     """The element at a row-major position."""
+    if 0 in shape:
+        return (Index(),) * len(shape)
     return tuple((flat // s) % n for s, n in zip(strides(shape), shape, strict=True))

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, f32
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
+from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
@@ -23,6 +24,11 @@ def widest(region: Region) -> DType:
     """The dtype whose lanes decide the vector length: the widest float, else the widest."""
     floats = [v.dtype for v in region.members if v.dtype.is_float]
     return max(floats or [v.dtype for v in region.members], key=lambda d: d.bits)
+
+
+def summing(d: DType) -> DType:
+    """What sums of a dtype are held in: 16-bit floats would lose every small addend."""
+    return f32 if d in HALVES else d
 
 
 # -- elementwise -----------------------------------------------------------------------------------
@@ -247,7 +253,7 @@ class _Nest:
         b = self.b
         lanes = self.lanes if along else wide
         unroll = self._unroll(sums, kept) if along else 1
-        variables = {(v, u): b.var(v.dtype, lanes, identity(v.op.opcode, v.dtype))
+        variables = {(v, u): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
                      for v in sums for u in range(unroll)}
         for v in self._row_values(p):
             flat = self.region.flat[v].replace(self.full)
@@ -268,7 +274,7 @@ class _Nest:
             x = b.get(variables[v, 0])
             for u in range(1, unroll):
                 x = b.emit(v.op.opcode, x, b.get(variables[v, u]))
-            x = b.fold(v.op.opcode, x) if along else x
+            x = b.cast(b.fold(v.op.opcode, x) if along else x, dtype=v.dtype)
             flat = self.region.flat[v].replace(self.full)
             e.known[v, flat, None] = x
 
@@ -286,7 +292,8 @@ class _Nest:
     def _accumulate(self, e: Emitter, v: Value, variable: Operand) -> None:
         b, x = self.b, v.args[0]
         flat = self.region.full.replace(self.full)
-        new = b.splat(e.element(x, unflatten(flat, x.shape)), variable.lanes)
+        new = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)
+        new = b.splat(new, variable.lanes)
         old = b.get(variable)
         total = b.emit(v.op.opcode, old, new)
         if e.mask is not None:

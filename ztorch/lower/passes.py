@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ztorch.dtypes import DType, f32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
+from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Instr, Kernel, Operand, matching
-from ztorch.ir.opcodes import OPCODES, PURE
+from ztorch.ir.opcodes import ARITHMETIC, OPCODES, PURE
 
 Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
 
@@ -39,13 +41,21 @@ def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
             b.body.append(replace(instr, args=args))
             continue
         row = OPCODES[instr.opcode]
-        if row.via is None:
+        if instr.opcode in ARITHMETIC - {"cast"} and any(a.dtype in HALVES for a in args):
+            wide = [b.cast(a, dtype=f32) if a.dtype in HALVES else a for a in args]
+            new[instr.dest.id] = _narrow(b, b.emit(instr.opcode, *wide), instr.dest.dtype)
+        elif row.via is not None:
+            more = {"dtype": instr.dest.dtype} if row.result == "attr" else {}
+            new[instr.dest.id] = row.via(b, *args, **more)
+        else:
             raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
                               f"on {instr.dest.dtype} and there is no way around it")
-        more = {"dtype": instr.dest.dtype} if row.result == "attr" else {}
-        new[instr.dest.id] = row.via(b, *args, **more)
         b._scopes[-1] = {}
     return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
+
+
+def _narrow(b: Builder, x: Operand, d: DType) -> Operand:
+    return b.cast(x, dtype=d) if x.dtype is not d else x
 
 
 def _next_id(kernel: Kernel) -> int:

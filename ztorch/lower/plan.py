@@ -24,6 +24,8 @@ from ztorch.lower.prepare import prepare
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.transpose import emit_transpose, find_turn
 
+BYTES_A_CYCLE = 16  # from the outer caches, for the estimate of a kernel's time
+
 
 @dataclass(frozen=True)
 class Place:
@@ -111,7 +113,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
-    regions = fuse(graph, fusion)
+    regions = [r for r in fuse(graph, fusion) if r.size]
     builder = _Plan(name, graph, regions, limits, params)
     return builder.build()
 
@@ -144,6 +146,8 @@ class _Plan:
         one then; these take a way round, through a copy at the end."""
         by_name = {s.attrs["name"]: s for s in self.graph.leaves("state")}
         for name, new in self.graph.updates.items():
+            if not new.size:
+                continue
             state = by_name.get(name)
             at = self.params.offsets.get(name)
             if at is None:
@@ -246,8 +250,9 @@ class _Plan:
             emit = {"map": emit_map, "reduce": emit_reduce, "contract": emit_contract}
             emit[region.kind](b, region, memory, target, self.limits)
         places = tuple(names)
-        return Step(hoist(share_out(b.kernel())), places,
-                    tuple(p in written for p in places), _cycles(region, self.limits))
+        moved = sum(p.size for p in places) / BYTES_A_CYCLE
+        return Step(hoist(share_out(b.kernel())), places, tuple(p in written for p in places),
+                    max(_cycles(region, self.limits), moved))
 
 
 def _with_barriers(steps: list[Step]) -> list[Step]:

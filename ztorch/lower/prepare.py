@@ -5,6 +5,7 @@ from __future__ import annotations
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
+from ztorch.ir.opcodes import identity
 from ztorch.lower.contract import pack
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, is_view, view_of
@@ -24,12 +25,23 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False) -> Graph:
         with layer_scope(v.layer):
             if args != v.args:
                 out = Value(v.op, args, v.attrs, v.shape, v.dtype)
-            if v.op.kind == "contract":
+            if not all(x.size for x in (v, *v.args)):
+                out = _empty(out)
+            elif v.op.kind == "contract":
                 out = _product(out, limits, frozen)
             elif v.op.kind == "reduce":
                 out = _reduction(out)
         new[v] = out
     return graph.with_roots(_roots([(new[r], r.layer) for r in graph.roots]))
+
+
+def _empty(v: Value) -> Value:
+    """What is made of no elements: nothing, or what its reduction starts from."""
+    if not v.size or v.op.kind == "contract":
+        return OPS.full(v.shape, 0, v.dtype)
+    if v.op.kind == "reduce":
+        return OPS.full(v.shape, identity(v.op.opcode, v.dtype), v.dtype)
+    return v
 
 
 def _roots(roots: list[tuple[Value, str]]) -> list[Value]:

@@ -25,7 +25,7 @@ _LOCAL = struct.Struct("<4s5H3I2H")  # the same in front of the member
 _SEAL = 64  # the comment: a SHA-256 in hexadecimal
 _MOST_MEMBERS = 256
 _MOST_MANIFEST = 16 << 20
-_NAME = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?")
+_NAME = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99})?")
 
 AGAIN = "copy or download it again, or write it again with program.save()"
 

@@ -21,7 +21,6 @@ MOST_BYTES = 1 << 40  # of anything; whether this machine has as much is asked l
 # What a function takes and gives at least; those that score take x, y and w.
 _SIGNATURES: dict[str, tuple[set[str], set[str]]] = {"predict": ({"x"}, {"y"}),
                                                      PREPARE: (set(), set())}
-_DTYPES = {d.long for d in ALL}
 _SYMBOL = re.compile(r"zt_(?!worker$)[A-Za-z0-9_]+")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9._\-]*")
 _ALIGN = 64  # what compiled code expects of every state and constant
@@ -204,9 +203,9 @@ def _new(name: Field, known: set[str]) -> str:
 def tensor(t: Field, known: set[str]) -> int:
     """Checks name, shape and dtype; gives the bytes it takes."""
     _new(t["name"], known)
-    if t["dtype"].value not in _DTYPES:
+    nbytes = next((d.bytes for d in ALL if d.long == t["dtype"].value), 0)
+    if not nbytes:
         raise t["dtype"].wrong("a dtype such as 'float32'")
-    nbytes = next(d.bytes for d in ALL if d.long == t["dtype"].value)
     dims = list(t["shape"])
     if len(dims) > 16:
         raise t["shape"].wrong("a shape of at most 16 axes")

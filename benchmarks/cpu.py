@@ -1,0 +1,71 @@
+"""The command: `python -m benchmarks.cpu [--quick] [--only matmul,mlp] [--threads 1,all]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks import machine, matmul, mlp, report, startup, training, vector_math
+from benchmarks.timing import FULL, QUICK, Effort
+from ztorch.backends import host
+
+RESULTS = Path(__file__).parent / "results"
+SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
+    "machine": machine.run,
+    "matmul": matmul.run,
+    "mlp": mlp.run,
+    "training": training.run,
+    "vector": vector_math.run,
+    "levels": mlp.run_levels,
+    "fit": training.run_fit,
+    "compile": startup.run_compile,
+    "size": startup.run_size,
+    "start": startup.run_start,
+}
+
+
+def threads_of(text: str) -> list[int]:
+    """Thread counts of the option, each once.
+
+    >>> threads_of("1,4,1")
+    [1, 4]
+    """
+    return list(dict.fromkeys(host.usable_cores() if t == "all" else int(t)
+                              for t in text.split(",")))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the sections asked for; prints and writes their tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
+    parser.add_argument("--quick", action="store_true",
+                        help="a few turns only: shows that all works, says nothing about speed")
+    parser.add_argument("--only", default=",".join(SECTIONS),
+                        help=f"sections, of {','.join(SECTIONS)}")
+    parser.add_argument("--threads", default="1,all", help="thread counts, such as 1,2,all")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    asked = parser.parse_args(arguments)
+    names = asked.only.split(",")
+    if wrong := [n for n in names if n not in SECTIONS]:
+        parser.error(f"no section {', '.join(wrong)}; there are {', '.join(SECTIONS)}")
+    effort = QUICK if asked.quick else FULL
+    threads = threads_of(asked.threads)
+    facts = machine.describe()
+    for key, value in facts.items():
+        print(f"{key}: {value}")
+    stem = f"{facts['date']}-{machine.slug()}{'-quick' if asked.quick else ''}"
+    sections, begun = [], perf_counter()
+    for name in names:
+        print(f"\n[{name}] after {perf_counter() - begun:.0f} s", flush=True)
+        sections.append(SECTIONS[name](threads, effort))
+        print(f"\n{sections[-1].markdown()}", flush=True)
+        # Written after every section: a long run that is broken off has not been for nothing.
+        written = report.write(asked.out, stem, facts, sections, asked.quick)
+    print("written: " + ", ".join(map(str, written)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

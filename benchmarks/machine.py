@@ -1,0 +1,195 @@
+"""The machine as the results name it, and the two limits every kernel runs into: how many fused
+multiply-adds it can do, and how fast it can read. Both are measured by kernels of our own IR."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import importlib.metadata
+import os
+import platform
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ztorch
+from benchmarks.programs import call, given, kernel_call, target
+from benchmarks.report import Section, duration
+from benchmarks.timing import Contestant, Effort, Timing, compare
+from ztorch.backends import host
+from ztorch.dtypes import f32
+from ztorch.graph.op import OPS
+from ztorch.ir.builder import Builder
+from ztorch.runtime.devices import best_level
+from ztorch.runtime.executable import Call
+
+TURNS = 40_000  # of the FMA loop: long enough that calling it costs nothing beside it
+MOST_READ = 8 << 20  # small buffers are read again and again, up to so many bytes a thread
+PEERS = ("torch", "keras", "onnx", "onnxruntime", "numpy", "llvmlite")
+
+
+def describe() -> dict[str, Any]:
+    """Who was measured, where and when."""
+    caches = {name: _size(size) for name, size in cache_bytes().items()}
+    return {
+        "date": datetime.date.today().isoformat(), "cpu": host.cpu_name(),
+        "cores": f"{host.physical_cores()} physical, {host.usable_cores()} usable threads",
+        "SIMD level": best_level(), "caches": caches or "unknown",
+        "memory": _size(host.memory_bytes()),
+        "OS": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "load average at the start": f"{os.getloadavg()[0]:.2f}",
+        "versions": {"python": platform.python_version(), "ztorch": ztorch.__version__,
+                     **{p: v for p in PEERS if (v := version(p))}},
+    }
+
+
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def slug() -> str:
+    """The processor's name, fit for a file.
+
+    >>> re.fullmatch(r"[a-z0-9-]+", slug()) is not None
+    True
+    """
+    name = re.sub(r"\((r|tm)\)|\bcpu\b|@.*", "", host.cpu_name().lower())
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or host.architecture()
+
+
+@cache
+def cache_bytes() -> dict[str, int]:
+    """Data caches by level, as the system describes them."""
+    found = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            level, kind, size = ((index / f).read_text().strip() for f in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction" and size.endswith("K"):
+            found[f"L{level}"] = int(size[:-1]) * 1024
+    return found
+
+
+def _size(nbytes: int) -> str:
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.3g} {unit}"
+    return f"{nbytes / 1024:.3g} KiB"
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+@cache
+def fma_call(threads: int) -> tuple[Call, float]:
+    """A call that only multiplies and adds in registers, and its floating point operations. The
+    12 chains cover the latency of two units of 4 cycles, and leave registers to spare."""
+    lanes, chains = target().limits.lanes(f32), 12
+    b = Builder("fma_peak")
+    b.memory("x", f32, 2 * lanes)
+    b.memory("y", f32, threads * lanes, access="w")
+    factor, term = b.load("x", 0, lanes=lanes), b.load("x", lanes, lanes=lanes)
+    sums = [b.var(f32, lanes, init=0.1 * k) for k in range(chains)]
+    with b.loop(0, TURNS):
+        for s in sums:
+            b.set(s, b.fma(b.get(s), factor, term))
+    _store_sums(b, sums, lanes)
+    x = np.repeat(np.array([0.5, 1.0], np.float32), lanes)  # tends to 2: neither huge nor denormal
+    bound = kernel_call(b.kernel(), x, (threads * lanes,), threads)
+    return bound, 2.0 * lanes * chains * TURNS * threads
+
+
+@cache
+def read_call(threads: int, nbytes: int) -> tuple[Call, float]:
+    """A call in which each thread sums its share of a buffer, and the bytes it reads."""
+    lanes, chains = target().limits.lanes(f32), 8
+    step = lanes * chains
+    part = max(1, nbytes // (4 * step * threads)) * step
+    b = Builder("read")
+    b.memory("x", f32, part * threads)
+    b.memory("y", f32, threads * lanes, access="w")
+    passes = max(1, MOST_READ // (4 * part))
+    first = b.mul(b.identity("worker"), part)
+    sums = [b.var(f32, lanes, init=0.0) for _ in range(chains)]
+    with b.loop(0, passes), b.loop(0, part, step) as i:
+        at = b.add(first, i)
+        for k, s in enumerate(sums):
+            b.set(s, b.add(b.get(s), b.load("x", at, off=k * lanes, lanes=lanes)))
+    _store_sums(b, sums, lanes)
+    x = np.ones(part * threads, np.float32)
+    bound = kernel_call(b.kernel(), x, (threads * lanes,), threads)
+    read = passes * x.size
+    assert abs(bound.outputs["y"].sum() / read - 1) < 1e-3, "the kernel does not read everything"
+    return bound, 4.0 * read
+
+
+def _store_sums(b: Builder, sums: list[Any], lanes: int) -> None:
+    """All chains together, so that none of them is idle work to be optimised away."""
+    total = b.get(sums[0])
+    for s in sums[1:]:
+        total = b.add(total, b.get(s))
+    b.store("y", b.mul(b.identity("worker"), lanes), total)
+
+
+def peak(threads: int) -> Contestant:
+    """The FMA peak as a contestant: measured in the same turns, it shares their clock speed."""
+    return Contestant("FMA peak", fma_call(threads)[0])
+
+
+def run(threads: list[int], effort: Effort) -> Section:
+    """The table of limits."""
+    s = Section("machine", "The machine's limits",
+                "this table is the limit: everything below is a share of it. Reading is by "
+                "aligned vector loads of all threads together; each has its own part.")
+    caches = cache_bytes()
+    sizes = {"half of L1": caches.get("L1", 32 << 10) // 2,
+             "half of L2": caches.get("L2", 512 << 10) // 2}
+    if effort.least > 3:  # filling these takes longer than a smoke run may
+        sizes |= {"32 MiB": 32 << 20, "1 GiB": 1 << 30}
+    for n in threads:
+        bound, flops = fma_call(n)
+        t, = compare([Contestant("fma", bound)], n == 1, effort)
+        _rate(s, "fused multiply-add, float32", n, t, flops, "GFLOP/s")
+        for label, size in sizes.items():
+            own = label.startswith("half")  # each thread has caches of its own
+            bound, nbytes = read_call(n, size * n if own else size)
+            t, = compare([Contestant("read", bound)], n == 1, effort)
+            _rate(s, f"reading {label}{' a thread' if own else ''}", n, t, nbytes, "GB/s")
+    x = np.ones(1, np.float32)
+    t, = compare([Contestant("call", call(OPS.neg(given("x", x)), {"x": x}, 1))], True, effort)
+    s.line({"what": "calling a program of one number", "threads": "1",
+            "rate": duration(t.seconds), "p10–p90": f"{duration(t.p10)}–{duration(t.p90)}"},
+           value=t.seconds)
+    read_call.cache_clear()
+    return s
+
+
+def _rate(s: Section, what: str, threads: int, t: Timing, work: float, unit: str) -> None:
+    s.line({"what": what, "threads": str(threads), "rate": f"{work / t.seconds / 1e9:.1f} {unit}",
+            "p10–p90": f"{work / t.p90 / 1e9:.1f}–{work / t.p10 / 1e9:.1f}"},
+           value=work / t.seconds)
+
+
+def blas_threads(count: int) -> bool:
+    """Sets the threads of NumPy's OpenBLAS, which offers no Python way to do so."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return False
+    done = False
+    for path in {line.split()[-1] for line in maps.splitlines() if "openblas" in line}:
+        library = ctypes.CDLL(path)
+        for name in ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads",
+                     "openblas_set_num_threads64_", "openblas_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(count)
+                done = True
+                break
+    return done

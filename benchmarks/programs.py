@@ -1,0 +1,65 @@
+"""Single ops and single kernels as compiled calls, without a model around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+import ztorch.ops  # noqa: F401 (fills OPS)
+from ztorch import compile as pipeline
+from ztorch.codegen.assemble import assemble
+from ztorch.codegen.elf import link
+from ztorch.codegen.targets import TARGETS, Target
+from ztorch.dtypes import dtype
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.kernel import Kernel
+from ztorch.lower.plan import Params, Place, Plan, Step
+from ztorch.runtime.devices import resolve
+from ztorch.runtime.executable import Call, Executable
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def given(name: str, array: np.ndarray) -> Value:
+    """An input like the array."""
+    return leaf("input", name, array.shape, dtype(array.dtype))
+
+
+def weight(name: str, array: np.ndarray) -> Value:
+    """A state that holds the array: the compiler may arrange it once, before any call."""
+    return leaf("state", name, array.shape, dtype(array.dtype), array, kind="weight")
+
+
+def call(y: Value, inputs: Arrays, threads: int, device: str = "cpu") -> Call:
+    """y compiled alone and bound, its inputs filled: `call()` computes it, outputs["y"] has it."""
+    bound = pipeline.build({"predict": Graph({"y": y})}, device, "op", threads).bind("predict")
+    fill(bound, inputs)
+    return bound
+
+
+def fill(bound: Call, inputs: Arrays) -> None:
+    for name, array in inputs.items():
+        bound.inputs[name][...] = array
+    bound()
+
+
+def target() -> Target:
+    """What "cpu" means here."""
+    return TARGETS[resolve("cpu")]
+
+
+def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> Call:
+    """A kernel of memories x (read) and y (written) as a call that all threads run."""
+    source, result = given("x", x), leaf("input", "y", y, "float32")
+    step = Step(kernel, (Place("inputs", 0, source.nbytes), Place("outputs", 0, result.nbytes)),
+                (False, True), cycles=1e12)  # dear enough that every worker is woken
+    plans = {"predict": Plan("predict", [source], [("y", result)], [step], 0, [])}
+    t, params = target(), Params()
+    code = link(assemble(pipeline._render(plans, t), t), soname=f"{kernel.name}.so",
+                exports=["zt_predict", "zt_worker"])
+    spec = pipeline._spec(kernel.name, t, plans, params)
+    bound = Executable(spec, code, None, threads).bind("predict")
+    fill(bound, {"x": x})
+    return bound

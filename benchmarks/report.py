@@ -1,0 +1,202 @@
+"""What was measured, as Markdown tables, as JSON, and as a plot of the ratios."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import Timing
+
+PEERS = {"eager": "#e8702a", "fused": "#b23a8e", "compile": "#7a5cd6", "inductor": "#c9a227",
+         "numpy": "#2a9d62", "onnx": "#2f6fdb", "keras": "#d0312d"}
+OWN = ("levels",)  # comparisons of ztorch with itself have no place among the peers
+
+
+@dataclass
+class Section:
+    """One table. `limit` says what the best possible program would be held up by."""
+
+    key: str
+    title: str
+    limit: str
+    names: list[str] = field(default_factory=list)  # contestants, in order
+    lines: list[dict[str, str]] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def compared(self, case: str, threads: int, timings: Sequence[Timing], error: float,
+                 **more: str) -> None:
+        """A line of a comparison: the first timing is ours."""
+        line = {"case": case, "threads": str(threads), **more}
+        for k, t in enumerate(timings):
+            if t.name not in self.names:
+                self.names.append(t.name)
+            line[t.name] = _spread(t) if k == 0 else _against(t)
+            self.results.append({"case": case, "threads": threads, "max_error": error,
+                                 **more, **t.to_json()})
+        line["max error"] = f"{error:.1e}"
+        self._add(line)
+        if threads == 1 and any(t.clocks_differ for t in timings):
+            self.note(f"{case}, 1 thread, wall clock (the core was shared): "
+                      + ", ".join(f"{t.name} {duration(t.wall)}" for t in timings))
+
+    def line(self, values: Mapping[str, str], **data: Any) -> None:
+        """A line of a plain table."""
+        self._add(dict(values))
+        self.results.append({**values, **data})
+
+    def _add(self, line: dict[str, str]) -> None:
+        self.lines.append(line)
+        print("  " + " | ".join(f"{k} {v}" if k not in ("case",) else v
+                                for k, v in line.items()), flush=True)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            print(f"  note: {text}", flush=True)
+
+    @property
+    def columns(self) -> list[str]:
+        seen = dict.fromkeys(k for line in self.lines for k in line)
+        last = [k for k in ("max error",) if k in seen]
+        front = [k for k in seen if k not in self.names and k not in last]
+        ours_first = sorted(self.names, key=lambda n: not n.startswith("ztorch"))
+        return [*front, *(n for n in ours_first if n in seen), *last]
+
+    def markdown(self) -> str:
+        columns = self.columns
+        rows = [columns, ["---"] * len(columns),
+                *([line.get(c, "–") for c in columns] for line in self.lines)]
+        table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+        notes = "".join(f"\n- {n}" for n in self.notes)
+        return (f"## {self.title}\n\n{table}\n\nWhat limits the result: {self.limit}\n"
+                + (f"{notes}\n" if notes else ""))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"key": self.key, "title": self.title, "limit": self.limit,
+                "results": self.results, "notes": self.notes}
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit.
+
+    >>> duration(0.00012345), duration(1.5)
+    ('123 µs', '1.50 s')
+    """
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * scale >= 1:
+            return f"{_digits(seconds * scale)} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def _digits(x: float) -> str:
+    return f"{x:.2f}" if x < 9.995 else f"{x:.1f}" if x < 99.95 else f"{x:.0f}"
+
+
+def _spread(t: Timing) -> str:
+    return f"{duration(t.seconds)} ({duration(t.p10)}–{duration(t.p90)})"
+
+
+def _against(t: Timing) -> str:
+    return f"{duration(t.seconds)} = **x{t.ratio:.2f}** ({t.ratio_p10:.2f}–{t.ratio_p90:.2f})"
+
+
+def write(folder: Path, stem: str, machine: Mapping[str, Any], sections: Sequence[Section],
+          quick: bool) -> list[Path]:
+    """Writes Markdown, JSON and, where matplotlib is there, the plot; gives the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    warning = ("**A smoke run: far too few turns for the figures to mean anything.**\n\n"
+               if quick else "")
+    facts = "\n".join(f"- {k}: {_fact(v)}" for k, v in machine.items())
+    text = (f"# CPU benchmarks, {machine['date']}\n\n{warning}{facts}\n\n"
+            "Times are medians of interleaved blocks with the 10th and 90th percentile. `xN` is "
+            "the peer's time over ours: the median, 10th and 90th percentile of the ratios within "
+            "one turn. One thread is timed by its CPU clock, several by the wall clock. The "
+            "largest error is against float64 unless the table says otherwise.\n\n"
+            + "\n".join(s.markdown() for s in sections))
+    out = [folder / f"{stem}.md", folder / f"{stem}.json"]
+    out[0].write_text(text, encoding="utf-8")
+    out[1].write_text(json.dumps({"machine": dict(machine), "quick": quick,
+                                  "sections": [s.to_json() for s in sections]}, indent=1) + "\n",
+                      encoding="utf-8")
+    for path in (folder / f"{stem}.png", folder / f"{stem}.svg"):
+        if plot(path, machine, sections):
+            out.append(path)
+    return out
+
+
+def _fact(v: Any) -> str:
+    if isinstance(v, Mapping):
+        return ", ".join(f"{k} {w}" for k, w in v.items())
+    return str(v)
+
+
+def _colour(name: str) -> str:
+    return next((c for word, c in PEERS.items() if word in name.lower()), "#888888")
+
+
+def plot(path: Path, machine: Mapping[str, Any], sections: Sequence[Section]) -> bool:
+    """Ratios of every comparison, one panel a table, on a logarithmic axis."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    except ImportError:
+        print("no plot: matplotlib is not installed")
+        return False
+    shown = [(s, _by_case(s)) for s in sections if s.names and s.key not in OWN]
+    if not shown:
+        return False
+    heights = [sum(len(peers) for _, peers in cases) + 0.8 * len(cases) + 1.5
+               for _, cases in shown]
+    figure = Figure(figsize=(9.5, 0.21 * sum(heights) + 1.2), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(shown), 1, squeeze=False, sharex=True,
+                           gridspec_kw={"height_ratios": heights})
+    used: dict[str, str] = {}
+    for axes, (section, cases) in zip(grid[:, 0], shown, strict=True):
+        at, ticks, labels = 0.0, [], []
+        for case, peers in cases:
+            ticks.append(at + (len(peers) - 1) / 2)
+            labels.append(case)
+            for r in peers:
+                colour = used[r["name"]] = _colour(r["name"])
+                axes.barh(at, r["ratio"] - 1, left=1, height=0.85, color=colour)
+                axes.plot([r["ratio_p10"], r["ratio_p90"]], [at, at], color="#222222", lw=0.9)
+                axes.annotate(f"x{r['ratio']:.2f}", (max(r["ratio_p90"], 1), at), fontsize=6.5,
+                              va="center", xytext=(3, 0), textcoords="offset points")
+                at += 1
+            at += 0.8
+        axes.set_yticks(ticks, labels, fontsize=7.5)
+        axes.set_ylim(at, -1)
+        axes.set_xscale("log")
+        axes.axvline(1, color="#222222", lw=1)
+        axes.set_title(section.title, loc="left", fontsize=9.5, fontweight="bold")
+        axes.grid(True, axis="x", color="#dddddd", lw=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        axes.xaxis.set_major_locator(FixedLocator([0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"x{x:g}"))
+        axes.tick_params(axis="x", labelbottom=True, labelsize=7.5)
+    for name, colour in used.items():
+        grid[0, 0].barh(0, 0, color=colour, label=name)
+    grid[0, 0].legend(frameon=False, fontsize=7.5, ncols=len(used), loc="lower right",
+                      bbox_to_anchor=(1, 1))
+    figure.suptitle(f"Time of the peer over the time of ztorch, {machine['cpu']}, "
+                    f"{machine['date']}", fontsize=11)
+    figure.savefig(path)
+    return True
+
+
+def _by_case(section: Section) -> list[tuple[str, list[dict[str, Any]]]]:
+    cases: dict[str, list[dict[str, Any]]] = {}
+    for r in section.results:
+        if "ratio" in r and r["name"] != section.names[0] and not r["name"].startswith("ztorch"):
+            label = f"{r['case']}, {r['threads']} thr" if r.get("threads") else str(r["case"])
+            cases.setdefault(label, []).append(r)
+    return list(cases.items())

@@ -1,0 +1,200 @@
+"""Training: one step of the MLP, and a whole epoch of `fit` on the digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks import machine, peers
+from benchmarks.report import Section
+from benchmarks.timing import Contestant, Effort, compare
+from ztorch import data, optimizers
+
+BATCHES = (32, 128)
+OPTIMIZERS = ("SGD", "Adam")
+RATE = 1e-3
+STEPS = 5  # before the weights of all are compared
+
+
+def run(threads: list[int], effort: Effort) -> Section:
+    """Forward, cross-entropy, backward and optimizer on one batch."""
+    s = Section("training", "MLP 784-512-512-10, one training step",
+                "three products where inference has one (less the first layer's input gradient): "
+                "the FMA peak. Adam also reads and writes 8 MB of weights and moments each step, "
+                f"at L2 or L3 bandwidth. Weights are compared after {STEPS} steps, relative to "
+                "PyTorch's in float64.")
+    model = peers.mlp()
+    weights = model.get_weights()
+    for n in threads:
+        peers.set_threads(n)
+        for optimizer in OPTIMIZERS:
+            for batch in BATCHES:
+                _case(s, model, weights, optimizer, batch, n, effort)
+    return s
+
+
+def _case(s: Section, model: Any, weights: peers.Weights, optimizer: str, batch: int,
+          threads: int, effort: Effort) -> None:
+    random = np.random.default_rng(5)
+    x = random.random((batch, 784), np.float32)
+    y = random.integers(0, 10, batch).astype(np.int32)
+    ours, after = _ours(model, optimizer, x, y, threads)
+    contestants, results = [ours], {"ztorch": after}
+    torch = peers.module("torch")
+    true = after
+    if torch:
+        true = _torch(weights, optimizer, x, y, "double")[1]
+        for kind in ("eager", "fused", *(() if peers.no_compiler() else ("compile",))):
+            contestant, results[kind] = _torch(weights, optimizer, x, y, kind)
+            contestants.append(contestant)
+    # Adam divides a gradient by its own size: rounding decides the sign where it is near zero.
+    tolerance = 2e-3 if optimizer == "Adam" else 1e-5
+    error = peers.checked(f"{optimizer}, batch {batch}", tolerance, **{
+        name: max(peers.worst(got, want) for got, want in zip(found, true, strict=True)
+                  if np.abs(want).max() > 0.01)  # biases were zero and have hardly moved
+        for name, found in results.items()})
+    timings = compare([*contestants, machine.peak(threads)], threads == 1, effort)
+    kernels = [w.size for w in weights[::2]]
+    flops = 2.0 * batch * (3 * sum(kernels) - kernels[0])
+    share = timings[-1].ratio * flops / machine.fma_call(threads)[1]
+    s.compared(f"{optimizer}, batch {batch}", threads, timings[:-1], error,
+               **{"of FMA peak": f"{share:.0%}"})
+
+
+def _ours(model: Any, optimizer: str, x: np.ndarray, y: np.ndarray,
+          threads: int) -> tuple[Contestant, list[np.ndarray]]:
+    program = model.compile("cpu", batch_size=len(x), threads=threads,
+                            optimizer=getattr(optimizers, optimizer)(RATE),
+                            loss="sparse_categorical_crossentropy")
+    executable = program.executable
+    step = executable.bind("train")
+    for name, array in {"x": x, "y": y.reshape(step.inputs["y"].shape), "w": 1.0}.items():
+        step.inputs[name][...] = array
+    first = executable.states_snapshot()
+    for _ in range(STEPS):
+        step()
+    after = program.get_weights()
+    return Contestant("ztorch", step, lambda: executable.restore(first)), after
+
+
+def _torch(weights: peers.Weights, optimizer: str, x: np.ndarray, y: np.ndarray,
+           kind: str) -> tuple[Contestant, list[np.ndarray]]:
+    """PyTorch's step: plain, with a fused optimizer, compiled, or in float64 as the measure."""
+    torch = peers.module("torch")
+    model = peers.torch_mlp(weights, softmax=False)
+    tx, ty = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
+    if kind == "double":
+        model, tx = model.double(), tx.double()
+    more: dict[str, Any] = {"fused": True} if kind == "fused" else {}
+    if optimizer == "Adam":
+        more["eps"] = 1e-7  # Keras' and ours
+    opt = getattr(torch.optim, optimizer)(model.parameters(), lr=RATE, **more)
+    loss_of: Callable[..., Any] = lambda a, b: torch.nn.functional.cross_entropy(model(a), b)  # noqa: E731
+    update: Callable[[], Any] = opt.step
+    if kind == "compile":
+        torch._dynamo.reset()
+        loss_of, update = torch.compile(loss_of), torch.compile(opt.step)
+
+    def step() -> None:
+        opt.zero_grad(set_to_none=True)
+        loss_of(tx, ty).backward()
+        update()
+
+    first = [p.detach().clone() for p in model.parameters()]
+    for _ in range(STEPS):
+        step()
+    after = [p.detach().numpy().T.copy() for p in model.parameters()]
+
+    @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
+    def reset() -> None:
+        for p, p0 in zip(model.parameters(), first, strict=True):
+            p.copy_(p0)
+        for state in opt.state.values():
+            for value in state.values():
+                if torch.is_tensor(value):
+                    value.zero_()
+
+    name = {"eager": "PyTorch eager", "fused": "eager, fused optimizer",
+            "compile": "torch.compile"}.get(kind, kind)
+    return Contestant(name, step, reset), after
+
+
+# -- a whole epoch ---------------------------------------------------------------------------------
+
+
+def run_fit(threads: list[int], effort: Effort) -> Section:
+    """An epoch of the digits, 1433 rows in batches of 32, shuffled."""
+    from models import digits_mlp
+
+    s = Section("fit", "An epoch of fit: digits, MLP 64-128-64-10, batch 32, Adam",
+                "for us the FMA peak and the copy of each batch into place; for the peers the "
+                "overhead of a few dozen calls a step. Losses of an unshuffled epoch are "
+                "compared first. PyTorch's loop is written by hand, with rows gathered from "
+                "one tensor: faster than a DataLoader.")
+    (x, y), _ = data.load("digits")
+    model = digits_mlp.build()
+    weights = model.get_weights()
+    flat = x.reshape(len(x), -1)
+    for n in threads:
+        peers.set_threads(n)
+        program = model.compile("cpu", batch_size=32, threads=n,
+                                optimizer=optimizers.Adam(RATE),
+                                loss="sparse_categorical_crossentropy")
+        executable = program.executable
+        first = executable.states_snapshot()
+        loss = program.fit(x, y, epochs=1, verbose=0, shuffle=False).history["loss"][0]
+        contestants = [Contestant("ztorch fit",
+                                  lambda p=program: p.fit(x, y, epochs=1, verbose=0),  # type: ignore[misc]
+                                  lambda e=executable, f=first: e.restore(f))]  # type: ignore[misc]
+        errors = {"ztorch": 0.0}
+        if peers.module("torch"):
+            for fused in (False, True):
+                epoch, peer_loss = _eager_epoch(weights, flat, y, fused)
+                errors["fused" if fused else "eager"] = abs(peer_loss / loss - 1)
+                contestants.append(Contestant(
+                    "PyTorch loop, fused Adam" if fused else "PyTorch eager loop", epoch))
+        if peers.module("keras"):
+            keras_epoch, peer_loss = _keras_epoch(weights, flat, y)
+            errors["keras"] = abs(peer_loss / loss - 1)
+            contestants.append(Contestant("Keras fit", keras_epoch))
+        peers.checked("an epoch of the digits", 1e-3, **errors)
+        timings = compare(contestants, n == 1, effort)
+        s.compared("epoch", n, timings, max(errors.values()),
+                   **{"rows/s": f"{len(x) / timings[0].seconds:,.0f}"})
+    return s
+
+
+def _eager_epoch(weights: peers.Weights, x: np.ndarray, y: np.ndarray,
+                 fused: bool) -> tuple[Callable[[], float], float]:
+    torch = peers.module("torch")
+    model = peers.torch_mlp(weights, softmax=False)
+    opt = torch.optim.Adam(model.parameters(), lr=RATE, eps=1e-7, fused=fused)
+    tx, ty = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
+
+    def epoch(shuffle: bool = True) -> float:
+        rows = torch.randperm(len(tx)) if shuffle else torch.arange(len(tx))
+        total = torch.zeros(())
+        for batch in rows.split(32):
+            opt.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.cross_entropy(model(tx[batch]), ty[batch])
+            loss.backward()
+            opt.step()
+            total += loss.detach() * len(batch)
+        return float(total) / len(tx)
+
+    return epoch, epoch(shuffle=False)
+
+
+def _keras_epoch(weights: peers.Weights, x: np.ndarray,
+                 y: np.ndarray) -> tuple[Callable[[], float], float]:
+    keras = peers.module("keras")
+    model = peers.keras_mlp(weights)
+    model.compile(optimizer=keras.optimizers.Adam(RATE), loss="sparse_categorical_crossentropy")
+
+    def epoch(shuffle: bool = True) -> float:
+        fitted = model.fit(x, y, batch_size=32, epochs=1, verbose=0, shuffle=shuffle)
+        return float(fitted.history["loss"][0])
+
+    return epoch, epoch(shuffle=False)

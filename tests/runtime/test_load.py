@@ -1,0 +1,302 @@
+"""Each way in which a file can be wrong is refused by its own message; loading needs no compiler."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.artifact.artifacts import (
+    Manifest,
+    apart,
+    changed,
+    flowers,
+    together,
+    trainer,
+    whole,
+)
+from ztorch.backends import host
+from ztorch.errors import ArtifactError, DeviceError
+from ztorch.runtime.container import MANIFEST
+from ztorch.runtime.load import open_artifact, read_artifact
+
+
+def refuse(tmp_path: Path, data: bytes, message: str,
+           error: type[Exception] = ArtifactError) -> None:
+    path = tmp_path / "bad.zt"
+    path.write_bytes(data)
+    with pytest.raises(error, match=message) as caught:
+        zt.load(path)
+    assert "bad.zt" in str(caught.value) and len(str(caught.value)) < 600
+
+
+# -- the container -----------------------------------------------------------------------------------
+
+
+def stored(*members: tuple[str, bytes], method: int = zipfile.ZIP_STORED,
+           comment: bytes = b"0" * 64) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        archive.comment = comment
+        for name, data in members:
+            archive.writestr(zipfile.ZipInfo(name), data, compress_type=method)
+    return out.getvalue()
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"cannot read .*No such file.*check the path"):
+        zt.load(tmp_path / "nothing.zt")
+    with pytest.raises(ArtifactError, match="is a folder"):
+        zt.load(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ArtifactError, match="not a regular file"):
+        zt.load(tmp_path / "pipe")
+    with pytest.raises(ArtifactError, match="not a regular file"):
+        zt.load("/dev/zero")
+
+
+@pytest.mark.parametrize(("data", "message"), [
+    (b"", "not a ztorch artifact: it begins with nothing"),
+    (b"\x7fELF" + bytes(200), "not a ztorch artifact: it begins with 7f 45 4c 46"),
+    (whole()[:-1], "is truncated"),
+    (whole()[:-5000], "is truncated"),
+    (whole() + b"\n", "something was appended"),
+    (stored((MANIFEST, b"{}"), comment=b""), "another tool packed it"),
+    (stored((MANIFEST, b"{}")), "the hash of its member manifest.json is not the one in its seal"),
+    (stored(("a", b"{}")), "has no member manifest.json"),
+    (stored((MANIFEST, b"{}"), method=zipfile.ZIP_DEFLATED), "is compressed or encrypted"),
+    (stored((MANIFEST, b"{}"), ("../../etc/passwd", b"x")), r"named '\.\./\.\./etc/passwd'"),
+    (stored((MANIFEST, b"{}"), ("/etc/passwd", b"x")), "named '/etc/passwd'"),
+    (stored((MANIFEST, b"{}"), ("code/..", b"x")), r"named 'code/\.\.'"),
+    (stored((MANIFEST, b"{}"), ("a\\b", b"x")), "which no artifact has"),
+    (stored((MANIFEST, b"{}"), ("c:", b"x")), "which no artifact has"),
+    (stored((MANIFEST, b"{}"), ("x" * 5000, b"x")), "which no artifact has"),
+    (stored(*((f"m{k}", b"") for k in range(300))), "claims 300 members"),
+])
+def test_containers(tmp_path: Path, data: bytes, message: str) -> None:
+    refuse(tmp_path, data, message)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_one_name(tmp_path: Path) -> None:
+    refuse(tmp_path, stored((MANIFEST, b"{}"), (MANIFEST, b"{}")), "has two members named")
+
+
+def test_a_bomb_does_not_go_off(tmp_path: Path) -> None:
+    """Neither the compressed kind, nor sizes that the file only claims."""
+    bomb = stored((MANIFEST, bytes(100 << 20)), method=zipfile.ZIP_DEFLATED)
+    assert len(bomb) < 1 << 20
+    refuse(tmp_path, bomb, "compressed")
+    at = whole().rfind(b"PK\1\2")
+    for field in (20, 24):  # compressed, uncompressed
+        data = bytearray(whole())
+        data[at + field:at + field + 4] = b"\xff\xff\xff\xff"
+        refuse(tmp_path, bytes(data), "two sizes")
+    data = bytearray(whole())
+    data[at + 20:at + 28] = b"\xff\xff\xff\x7f" * 2
+    refuse(tmp_path, bytes(data), r"member 'code/scalar.so' of 2147483647 bytes is not at")
+
+
+def test_a_huge_manifest(tmp_path: Path) -> None:
+    refuse(tmp_path, together(b"[" * (17 << 20), {}), "at most 16777216 are read")
+
+
+def test_bytes_between_members(tmp_path: Path) -> None:
+    data = whole()
+    at = data.index(b"PK\3\4", 4)
+    refuse(tmp_path, data[:at] + b"secret" + data[at:], "directory of|is not at")
+
+
+# -- the manifest and its members --------------------------------------------------------------------
+
+
+def with_files(change: Callable[[dict[str, bytes]], object], rehash: bool = False) -> bytes:
+    manifest, files = apart(whole())
+    change(files)
+    return together(manifest, files, rehash)
+
+
+def flipped(files: dict[str, bytes]) -> None:
+    code = bytearray(files["code/scalar.so"])
+    code[len(code) // 2] ^= 1
+    files["code/scalar.so"] = bytes(code)
+
+
+@pytest.mark.parametrize(("data", "message"), [
+    (with_files(lambda f: f.pop("code/scalar.so")), "lacks the member 'code/scalar.so'"),
+    (with_files(lambda f: f.pop("weights.safetensors")), "lacks the member 'weights.safetensors'"),
+    (with_files(lambda f: f.pop("weights.safetensors"), True), "has no member 'weights"),
+    (with_files(lambda f: f.update(extra=b"1")), "member 'extra' that its manifest does not list"),
+    (with_files(lambda f: f.update({"code/scalar.so": f["code/scalar.so"][:-1]})),
+     r"member 'code/scalar.so' has \d+ bytes, its manifest says \d+"),
+    (with_files(flipped), "member 'code/scalar.so' is damaged: its hash"),
+    (with_files(flipped, True), "damaged library: its contents do not match its own hash"),
+    (with_files(lambda f: f.update({"weights.safetensors": b"x" * 50}), True),
+     "weights.safetensors is not a whole safetensors file"),
+    (together(b"{", {}), "manifest.json is not JSON"),
+    (together(b'{"a": 1, "a": 2}', {}), "a key occurs twice"),
+    (together(b'{"a": NaN}', {}), "NaN is not a JSON number"),
+    (together(b"[" * 100_000 + b"]" * 100_000, {}), "manifest.json is not JSON"),
+    (together(b'{"a": 1' + b"0" * 10_000 + b"}", {}), "manifest.json is not JSON"),
+    (together(b"\xff\xfe", {}), "manifest.json is not JSON"),
+    (together(b"[]", {}), r"the whole is \[\]; it must be an object"),
+    (together(b'{"format": "other"}', {}), "format is 'other'; it must be 'ztorch artifact'"),
+])
+def test_members(tmp_path: Path, data: bytes, message: str) -> None:
+    refuse(tmp_path, data, message)
+
+
+def test_a_newer_format_is_said_to_be_newer(tmp_path: Path) -> None:
+    def newer(m: Manifest) -> None:
+        m.update(version=2, ztorch="9.1", files="something else")
+    refuse(tmp_path, changed(newer), r"format version 2, written by ztorch 9\.1; this ztorch reads "
+                                     "up to version 1: install a newer one")
+
+
+def spec(m: Manifest) -> dict[str, Any]:
+    return m["targets"][0]["spec"]
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda m: m.pop("targets"), "targets is missing; it must be a list"),
+    (lambda m: m.update(targets=[]), "at least one target"),
+    (lambda m: m.pop("program"), "program.name is missing|program is missing"),
+    (lambda m: m["files"].update(x=3), r"files.x is 3; it must be an object"),
+    (lambda m: m["files"]["code/scalar.so"].update(size=-1), "size is -1; it must be a whole"),
+    (lambda m: m["files"]["code/scalar.so"].update(sha256="00"), "must be a SHA-256"),
+    (lambda m: m["targets"][0].update(code="code/none.so"), "code is 'code/none.so'; it must be "
+                                                            "the name of a member"),
+    (lambda m: m["targets"][0].update(constants="code/scalar.so"), "a member of 0 bytes"),
+    (lambda m: spec(m).update(target="../x"), "it must be the name of a target"),
+    (lambda m: spec(m)["states"][0].update(offset=-64), r"states\[0\].offset is -64"),
+    (lambda m: spec(m)["states"][0].update(offset=8), r"states\[0\].offset is 8; .*multiple of 64"),
+    (lambda m: spec(m)["states"][0].update(offset=1 << 20), r"states\[0\].offset is 1048576"),
+    (lambda m: spec(m)["states"][3].update(offset=spec(m)["params_bytes"]), r"states\[3\].offset "
+                                                                            "is .* at most"),
+    (lambda m: spec(m)["states"][1].update(offset=0), "they overlap"),
+    (lambda m: spec(m)["states"][0].update(shape=[4, -6]), r"shape\[1\] is -6; .*whole number"),
+    (lambda m: spec(m)["states"][0].update(shape=[4, 1 << 50]), r"shape\[1\] is \d+; .*whole"),
+    (lambda m: spec(m)["states"][0].update(shape=[1 << 30, 1 << 30]), "at most 1099511627776 byt"),
+    (lambda m: spec(m)["states"][0].update(shape=[4.0, 6]), r"shape\[0\] is 4.0; .*whole number"),
+    (lambda m: spec(m)["states"][0].update(shape=[True, 6]), r"shape\[0\] is True; .*whole number"),
+    (lambda m: spec(m)["states"][0].update(shape="46"), "shape is '46'; it must be a list"),
+    (lambda m: spec(m)["states"][0].update(shape=[1] * 20), "at most 16 axes"),
+    (lambda m: spec(m)["states"][0].update(shape=[6, 4]), r"of shape \(4, 6\), the manifest says "
+                                                          r"float32 of shape \(6, 4\)"),
+    (lambda m: spec(m)["states"][0].update(dtype="int32"), "the manifest says int32"),
+    (lambda m: spec(m)["states"][0].update(dtype="object"), "dtype is 'object'; it must be a dtype"),
+    (lambda m: spec(m)["states"][0].update(dtype=["f"]), r"dtype is \['f'\]; it must be a dtype"),
+    (lambda m: spec(m)["states"][0].update(name="other"), "lacks the state 'other'"),
+    (lambda m: spec(m)["states"][1].update(name="hidden/kernel"), "a name that occurs once"),
+    (lambda m: spec(m)["states"].pop(), "no more than its states and constants take"),
+    (lambda m: spec(m).update(params_bytes=1 << 39), "no more than its states and constants take"),
+    (lambda m: spec(m).update(params_bytes=1 << 50), "params_bytes is \\d+; it must be a whole"),
+    (lambda m: spec(m).update(arena_bytes=1 << 39), r"claims 549,\d+,\d+,\d+ bytes to run"),
+    (lambda m: spec(m).update(arena_bytes="64"), "arena_bytes is '64'"),
+    (lambda m: spec(m).update(constants=[[0, 4]]), "they overlap"),
+    (lambda m: spec(m).update(constants=[[0, 4, 4]]), r"must be \[offset, bytes\]"),
+    (lambda m: spec(m)["functions"].clear(), "a list with a function 'predict'"),
+    (lambda m: spec(m)["functions"][0].update(symbol="system"), "symbol is 'system'; it must be a "
+                                                                "symbol such as"),
+    (lambda m: spec(m)["functions"][0].update(symbol="zt_worker"), "symbol is 'zt_worker'"),
+    (lambda m: spec(m)["functions"][0].update(symbol="zt_x\n"), r"symbol is 'zt_x\\n'"),
+    (lambda m: spec(m)["functions"][0].update(symbol="zt_other"), "a symbol of code/scalar.so"),
+    (lambda m: spec(m)["functions"][0].update(inputs=[]), "it must be the inputs x"),
+    (lambda m: spec(m)["functions"][0].update(outputs=[]), "a list with y"),
+    (lambda m: spec(m)["functions"][0]["inputs"][0].update(shape=[]), "begins with the batch size"),
+    (lambda m: spec(m)["functions"][0].update(cycles=-1), "cycles is -1; it must be a number"),
+    (lambda m: spec(m)["functions"].append(spec(m)["functions"][0]), "a name that occurs once"),
+    (lambda m: m["program"].update(seed=-1), "program.seed is -1"),
+    (lambda m: m["program"].update(name=7), "program.name is 7; it must be a text"),
+    (lambda m: m["program"].update(layers=[1]), r"program.layers\[0\] is 1; it must be an object"),
+    (lambda m: m["program"].update(loss="mse"), "program.loss is 'mse'; it must be an object"),
+])
+def test_manifests(tmp_path: Path, change: Callable[[Manifest], object], message: str) -> None:
+    refuse(tmp_path, changed(change), message)
+
+
+@pytest.mark.parametrize("training", [
+    {"epoch": 1}, {"version": 1, "epoch": "x", "passes": 0, "seed": 0, "history": {}},
+    {"version": 1, "epoch": -5, "passes": 0, "seed": 0,
+     "history": {"history": {}, "epoch": [], "epochs_of": {}}},
+    {"version": 1, "epoch": 0, "passes": 0, "seed": 0, "history": []},
+])
+def test_where_training_stood(tmp_path: Path, training: dict) -> None:
+    trainer().save(tmp_path / "t.zt")
+    data = changed(lambda m: m.update(training=training), (tmp_path / "t.zt").read_bytes())
+    refuse(tmp_path, data, "damaged training data")
+    refuse(tmp_path, changed(lambda m: m.update(training=3)), "training is 3; it must be an object")
+
+
+# -- machines ----------------------------------------------------------------------------------------
+
+
+def test_code_for_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(tmp_path, changed(lambda m: spec(m).update(arch="aarch64")),
+           r"does not run on this machine .*cpu:scalar is for aarch64 processors", DeviceError)
+    refuse(tmp_path, changed(lambda m: spec(m).update(needs=["avx9000"])),
+           r"cpu:scalar needs avx9000\. Export it again", DeviceError)
+    assert not open_artifact(tmp_path / "bad.zt").targets[0].refusal() == ""
+    monkeypatch.setattr(host, "memory_bytes", lambda: 100)
+    refuse(tmp_path, whole(), "claims .* bytes to run, more than the 100 of this machine")
+
+
+def test_the_target_that_runs_here_is_taken(tmp_path: Path) -> None:
+    manifest, files = apart(whole())
+    foreign = json.loads(json.dumps(manifest["targets"][0]))
+    foreign["spec"].update(arch="riscv64", target="rvv")
+    manifest["targets"].insert(0, foreign)
+    (tmp_path / "fat.zt").write_bytes(together(manifest, files))
+    assert read_artifact(tmp_path / "fat.zt").spec.target == "scalar"
+
+
+# -- without a compiler ------------------------------------------------------------------------------
+
+ALONE = """
+import sys
+BANNED = ("jinja2", "llvmlite", "click", "markupsafe", "ztorch.graph", "ztorch.ops", "ztorch.ir",
+          "ztorch.lower", "ztorch.codegen", "ztorch.layers", "ztorch.compile", "ztorch.sequential",
+          "ztorch.kernels", "ztorch.artifact", "ztorch.tracing", "ztorch.losses", "zipfile")
+for name in BANNED:
+    sys.modules[name] = None  # importing it is an ImportError
+import numpy as np
+import ztorch
+program = ztorch.load(sys.argv[1])
+np.save(sys.argv[2], program.predict(np.load(sys.argv[3])))
+if "train" in program.executable.functions:
+    program.fit(np.load(sys.argv[3]), np.load(sys.argv[4]), epochs=2, verbose=0)
+    program.evaluate(np.load(sys.argv[3]), np.load(sys.argv[4]), verbose=0)
+    program.save_checkpoint(sys.argv[2] + ".checkpoint")
+loaded = [m for m, v in sys.modules.items() if v is not None and m.startswith(BANNED)]
+assert not loaded, loaded
+"""
+
+
+def test_running_and_training_import_no_compiler(tmp_path: Path) -> None:
+    x, y = flowers()
+    program = trainer("cpu")
+    program.fit(x, y, verbose=0)
+    program.save(tmp_path / "t.zt")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    root = str(Path(zt.__file__).parents[1])
+    files = [str(tmp_path / n) for n in ("t.zt", "out.npy", "x.npy", "y.npy")]
+    ran = subprocess.run([sys.executable, "-c", ALONE, *files], cwd=tmp_path, text=True,
+                         capture_output=True, check=False, env={**os.environ, "PYTHONPATH": root})
+    assert ran.returncode == 0, ran.stderr
+    assert np.array_equal(np.load(tmp_path / "out.npy"), program.predict(x))
+    program.fit(x, y, epochs=2, verbose=0)
+    again = trainer("cpu")
+    again.load_checkpoint(tmp_path / "out.npy.checkpoint")
+    for name, value in program.executable.states_snapshot().items():
+        assert np.array_equal(again.executable.state(name), value), name

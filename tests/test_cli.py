@@ -1,0 +1,306 @@
+"""The command line: what each command prints and writes, and how it says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import ztorch as zt
+from ztorch.cli import main
+
+ROOT = Path(zt.__file__).parents[1]
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: CliRunner().invoke(main, [str(w) for w in words])
+
+
+def ok(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def fails(result: Result, message: str, status: int = 1) -> None:
+    """One clean line on standard error, and nothing of Python."""
+    assert result.exit_code == status, result.output
+    assert re.search(message, result.stderr), result.stderr
+    assert "Traceback" not in result.stderr
+    if status == 1:
+        assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "digits.zt"
+    ok(CliRunner().invoke(main, ["train", "digits_mlp", "--epochs", "2", "--quiet", "--out",
+                                 str(path)]))
+    return path
+
+
+def digits(rows: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    x, y = zt.data.load("digits")[1]
+    return x[:rows], y[:rows]
+
+
+MODEL = """
+from ztorch import Sequential, layers as L
+from own_part import HIDDEN
+LOSS = "mse"
+
+def build():
+    return Sequential([L.Input((3,)), L.Dense(HIDDEN, activation="relu"), L.Dense(1)], name="own")
+
+class nets:
+    made = build()
+
+def needs(n):
+    return build()
+
+number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A model file that imports from its own folder, and data for it."""
+    (tmp_path / "own_part.py").write_text("HIDDEN = 4\n")
+    (tmp_path / "net.py").write_text(MODEL)
+    x = np.random.default_rng(0).random((40, 3))
+    np.savetxt(tmp_path / "table.csv", np.c_[x, x.sum(1)], "%.5f", ",", header="a,b,c,sum",
+               comments="")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", x.sum(1))
+    np.savez(tmp_path / "both.npz", x=x, y=x.sum(1))
+    return tmp_path / "net.py"
+
+
+# -- the story ---------------------------------------------------------------------------------------
+
+
+def test_demo(run: Run) -> None:
+    said = ok(run("demo", "--out", "kept.zt", "--threads", 1))
+    assert float(re.search(r"accuracy ([\d.]+)%", said).group(1)) >= 97  # type: ignore[union-attr]
+    assert "predicts the same, bit for bit" in said and "Next: ztorch inspect kept.zt" in said
+    assert zt.load("kept.zt").name == "digits_mlp"
+
+
+def test_run_gives_what_predict_gives(run: Run, artifact: Path) -> None:
+    x, _ = digits()
+    expected = zt.load(artifact).predict(x)
+    np.save("x.npy", x)
+    np.savez("x.npz", x=x)
+    np.savetxt("x.csv", x.reshape(12, -1), "%.9g", ",")
+    for given in ("x.npy", "x.npz", "x.csv"):
+        assert "12 rows" in ok(run("run", artifact, given, "-o", "y.npy"))
+        assert np.array_equal(np.load("y.npy"), expected)
+    ok(run("run", artifact, "x.npy", "--out", "y.csv"))
+    assert np.array_equal(np.loadtxt("y.csv", np.float32, delimiter=","), expected)
+    printed = ok(run("run", artifact, "x.npy", "--classes")).split()
+    assert list(map(int, printed)) == expected.argmax(1).tolist()
+
+
+def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
+    said = ok(run("train", artifact, "--data", "digits", "--epochs", 1, "--out", "more.zt"))
+    assert "Epoch 1/1" in said and "On 364 rows it was not trained on: loss" in said
+    assert zt.load("more.zt").epochs_trained == 3
+    fails(run("train", artifact, "--optimizer", "sgd"), "--optimizer comes too late")
+    fails(run("train", artifact), "add --data")
+
+
+@pytest.mark.parametrize("data", ["table.csv", "x.npy,y.npy", "both.npz"])
+def test_train_an_own_model(run: Run, own: Path, data: str) -> None:
+    said = ok(run("train", f"{own}:build", "--data", data, "--epochs", 2, "--val", "0.25",
+                  "--optimizer", "sgd", "--lr", "0.05", "--batch-size", 8, "--metrics", "mae",
+                  "--seed", 3, "--out", "w.safetensors"))
+    assert "val_loss" in said and "mae" in said and "Wrote w.safetensors" in said
+    said = ok(run("export", own, "--weights", "w.safetensors", "-o", "own.zt", "--batch-size", 4))
+    assert "predict" in said
+    assert zt.load("own.zt").weight_names == ["dense/kernel", "dense/bias", "dense_1/kernel",
+                                              "dense_1/bias"]
+    ok(run("train", own, "--data", data, "--val", data, "--weights", "w.safetensors",
+           "--epochs", 1))
+
+
+def test_export_to_train_elsewhere(run: Run, own: Path) -> None:
+    ok(run("export", f"{own}:nets.made", "--train", "-o", "t.zt", "--device", "cpu:scalar"))
+    program = zt.load("t.zt")
+    program.fit(np.ones((4, 3)), np.ones(4), verbose=0)
+    assert program.device == "cpu:scalar"
+
+
+def test_export_for_another_machine(run: Run, own: Path) -> None:
+    assert "cpu:neon" in ok(run("export", own, "-o", "arm.zt", "--device", "cpu:neon"))
+    assert "does not run here" in ok(run("inspect", "arm.zt"))
+    np.save("x.npy", np.ones((2, 3)))
+    fails(run("run", "arm.zt", "x.npy"), "does not run on this machine")
+
+
+def test_export_a_c_library(run: Run) -> None:
+    said = ok(run("export", "digits_mlp", "--so", "-o", "c", "--batch-size", 1))
+    assert "libdigits_mlp.so" in said and {"digits_mlp.h", "libdigits_mlp.so"} <= set(
+        os.listdir("c"))
+
+
+# -- looking -----------------------------------------------------------------------------------------
+
+
+def test_inspect(run: Run, artifact: Path) -> None:
+    page = ok(run("inspect", artifact))
+    for word in ("hidden_1/kernel", "(64, 128)", "train", "arena", "runs here",
+                 "Trained for 2 epochs", "weights.safetensors"):
+        assert word in page
+    data = json.loads(ok(run("inspect", artifact, "--json")))
+    assert data["targets"][0]["functions"][0]["name"] == "predict" and data["targets"][0][
+        "runs_here"]
+
+
+@pytest.mark.parametrize(("stage", "word"), [
+    ("graph", "matmul"), ("plan", "kernels, arena"), ("ir", "kernel"), ("text", "define")])
+@pytest.mark.parametrize("device", ["cpu:scalar", "cpu:neon"])
+def test_show(run: Run, stage: str, word: str, device: str) -> None:
+    how = ("--stage", stage, "--device", device, "--batch-size", 2)
+    assert word in ok(run("show", "digits_mlp", *how))
+    if device == "cpu:scalar":
+        assert "optimizer" in ok(run("show", "digits_mlp", *how, "--function", "train"))
+
+
+def test_devices(run: Run) -> None:
+    assert ok(run("devices")).startswith("cpu: ")
+    found = json.loads(ok(run("devices", "--json")))
+    assert [d["id"] for d in found] == ["cpu"] and found[0]["threads"] >= 1
+    assert any(level["available"] for level in found[0]["levels"])
+    assert all(level["reason"] for level in found[0]["levels"] if not level["available"])
+
+
+def test_bench(run: Run, own: Path) -> None:
+    said = ok(run("bench", own, "--batch-sizes", "1,4", "--seconds", "0.01", "--threads", 1))
+    assert [line.split()[0] for line in said.splitlines()[1:]] == ["batch", "1", "4"]
+
+
+# -- words -------------------------------------------------------------------------------------------
+
+
+def test_every_command_teaches(run: Run) -> None:
+    for name, command in main.commands.items():
+        text = ok(run(name, "--help"))
+        assert f"ztorch {name}" in text and "Examples:" in text
+        short = command.get_short_help_str(200)
+        assert len(short) < 60 and short in ok(run("--help"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(run: Run, shell: str) -> None:
+    assert "_ZTORCH_COMPLETE" in ok(run("completion", shell))
+
+
+def test_completion_knows_the_models() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "_ZTORCH_COMPLETE": "bash_complete",
+                   "COMP_WORDS": "ztorch train dig", "COMP_CWORD": "2"}
+    ran = subprocess.run([sys.executable, "-c", "from ztorch.cli import main; main(prog_name="
+                          "'ztorch')"], env=environment, text=True, capture_output=True, check=False)
+    assert ran.stdout == "plain,digits_mlp\n"
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["train", "digts_mlp"], "unknown model 'digts_mlp'; did you mean 'digits_mlp'"),
+    (["train", "none.py"], "no model file none.py"),
+    (["train", "digits_mlp", "--data", "digit"], "data set 'digit'; did you mean 'digits'"),
+    (["train", "digits_mlp", "--data", "none.csv"], "there is no file none.csv"),
+    (["train", "digits_mlp", "--data", "a.npy,b.npy,c.npy"], "3 files"),
+    (["train", "digits_mlp", "--data", "a.npy,b.npy"], "cannot read a.npy"),
+    (["train", "digits_mlp", "--out", "model.pkl"], "must end in .zt or .safetensors"),
+    (["train", "digits_mlp", "--out", "no/such/model.zt"], "no folder .*such"),
+    (["train", "digits_mlp", "--optimizer", "adan"], "did you mean 'adam'"),
+    (["train", "digits_mlp", "--loss", "crossentropy"], "unknown loss"),
+    (["train", "digits_mlp", "--metrics", "acuracy"], "did you mean 'accuracy'"),
+    (["train", "digits_mlp", "--device", "cpu:avx3"], "unknown device 'cpu:avx3'"),
+    (["train", "digits_mlp", "--val", "2"], "validation_split=2"),
+    (["train", "mnist_mlp"], "no mnist files"),
+    (["export", "digits_mlp", "-o", "x.zip"], "must end in .zt"),
+    (["export", "digits_mlp", "-o", "x.zt", "--weights", "none"], "cannot read none"),
+    (["run", "none.zt", "x.npy"], "cannot read none.zt"),
+    (["inspect", "none.zt"], "cannot read none.zt"),
+    (["show", "digits_mlp", "--function", "trian"], "did you mean 'train'"),
+])
+def test_errors(run: Run, words: list[str], message: str) -> None:
+    fails(run(*words), message)
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["trian"], "there is no command 'trian'; did you mean 'train'"),
+    (["train"], "Missing argument 'MODEL'"),
+    (["train", "digits_mlp", "--epoch", "3"], "No such option.*--epoch.*--epochs"),
+    (["train", "digits_mlp", "--epochs", "0"], "0 is not in the range"),
+    (["show", "digits_mlp", "--stage", "ptx"], "'ptx' is not one of"),
+    (["bench", "digits_mlp", "--batch-sizes", "1,x"], "whole numbers with commas"),
+    (["completion", "cmd"], "is not one of"),
+])
+def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
+    fails(run(*words), message, status=2)
+
+
+@pytest.mark.parametrize(("source", "attribute", "message"), [
+    ("number = ", "build", r"bad.py, line 1: SyntaxError"),
+    ("x = 1\nx / 0\n", "build", r"bad.py, line 2: ZeroDivisionError"),
+    ("import not_there\n", "build", r"ModuleNotFoundError"),
+    ("def biuld(): pass\n", "build", r"unknown attribute 'build'; did you mean 'biuld'"),
+    ("build = 3\n", "build", "build is a int, not a ztorch.Sequential"),
+    ("def build(n): pass\n", "build", r"build\(\) cannot be called without arguments"),
+    ("from ztorch import Sequential\nnet = Sequential([])\n", "net", "has no layers"),
+])
+def test_bad_model_files(run: Run, tmp_path: Path, source: str, attribute: str,
+                         message: str) -> None:
+    (tmp_path / "bad.py").write_text(source)
+    fails(run("show", f"{tmp_path}/bad.py:{attribute}"), message)
+
+
+def test_a_traceback_is_to_be_had(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTORCH_DEBUG", "time")
+    assert isinstance(run("inspect", "none.zt").exception, zt.errors.ArtifactError)
+    monkeypatch.setenv("ZTORCH_DEBUG", "everything")
+    fails(run("inspect", "none.zt"), "ZTORCH_DEBUG='everything' is not a stage")
+
+
+# -- as a process ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [[str(ROOT / "cli.py")], ["-m", "ztorch"]])
+def test_front_doors(how: list[str], tmp_path: Path, artifact: Path) -> None:
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, *how, *words], cwd=tmp_path, text=True, check=False,
+                              capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    assert call("--version").stdout == f"ztorch, version {zt.__version__}\n"
+    x, _ = digits()
+    np.save(tmp_path / "x.npy", x)
+    assert call("run", str(artifact), "x.npy", "-o", "y.npy").returncode == 0
+    assert np.load(tmp_path / "y.npy").shape == (12, 10)
+    wrong = call("inspect", "none.zt")
+    assert wrong.returncode == 1 and wrong.stderr.startswith("error: cannot read none.zt")
+
+
+def test_help_is_quick() -> None:
+    """And imports neither NumPy nor a compiler."""
+    code = ("import sys; from ztorch.cli import main; main(['--help'], standalone_mode=False); "
+            "assert not {'numpy', 'llvmlite', 'jinja2'} & set(sys.modules)")
+    best = 9.0
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True,
+                       env={**os.environ, "PYTHONPATH": str(ROOT)})
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.6  # about 0.06 on an idle machine; the rest is for a busy one
