@@ -1,4 +1,4 @@
-"""Mutated artifacts: whatever is changed, they are refused with an ArtifactError, or mean the same."""
+"""Mutated artifacts: each is refused with an ArtifactError, or still means the same."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_noise(file: Path, noise: bytes) -> None:
     assert refused(file, noise) and refused(file, b"PK\3\4" + noise)
 
 
-# -- manifests that are sealed and well-formed, but wrong --------------------------------------------
+# -- manifests that are sealed and well-formed, but wrong ------------------------------------------
 
 NONSENSE = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 3), st.integers(), st.floats(allow_nan=False,

@@ -139,7 +139,7 @@ def test_scores_that_are_not_finite_survive(tmp_path: Path) -> None:
     assert history["accuracy"] == [0.1]
 
 
-# -- every dtype, and constants, which no small model has --------------------------------------------
+# -- every dtype, and constants, which no small model has ------------------------------------------
 
 
 def synthetic() -> tuple[ProgramSpec, np.ndarray]:
@@ -168,7 +168,7 @@ def test_every_dtype_and_constants_survive(tmp_path: Path) -> None:
     spec, params = synthetic()
     code = b"code\0zt_predict\0"
     (tmp_path / "odd.zt").write_bytes(pack(spec, code, params, METADATA))
-    manifest, files = apart((tmp_path / "odd.zt").read_bytes())
+    _, files = apart((tmp_path / "odd.zt").read_bytes())
     assert len(files["constants/scalar.bin"]) == 47
     artifact = open_artifact(tmp_path / "odd.zt")
     assert artifact.targets[0].spec == spec

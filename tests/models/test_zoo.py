@@ -1,4 +1,4 @@
-"""Every model of the zoo: it builds, all CPU levels agree on its training, and it survives a file."""
+"""Every model of the zoo builds, trains alike on scalar and SIMD code, and survives a file."""
 
 from __future__ import annotations
 

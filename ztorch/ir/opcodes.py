@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, bf16, from_storage, to_storage
 from ztorch.ir import halves
 from ztorch.ir import polynomials as poly
 
@@ -90,7 +90,10 @@ def _cast(x: Any, dtype: DType) -> Any:
 
 
 def _bitcast(x: Any, dtype: DType) -> Any:
-    return np.asarray(x).view(dtype.numpy)
+    x = np.asarray(x)
+    if dtype.bits == 16 and x.dtype == np.float32:  # bfloat16 values, as NumPy holds them
+        x = to_storage(bf16, x)
+    return from_storage(dtype, x.view(dtype.numpy))
 
 
 # -- arithmetic ------------------------------------------------------------------------------

@@ -230,12 +230,12 @@ class _Tiles:
             for j in range(width):
                 x = b.cast(b.get(sums[r][j]), dtype=d)
                 b.store(array, 0, x, off=(r * width + j) * lanes)
-        with b.loop(0, height) as r:
+        with b.loop(0, height) as at:
             down = Var("r", height)
             row = Index.of(first) + Index.of(down)
-            start = b.mul(r, width * lanes)
+            start = b.mul(at, width * lanes)
             for j, scope in enumerate(scopes):
-                inner = scope.within(bound={**scope.bound, down: r})
+                inner = scope.within(bound={**scope.bound, down: at})
                 x = b.load(array, start, off=j * lanes, lanes=lanes)
                 inner.known[self._key(where, row, column_at[j])] = x
                 self._finish(inner, where, row, column_at[j])

@@ -1,0 +1,209 @@
+"""Every op of the registry and its gradient, lowered and run on every machine this host can play."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.ops.samples import Case, cases, stored
+from tests.parity import HERE, NARROW, SCALAR, WIDE, Job, Module, agree, interpreted
+from ztorch import ops
+from ztorch.dtypes import DType, boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+
+INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE}
+BEST = HERE[-1]
+# The best level and the interpreter with remainders everywhere are the inner loop.
+MACHINES = [pytest.param(m, marks=() if m in ("few lanes", BEST) else pytest.mark.slow)
+            for m in (*INTERPRETED, *HERE)]
+
+
+def value_job(case: Case, d: DType) -> Job:
+    leaves = case.leaves(d)
+    feeds = {v: stored(v, a) for v, a in zip(leaves, case.arrays(), strict=True)}
+    return Job(Graph({"y": case.call(*leaves)}), feeds, f"{case} in {d}")
+
+
+def gradient_job(case: Case, d: DType) -> Job | None:
+    """The gradient of a weighted sum of all results."""
+    leaves = case.leaves(d)
+    feeds = {v: stored(v, a) for v, a in zip(leaves, case.arrays(), strict=True)}
+    floats = [v for v in leaves if v.dtype == d]
+    y = case.call(*leaves)
+    if not floats or not y.dtype.is_float:
+        return None
+    w = leaf("input", "w", y.shape, d)
+    feeds[w] = np.random.default_rng(1).uniform(0.5, 1.5, y.shape).astype(d.numpy)
+    found = gradients(ops.sum(ops.cast(y, d) * w), floats)
+    return Job(Graph({f"d{k}": g for k, g in enumerate(found)}), feeds, f"{case} gradient in {d}")
+
+
+def _sampled() -> Iterator[tuple[str, Job]]:
+    for case in cases():
+        for d in (f32, f64) if case.dtype.is_float else (case.dtype,):
+            yield case.public.name, value_job(case, d)
+            job = gradient_job(case, d) if d.is_float else None
+            if job:
+                yield f"{case.public.name}'", job
+
+
+@functools.cache
+def jobs() -> dict[str, list[Job]]:
+    """By op; a dash means its gradient."""
+    found: dict[str, list[Job]] = {}
+    for name, job in _sampled():
+        found.setdefault(name, []).append(job)
+    return found
+
+
+class Machine:
+    """Runs jobs; on a CPU level they are compiled together when the first is asked for."""
+
+    def __init__(self, name: str, every: list[Job]):
+        self.limits = INTERPRETED.get(name)
+        self.number = {id(job): k for k, job in enumerate(every)}
+        self.module = Module(every, name) if self.limits is None else None
+
+    def __call__(self, job: Job) -> list[np.ndarray]:
+        if self.module is not None:
+            return self.module.run(self.number[id(job)])
+        assert self.limits is not None
+        return interpreted(job, self.limits, workers=2)
+
+
+@functools.cache
+def machine(name: str) -> Machine:
+    return Machine(name, [job for some in jobs().values() for job in some])
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("op", jobs())
+def test_op(op: str, name: str) -> None:
+    for job in jobs()[op]:
+        agree(job, machine(name)(job), terms=20)
+
+
+# -- all remainders -----------------------------------------------------------------------------------
+
+
+def _input(name: str, shape: tuple[int, ...], d: DType = f32) -> Value:
+    return leaf("input", name, shape, d)
+
+
+def _filled(roots: dict[str, Value], label: str) -> Job:
+    graph = Graph(roots)
+    rng = np.random.default_rng(7)
+    feeds = {}
+    for v in graph.leaves("input"):
+        if v.dtype.is_float:
+            feeds[v] = rng.normal(size=v.shape).astype(v.dtype.numpy)
+        elif v.dtype is boolean:
+            feeds[v] = rng.random(v.shape) < 0.5
+        else:
+            feeds[v] = rng.integers(0, 100, v.shape).astype(v.dtype.numpy)
+    return Job(graph, feeds, label)
+
+
+def sized(n: int) -> Iterator[Job]:
+    """Graphs whose every kernel meets n elements, rows or columns."""
+    x, y, c = _input("x", (n,)), _input("y", (n,)), _input("c", (n,), boolean)
+    a, b = _input("a", (3, n)), _input("b", (n, 3))
+    wide, at = _input("wide", (2, n, 3)), _input("at", (n,), i32)
+    yield _filled({
+        "arithmetic": (x + y) * ops.exp(x), "choice": ops.where(x > y, x, y),
+        "bools": ops.bitwise_xor(c, ops.bitwise_not(x > 0.0)), "kept": ops.where(c, x, 0.0)},
+        f"elementwise {n}")
+    yield _filled({
+        "softmax": ops.softmax(a), "rows": ops.sum(a, axis=1), "columns": ops.sum(b, axis=0),
+        "largest": ops.max(a, axis=1), "where": ops.argmax(a, axis=1), "all": ops.sum(b),
+        "norm": ops.standardize(a), "middle": ops.mean(wide, axis=1),
+        "ends": ops.min(wide, axis=(0, 2))}, f"reductions {n}")
+    yield _filled({
+        "transposed": ops.transpose(a) * 2.0, "moved": ops.transpose(wide, (2, 0, 1)),
+        "flipped": ops.flip(a) + a, "padded": ops.pad(a, (1, 2), (0, 1), 3.0),
+        "joined": ops.concat(a, ops.transpose(b), a, axis=1), "stacked": ops.concat(b, b, axis=0),
+        "even": ops.slice_by(a, (slice(None), slice(None, None, 2))),
+        "taken": ops.take(b, at, 0), "columns": ops.take(a, at, 1),
+        "flags": ops.concat(c, x > 0.0, axis=0), "reshaped": ops.reshape(b, (3, n)) + a},
+        f"movement {n}")
+    yield _filled({
+        "inner": ops.matmul(a, b), "outer": ops.matmul(b, a),
+        "batched": ops.matmul(wide, _input("right", (2, 3, n))),
+        "left": ops.matmul(ops.transpose(b), b), "vector": ops.matmul(a, x),
+        "layer": ops.relu(ops.matmul(_input("z", (2, 5)), _input("w", (5, n))) + x)},
+        f"products {n}")
+
+
+def whole(n: int) -> Iterator[Job]:
+    """Integers of every width; division also by zero, where lanes beyond the end divide too."""
+    for d in (i8, i16, i32, i64, u8, u16, u32, u64):
+        x, y = _input("x", (n,), d), _input("y", (n,), d)
+        roots = {"sum": x + y, "product": x * y, "less": x < y, "quotient": ops.div(x, y - y),
+                 "some": ops.div(x, ops.maximum(y, ops.ones_like(y))), "rest": ops.rem(x, y),
+                 "total": ops.sum(x), "float": ops.cast(x, f32), "wide": ops.cast(x, i64),
+                 "narrow": ops.cast(x, u8), "flag": ops.cast(x, boolean),
+                 "bits": ops.bitwise_or(ops.shift_left(x, ops.ones_like(x)), y)}
+        yield _filled(roots, f"{d} {n}")
+    x = _input("x", (n,)) * 1e3
+    yield _filled({str(d): ops.cast(x, d) for d in (i8, u8, i16, u16, i32, u32, i64, f64)},
+                  f"casts {n}")
+
+
+SIZES = range(1, 34)  # every remainder of 16 lanes, twice
+
+
+def _slow_sizes(few: tuple[int, ...]) -> list:
+    return [pytest.param(n, marks=() if n in few else pytest.mark.slow) for n in SIZES]
+
+
+@pytest.mark.parametrize("n", _slow_sizes((1, 5, 15, 16, 17, 33)))
+def test_every_remainder(n: int) -> None:
+    every = list(sized(n))
+    for target in HERE if n % 4 == 1 else HERE[-1:]:
+        module = Module(every, target)
+        for k, job in enumerate(every):
+            agree(job, module.run(k), terms=n)
+    for job in every:
+        for limits in (NARROW, WIDE):
+            agree(job, interpreted(job, limits, workers=3), terms=n)
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("n", _slow_sizes((5,))[::4])
+def test_whole_numbers(n: int, target: str) -> None:
+    every = list(whole(n))
+    module = Module(every, target)
+    for k, job in enumerate(every):
+        got = module.run(k)
+        agree(job, got)
+        for a, b in zip(got, interpreted(job, WIDE), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_random_words_are_the_same_everywhere(target: str) -> None:
+    seed, step = leaf("state", "seed", (2,), u32), leaf("state", "step", (), u32)
+    feeds = {seed: np.array([123, 2**32 - 1], np.uint32), step: np.array(7, np.uint32)}
+    job = Job(Graph({f"bits{n}": ops.random_bits((n,), seed, step, n) for n in (1, 7, 64, 65)}
+                    | {"uniform": ops.random_uniform((3, 11), seed, step, 5),
+                       "dropped": ops.dropout(ops.full((5, 7), 1.0), 0.25, seed, step, 9)}), feeds)
+    for got, want in zip(Module([job], target).run(0), job.oracle(), strict=True):
+        np.testing.assert_array_equal(got, want)  # the oracle's float64 holds these exactly
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_no_elements(target: str) -> None:
+    """Tensors of size zero have no kernel, and what is made of them starts from nothing."""
+    x, y, s = _input("x", (3, 0)), _input("y", (3, 2)), leaf("state", "s", (0,), f32)
+    job = Job(Graph({
+        "joined": ops.concat(x, y, axis=1), "sum": ops.sum(x, axis=1), "prod": ops.prod(x),
+        "product": ops.matmul(x, ops.transpose(x)), "padded": ops.pad(x, (0, 1), (0, 1), 2.0),
+        "itself": x * 2.0, "none": ops.slice_by(y, slice(0, 0))}, {"s": s * 2.0}),
+        {x: np.zeros((3, 0)), y: np.ones((3, 2)), s: np.zeros(0)})
+    agree(job, Module([job], target).run(0))
+    agree(job, interpreted(job, WIDE, fusion=False, passes=()))
