@@ -196,7 +196,7 @@ def plot(path: Path, machine: Mapping[str, Any], sections: Sequence[Section]) ->
 def _by_case(section: Section) -> list[tuple[str, list[dict[str, Any]]]]:
     cases: dict[str, list[dict[str, Any]]] = {}
     for r in section.results:
-        if "ratio" in r and r["name"] != section.names[0] and not r["name"].startswith("ztorch"):
+        if "ratio" in r and r["name"] != section.names[0] and not r["name"].startswith(("ztorch", "only ")):
             label = f"{r['case']}, {r['threads']} thr" if r.get("threads") else str(r["case"])
             cases.setdefault(label, []).append(r)
     return list(cases.items())

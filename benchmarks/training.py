@@ -14,6 +14,8 @@ from ztorch import data, optimizers
 
 BATCHES = (32, 128)
 OPTIMIZERS = ("SGD", "Adam")
+# Keras and PyTorch put Adam's epsilon at different places of the formula: here it is next to none.
+EPSILON: dict[str, dict[str, float]] = {"SGD": {}, "Adam": {"epsilon": 1e-12}}
 RATE = 1e-3
 STEPS = 5  # before the weights of all are compared
 
@@ -23,8 +25,8 @@ def run(threads: list[int], effort: Effort) -> Section:
     s = Section("training", "MLP 784-512-512-10, one training step",
                 "three products where inference has one (less the first layer's input gradient): "
                 "the FMA peak. Adam also reads and writes 8 MB of weights and moments each step, "
-                f"at L2 or L3 bandwidth. Weights are compared after {STEPS} steps, relative to "
-                "PyTorch's in float64.")
+                f"at L2 or L3 bandwidth. The error is that of {STEPS} steps: how far the weights "
+                "end from PyTorch's in float64, over how far they went.")
     model = peers.mlp()
     weights = model.get_weights()
     for n in threads:
@@ -49,12 +51,10 @@ def _case(s: Section, model: Any, weights: peers.Weights, optimizer: str, batch:
         for kind in ("eager", "fused", *(() if peers.no_compiler() else ("compile",))):
             contestant, results[kind] = _torch(weights, optimizer, x, y, kind)
             contestants.append(contestant)
-    # Adam divides a gradient by its own size: rounding decides the sign where it is near zero.
-    tolerance = 2e-3 if optimizer == "Adam" else 1e-5
-    error = peers.checked(f"{optimizer}, batch {batch}", tolerance, **{
-        name: max(peers.worst(got, want) for got, want in zip(found, true, strict=True)
-                  if np.abs(want).max() > 0.01)  # biases were zero and have hardly moved
-        for name, found in results.items()})
+    # Adam divides a gradient by its own size, so that rounding decides the sign of a step where
+    # the gradient is almost zero: single weights may differ, all of them together may not.
+    error = peers.checked(f"{optimizer}, batch {batch}", 1e-2, **{
+        name: _apart(found, true, weights) for name, found in results.items()})
     timings = compare([*contestants, machine.peak(threads)], threads == 1, effort)
     kernels = [w.size for w in weights[::2]]
     flops = 2.0 * batch * (3 * sum(kernels) - kernels[0])
@@ -63,10 +63,17 @@ def _case(s: Section, model: Any, weights: peers.Weights, optimizer: str, batch:
                **{"of FMA peak": f"{share:.0%}"})
 
 
+def _apart(found: list[np.ndarray], true: list[np.ndarray], first: peers.Weights) -> float:
+    """How far the weights went astray, as a share of how far they went (root of squares)."""
+    astray = sum(float(np.square(f - t).sum()) for f, t in zip(found, true, strict=True))
+    went = sum(float(np.square(t - w).sum()) for t, w in zip(true, first, strict=True))
+    return float(np.sqrt(astray / went)) if went else np.inf
+
+
 def _ours(model: Any, optimizer: str, x: np.ndarray, y: np.ndarray,
           threads: int) -> tuple[Contestant, list[np.ndarray]]:
     program = model.compile("cpu", batch_size=len(x), threads=threads,
-                            optimizer=getattr(optimizers, optimizer)(RATE),
+                            optimizer=getattr(optimizers, optimizer)(RATE, **EPSILON[optimizer]),
                             loss="sparse_categorical_crossentropy")
     executable = program.executable
     step = executable.bind("train")
@@ -89,7 +96,7 @@ def _torch(weights: peers.Weights, optimizer: str, x: np.ndarray, y: np.ndarray,
         model, tx = model.double(), tx.double()
     more: dict[str, Any] = {"fused": True} if kind == "fused" else {}
     if optimizer == "Adam":
-        more["eps"] = 1e-7  # Keras' and ours
+        more["eps"] = EPSILON["Adam"]["epsilon"]
     opt = getattr(torch.optim, optimizer)(model.parameters(), lr=RATE, **more)
     loss_of: Callable[..., Any] = lambda a, b: torch.nn.functional.cross_entropy(model(a), b)  # noqa: E731
     update: Callable[[], Any] = opt.step

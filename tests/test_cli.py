@@ -117,6 +117,8 @@ def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
     said = ok(run("train", artifact, "--data", "digits", "--epochs", 1, "--out", "more.zt"))
     assert "Epoch 1/1" in said and "On 364 rows it was not trained on: loss" in said
     assert zt.load("more.zt").epochs_trained == 3
+    ok(run("train", "autoencoder", "--epochs", 1, "--val", "digits", "--out", "a.zt", "-q"))
+    ok(run("train", "a.zt", "--data", "digits", "--target", "x", "--epochs", 1, "--lr", "0.01"))
     fails(run("train", artifact, "--optimizer", "sgd"), "--optimizer comes too late")
     fails(run("train", artifact), "add --data")
 

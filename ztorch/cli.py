@@ -133,6 +133,8 @@ def demo(**options: Any) -> None:
 @click.option("--out", type=click.Path(), metavar="FILE",
               help="Keep the program (.zt) or its weights (.safetensors).")
 @weights
+@click.option("--target", type=click.Choice(["x", "y"]), help="What to learn: y, or x itself as an "
+              "autoencoder does; the model's own if left out.")
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Of shuffling and dropout.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @examples("""ztorch train digits_mlp --epochs 10 --val 0.1 --out digits.zt

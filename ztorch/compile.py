@@ -161,7 +161,8 @@ def _render(plans: Mapping[str, Plan], target: Target, c: CInterface | None = No
 
 def _shared(kernels: dict[tuple, dict[str, Any]], kernel: Kernel, words: Any) -> str:
     data = words.kernel(kernel)
-    key = (data["body"], tuple(m.t for m in data["memories"]))
+    key = (data["body"], tuple(m.t for m in data["memories"]),
+           tuple((m.t, m.size) for m in data["locals"]))
     if key not in kernels:
         verify(kernel)
         kernels[key] = {**data, "symbol": f"{kernel.name}.{len(kernels)}"}

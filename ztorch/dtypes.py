@@ -9,9 +9,10 @@ import numpy as np
 from ztorch.errors import UnknownName, unknown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One scalar type. `kind` is f(loat), s(igned), u(nsigned) or b(ool)."""
+    """One scalar type, of which there is only one object, so that comparing is cheap. `kind` is
+    f(loat), s(igned), u(nsigned) or b(ool)."""
 
     name: str  # short, as in IR text: f32
     long: str  # as users say it: float32
@@ -41,6 +42,9 @@ class DType:
     @property
     def is_int(self) -> bool:
         return self.kind in "su"
+
+    def __reduce__(self) -> tuple:  # a copy or an unpickled one is the same object
+        return dtype, (self.name,)
 
     def __str__(self) -> str:
         return self.long

@@ -114,7 +114,7 @@ def test_quotient_and_remainder_meet_again_with_constants(constant: int) -> None
 
 def test_loops_that_run_once_have_no_variable() -> None:
     assert Index.of(Var("i", 1)) == Index() == Index.of(Loaded("x", 1))
-    lane = Var("n", 1, lane=True)
+    lane = Var("n", 1, kept=True)
     assert Index.of(lane).mentions(lane)
 
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ztorch.commands import data
 from ztorch.commands.models import Recipe, find, optimizer
 from ztorch.errors import ConfigError, ZtorchError
 from ztorch.training import Program, load
+
+if TYPE_CHECKING:
+    from ztorch.data import Pair
 
 
 def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, optimizer_: Any = None,
@@ -37,36 +40,40 @@ def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, opti
 def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: int | None,
           optimizer_: str | None, rate: float | None, loss: str | None, metrics: tuple[str, ...],
           device: str, threads: int | None, val: str | None, out: str | None, seed: int | None,
-          weights: str | None, verbose: int | str) -> None:
+          weights: str | None, target: str | None, verbose: int | str) -> None:
     """Trains a model, or an artifact that trains, and writes what came out."""
     data.writable(out, (".zt", ".safetensors"))
+    program = recipe = None
     if name.endswith(".zt"):
         given = {"--optimizer": optimizer_, "--loss": loss, "--metrics": metrics or None,
-                 "--batch-size": batch_size, "--seed": seed}
+                 "--batch-size": batch_size, "--seed": seed, "--weights": weights}
         if fixed := [option for option, value in given.items() if value is not None]:
             raise ConfigError(f"{name} is compiled already, so {fixed[0]} comes too late; train "
                               "the model it was made from")
-        program, recipe = load(name, threads), None
-        if rate is not None:
-            program.learning_rate = rate
+        program = load(name, threads)
+        shape = program.executable.functions["predict"].inputs["x"].shape[1:]
     else:
         recipe = find(name)
+        shape = recipe.model.input_shape
+    data_name = data_name or (recipe.data if recipe else None)
+    if data_name is None:
+        raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
+    itself = (target or (recipe.target if recipe else "y")) == "x"
+    given_pair, test = data.training(data_name, shape)  # before compiling, which takes longer
+    split, validation = _validation(val, shape)
+    if recipe is not None:
         if weights:
             recipe.model.load_weights(weights)
         program = compiled(recipe, device, batch_size, optimizer_=optimizer_, rate=rate, loss=loss,
                            metrics=metrics, seed=seed, threads=threads)
-    data_name = data_name or (recipe.data if recipe else None)
-    if data_name is None:
-        raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
-    shape = tuple(program.executable.functions["predict"].inputs["x"].shape[1:])
-    (x, y), test = data.training(data_name, shape)
-    itself = recipe is not None and recipe.target == "x"
-    split, validation = _validation(val, shape)
-    program.fit(x, x if itself else y, epochs=epochs or (recipe.epochs if recipe else 10),
-                validation_split=split, validation_data=validation, verbose=verbose)
+    assert program is not None
+    if recipe is None and rate is not None:
+        program.learning_rate = rate
+    program.fit(*_aimed(given_pair, itself), epochs=epochs or (recipe.epochs if recipe else 10),
+                validation_split=split, verbose=verbose,
+                validation_data=None if validation is None else _aimed(validation, itself))
     if test is not None and verbose:
-        scores = program.evaluate(test[0], test[0] if itself else test[1], verbose=0,
-                                  return_dict=True)
+        scores = program.evaluate(*_aimed(test, itself), verbose=0, return_dict=True)
         print(f"On {len(test[0])} rows it was not trained on: {_spell(scores)}")
     if out is None:
         if verbose:
@@ -78,7 +85,12 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
         print(f"Wrote {out} ({Path(out).stat().st_size:,} bytes)")
 
 
-def _validation(val: str | None, shape: tuple[int, ...]) -> tuple[float, Any]:
+def _aimed(pair: Pair, itself: bool) -> Pair:
+    """What a model sees and what it shall give: for an autoencoder the same."""
+    return (pair[0], pair[0]) if itself else pair
+
+
+def _validation(val: str | None, shape: tuple[int, ...]) -> tuple[float, Pair | None]:
     """--val as a fraction of the data, or as data of its own."""
     if val is None:
         return 0.0, None

@@ -29,6 +29,9 @@ class Operand:
     kind: str = "value"
     bits: int | None = None
 
+    def __hash__(self) -> int:
+        return hash((self.id, self.bits, self.lanes))
+
     @property
     def is_const(self) -> bool:
         return self.kind == "const"

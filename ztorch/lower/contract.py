@@ -18,7 +18,8 @@ from ztorch.lower.loops import evaluate, summing
 from ztorch.lower.region import COPY, Region, view_of
 
 FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
-SHORT = 5  # members of a region up to which its epilogue is repeated for each row of a tile
+SHORT = 5  # members of a region up to which its epilogue is repeated for each row of a tile,
+DEEP = 256  # unless the product is so deep that going through memory is lost in its time
 UNROLL = 4  # steps along k in one turn: fewer integer operations beside the multiply-adds
 AHEAD = 8  # steps along k that rows of B are fetched before they are used
 
@@ -142,6 +143,33 @@ def is_packed(right: Value) -> bool:
     return base is not None and base[0].rank == 3 and right.rank == 2
 
 
+class _Operand:
+    """An operand of the product at one place, and at places some steps of a loop away.
+
+    Products read only where positions are sums of loop variables, so a step adds a constant: what
+    is read, and where, is worked out once a tile, not once an element."""
+
+    def __init__(self, e: Emitter, v: Value, index: tuple[Index, ...]):
+        self.e, self.v, self.index = e, v, index
+        base = view_of(v, index)
+        self.base = base if base is not None and base[0] in e.memory else None
+
+    def at(self, steps: dict[Var, int]) -> Operand:
+        if self.base is None or not self.base[1].is_affine:
+            moved = {v: Index.of(v) + n for v, n in steps.items() if n}
+            return self.e.element(self.v, tuple(i.replace(moved) for i in self.index))
+        return self.e.load(self.base[0], self._moved(steps))
+
+    def prefetch(self, steps: dict[Var, int]) -> None:
+        if self.base is not None:
+            self.e.prefetch(self.base[0], self._moved(steps))
+
+    def _moved(self, steps: dict[Var, int]) -> Index:
+        assert self.base is not None
+        flat = self.base[1]
+        return flat + sum(n * flat.factor(v) for v, n in steps.items())
+
+
 class _Tiles:
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tiling: Tiling):
@@ -174,7 +202,7 @@ class _Tiles:
         b, lanes, product = self.b, self.tiling.lanes, self.product
         m, k = product.shape[-2], product.args[0].shape[-1]
         width = panels.size
-        which, first = Var("b", math.prod(self.batch)), Var("m", m - height + 1)
+        which, first = Var("b", math.prod(self.batch)), Var("m", m - height + 1, kept=True)
         across = Var("p", panels.count)
         bound = {which: batch, first: row, across: panel}
         scopes = [self._scope(bound, panels, j) for j in range(width)]
@@ -189,26 +217,28 @@ class _Tiles:
         for begin, end, times in ((0, whole, UNROLL), (whole, k, 1)):
             if begin == end:
                 continue
-            depth = Var("k", k - times + 1)
+            depth = Var("k", k - times + 1, kept=True)
             with b.loop(begin, end, times) as kk:
                 inner = [s.within(bound={**s.bound, depth: kk}) for s in scopes]
                 now = [[b.get(v) for v in line] for line in sums]
+                rights = [_Operand(inner[j], b_of, (*where, Index.of(depth), column_at[j]))
+                          for j in range(width)]
+                lefts = _Operand(inner[0], a_of, (*where, Index.of(first), Index.of(depth)))
                 for u in range(times):
-                    at_k = Index.of(depth) + u
                     if self.tiling.ahead:
-                        for j in range(width):
-                            inner[j].prefetch(b_of, (*where, at_k + self.tiling.ahead,
-                                                     column_at[j]))
-                    right = [b.cast(inner[j].element(b_of, (*where, at_k, column_at[j])), dtype=of)
-                             for j in range(width)]
+                        for operand in rights:
+                            operand.prefetch({depth: u + self.tiling.ahead})
+                    right = [b.cast(x.at({depth: u}), dtype=of) for x in rights]
                     for r in range(height):
-                        left = b.cast(inner[0].element(a_of, (*where, row_at[r], at_k)), dtype=of)
+                        left = b.cast(lefts.at({first: r, depth: u}), dtype=of)
                         for j in range(width):
                             now[r][j] = self._step(left, right[j], now[r][j])
                 for line, values in zip(sums, now, strict=True):
                     for variable, x in zip(line, values, strict=True):
                         b.set(variable, x)
-        if len(self.region.members) <= SHORT or height == 1 or lanes == 1:
+        short = len(self.region.members) == 1 or (
+            len(self.region.members) <= SHORT and k < DEEP)
+        if short or height == 1 or lanes == 1:
             for r in range(height):
                 for j in range(width):
                     x = b.cast(b.get(sums[r][j]), dtype=product.dtype)
@@ -261,6 +291,6 @@ class _Tiles:
             return Emitter(b, self.memory, bound)
         end = panels.start + panels.size * panels.count
         masked = tail and j == panels.size - 1 and end == math.ceil(self.n / lanes)
-        lane = Var("n", tail if masked else lanes, lane=True)
+        lane = Var("n", tail if masked else lanes, kept=True)
         mask = b.lt(b.iota(lanes), tail) if masked else None
         return Emitter(b, self.memory, {**bound, lane: b.const(0, b.index)}, lane, lanes, mask)

@@ -16,7 +16,6 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, flatten, proper
-from ztorch.lower.region import view_of
 
 
 @dataclass
@@ -48,7 +47,7 @@ class Emitter:
             if key in self.known:
                 return self.known[key]
         if v in self.memory:
-            got = self._load(v, flat, where)
+            got = self.load(v, flat, where)
         else:
             assert v.op.kind == "map", f"{v} is neither in memory nor computed here"
             view = _Element(self, v, where)
@@ -56,7 +55,8 @@ class Emitter:
         self.known[v, flat, where] = got
         return got
 
-    def _load(self, v: Value, flat: Index, where: Operand | None) -> Operand:
+    def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:
+        """The element of a value in memory at a flat position."""
         at, off, lanes = self.address(flat)
         b, mem = self.b, self.memory[v]
         if where is not None and where.lanes > lanes:  # one place, but only for some lanes
@@ -68,12 +68,10 @@ class Emitter:
         got = b.load(mem, at, off=off, lanes=lanes, mask=mask)
         return b.ne(got, 0) if v.dtype is boolean else got
 
-    def prefetch(self, v: Value, index: Sequence[Index]) -> None:
+    def prefetch(self, v: Value, flat: Index) -> None:
         """Have the line of an element brought closer; it may lie beyond the end."""
-        found = view_of(v, index)
-        if found is not None and found[0] in self.memory:
-            at, off, _ = self.address(found[1])
-            self.b.prefetch(self.memory[found[0]], at, off)
+        at, off, _ = self.address(flat)
+        self.b.prefetch(self.memory[v], at, off)
 
     def store(self, mem: str, v: Value, flat: Index, x: Operand) -> None:
         """x as the element of v at a flat position."""

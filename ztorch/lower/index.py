@@ -15,12 +15,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A loop variable: a whole number in [0, extent). One that stands for the lanes of a vector is
-    kept even where only one lane is used."""
+    """A loop variable: a whole number in [0, extent). One that must stay visible (lanes, steps) is
+    `kept` even where it can only be zero."""
 
     name: str
     extent: int
-    lane: bool = False
+    kept: bool = False
+
+    def __hash__(self) -> int:
+        return hash(self.name) + self.extent
 
     @property
     def range(self) -> tuple[int, int]:
@@ -87,7 +90,7 @@ class Index:
         if isinstance(x, int):
             return Index((), x)
         single = isinstance(x, (Var, Loaded)) and x.extent == 1
-        if single and not (isinstance(x, Var) and x.lane):
+        if single and not (isinstance(x, Var) and x.kept):
             return Index()  # a loop that runs once has no variable
         return Index(((x, 1),), 0)
 

@@ -135,6 +135,7 @@ class Phases:
 
     def __init__(self, region: Region):
         self.region = region
+        self._known: dict[Value, list[tuple[Value, Index]]] = {}
         self.ready: dict[Value, int] = {}  # full: the pass it belongs to; row: known before it
         for v in region.members:
             if v.op.kind == "reduce":
@@ -144,8 +145,10 @@ class Phases:
         self.count = 1 + max(self.ready.values())
 
     def _reads(self, v: Value) -> list[tuple[Value, Index]]:
-        at = unflatten(self.region.flat[v], v.shape)
-        return [(s, i) for s, i in real_reads(v, at) if s in self.region.flat]
+        if v not in self._known:
+            at = unflatten(self.region.flat[v], v.shape)
+            self._known[v] = [(s, i) for s, i in real_reads(v, at) if s in self.region.flat]
+        return self._known[v]
 
     def _of_source(self, v: Value) -> int:
         x = v.args[0]
@@ -170,7 +173,7 @@ class Phases:
 
     def cost(self, v: Value) -> int:
         """Issue slots to compute one element again, from what is known once a row."""
-        if v not in self.region.flat:
+        if v not in self.region.flat or v.op.kind != "map":
             return v.op.cost
         below = [s for s, _ in self._reads(v) if not self.region.is_row(s)]
         return v.op.cost + sum(self.cost(s) for s in set(below))

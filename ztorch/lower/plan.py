@@ -125,6 +125,7 @@ class _Plan:
         self.regions = regions
         self.inputs = graph.leaves("input")
         self.places: dict[Value, Place] = {}
+        self.read: dict[Region, list[Value]] = {}
         self.touched: list[list[Value]] = []  # values outside each region that it reads
 
     def build(self) -> Plan:
@@ -202,12 +203,16 @@ class _Plan:
         return total, listed
 
     def _reads(self, region: Region) -> list[Value]:
+        """What a region reads from outside."""
+        if region in self.read:
+            return self.read[region]
         found: dict[Value, None] = {}
         for v in region.members:
             for source, _ in self._reads_at(region, v):
                 if source not in region.flat:
                     found[source] = None
-        return list(found)
+        self.read[region] = list(found)
+        return self.read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
         if v.op.kind == "map":

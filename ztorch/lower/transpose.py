@@ -94,7 +94,7 @@ class _Tile:
         b, lanes, shape = self.b, self.lanes, self.region.shape
         down = Var("r", shape[self.turn.along] - (lanes if height == lanes else height) + 1)
         across = Var("c", columns - width + 1)
-        lane_down, lane_across = Var("i", height, lane=True), Var("j", width, lane=True)
+        lane_down, lane_across = Var("i", height, kept=True), Var("j", width, kept=True)
         zero = b.const(0, b.index)
         bound = {**bound, down: row, across: column, lane_down: zero, lane_across: zero}
         base = Emitter(b, self.memory, bound)
