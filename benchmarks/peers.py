@@ -59,7 +59,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any] | None:
     if not torch or no_compiler():
         return None
     torch._dynamo.reset()
-    return torch.compile(function)  # type: ignore[no-any-return]
+    return torch.compile(function)
 
 
 # -- one model in everybody's words ----------------------------------------------------------------

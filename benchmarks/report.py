@@ -10,7 +10,8 @@ from typing import Any
 
 from benchmarks.timing import Timing
 
-PEERS = {"eager": "#e8702a", "fused": "#b23a8e", "compile": "#7a5cd6", "inductor": "#c9a227",
+# The first word that a name holds decides.
+PEERS = {"fused": "#c9a227", "eager": "#e8702a", "compile": "#7a5cd6", "export": "#b23a8e",
          "numpy": "#2a9d62", "onnx": "#2f6fdb", "keras": "#d0312d"}
 OWN = ("levels",)  # comparisons of ztorch with itself have no place among the peers
 
@@ -134,69 +135,81 @@ def _fact(v: Any) -> str:
     return str(v)
 
 
-def _colour(name: str) -> str:
-    return next((c for word, c in PEERS.items() if word in name.lower()), "#888888")
-
-
 def plot(path: Path, machine: Mapping[str, Any], sections: Sequence[Section]) -> bool:
-    """Ratios of every comparison, one panel a table, on a logarithmic axis."""
+    """Ratios of every comparison: a row for each table, a column for each number of threads."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+        from matplotlib.patches import Patch
     except ImportError:
         print("no plot: matplotlib is not installed")
         return False
-    shown = [(s, _by_case(s)) for s in sections if s.names and s.key not in OWN]
-    if not shown:
+    shown = [(s, _peers_of(s)) for s in sections if s.names and s.key not in OWN]
+    threads = sorted({int(r["threads"]) for _, rows in shown for r in rows})
+    if not threads:
         return False
-    heights = [sum(len(peers) for _, peers in cases) + 0.8 * len(cases) + 1.5
-               for _, cases in shown]
-    figure = Figure(figsize=(9.5, 0.21 * sum(heights) + 1.2), dpi=130, layout="constrained")
+    heights = [max(_height(rows, n) for n in threads) + 1.6 for _, rows in shown]
+    figure = Figure(figsize=(1.5 + 5.2 * len(threads), 0.2 * sum(heights) + 1.2), dpi=130,
+                    layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.subplots(len(shown), 1, squeeze=False, sharex=True,
+    grid = figure.subplots(len(shown), len(threads), squeeze=False, sharex=True,
                            gridspec_kw={"height_ratios": heights})
-    used: dict[str, str] = {}
-    for axes, (section, cases) in zip(grid[:, 0], shown, strict=True):
-        at, ticks, labels = 0.0, [], []
-        for case, peers in cases:
-            ticks.append(at + (len(peers) - 1) / 2)
-            labels.append(case)
-            for r in peers:
-                colour = used[r["name"]] = _colour(r["name"])
-                axes.barh(at, r["ratio"] - 1, left=1, height=0.85, color=colour)
-                axes.plot([r["ratio_p10"], r["ratio_p90"]], [at, at], color="#222222", lw=0.9)
-                axes.annotate(f"x{r['ratio']:.2f}", (max(r["ratio_p90"], 1), at), fontsize=6.5,
-                              va="center", xytext=(3, 0), textcoords="offset points")
-                at += 1
-            at += 0.8
-        axes.set_yticks(ticks, labels, fontsize=7.5)
-        axes.set_ylim(at, -1)
-        axes.set_xscale("log")
-        axes.axvline(1, color="#222222", lw=1)
-        axes.set_title(section.title, loc="left", fontsize=9.5, fontweight="bold")
-        axes.grid(True, axis="x", color="#dddddd", lw=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-        axes.xaxis.set_major_locator(FixedLocator([0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"x{x:g}"))
-        axes.tick_params(axis="x", labelbottom=True, labelsize=7.5)
-    for name, colour in used.items():
-        grid[0, 0].barh(0, 0, color=colour, label=name)
-    grid[0, 0].legend(frameon=False, fontsize=7.5, ncols=len(used), loc="lower right",
-                      bbox_to_anchor=(1, 1))
-    figure.suptitle(f"Time of the peer over the time of ztorch, {machine['cpu']}, "
-                    f"{machine['date']}", fontsize=11)
+    for line, (section, rows) in zip(grid, shown, strict=True):
+        for axes, n in zip(line, threads, strict=True):
+            _panel(axes, section, [r for r in rows if r["threads"] == n], n)
+    names = dict.fromkeys(r["name"] for _, rows in shown for r in rows)
+    by_colour = {_colour(n): [m for m in names if _colour(m) == _colour(n)] for n in names}
+    figure.legend(handles=[Patch(color=c, label=min(group, key=len))
+                           for c, group in by_colour.items()],
+                  loc="outside lower center", ncols=4 * len(threads), frameon=False, fontsize=8)
+    figure.suptitle(f"Time of the peer over the time of ztorch\n{machine['cpu']}, "
+                    f"{machine['date']}", fontsize=10.5)
     figure.savefig(path)
     return True
 
 
-def _by_case(section: Section) -> list[tuple[str, list[dict[str, Any]]]]:
-    cases: dict[str, list[dict[str, Any]]] = {}
-    for r in section.results:
-        if "ratio" in r and r["name"] != section.names[0] and not r["name"].startswith(("ztorch", "only ")):
-            label = f"{r['case']}, {r['threads']} thr" if r.get("threads") else str(r["case"])
-            cases.setdefault(label, []).append(r)
-    return list(cases.items())
+def _peers_of(section: Section) -> list[dict[str, Any]]:
+    return [r for r in section.results if "ratio" in r
+            and not r["name"].startswith(("ztorch", "only "))]
+
+
+def _height(rows: Sequence[Mapping[str, Any]], threads: int) -> float:
+    mine = [r for r in rows if r["threads"] == threads]
+    return len(mine) + 0.8 * len({r["case"] for r in mine})
+
+
+def _panel(axes: Any, section: Section, rows: Sequence[Mapping[str, Any]], threads: int) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    if not rows:
+        axes.set_visible(False)
+        return
+    at, places = 0.0, dict[str, list[float]]()
+    for r in rows:
+        if r["case"] not in places and places:
+            at += 0.8
+        places.setdefault(r["case"], []).append(at)
+        axes.barh(at, r["ratio"] - 1, left=1, height=0.85, color=_colour(r["name"]))
+        axes.plot([r["ratio_p10"], r["ratio_p90"]], [at, at], color="#222222", lw=0.9)
+        axes.annotate(f"x{r['ratio']:.2f}", (max(r["ratio_p90"], 1), at), fontsize=6.5,
+                      va="center", xytext=(3, 0), textcoords="offset points")
+        at += 1
+    axes.set_yticks([sum(p) / len(p) for p in places.values()], list(places), fontsize=7.5)
+    axes.set_ylim(at, -1)
+    axes.set_xscale("log")
+    axes.axvline(1, color="#222222", lw=1)
+    title = section.title.split(":")[0].split(", float32")[0]
+    axes.set_title(f"{title}, {threads} thread{'s' if threads > 1 else ''}", loc="left",
+                   fontsize=9, fontweight="bold")
+    axes.grid(True, axis="x", color="#dddddd", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"x{x:g}"))
+    axes.tick_params(axis="x", labelbottom=True, labelsize=7.5)
+
+
+def _colour(name: str) -> str:
+    return next((c for word, c in PEERS.items() if word in name.lower()), "#888888")

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -110,7 +111,8 @@ def run_compile(threads: list[int], effort: Effort) -> Section:
     turns = 1 if effort.least <= 3 else 5
     with tempfile.TemporaryDirectory() as tmp:
         stored = str(Path(tmp, "weights.npz"))
-        np.savez(stored, *(), **{f"w{k}": w for k, w in enumerate(peers.mlp().get_weights())})
+        named: dict[str, Any] = {f"w{k}": w for k, w in enumerate(peers.mlp().get_weights())}
+        np.savez(stored, **named)
         for n in threads:
             fill = {"batch": 32, "threads": n, "weights": stored}
             cache = 0

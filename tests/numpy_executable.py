@@ -13,7 +13,7 @@ from ztorch.dtypes import DType
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
 from ztorch.tracing import Functions
-from ztorch.training import Program
+from ztorch.training.program import Program
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from tests.numpy_executable import compile_numpy
 from ztorch import layers as L
 from ztorch.sequential import Sequential
-from ztorch.training import Program
+from ztorch.training.program import Program
 
 ON = os.environ.get("ZTORCH_TEST_ON", "numpy")
 

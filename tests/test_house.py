@@ -30,7 +30,7 @@ def _floors() -> dict[str, set[str]]:
 
 
 FLOORS = _floors()
-BASE = {name for name, below in FLOORS.items() if not below} | {"errors"}
+BASE = {"errors", "dtypes", "settings", "assets", "config", "tensorfile"}
 
 
 def _room(path: Path) -> str:

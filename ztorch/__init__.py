@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     )
     from ztorch.runtime.devices import devices as devices
     from ztorch.sequential import Sequential as Sequential
-    from ztorch.training import Program as Program
-    from ztorch.training import load as load
+    from ztorch.training.program import Program as Program
+    from ztorch.training.program import load as load
 
 _MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "metrics", "ops",
             "optimizers", "schedules", "settings")
-_NAMES = {"Sequential": "sequential", "Program": "training", "load": "training",
+_NAMES = {"Sequential": "sequential", "Program": "training.program", "load": "training.program",
           "devices": "runtime.devices"}
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ztorch.errors import ConfigError
-from ztorch.hooks import HOOKS, Callback, Logs
-from ztorch.progress import number
+from ztorch.training.hooks import HOOKS, Callback, Logs
+from ztorch.training.progress import number
 
 
 class Monitor(Callback):

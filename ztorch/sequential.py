@@ -241,7 +241,7 @@ class Sequential:
         `seed` changes the random numbers of training (dropout, shuffling), the model's otherwise.
         """
         from ztorch.compile import build  # the compiler is needed from here on, not before
-        from ztorch.training import Program
+        from ztorch.training.program import Program
 
         traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed)
         return Program(build(traced.functions, device, self.name, threads=threads),

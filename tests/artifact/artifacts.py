@@ -17,7 +17,7 @@ from ztorch import layers as L
 from ztorch.artifact.write import _zip
 from ztorch.runtime.container import MANIFEST
 from ztorch.sequential import Sequential
-from ztorch.training import Program
+from ztorch.training.program import Program
 
 Manifest = dict[str, Any]
 

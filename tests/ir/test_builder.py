@@ -74,7 +74,7 @@ def test_constants_fold_as_the_interpreter_computes(opcode: str, d: DType, opera
     assert y == constant(want, d) and not b.body
     if d == boolean:
         return
-    for n, x in enumerate(operands):
+    for n, _ in enumerate(operands):
         b.memory(f"x{n}", d, 1)
         b.load(f"x{n}", 0)
     b.memory("y", d, 1, access="w")

@@ -343,6 +343,8 @@ def test_rewriting_ends() -> None:
     """No function is rewritten into itself, by whatever detour."""
     uses: dict[str, set[str]] = {}
     for name, row in OPCODES.items():
+        if row.result == "attr":  # cast: told apart by both dtypes, see test_halves
+            continue
         for d in [d for d in ALL if row.via and d.kind in row.kinds]:
             for exact in (True, False):
                 uses.setdefault(name, set()).update(kernel(name, d, 4, 4, exact).opcodes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from random import Random
 
@@ -206,7 +207,5 @@ def test_damaged_texts_raise_nothing_else(rng: Random) -> None:
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(text))
         text[at:at + rng.randint(0, 3)] = rng.choice(["", "%", "{", "}\n", "x", "9" * 25, ",", "é"])
-    try:
+    with contextlib.suppress(VerifyError):
         verify(parse("".join(text)))
-    except VerifyError:
-        pass

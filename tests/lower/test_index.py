@@ -45,7 +45,7 @@ def everywhere(loops: list[Var]) -> list[dict[Var, int]]:
 def test_random_arithmetic(seed: int) -> None:
     """A chain of random operations, done on symbols and on numbers."""
     rng = random.Random(seed)
-    loops = [Var(name, rng.randint(1, 7), lane=rng.random() < 0.2) for name in "ijk"]
+    loops = [Var(name, rng.randint(1, 7), kept=rng.random() < 0.2) for name in "ijk"]
     points = everywhere(loops)
     pool = [(Index.of(v), np.array([p[v] for p in points])) for v in loops]
     for _ in range(12):

@@ -11,7 +11,7 @@ import pytest
 import ztorch as zt
 from ztorch.commands.models import Recipe, find, zoo
 from ztorch.commands.train import compiled
-from ztorch.training import Program
+from ztorch.training.program import Program
 
 BATCH = 4
 

@@ -29,7 +29,7 @@ from ztorch.runtime.manifest import FORMAT, VERSION
 from ztorch.runtime.spec import ProgramSpec
 
 if TYPE_CHECKING:
-    from ztorch.training import Program
+    from ztorch.training.program import Program
 
 
 def save_artifact(program: Program, path: str | os.PathLike[str]) -> None:

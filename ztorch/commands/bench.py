@@ -8,7 +8,7 @@ from time import perf_counter
 from ztorch.commands.look import table
 from ztorch.commands.models import find
 from ztorch.commands.train import compiled
-from ztorch.training import Program
+from ztorch.training.program import Program
 
 
 def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,

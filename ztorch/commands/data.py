@@ -13,7 +13,7 @@ from ztorch.errors import ConfigError, DataError, unknown
 
 if TYPE_CHECKING:
     from ztorch.data import Pair
-    from ztorch.training import Program
+    from ztorch.training.program import Program
 
 _SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy")
 

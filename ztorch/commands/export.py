@@ -45,7 +45,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
 
 def run(artifact: str, source: str, out: str | None, classes: bool, threads: int | None) -> None:
     """Predicts from a file of rows."""
-    from ztorch.training import load
+    from ztorch.training.program import load
 
     data.writable(out, (".npy", ".csv", ".txt"))
     program = load(artifact, threads)

@@ -15,7 +15,7 @@ import numpy as np
 from ztorch.commands import data
 from ztorch.commands.models import Recipe, find, optimizer
 from ztorch.errors import ConfigError, ZtorchError
-from ztorch.training import Program, load
+from ztorch.training.program import Program, load
 
 if TYPE_CHECKING:
     from ztorch.data import Pair

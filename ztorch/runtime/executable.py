@@ -20,7 +20,7 @@ from ztorch.settings import current
 
 HUGE = 1 << 21
 PREPARE = "prepare"  # the function that fills derived states, where there are any
-WORTH = 60_000  # cycles that pay for waking another worker
+WORTH = 150_000  # cycles of work for each further worker: less is lost in their meetings
 
 
 def aligned(nbytes: int) -> np.ndarray:
@@ -76,8 +76,7 @@ class Executable:
 
     def workers_for(self, function: FunctionSpec) -> int:
         """As many workers as the work keeps busy."""
-        return max(1, min(self.threads, int(function.cycles / WORTH) + 1
-                          if function.cycles > WORTH else 1))
+        return max(1, min(self.threads, int(function.cycles / WORTH) + 1))
 
     def bind(self, function: str) -> Call:
         """A call with its own input and output arrays, ready to be run again and again."""

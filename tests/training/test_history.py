@@ -12,7 +12,7 @@ import pytest
 
 from tests.programs import classifier, flowers
 from ztorch.errors import ConfigError
-from ztorch.history import History
+from ztorch.training.history import History
 
 
 @pytest.fixture(scope="module")

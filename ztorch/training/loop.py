@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztorch.batches import Batches
 from ztorch.errors import NonFiniteLoss
-from ztorch.history import History
-from ztorch.hooks import Hooks
-from ztorch.progress import Progress
+from ztorch.training.batches import Batches
+from ztorch.training.history import History
+from ztorch.training.hooks import Hooks
+from ztorch.training.progress import Progress
 
 if TYPE_CHECKING:
     from ztorch.runtime.executable import Call, Executable
-    from ztorch.training import Program
+    from ztorch.training.program import Program
 
 
 class Calls:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, DataError
-from ztorch.intake import Intake, store
+from ztorch.training.intake import Intake, store
 
 Staging = Mapping[str, np.ndarray]
 Step = tuple[int, float]

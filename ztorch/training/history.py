@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ztorch.errors import ConfigError
-from ztorch.hooks import Callback
+from ztorch.training.hooks import Callback
 
 _COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#7a5cd6", "#c9a227")
 

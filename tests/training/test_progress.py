@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.programs import classifier, flowers
-from ztorch import progress as P
 from ztorch.errors import ConfigError
+from ztorch.training import progress as P
 
 
 class Screen(io.StringIO):

@@ -93,7 +93,7 @@ program.fit(*flowers(), epochs=100000, verbose=0, callbacks=ModelCheckpoint(sys.
 
 def test_a_killed_run_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], cwd=root,
                                env={**os.environ, "PYTHONPATH": str(root)})
     try:

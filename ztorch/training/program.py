@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztorch import checkpoint, loop
-from ztorch.batches import ArrayBatches, Batches, batches, is_stream
 from ztorch.callbacks import TerminateOnNaN
 from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
-from ztorch.history import History
-from ztorch.hooks import Callback, Hooks, checked
-from ztorch.intake import Intake, batch_agrees
-from ztorch.progress import Progress
+from ztorch.training import checkpoint, loop
+from ztorch.training.batches import ArrayBatches, Batches, batches, is_stream
+from ztorch.training.history import History
+from ztorch.training.hooks import Callback, Hooks, checked
+from ztorch.training.intake import Intake, batch_agrees
+from ztorch.training.progress import Progress
 
 if TYPE_CHECKING:
     from ztorch.runtime.executable import Executable
@@ -334,9 +334,17 @@ class Program:
         does = ", ".join(self.executable.functions)
         print_fn(f"Functions: {does}; {len(states)} states of {size / 1024:,.1f} KiB in all")
 
-    def plot(self, path: Path | None = None) -> Any:
-        """Plots the last training to a PNG or SVG file; see History.plot."""
-        return self.history.plot(path)
+    def plot(self, path: Path | None = None, function: str | None = None) -> Any:
+        """Draws the plan of a function, the training step's where there is one: kernels, buffers
+        and memory over time. Training itself is drawn by `program.history.plot()`.
+
+            program.plot("plan.svg")
+        """
+        from ztorch.picture import draw_plan
+
+        known = self.executable.functions
+        return draw_plan(self.executable.spec, function or next(
+            n for n in ("train", "evaluate", "predict") if n in known), path)
 
     def close(self) -> None:
         """Gives back the device memory; the program cannot be used after."""

@@ -15,10 +15,10 @@ import numpy as np
 from ztorch import tensorfile
 from ztorch.dtypes import DType, from_storage, to_storage
 from ztorch.errors import WeightsError
-from ztorch.history import History
+from ztorch.training.history import History
 
 if TYPE_CHECKING:
-    from ztorch.training import Program
+    from ztorch.training.program import Program
 
 _KIND = "ztorch checkpoint"
 _VERSION = 1

@@ -1,0 +1,79 @@
+"""Conversions of 16-bit floats by integer work, against NumPy on every bit pattern."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage, i32, to_storage
+from ztorch.ir import halves
+from ztorch.ir.builder import Builder
+from ztorch.ir.interpret import interpret
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.opcodes import OPCODES
+from ztorch.ir.verify import verify
+from ztorch.lower.passes import decompose
+
+EDGES = np.array([0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.996, 65520, 65536, 1e38, 2**-14,
+                  2**-24, 2**-25, 2**-25 * 1.0001, 6e-8, 1e-40, 3.3895314e38, 1 + 2**-9,
+                  1 + 2**-8 + 2**-9], np.float32)
+
+
+def converted(x: np.ndarray, source: DType, to: DType, lanes: int = 8) -> np.ndarray:
+    """x converted by the rewriting, run by the interpreter with no half conversion of its own."""
+    b = Builder("convert")
+    b.memory("x", source, x.size)
+    b.memory("y", to, x.size, access="w")
+    with b.loop(0, x.size, lanes) as i:
+        b.store("y", i, halves.cast(b, b.load("x", i, lanes=lanes), to))
+    kernel = decompose(b.kernel(), speaks, "a machine without halves")
+    verify(kernel)
+    y = np.zeros(x.size, to.numpy)
+    interpret(kernel, {"x": x, "y": y})
+    return y
+
+
+def speaks(instr: object) -> bool:
+    if instr.opcode != "cast":  # type: ignore[attr-defined]
+        return True
+    kinds = {instr.dest.dtype, instr.args[0].dtype}  # type: ignore[attr-defined]
+    return not kinds & set(halves.HALVES)
+
+
+@pytest.mark.parametrize("d", halves.HALVES, ids=repr)
+def test_every_half_widens_exactly(d: DType) -> None:
+    bits = np.arange(65536, dtype=np.uint16).view(d.numpy)
+    np.testing.assert_array_equal(
+        converted(bits, d, f32), from_storage(d, bits).astype(np.float32))
+
+
+@pytest.mark.parametrize("d", halves.HALVES, ids=repr)
+def test_narrowing_rounds_like_numpy(d: DType) -> None:
+    rng = np.random.default_rng(0)
+    spread = (rng.standard_normal(40000) * np.exp2(rng.uniform(-30, 20, 40000))).astype(np.float32)
+    x = np.concatenate([EDGES, spread, np.arange(65536, dtype=np.uint16).view(np.float16).astype(
+        np.float32)])
+    x = np.concatenate([x, np.zeros(-x.size % 8, np.float32)])
+    with np.errstate(over="ignore"):
+        wanted = to_storage(d, x)
+    got = converted(x, f32, d)
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(got[number].view(np.uint16), wanted[number].view(np.uint16))
+    assert np.isnan(from_storage(d, got[~number])).all()
+
+
+@pytest.mark.parametrize("d", halves.HALVES, ids=repr)
+def test_other_types_go_by_way_of_float32(d: DType) -> None:
+    x = np.arange(-64, 64, dtype=np.int32)
+    np.testing.assert_array_equal(from_storage(d, converted(x, i32, d)), x.astype(np.float32))
+    half = to_storage(d, np.linspace(-4, 4, 16, dtype=np.float32))
+    np.testing.assert_array_equal(converted(half, d, f64), from_storage(d, half).astype(float))
+    other = f16 if d is bf16 else bf16
+    np.testing.assert_array_equal(
+        from_storage(other, converted(half, d, other)),
+        from_storage(other, to_storage(other, from_storage(d, half).astype(np.float32))))
+
+
+def test_the_table_knows_the_rewriting() -> None:
+    assert OPCODES["cast"].via is halves.cast
+    assert isinstance(Builder("k").kernel(), Kernel)

@@ -1,0 +1,119 @@
+"""The schedule of matrix products, and every small size against NumPy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted
+from ztorch import ops
+from ztorch.dtypes import DType, f32, f64
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.ir.limits import Limits
+from ztorch.lower.contract import Run, choose, split
+
+MACHINES = [WIDE, NARROW, Limits(256, 16, True), Limits(128, 32, True)]
+
+
+def covered(runs: tuple[Run, ...]) -> list[int]:
+    return [r.start + k * r.size + n for r in runs for k in range(r.count) for n in range(r.size)]
+
+
+@given(st.integers(1, 3000), st.integers(1, 40))
+def test_split_covers_everything_once(total: int, most: int) -> None:
+    runs = split(total, most)
+    assert covered(runs) == list(range(total))
+    sizes = {r.size for r in runs}
+    assert max(sizes) <= most and max(sizes) - min(sizes) <= 1
+    assert sum(r.count for r in runs) == -(-total // most)  # no more tiles than needed
+
+
+sizes = st.one_of(st.integers(1, 70), st.integers(1, 2000))
+
+
+@settings(max_examples=150, deadline=None)
+@given(sizes, sizes, sizes, st.sampled_from(MACHINES), st.sampled_from((f32, f64)), st.booleans())
+def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, limits: Limits,
+                                                     d: DType, packed: bool) -> None:
+    tiling = choose(m, n, k, limits, d, packed)
+    vectors = -(-n // tiling.lanes)
+    assert tiling.lanes == limits.lanes(d) and tiling.tail == n % tiling.lanes
+    assert covered(tiling.rows) == list(range(m))
+    assert sorted(covered(tiling.panels)) == list(range(vectors))
+    for r, p in itertools.product(tiling.rows, tiling.panels):
+        loaded = p.size if r.size > 1 else 0
+        assert r.size * p.size + loaded + 1 <= limits.registers
+    masked = [p for p in tiling.panels if tiling.tail and vectors - 1 in covered((p,))]
+    assert all(p.count == 1 for p in masked)  # whole panels pay for no mask
+
+
+def product(m: int, n: int, k: int, d: DType = f32) -> Job:
+    """Several products of one size: plain, with each operand transposed, with an epilogue that asks
+    where it is, and in a batch."""
+    rng = np.random.default_rng(m * 10_000 + n * 100 + k)
+    a, b = leaf("input", "a", (m, k), d), leaf("input", "b", (k, n), d)
+    at, bt = leaf("input", "at", (k, m), d), leaf("input", "bt", (n, k), d)
+    z = leaf("input", "z", (m, (n + 1) // 2), d)
+    three = leaf("input", "three", (3, k, n), d)
+    padded = ops.pad(z, (0, 0), (0, n - z.shape[1]))
+    graph = Graph({
+        "plain": ops.matmul(a, b), "left": ops.matmul(ops.transpose(at), b),
+        "right": ops.matmul(a, ops.transpose(bt)),
+        "epilogue": ops.relu(ops.matmul(a, b) + padded),
+        "batch": ops.matmul(ops.broadcast_to(a, (3, m, k)), three)})
+    feeds = {v: rng.normal(size=v.shape).astype(v.dtype.numpy) for v in (a, b, at, bt, z, three)}
+    return Job(graph, feeds, f"{m}x{n}x{k}")
+
+
+@pytest.mark.parametrize("limits", (NARROW, WIDE), ids=("narrow", "wide"))
+@pytest.mark.parametrize("m", (1, 3, 5))
+def test_every_remainder_interpreted(m: int, limits: Limits) -> None:
+    for n, k in itertools.product((1, 2, 3, 4, 5, 7, 8, 9, 16, 17), (1, 3, 4, 5)):
+        job = product(m, n, k)
+        agree(job, interpreted(job, limits, workers=2), terms=k)
+
+
+SWEEP = [(m, n, k) for m, n, k in itertools.product(range(1, 41), repeat=3)
+         if (m * 7 + n * 3 + k) % 160 == 0]  # thinly, but every m, n and k with many others
+
+
+def check(chosen: list[tuple[int, int, int]], target: str, d: DType = f32) -> None:
+    every = [product(*size, d) for size in chosen]
+    module = Module(every, target)
+    for number, job in enumerate(every):
+        agree(job, module.run(number, 1 + number % 3), terms=chosen[number][2])
+
+
+def test_some_sizes() -> None:
+    check(SWEEP[::60], HERE[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("part", range(4))
+def test_sweep(part: int, target: str) -> None:
+    check(SWEEP[part::16], target, f64 if part == 3 else f32)
+
+
+def test_the_sweep_meets_every_size() -> None:
+    for axis in range(3):
+        assert {s[axis] for s in SWEEP} == set(range(1, 41))
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_larger_products(target: str) -> None:
+    """Large enough for several panels, blocks of rows and packing."""
+    rng = np.random.default_rng(3)
+    a, b = leaf("input", "a", (523, 130), f32), leaf("input", "b", (130, 515), f32)
+    w = leaf("state", "w", (300, 257), f32)
+    c = leaf("input", "c", (65, 300), f32)
+    job = Job(Graph({"ab": ops.matmul(a, b), "cw": ops.tanh(ops.matmul(c, w))}),
+              {v: rng.normal(size=v.shape).astype(np.float32) for v in (a, b, c, w)})
+    module = Module([job], target)
+    for threads in (1, 2):
+        agree(job, module.run(0, threads), terms=150)

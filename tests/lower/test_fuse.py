@@ -1,0 +1,132 @@
+"""What shares a kernel: expected numbers and kinds of kernels for the shapes of work we care about."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.parity import SCALAR, WIDE, Job, agree, interpreted, plan_of
+from ztorch import layers as L
+from ztorch import ops
+from ztorch.dtypes import f32
+from ztorch.graph import passes
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.lower.fuse import fuse
+from ztorch.lower.plan import Plan
+from ztorch.lower.prepare import prepare
+from ztorch.lower.region import Region
+from ztorch.optimizers import Adam
+from ztorch.sequential import Sequential
+from ztorch.tracing import trace
+
+
+def _input(name: str, *shape: int) -> Value:
+    return leaf("input", name, shape, f32)
+
+
+def regions(roots: dict[str, Value], enabled: bool = True) -> list[Region]:
+    return fuse(prepare(passes.run(Graph(roots)), WIDE), enabled)
+
+
+def kinds(roots: dict[str, Value]) -> list[str]:
+    return [r.kind for r in regions(roots)]
+
+
+def traced(function: str) -> tuple[Graph, Plan]:
+    model = Sequential([L.Input((20,)), L.Dense(32, activation="relu", name="first"),
+                        L.Dense(16, activation="relu", name="second"),
+                        L.Dense(5, activation="softmax", name="third")], name="mlp", seed=1)
+    graph = trace(model, 8, Adam(), "sparse_categorical_crossentropy").functions[function]
+    return graph, plan_of(graph, WIDE)[0]
+
+
+def test_an_mlp_predicts_in_a_kernel_a_layer_and_a_softmax() -> None:
+    _, plan = traced("predict")
+    names = [s.kernel.name for s in plan.steps]
+    assert len(names) == 4, names
+    for name, layer in zip(names, ("first", "second", "third", "third"), strict=True):
+        assert layer in name
+    assert [s.kernel.origin[-1] for s in plan.steps] == ["first", "second", "third", "third"]
+
+
+def test_softmax_is_one_kernel() -> None:
+    x = _input("x", 7, 33)
+    assert kinds({"y": ops.softmax(x)}) == ["reduce"]
+    assert kinds({"y": ops.log_softmax(ops.exp(x * 2.0))}) == ["reduce"]
+    assert kinds({"y": ops.softmax(_input("x", 2, 3, 4, 9))}) == ["reduce"]
+
+
+def test_layer_normalisation_is_one_kernel() -> None:
+    x, gain, shift = _input("x", 7, 33), _input("gain", 33), _input("shift", 33)
+    assert kinds({"y": ops.standardize(x) * gain + shift}) == ["reduce"]
+
+
+def test_a_loss_is_one_kernel_for_rows_and_one_for_their_sum() -> None:
+    x, y = _input("x", 64, 10), _input("y", 64, 10)
+    loss = ops.mean(-ops.sum(y * ops.log_softmax(x), axis=1))
+    assert kinds({"loss": loss}) == ["reduce", "reduce"]
+
+
+@pytest.mark.parametrize("shape", [(9,), (3, 5), (2, 3, 4), (2, 3, 4, 5)], ids=str)
+def test_elementwise_work_is_one_kernel_whatever_the_rank(shape: tuple[int, ...]) -> None:
+    x, y = _input("x", *shape), _input("y", *shape)
+    z = ops.tanh(x * y + 1.0)
+    assert kinds({"a": z, "b": z - ops.reshape(ops.reshape(x, (-1,)), shape)}) == ["map"]
+
+
+def test_what_follows_a_product_is_its_epilogue() -> None:
+    a, b, bias = _input("a", 6, 7), _input("b", 7, 8), _input("bias", 8)
+    assert kinds({"y": ops.gelu(ops.matmul(a, b) + bias)}) == ["contract"]
+
+
+def test_a_product_never_shares_a_kernel_with_its_operands() -> None:
+    """It reads them everywhere, so they must be complete."""
+    s, x, b = (_input(n, 3, 3) for n in "sxb")
+    m = ops.maximum(s, x)
+    y = ops.where(s > x, ops.matmul(m, b), s)
+    found = regions({"y": y})
+    for r in found:
+        product = [v for v in r.members if v.op.kind == "contract"]
+        assert not product or not set(product[0].args) & set(r.members)
+
+
+def test_adam_is_the_epilogue_of_the_gradient() -> None:
+    """No kernel of the step only updates weights: those of a product live in its epilogue."""
+    graph, plan = traced("train")
+    kernels = {s.kernel.name: s for s in plan.steps}
+    writers = [s for s in plan.steps if any(
+        w and p.space == "params" for p, w in zip(s.places, s.writes, strict=True))]
+    assert len([n for n in graph.updates if "/kernel" in n]) == 9  # with both moments
+    products = [n for n, s in kernels.items() if s in writers and "matmul" in n]
+    assert len(products) == 3, list(kernels)
+    assert len(plan.steps) <= 20, list(kernels)
+
+
+def test_without_fusion_every_value_has_its_own_kernel() -> None:
+    x = _input("x", 4, 4)
+    y = ops.exp(x) * 2.0 + ops.sum(x)
+    whole = regions({"y": y}, enabled=False)
+    assert all(len(r.members) == 1 for r in whole)
+    assert len(whole) > len(regions({"y": y}))
+
+
+def test_kernels_run_after_what_they_read() -> None:
+    x = _input("x", 5, 5)
+    y = ops.softmax(ops.matmul(ops.softmax(x), x)) + ops.sum(ops.matmul(x, x), axis=0)
+    found = regions({"y": y})
+    home = {v: k for k, r in enumerate(found) for v in r.members}
+    for k, r in enumerate(found):
+        for v in r.members:
+            assert all(home[a] <= k for a in v.args if a in home)
+
+
+@pytest.mark.parametrize("limits", (SCALAR, WIDE), ids=("scalar", "wide"))
+def test_a_diamond_through_another_kernel_is_not_closed(limits: object) -> None:
+    """b depends on a through a product, so a and b cannot run as one."""
+    x = _input("x", 6, 6)
+    a = ops.exp(x)
+    b = a * ops.matmul(a, x)
+    job = Job(Graph({"b": b, "c": b + ops.sum(a)}),
+              {x: np.random.default_rng(0).normal(size=(6, 6))})
+    agree(job, interpreted(job, limits), terms=36)  # type: ignore[arg-type]

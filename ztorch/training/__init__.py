@@ -1,0 +1,1 @@
+"""fit, evaluate and predict: Python around native steps, and nothing of it inside one."""
