@@ -6,23 +6,28 @@ time a module takes is spent before its first kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ztorch.backends import host
+from ztorch.backends.library import load_library
+from ztorch.codegen.assemble import assemble
+from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
+from ztorch.compile import _render, _symbol, compile_functions
 from ztorch.dtypes import DType, boolean, from_storage, to_storage, u8
 from ztorch.graph import passes as graph_passes
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.interpret import interpret
+from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
-from ztorch.lower.plan import Params, Plan, lower
+from ztorch.lower.plan import Params, Place, Plan, Step, lower
 from ztorch.runtime.executable import Executable
 
 # The levels of this host's CPU: all code for them can be run here.
@@ -212,3 +217,26 @@ def agree(job: Job, got: Arrays, want: Arrays | None = None, terms: int = 1) -> 
     narrow = min(floats, key=lambda d: d.bits, default=None)  # what its rounding can reach
     for g, w, v in zip(got, want, roots, strict=True):
         close(g, w, narrow if v.dtype.is_float and narrow else v.dtype, terms)
+
+
+# -- kernels by themselves ----------------------------------------------------------------------------
+
+
+def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
+                target: str) -> None:
+    """Compiles kernels into one library and runs each on its buffers, in place."""
+    t = TARGETS[target]
+    plans = {}
+    for k, kernel in enumerate(kernels):
+        given = [m for m in kernel.memories if m.space == "global"]
+        places = tuple(Place("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
+        step = Step(kernel, places, tuple(m.access != "r" for m in given), 0.0)
+        plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
+    obj = assemble(_render(plans, t), t)
+    library = load_library(link(obj, soname="kernels.so", exports=[_symbol(n) for n in plans]), "k")
+    for name, kernel, held in zip(plans, kernels, buffers, strict=True):
+        function = getattr(library, _symbol(name))
+        function.argtypes, function.restype = [ctypes.c_void_p] * 5, None
+        given = [held[m.name] for m in kernel.memories if m.space == "global"]
+        function((ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given)),
+                 None, None, None, None)

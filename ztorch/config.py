@@ -14,6 +14,9 @@ from ztorch.errors import ConfigError, unknown
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
+# No layer may take these names: states of the optimizer and of randomness lie beside its weights.
+RESERVED = ("optimizer", "random")
+
 
 class Named:
     """Base of a family. Subclassing registers: `class MSE(Loss, names=("mse",))`."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ztorch import tensorfile
+from ztorch.config import RESERVED
 from ztorch.dtypes import dtype, from_storage
 from ztorch.errors import WeightsError
-from ztorch.layers.layer import RESERVED
 
 _FIX = "load it into a model with the layers and names it comes from"
 

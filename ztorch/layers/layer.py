@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.config import Named
+from ztorch.config import RESERVED, Named
 from ztorch.errors import ConfigError, WeightsError, unknown
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.context import Context
-
-RESERVED = ("optimizer", "random")  # their states live beside the layers' weights
 
 
 class Weight:

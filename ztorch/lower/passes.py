@@ -17,6 +17,7 @@ Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruc
 
 def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:
     """The kernel in words that the target has, each missing one rewritten by its `via`."""
+    kernel = _plain_access(kernel)
     for _ in range(depth):
         if all(speaks(i) for i in kernel.body):
             return kernel
@@ -52,6 +53,23 @@ def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
                               f"on {instr.dest.dtype} and there is no way around it")
         b._scopes[-1] = {}
     return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
+
+
+def _plain_access(kernel: Kernel) -> Kernel:
+    """Loads and stores that convert become plain ones beside a cast: no word converts."""
+    stored = {m.name: m.dtype for m in kernel.memories}
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    for i in kernel.body:
+        d = stored.get(i.attrs.get("mem", ""), i.dest.dtype)
+        if i.opcode in ("load", "gather") and d != i.dest.dtype:
+            raw = replace(i.dest, id=b._fresh(), dtype=d)
+            b.body += [replace(i, dest=raw), Instr("cast", i.dest, (raw,))]
+        elif i.opcode in ("store", "scatter") and d != i.args[1].dtype:
+            b._scopes[-1] = {}
+            b.body.append(replace(i, args=(i.args[0], b.cast(i.args[1], dtype=d), *i.args[2:])))
+        else:
+            b.body.append(i)
+    return replace(kernel, body=tuple(b.body))
 
 
 def _narrow(b: Builder, x: Operand, d: DType) -> Operand:

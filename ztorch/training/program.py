@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ztorch import weight_files
 from ztorch.callbacks import TerminateOnNaN
 from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
@@ -243,14 +244,10 @@ class Program:
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights to a safetensors file, atomically."""
-        from ztorch import weight_files  # with it come the layers, which running does not need
-
         weight_files.write(path, self.weights, self.name)
 
     def load_weights(self, path: Path) -> None:
         """Reads the weights of a safetensors file or a checkpoint."""
-        from ztorch import weight_files
-
         shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
         self.set_weights(list(weight_files.read(path, shapes, self.name).values()))
 

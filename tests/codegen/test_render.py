@@ -1,0 +1,205 @@
+"""Words of the LLVM templates: each opcode on each dtype, as text that compiles and computes what the
+interpreter does, to the bit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.ir.random_kernels import random_buffers, random_kernel
+from tests.ir.test_opcodes import array, edges
+from tests.parity import HERE, run_kernels
+from ztorch.codegen.render import renderer
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import ALL, DType, boolean, f32, f64, i32, i64, u8, u32
+from ztorch.errors import VerifyError
+from ztorch.ir.builder import Builder
+from ztorch.ir.interpret import interpret
+from ztorch.ir.kernel import Kernel, Operand
+from ztorch.ir.opcodes import OPCODES, SCALAR
+from ztorch.ir.verify import verify
+from ztorch.lower.passes import decompose
+
+PLAIN = tuple(d for d in ALL if d.name not in ("f16", "bf16"))
+BEST = HERE[-1]
+LEVELS = [pytest.param(t, marks=() if t == BEST else pytest.mark.slow) for t in HERE]
+Buffers = dict[str, np.ndarray]
+
+
+def sources(opcode: str, d: DType) -> list[DType]:
+    return [boolean if opcode == "select" and k == 0 else d for k in range(OPCODES[opcode].arity)]
+
+
+def results(opcode: str, d: DType) -> list[DType]:
+    if opcode == "cast":
+        return [r for r in PLAIN if r != d]
+    if opcode == "bitcast":
+        return [r for r in PLAIN if r.bits == d.bits and r != d and r.kind != "b"]
+    return [boolean if OPCODES[opcode].result == "bool" else d]
+
+
+def rows(opcode: str, d: DType) -> list[tuple]:
+    """Numbers at the edges, in all combinations; what no target defines is left out."""
+    columns = [edges(s) for s in sources(opcode, d)]
+    found = list(itertools.product(*columns))
+    if opcode in ("shl", "shr"):
+        found = [r for r in found if 0 <= r[1] < d.bits]
+    if opcode == "rem" and d.is_float:  # exact only for quotients that fit
+        found = [r for r in found if math.isfinite(r[0]) and r[1] and abs(r[0] / r[1]) < 2**20]
+    return found if len(found) < 250 else found[::len(found) // 250 | 1]
+
+
+def stored(d: DType) -> DType:
+    return u8 if d is boolean else d
+
+
+def kernel_for(opcode: str, d: DType, lanes: int) -> tuple[Kernel, Buffers]:
+    """The opcode on registers, and on a literal in place of its last operand."""
+    chosen, of = rows(opcode, d), sources(opcode, d)
+    n, buffers = len(chosen), {}
+    b = Builder(f"{opcode}_{d!r}")
+    for name, s, column in zip("abc", of, zip(*chosen, strict=True), strict=False):
+        b.memory(name, stored(s), n)
+        buffers[name] = array(list(column), s)
+    literals = [r[-1] for r in chosen[::max(1, n // 4)]] if len(of) > 1 else []
+    outs = [(f"y{k}_{at}", r) for k, r in enumerate(results(opcode, d))
+            for at in range(1 + len(literals))]
+    for name, r in outs:
+        b.memory(name, stored(r), n, access="w")
+        buffers[name] = np.zeros(n, stored(r).numpy)
+
+    def vector(i: Operand | int, mask: Operand | None) -> None:
+        xs = []
+        for name, s in zip("abc", of, strict=False):
+            x = b.load(name, i, lanes=lanes, mask=mask)
+            xs.append(b.ne(x, 0) if s is boolean else x)
+        for k, r in enumerate(results(opcode, d)):
+            more = {"dtype": r} if OPCODES[opcode].result == "attr" else {}
+            for at, last in enumerate([xs[-1], *(b.const(x, of[-1], lanes) for x in literals)]):
+                y = b.emit(opcode, *xs[:-1], last, **more)
+                b.store(f"y{k}_{at}", i, b.cast(y, dtype=u8) if r is boolean else y, mask=mask)
+
+    with b.loop(0, n // lanes * lanes, lanes) as i:
+        vector(i, None)
+    if n % lanes:
+        vector(n // lanes * lanes, b.lt(b.iota(lanes), n % lanes))
+    return b.kernel(), buffers
+
+
+def same(got: Buffers, want: Buffers, label: str, signless: bool = False) -> None:
+    """The same bits; any NaN for any other, and where zeros of both signs meet, any zero."""
+    for name, w in want.items():
+        g = got[name]
+        if w.dtype.kind == "f" and not signless:
+            either = np.isnan(w) & np.isnan(g)
+            g, w = (np.where(either, 0, x).astype(w.dtype) for x in (g, w))
+            g, w = (x.view(f"u{x.itemsize}") for x in (g, w))
+        np.testing.assert_array_equal(g, w, err_msg=f"{label}: {name}")
+
+
+def opcodes_of(d: DType) -> Iterator[str]:
+    for opcode in SCALAR:
+        if d.kind in OPCODES[opcode].kinds and opcode != "fma" and results(opcode, d):
+            yield opcode
+
+
+@pytest.mark.parametrize("lanes", (1, 4, 16))
+@pytest.mark.parametrize("target", LEVELS)
+@pytest.mark.parametrize("d", PLAIN, ids=repr)
+def test_every_opcode(d: DType, target: str, lanes: int) -> None:
+    made = [(o, *kernel_for(o, d, lanes)) for o in opcodes_of(d)]
+    words = renderer(TARGETS[target])
+    ready = []
+    for _, kernel, _ in made:
+        verify(kernel)
+        ready.append(decompose(kernel, words.speaks, target))
+    got = [{n: a.copy() for n, a in held.items()} for _, _, held in made]
+    run_kernels(ready, got, target)
+    for (opcode, _, held), kernel, found in zip(made, ready, got, strict=True):
+        interpret(kernel, held)
+        same(found, held, f"{opcode} {d!r} x {lanes} on {target}", opcode in ("min", "max"))
+
+
+@pytest.mark.parametrize("target", LEVELS)
+def test_random_kernels(target: str) -> None:
+    """Structure, variables, masks, shuffles, gathers: everything at once."""
+    words = renderer(TARGETS[target])
+    kernels = [random_kernel(Random(seed), dtypes=tuple(d for d in PLAIN if d is not boolean))
+               for seed in range(80)]
+    ready = [decompose(k, words.speaks, target) for k in kernels]
+    held = [random_buffers(k, Random(seed)) for seed, k in enumerate(kernels)]
+    got = [{n: a.copy() for n, a in h.items()} for h in held]
+    run_kernels(ready, got, target)
+    for seed, (kernel, want, found) in enumerate(zip(kernels, held, got, strict=True)):
+        interpret(kernel, want)
+        same(found, want, f"random kernel {seed} on {target}", signless=True)
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_literals_keep_every_bit(target: str) -> None:
+    numbers = [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1e-45, 0.1, -1.5, 3.4e38, 1e300]
+    kernels, held = [], []
+    for d in (f32, f64):
+        b = Builder("literals")
+        b.memory("y", d, 2 * len(numbers), access="w")
+        for k, x in enumerate(numbers):
+            b.store("y", 2 * k, b.const(x, d, 2))
+        kernels.append(b.kernel())
+        held.append({"y": np.ones(2 * len(numbers), d.numpy)})
+    run_kernels(kernels, held, target)
+    for d, buffers in zip((f32, f64), held, strict=True):
+        with np.errstate(over="ignore"):
+            want = np.repeat(np.array(numbers), 2).astype(d.numpy)
+        same(buffers, {"y": want}, repr(d))
+        zeros = buffers["y"][:4]
+        assert np.signbit(zeros).tolist() == [False, False, True, True]
+
+
+def test_remembered_text_tells_zeros_and_ones_apart() -> None:
+    """The text of an instruction is remembered by shape: 0.0 and -0.0, 1 and 1.0 are not one."""
+    b = Builder("k")
+    for name, d in (("f", f32), ("i", i32), ("u", u32), ("w", i64)):
+        b.memory(name, d, 2, access="rw")
+        for k, x in enumerate((0, 1)):
+            b.store(name, k, b.add(b.load(name, k), -x if d is f32 else x))
+    text = renderer(TARGETS["scalar"]).kernel(b.kernel())["body"]
+    assert "0x8000000000000000" in text or "0x0000000000000000" in text
+    assert "add i32 %v" in text and "add i64 %v" in text and "fadd float %v" in text
+
+
+HOSTILE = ["x) { ret void }", 'a"b', "%0", "é", "a b", "k\n", "", "1x", "x;", "{{ 7 * 7 }}"]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=repr)
+def test_hostile_names_do_not_reach_the_text(name: str) -> None:
+    b = Builder(name)
+    b.memory("y", f32, 1, access="w")
+    b.store("y", 0, b.const(1.0, f32))
+    with pytest.raises(VerifyError):
+        verify(b.kernel())
+    b = Builder("k")
+    b.memory(name, f32, 1, access="w")
+    b.store(name, 0, b.const(1.0, f32))
+    with pytest.raises(VerifyError):
+        verify(b.kernel())
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=repr)
+def test_models_and_layers_may_be_called_anything(name: str) -> None:
+    from tests.lower.test_threads import training_step
+    from ztorch.compile import compile_functions
+    from ztorch.graph.value import Value
+
+    graph = training_step(3, 4).alone("j")
+    for v in graph.nodes():
+        assert isinstance(v, Value)
+        v.layer = name
+    compiled = compile_functions({"train": graph}, TARGETS[BEST], name)
+    assert compiled.spec.name == name
+    for line in compiled.text.splitlines():
+        assert "ret void }" not in line and "{{" not in line and "é" not in line
