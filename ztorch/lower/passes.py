@@ -69,7 +69,7 @@ def _plain_access(kernel: Kernel) -> Kernel:
             b.body.append(replace(i, args=(i.args[0], b.cast(i.args[1], dtype=d), *i.args[2:])))
         else:
             b.body.append(i)
-    return replace(kernel, body=tuple(b.body))
+    return replace(kernel, body=tuple(b.body)) if len(b.body) > len(kernel.body) else kernel
 
 
 def _narrow(b: Builder, x: Operand, d: DType) -> Operand:

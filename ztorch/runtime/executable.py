@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import os
 import threading
+import weakref
 from collections.abc import Mapping
 
 import numpy as np
@@ -64,6 +66,7 @@ class Executable:
         self.arena = aligned(max(spec.arena_bytes, 64))
         self.library = load_library(code, spec.name, current().dump)
         self.lock = threading.Lock()
+        _alive.add(self)
         self.threads = threads or current().threads or host.usable_cores()
         self._prepare = Call(self, spec.functions[PREPARE]) if PREPARE in spec.functions else None
         self._stale = self._prepare is not None
@@ -115,6 +118,19 @@ class Executable:
         """Nothing to release: memory goes with the object, code stays for others that use it."""
 
 
+_alive: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def _unlock() -> None:
+    """In a forked child nobody runs: what another thread of the parent held is free again."""
+    for executable in _alive:
+        executable.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
+
+
 def refuse_foreign(spec: ProgramSpec) -> None:
     """A clear error, not a crash, where this CPU cannot run the code."""
     if spec.arch != host.architecture():
@@ -141,7 +157,6 @@ class Call:
         symbol.argtypes = [ctypes.c_void_p] * 5
         symbol.restype = None
         self._run = symbol
-        self._lock = executable.lock
         self._count = executable.workers_for(function)
         self._pool: Workers | None = None
         self._fixed = (ctypes.c_void_p(ctypes.addressof(self._in)),
@@ -150,7 +165,7 @@ class Call:
                        ctypes.c_void_p(executable.arena.ctypes.data))
 
     def __call__(self) -> None:
-        with self._lock:
+        with self.executable.lock:
             if self.executable._stale:
                 self.executable.fresh()
             self.run()

@@ -1,0 +1,40 @@
+"""Rules for the whole suite: this checkout and no other, no network, peers where they must be."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+import ztorch
+
+ROOT = Path(__file__).parent.parent
+PEERS = ("torch", "keras")
+
+# Keras picks its backend when it is first imported.
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Another checkout's package, or peers that this run promised to have, end the run at once."""
+    found = Path(ztorch.__file__).parent.parent
+    if found != ROOT:
+        pytest.exit(f"the tests of {ROOT} would test the ztorch of {found}", returncode=3)
+    if os.environ.get("ZTORCH_REQUIRE_PEERS"):
+        missing = [p for p in PEERS if importlib.util.find_spec(p) is None]
+        if missing:
+            pytest.exit(f"ZTORCH_REQUIRE_PEERS is set, but missing: {missing}", returncode=3)
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here may talk to anyone."""
+
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise AssertionError("a test tried to reach the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
