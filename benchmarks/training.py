@@ -15,7 +15,7 @@ from ztorch import data, optimizers
 BATCHES = (32, 128)
 OPTIMIZERS = ("SGD", "Adam")
 # Keras and PyTorch put Adam's epsilon at different places of the formula: here it is next to none.
-EPSILON: dict[str, dict[str, float]] = {"SGD": {}, "Adam": {"epsilon": 1e-12}}
+EPSILON: dict[str, dict[str, Any]] = {"SGD": {}, "Adam": {"epsilon": 1e-12}}
 RATE = 1e-3
 STEPS = 5  # before the weights of all are compared
 
@@ -147,7 +147,7 @@ def run_fit(threads: list[int], effort: Effort) -> Section:
     for n in threads:
         peers.set_threads(n)
         program = model.compile("cpu", batch_size=32, threads=n,
-                                optimizer=optimizers.Adam(RATE),
+                                optimizer=optimizers.Adam(RATE, **EPSILON["Adam"]),
                                 loss="sparse_categorical_crossentropy")
         executable = program.executable
         first = executable.states_snapshot()
@@ -177,7 +177,8 @@ def _eager_epoch(weights: peers.Weights, x: np.ndarray, y: np.ndarray,
                  fused: bool) -> tuple[Callable[[], float], float]:
     torch = peers.module("torch")
     model = peers.torch_mlp(weights, softmax=False)
-    opt = torch.optim.Adam(model.parameters(), lr=RATE, eps=1e-7, fused=fused)
+    opt = torch.optim.Adam(model.parameters(), lr=RATE, eps=EPSILON["Adam"]["epsilon"],
+                           fused=fused)
     tx, ty = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
 
     def epoch(shuffle: bool = True) -> float:
@@ -198,7 +199,8 @@ def _keras_epoch(weights: peers.Weights, x: np.ndarray,
                  y: np.ndarray) -> tuple[Callable[[], float], float]:
     keras = peers.module("keras")
     model = peers.keras_mlp(weights)
-    model.compile(optimizer=keras.optimizers.Adam(RATE), loss="sparse_categorical_crossentropy")
+    model.compile(optimizer=keras.optimizers.Adam(RATE, **EPSILON["Adam"]),
+                  loss="sparse_categorical_crossentropy")
 
     def epoch(shuffle: bool = True) -> float:
         fitted = model.fit(x, y, batch_size=32, epochs=1, verbose=0, shuffle=shuffle)

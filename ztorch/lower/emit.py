@@ -119,10 +119,14 @@ class Emitter:
             return x
         if isinstance(atom, Loaded):
             return atom.operand
-        if isinstance(atom, Quotient):
-            return b.div(self.value(atom.inner), atom.by)
-        assert isinstance(atom, Remainder)
-        return b.rem(self.value(atom.inner), atom.by)
+        assert isinstance(atom, (Quotient, Remainder))
+        # An Index rounds down, machines towards zero: so divide nothing below zero.
+        turns = max(0, -(atom.inner.range[0] // atom.by))
+        inner = self.value(atom.inner + turns * atom.by)
+        if isinstance(atom, Remainder):
+            return b.rem(inner, atom.by)
+        quotient = b.div(inner, atom.by)
+        return b.sub(quotient, turns) if turns else quotient
 
 
 @dataclass
