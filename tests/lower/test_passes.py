@@ -139,11 +139,10 @@ def test_loads_leave_loops_that_do_not_change_them() -> None:
     b.memory("x", f32, 8)
     b.memory("z", f32, 8, access="rw")
     total = b.var(f32, 1, 0.0)
-    with b.loop(0, 4) as i:
-        with b.loop(0, 8) as j:
-            scaled = b.mul(b.load("x", i), 3.0)  # not of the inner loop
-            b.set(total, b.add(b.get(total), b.mul(scaled, b.load("z", i))))
-            b.store("z", j, b.get(total))
+    with b.loop(0, 4) as i, b.loop(0, 8) as j:
+        scaled = b.mul(b.load("x", i), 3.0)  # not of the inner loop
+        b.set(total, b.add(b.get(total), b.mul(scaled, b.load("z", i))))
+        b.store("z", j, b.get(total))
     kernel = hoist(b.kernel())
     inner = [at for at, i in enumerate(kernel.body) if i.opcode == "loop"][1]
     end = dict(matching(kernel.body))[inner]

@@ -65,6 +65,8 @@ class View:
 
 @dataclass(frozen=True)
 class MemoryView:
+    """A memory as macros see it."""
+
     r: str
     t: str
     bytes: int

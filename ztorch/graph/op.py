@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -150,6 +148,7 @@ def as_value(x: Any, like: Value | None = None) -> Value:
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that all of them can be repeated to."""
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*shapes))
     except ValueError:
@@ -194,17 +193,8 @@ def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...
 
 
 def public_ops() -> Iterator[Public]:
+    """Every registered op."""
     yield from REGISTRY.values()
-
-
-def takes(function: Callable, name: str) -> bool:
-    """Whether a function takes the keyword."""
-    return name in _parameters(function)
-
-
-@functools.cache
-def _parameters(function: Callable) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
 
 
 def _install_operators() -> None:

@@ -31,6 +31,7 @@ def layer_scope(name: str) -> Iterator[None]:
 
 
 def current_layer() -> str:
+    """The layer whose nodes are being made; empty outside of layers."""
     return _layer.get()
 
 

@@ -139,6 +139,7 @@ def pack(right: Value, m: int, limits: Limits) -> Value:
 
 
 def is_packed(right: Value) -> bool:
+    """Whether the right operand is a view of what `pack` made."""
     base = view_of(right, [Index() for _ in right.shape])
     return base is not None and base[0].rank == 3 and right.rank == 2
 

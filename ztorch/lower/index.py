@@ -221,6 +221,7 @@ def _order(term: tuple[Atom, int]) -> tuple[str, str]:
 
 
 def strides(shape: Sequence[int]) -> list[int]:
+    """How far apart neighbours along each axis lie, row-major."""
     return [math.prod(shape[k + 1:]) for k in range(len(shape))]
 
 

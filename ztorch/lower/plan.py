@@ -291,6 +291,7 @@ def _cycles(region: Region, limits: Limits) -> float:
 
 
 def label(v: Value) -> str:
+    """What a buffer is called in pictures: layer:op."""
     return f"{v.layer}:{v.op.name}" if v.layer else v.op.name
 
 

@@ -125,6 +125,7 @@ class Region:
 
 
 def map_region(v: Value) -> Region:
+    """A region of one elementwise value."""
     var, one = Var("o", v.size), Var("i", 1)
     region = Region("map", var, one, Index.of(var), v.size, shape=v.shape)
     region.add(v, region.full)

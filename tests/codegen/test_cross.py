@@ -1,0 +1,76 @@
+"""Every target, also those this host cannot run: objects without imports, and libraries of them."""
+
+from __future__ import annotations
+
+import functools
+import struct
+
+import pytest
+
+from tests.lower.test_every_op import jobs
+from tests.lower.test_threads import long_sums, training_step
+from tests.parity import HERE, Job, Module
+from ztorch.backends.library import check_library
+from ztorch.codegen.assemble import assemble, assembly
+from ztorch.codegen.elf import link, undefined_symbols
+from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64, read_object
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile import Compiled, compile_functions
+from ztorch.errors import ArtifactError
+from ztorch.graph.value import Graph
+
+MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
+
+
+def everything() -> dict[str, Graph]:
+    """A training step, long sums, and each op once."""
+    every: list[Job] = [training_step(), long_sums(), *(some[0] for some in jobs().values())]
+    return {f"f{k}": job.alone(f"f{k}") for k, job in enumerate(every)}
+
+
+@functools.cache
+def compiled(target: str) -> Compiled:
+    return compile_functions(everything(), TARGETS[target], "everything")
+
+
+EVERY = [pytest.param(t, marks=pytest.mark.slow if t in HERE[:-1] else ()) for t in TARGETS]
+
+
+@pytest.mark.parametrize("target", EVERY)
+def test_objects_import_nothing(target: str) -> None:
+    obj = assemble(compiled(target).text, TARGETS[target])
+    assert undefined_symbols(obj) == []
+    assert read_object(obj).machine == MACHINES[TARGETS[target].arch]
+    again = link(obj, soname="zt_everything.so",
+                 exports=[f.symbol for f in compiled(target).spec.functions.values()]
+                 + ["zt_worker"])
+    assert again == compiled(target).code  # equal text, equal bytes
+
+
+@pytest.mark.parametrize("target", EVERY)
+def test_libraries_are_whole(target: str) -> None:
+    code, arch = compiled(target).code, TARGETS[target].arch
+    assert struct.unpack_from("<H", code, 18)[0] == MACHINES[arch]
+    if target in HERE:
+        check_library(code)
+    else:
+        with pytest.raises(ArtifactError, match=arch):
+            check_library(code)
+
+
+@pytest.mark.parametrize(("target", "word"), [
+    ("sse4.1", "xmm"), ("avx2", "ymm"), ("avx512", "zmm"), ("neon", "fmla")])
+def test_vectors_are_used(target: str, word: str) -> None:
+    graphs = {"train": training_step().alone("t")}
+    text = compile_functions(graphs, TARGETS[target], "step").text
+    assert word in assembly(text, TARGETS[target])
+
+
+def test_scalar_code_has_no_vectors_of_floats() -> None:
+    text = compile_functions({"t": training_step().alone("t")}, TARGETS["scalar"], "step").text
+    assert " x float>" not in text
+
+
+def test_compiling_twice_gives_the_same_bytes() -> None:
+    first, second = (Module([training_step()], HERE[-1]).compiled.code for _ in range(2))
+    assert first == second
