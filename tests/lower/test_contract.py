@@ -71,7 +71,8 @@ def product(m: int, n: int, k: int, d: DType = f32) -> Job:
 
 
 @pytest.mark.parametrize("limits", (NARROW, WIDE), ids=("narrow", "wide"))
-@pytest.mark.parametrize("m", (1, 3, 5))
+@pytest.mark.parametrize("m", (3, *(pytest.param(m, marks=pytest.mark.slow)
+                                    for m in (1, 2, 5, 9))))
 def test_every_remainder_interpreted(m: int, limits: Limits) -> None:
     for n, k in itertools.product((1, 2, 3, 4, 5, 7, 8, 9, 16, 17), (1, 3, 4, 5)):
         job = product(m, n, k)

@@ -161,7 +161,7 @@ def _slow_sizes(few: tuple[int, ...]) -> list:
     return [pytest.param(n, marks=() if n in few else pytest.mark.slow) for n in SIZES]
 
 
-@pytest.mark.parametrize("n", _slow_sizes((1, 5, 15, 16, 17, 33)))
+@pytest.mark.parametrize("n", _slow_sizes((1, 5, 16, 17)))
 def test_every_remainder(n: int) -> None:
     every = list(sized(n))
     for target in HERE if n % 4 == 1 else HERE[-1:]:
@@ -173,8 +173,9 @@ def test_every_remainder(n: int) -> None:
             agree(job, interpreted(job, limits, workers=3), terms=n)
 
 
-@pytest.mark.parametrize("target", HERE)
-@pytest.mark.parametrize("n", _slow_sizes((5,))[::4])
+@pytest.mark.parametrize(("n", "target"), [
+    pytest.param(n, t, marks=() if (n, t) == (5, BEST) else pytest.mark.slow)
+    for n in (5, 16, 33) for t in HERE])
 def test_whole_numbers(n: int, target: str) -> None:
     every = list(whole(n))
     module = Module(every, target)

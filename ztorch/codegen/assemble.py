@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import platform
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from ztorch.codegen.targets import Target
@@ -30,12 +34,29 @@ def _machine(target: Target) -> Any:
 def assemble(text: str, target: Target) -> bytes:
     """The object file of a module.
 
-    Of LLVM's optimiser only SROA runs, which turns variables into registers: kernels arrive as
+    For a foreign architecture LLVM runs in a child process: what it cannot select aborts the
+    process it happens in.
+    """
+    if target.arch != _NATIVE.get(platform.machine(), platform.machine()):
+        return _in_child(text, target)
+    machine = _machine(target)
+    return machine.emit_object(_prepared(text, target, machine))
+
+
+def assembly(text: str, target: Target) -> str:
+    """The same as readable machine code, for people."""
+    machine = _machine(target)
+    return machine.emit_assembly(_prepared(text, target, machine))
+
+
+def _prepared(text: str, target: Target, machine: Any) -> Any:
+    """The parsed module after SROA.
+
+    Of LLVM's optimiser only that runs, which turns variables into registers: kernels arrive as
     explicit vectors in their final order, and the larger pipelines gain nothing on them, cost most
     of the compile time and invent calls to memset.
     """
     llvm = _llvm()
-    machine = _machine(target)
     try:
         module = llvm.parse_assembly(text)
     except RuntimeError as e:
@@ -47,18 +68,26 @@ def assemble(text: str, target: Target) -> bytes:
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
-    return machine.emit_object(module)
+    return module
 
 
-def assembly(text: str, target: Target) -> str:
-    """The same as readable machine code, for people."""
-    llvm = _llvm()
-    machine = _machine(target)
-    module = llvm.parse_assembly(text)
-    passes = llvm.create_new_function_pass_manager()
-    passes.add_sroa_pass()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
-    for function in module.functions:
-        if not function.is_declaration:
-            passes.run(function, builder)
-    return machine.emit_assembly(module)
+def _in_child(text: str, target: Target) -> bytes:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, target.name], input=text.encode(), capture_output=True,
+        cwd=root, check=False)
+    if done.returncode:
+        why = done.stderr.decode(errors="replace").strip().splitlines()[-3:]
+        raise ZtorchError(f"LLVM could not generate code for {target.name}: {' '.join(why)}")
+    return done.stdout
+
+
+_CHILD = """
+import sys
+from ztorch.codegen.assemble import _machine, _prepared
+from ztorch.codegen.targets import target
+t = target(sys.argv[1])
+m = _machine(t)
+sys.stdout.buffer.write(m.emit_object(_prepared(sys.stdin.read(), t, m)))
+"""
+_NATIVE = {"AMD64": "x86_64", "arm64": "aarch64"}  # what other systems call them

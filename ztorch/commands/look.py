@@ -126,8 +126,12 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
         print(show_plan(plan))
     elif stage == "ir":
         print("\n\n".join(show_kernel(step.kernel) for step in plan.steps))
-    else:
+    elif stage == "text":
         print(made.text)
+    else:
+        from ztorch.codegen.assemble import assembly
+
+        print(assembly(made.text, target(resolve(device))))
 
 
 # -- devices -------------------------------------------------------------------------------------
