@@ -171,7 +171,8 @@ def test_inspect(run: Run, artifact: Path) -> None:
 
 
 @pytest.mark.parametrize(("stage", "word"), [
-    ("graph", "matmul"), ("plan", "kernels, arena"), ("ir", "kernel"), ("text", "define")])
+    ("graph", "matmul"), ("plan", "kernels, arena"), ("ir", "kernel"), ("text", "define"),
+    ("asm", ".globl")])
 @pytest.mark.parametrize("device", ["cpu:scalar", "cpu:neon"])
 def test_show(run: Run, stage: str, word: str, device: str) -> None:
     how = ("--stage", stage, "--device", device, "--batch-size", 2)

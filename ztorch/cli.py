@@ -212,8 +212,9 @@ def inspect(artifact: str, as_json: bool) -> None:
 
 @main.command()
 @model
-@click.option("--stage", type=click.Choice(["graph", "plan", "ir", "text", "asm"]), default="graph",
-              show_default=True, help="Tensor ops, kernels in order, their IR, LLVM IR, or machine code.")
+@click.option("--stage", type=click.Choice(["graph", "plan", "ir", "text", "asm"]),
+              default="graph", show_default=True,
+              help="Tensor ops, kernels in order, their IR, LLVM IR, or machine code.")
 @click.option("--function", default="predict", show_default=True, metavar="NAME",
               help="predict, train or evaluate.")
 @device

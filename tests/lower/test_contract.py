@@ -98,7 +98,7 @@ def test_some_sizes() -> None:
 @pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize("part", range(4))
 def test_sweep(part: int, target: str) -> None:
-    check(SWEEP[part::16], target, f64 if part == 3 else f32)
+    check(SWEEP[part::32], target, f64 if part == 3 else f32)
 
 
 def test_the_sweep_meets_every_size() -> None:

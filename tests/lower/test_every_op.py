@@ -169,13 +169,13 @@ def test_every_remainder(n: int) -> None:
         for k, job in enumerate(every):
             agree(job, module.run(k), terms=n)
     for job in every:
-        for limits in (NARROW, WIDE):
+        for limits in (NARROW, WIDE) if n < 18 else (WIDE,):
             agree(job, interpreted(job, limits, workers=3), terms=n)
 
 
 @pytest.mark.parametrize(("n", "target"), [
     pytest.param(n, t, marks=() if (n, t) == (5, BEST) else pytest.mark.slow)
-    for n in (5, 16, 33) for t in HERE])
+    for n in (5, 33) for t in HERE])
 def test_whole_numbers(n: int, target: str) -> None:
     every = list(whole(n))
     module = Module(every, target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,15 @@ def test_the_history_before_a_bad_loss_is_kept() -> None:
 # -- Ctrl-C ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Ctrl-C is heard, also where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_stops_after_the_step_and_keeps_the_weights(
         capsys: pytest.CaptureFixture[str]) -> None:
     x, y = flowers()
@@ -275,6 +285,7 @@ def test_ctrl_c_stops_after_the_step_and_keeps_the_weights(
     assert same_states(program, expected)
 
 
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_twice_raises() -> None:
     def press(batch: int, logs: dict) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -286,6 +297,7 @@ def test_ctrl_c_twice_raises() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_in_validation_keeps_the_epoch() -> None:
     x, y = flowers()
     history = classifier().fit(
