@@ -281,7 +281,7 @@ class _Tiles:
         evaluate(e, self.region.members, self.region, {self.region.outer: at}, self.target)
 
     def _step(self, x: Operand, y: Operand, total: Operand) -> Operand:
-        if self.limits.fma:
+        if self.limits.fma and total.dtype.is_float:
             return self.b.fma(x, y, total)
         return self.b.add(total, self.b.mul(x, y))
 

@@ -10,6 +10,7 @@ import numpy as np
 from ztorch.dtypes import DType, boolean, i64, to_storage, u8
 from ztorch.graph.memory import Buffer
 from ztorch.graph.memory import plan as place_buffers
+from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
@@ -151,9 +152,9 @@ class _Plan:
                 continue
             state = by_name.get(name)
             at = self.params.offsets.get(name)
-            if at is None:
-                assert state is not None, f"update of a state {name} that nobody declared"
-                at = self.params.state(state)
+            if at is None:  # only ever written: what it holds first is nobody's business
+                first = np.zeros(new.shape, new.dtype.working)
+                at = self.params.state(state or leaf("state", name, new.shape, new.dtype, first))
             place = Place("params", at, new.size * _stored(new.dtype).bytes)
             home = next(k for k, r in enumerate(self.regions) if new in r.flat)
             if state is not None and not self._in_place(state, new, home):
