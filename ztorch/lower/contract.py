@@ -243,8 +243,7 @@ class _Tiles:
             for r in range(height):
                 for j in range(width):
                     x = b.cast(b.get(sums[r][j]), dtype=product.dtype)
-                    scopes[j].known[self._key(where, row_at[r], column_at[j])] = x
-                    self._finish(scopes[j], where, row_at[r], column_at[j])
+                    self._finish(scopes[j], x, (*where, row_at[r], column_at[j]))
             return
         self._finish_in_turn(bound, scopes, sums, where, first, column_at)
 
@@ -268,17 +267,14 @@ class _Tiles:
             for j, scope in enumerate(scopes):
                 inner = scope.within(bound={**scope.bound, down: at})
                 x = b.load(array, start, off=j * lanes, lanes=lanes)
-                inner.known[self._key(where, row, column_at[j])] = x
-                self._finish(inner, where, row, column_at[j])
+                self._finish(inner, x, (*where, row, column_at[j]))
 
-    def _key(self, where: tuple[Index, ...], row: Index, column: Index
-             ) -> tuple[Value, Index, None]:
-        return self.product, flatten((*where, row, column), self.product.shape), None
-
-    def _finish(self, e: Emitter, where: tuple[Index, ...], row: Index, column: Index) -> None:
+    def _finish(self, e: Emitter, x: Operand, index: tuple[Index, ...]) -> None:
         """The epilogue of one vector of sums."""
-        at = flatten((*where, row, column), self.product.shape)
-        evaluate(e, self.region.members, self.region, {self.region.outer: at}, self.target)
+        scope = e.within()
+        scope.here[self.product] = x
+        at = flatten(index, self.product.shape)
+        evaluate(scope, self.region.members, self.region, {self.region.outer: at}, self.target)
 
     def _step(self, x: Operand, y: Operand, total: Operand) -> Operand:
         if self.limits.fma and total.dtype.is_float:
@@ -289,9 +285,10 @@ class _Tiles:
         """The scope of one vector of columns; the very last one may have to be masked."""
         b, lanes, tail = self.b, self.tiling.lanes, self.tiling.tail
         if lanes == 1:
-            return Emitter(b, self.memory, bound)
+            return Emitter(b, self.memory, bound, members=self.region.flat)
         end = panels.start + panels.size * panels.count
         masked = tail and j == panels.size - 1 and end == math.ceil(self.n / lanes)
         lane = Var("n", tail if masked else lanes, kept=True)
         mask = b.lt(b.iota(lanes), tail) if masked else None
-        return Emitter(b, self.memory, {**bound, lane: b.const(0, b.index)}, lane, lanes, mask)
+        bound = {**bound, lane: b.const(0, b.index)}
+        return Emitter(b, self.memory, bound, lane, lanes, mask, self.region.flat)

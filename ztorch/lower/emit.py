@@ -7,7 +7,7 @@ to the lanes of a vector. What does not depend on that one stays scalar until it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,8 +21,10 @@ from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, fl
 @dataclass
 class Emitter:
     """One scope of emission. `bound` gives loop variables their registers, `lane` is the variable
-    spread over `lanes`, `mask` says which lanes exist, `known` holds values already computed at
-    their own position, `memory` those that lie in a buffer."""
+    spread over `lanes`, `mask` says which lanes exist, `memory` names the buffers of values that
+    lie in one. Members of the region are only ever read where they are computed (that is what
+    makes them members), so `here` holds them by value alone; `known` holds the rest by position.
+    """
 
     b: Builder
     memory: Mapping[Value, str]
@@ -30,17 +32,21 @@ class Emitter:
     lane: Var | None = None
     lanes: int = 1
     mask: Operand | None = None
+    members: Container[Value] = ()
+    here: dict[Value, Operand] = field(default_factory=dict)
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
 
     def within(self, **changes: Any) -> Emitter:
         """A nested scope: sees what is known here, and keeps to itself what it learns."""
         return replace(self, bound=dict(changes.pop("bound", self.bound)),
-                       known=dict(self.known), **changes)
+                       here=dict(self.here), known=dict(self.known), **changes)
 
     # -- elements --------------------------------------------------------------------------------
 
     def element(self, v: Value, index: Sequence[Index], where: Operand | None = None) -> Operand:
         """v at an index. Lanes outside `where` are unspecified, but never read memory."""
+        if v in self.here:
+            return self.here[v]
         index = proper(index, v.shape)
         flat = flatten(index, v.shape)
         for key in ((v, flat, None), (v, flat, where)):
@@ -52,7 +58,10 @@ class Emitter:
             assert v.op.kind == "map", f"{v} is neither in memory nor computed here"
             view = _Element(self, v, where)
             got = v.op.body(view, index, **v.attrs)  # type: ignore[misc]
-        self.known[v, flat, where] = got
+        if v in self.members and where is None:
+            self.here[v] = got
+        else:
+            self.known[v, flat, where] = got
         return got
 
     def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:

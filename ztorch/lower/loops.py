@@ -46,7 +46,7 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
     at = (*unflatten(Index.of(row), shape[:-1]), Index.of(col))
     position = flatten(at, (*shape[:-1], columns))
     full = {region.outer: position}
-    e = Emitter(b, memory)
+    e = Emitter(b, memory, members=region.flat)
 
     def one_vector(e: Emitter) -> None:
         evaluate(e, region.members, region, full, target)
@@ -195,7 +195,7 @@ def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
     by_column = bool(outer) and position.factor(outer[-1]) == 1 and outer[-1].extent > 1 and not (
         inner and position.factor(inner[-1]) == 1)
     nest = _Nest(b, region, phases, memory, target, full, inner, lanes)
-    e = Emitter(b, memory)
+    e = Emitter(b, memory, members=region.flat)
     if by_column:
         column = outer[-1]
         if len(outer) == 1:
@@ -278,8 +278,7 @@ class _Nest:
             for u in range(1, unroll):
                 x = b.emit(v.op.opcode, x, b.get(variables[v, u]))
             x = b.cast(b.fold(v.op.opcode, x) if along else x, dtype=v.dtype)
-            flat = self.region.flat[v].replace(self.full)
-            e.known[v, flat, None] = x
+            e.here[v] = x
 
     def _unroll(self, sums: list[Value], kept: list[Value]) -> int:
         """Several sums side by side where a single one would wait for its own last addition."""

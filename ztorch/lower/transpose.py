@@ -97,7 +97,7 @@ class _Tile:
         lane_down, lane_across = Var("i", height, kept=True), Var("j", width, kept=True)
         zero = b.const(0, b.index)
         bound = {**bound, down: row, across: column, lane_down: zero, lane_across: zero}
-        base = Emitter(b, self.memory, bound)
+        base = Emitter(b, self.memory, bound, members=self.region.flat)
         reader = base.within(lane=lane_down, lanes=lanes, mask=self._mask(height))
         writer = base.within(lane=lane_across, lanes=lanes, mask=self._mask(width))
         vectors = [self._read(reader, self._at(Index.of(down) + Index.of(lane_down),
