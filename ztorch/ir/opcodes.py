@@ -84,8 +84,8 @@ def _cast(x: Any, dtype: DType) -> Any:
         whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
         inside = (whole > float(info.min)) & (whole < float(info.max))
         clipped = np.where(inside, whole, 0.0).astype(dtype.numpy)
-        outside = np.where(whole > 0, info.max, info.min)
-        return np.where(inside, clipped, outside).astype(dtype.numpy)
+        least, most = (np.array(n, dtype.numpy) for n in (info.min, info.max))
+        return np.where(inside, clipped, np.where(whole > 0, most, least))
     return x.astype(dtype.working)
 
 
