@@ -232,7 +232,7 @@ def test_completion_knows_the_models() -> None:
     (["train", "digits_mlp", "--loss", "crossentropy"], "unknown loss"),
     (["train", "digits_mlp", "--metrics", "acuracy"], "did you mean 'accuracy'"),
     (["train", "digits_mlp", "--device", "cpu:avx3"], "unknown device 'cpu:avx3'"),
-    (["train", "digits_mlp", "--val", "2"], "validation_split=2"),
+    (["train", "digits_mlp", "--val", "2"], "validation_split must be .* not 2.0"),
     (["train", "mnist_mlp"], "no mnist files"),
     (["export", "digits_mlp", "-o", "x.zip"], "must end in .zt"),
     (["export", "digits_mlp", "-o", "x.zt", "--weights", "none"], "cannot read none"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import math
 import os
 import string
@@ -11,9 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from ztorch.errors import ConfigError
+from ztorch import tensorfile
+from ztorch.config import number, whole
+from ztorch.errors import ConfigError, nearest
 from ztorch.training.hooks import HOOKS, Callback, Logs
-from ztorch.training.progress import number
+from ztorch.training.progress import number as spelled
 
 
 class Monitor(Callback):
@@ -22,8 +25,11 @@ class Monitor(Callback):
     def __init__(self, monitor: str = "val_loss", mode: str = "auto", min_delta: float = 0.0):
         if mode not in ("auto", "min", "max"):
             raise ConfigError(f"mode={mode!r} must be 'auto', 'min' or 'max'")
+        if not isinstance(monitor, str):
+            raise ConfigError(f"{type(self).__name__}(monitor={monitor!r}) must be a name, such as "
+                              "'val_loss'")
         self.monitor = monitor
-        self.min_delta = abs(min_delta)
+        self.min_delta = abs(number(f"{type(self).__name__}(min_delta=...)", min_delta))
         self.rising = mode == "max" or (mode == "auto" and _rises(monitor))
         self._warned = False
 
@@ -36,10 +42,11 @@ class Monitor(Callback):
                                  if not n.startswith("val_") or self.params.get("validated"))})
         if self.monitor not in known and not self._warned:  # else it is measured in other epochs
             self._warned = True
-            hint = ("; pass validation_data or validation_split to fit"
+            hint = ("; pass validation_data or validation_split to fit."
                     if self.monitor.startswith("val_") and not self.params.get("validated") else "")
+            hint = hint or nearest(self.monitor, known) or "."
             warnings.warn(f"{type(self).__name__} watches {self.monitor!r}, which is not measured"
-                          f"{hint}. Known: {', '.join(known)}", stacklevel=2)
+                          f"{hint} Known: {', '.join(known)}", stacklevel=2)
         return None
 
     def better(self, value: float, than: float | None) -> bool:
@@ -65,7 +72,7 @@ class EarlyStopping(Monitor):
                  verbose: int = 0, mode: str = "auto", baseline: float | None = None,
                  restore_best_weights: bool = False, start_from_epoch: int = 0):
         super().__init__(monitor, mode, min_delta)
-        self.patience = patience
+        self.patience = whole("EarlyStopping(patience=...)", patience)
         self.verbose = verbose
         self.baseline = baseline
         self.restore_best_weights = restore_best_weights
@@ -142,7 +149,8 @@ class ModelCheckpoint(Monitor):
         return super().listens(hook) and (batches or hook != "on_train_batch_end")
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        self._path(1, 0, dict.fromkeys(self.params.get("metrics", ()), 0.0))  # fails early
+        tensorfile.writable(  # fails early
+            self._path(1, 0, dict.fromkeys(self.params.get("metrics", ()), 0.0)))
         if self.save_best_only:  # a resumed run must not replace a better file
             for value in self.program.history.history.get(self.monitor, ()):
                 if self.better(value, self.best):
@@ -167,8 +175,8 @@ class ModelCheckpoint(Monitor):
             if value is None or not self.better(value, self.best):
                 return
             if self.verbose:
-                before = "" if self.best is None else f" from {number(self.best)}"
-                self.say(f"Epoch {epoch + 1}: {self.monitor} improved{before} to {number(value)}, "
+                before = "" if self.best is None else f" from {spelled(self.best)}"
+                self.say(f"Epoch {epoch + 1}: {self.monitor} improved{before} to {spelled(value)}, "
                          f"saving to {path}")
             self.best = value
         elif self.verbose:
@@ -209,6 +217,8 @@ class CSVLogger(Callback):
 
     def __init__(self, filename: str | os.PathLike[str], separator: str = ",",
                  append: bool = False):
+        if not isinstance(separator, str) or len(separator) != 1:
+            raise ConfigError(f"CSVLogger(separator={separator!r}) must be one character")
         self.filename = Path(filename)
         self.separator = separator
         self.append = append
@@ -216,7 +226,7 @@ class CSVLogger(Callback):
         self._columns: list[str] = []
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        self.filename.parent.mkdir(parents=True, exist_ok=True)
+        tensorfile.writable(self.filename)
         self._columns = []
         if self.append and self.filename.exists():
             with open(self.filename, newline="") as file:  # go on under the columns that are there
@@ -251,14 +261,18 @@ class ReduceLROnPlateau(Monitor):
                  verbose: int = 0, mode: str = "auto", min_delta: float = 1e-4,
                  cooldown: int = 0, min_lr: float = 0.0):
         super().__init__(monitor, mode, min_delta)
-        if not 0.0 < factor < 1.0:
+        self.factor = number("ReduceLROnPlateau(factor=...)", factor, above=0)
+        if self.factor >= 1:
             raise ConfigError(f"factor={factor} must lie between 0 and 1, such as 0.1")
-        self.factor = factor
-        self.patience = patience
+        self.patience = whole("ReduceLROnPlateau(patience=...)", patience)
         self.verbose = verbose
-        self.cooldown = cooldown
-        self.min_lr = min_lr
+        self.cooldown = whole("ReduceLROnPlateau(cooldown=...)", cooldown)
+        self.min_lr = number("ReduceLROnPlateau(min_lr=...)", min_lr, least=0)
         self.on_train_begin()
+
+    def set_program(self, program: Any) -> None:
+        super().set_program(program)
+        _ = program.learning_rate  # a schedule refuses now, not after an epoch
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.best: float | None = None
@@ -289,17 +303,22 @@ class ReduceLROnPlateau(Monitor):
 
 
 class LearningRateScheduler(Callback):
-    """Sets the learning rate of each epoch to `schedule(epoch, rate)`.
+    """Sets the learning rate of each epoch to `schedule(epoch, rate)`, or `schedule(epoch)`.
 
         zt.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
     """
 
-    def __init__(self, schedule: Callable[[int, float], float], verbose: int = 0):
+    def __init__(self, schedule: Callable[..., float], verbose: int = 0):
+        if not callable(schedule):
+            raise ConfigError(f"LearningRateScheduler(schedule={schedule!r}) must be a function of "
+                              "epoch and rate")
         self.schedule = schedule
+        self._takes_rate = len(inspect.signature(schedule).parameters) > 1
         self.verbose = verbose
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        rate = float(self.schedule(epoch, self.program.learning_rate))
+        now = self.program.learning_rate
+        rate = self.schedule(epoch, now) if self._takes_rate else self.schedule(epoch)
         self.program.learning_rate = rate
         if self.verbose:
             self.say(f"Epoch {epoch + 1}: learning rate {rate:.4g}")
@@ -318,7 +337,10 @@ class LambdaCallback(Callback):
     def __init__(self, **hooks: Callable[..., None]):
         for name, function in hooks.items():
             if name not in HOOKS:
-                raise ConfigError(f"LambdaCallback has no {name}; known: {', '.join(HOOKS)}")
+                near = nearest(name, HOOKS) or "."
+                raise ConfigError(f"LambdaCallback has no {name}{near} Known: {', '.join(HOOKS)}")
+            if not callable(function):
+                raise ConfigError(f"LambdaCallback({name}={function!r}) must be a function")
             setattr(self, name, function)
 
 

@@ -4,6 +4,7 @@ is imported when it runs, so that --help is quick."""
 from __future__ import annotations
 
 import difflib
+from inspect import cleandoc
 from typing import IO, Any
 
 import click
@@ -64,7 +65,8 @@ def examples(text: str) -> Any:
     lines = [f"  {line.strip()}" for line in text.strip().splitlines()]
 
     def add(function: Any) -> Any:
-        function.__doc__ = f"{function.__doc__}\n\n\b\nExamples:\n" + "\n".join(lines)
+        says = cleandoc(function.__doc__)
+        function.__doc__ = f"{says}\n\n\b\nExamples:\n" + "\n".join(lines)
         return function
 
     return add

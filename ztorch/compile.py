@@ -23,7 +23,7 @@ import numpy as np
 from ztorch import debug
 from ztorch.artifact.c_export import CLibrary, put_states, write_c
 from ztorch.artifact.c_interface import CInterface, describe
-from ztorch.backends.host import architecture
+from ztorch.backends.host import architecture, need_memory
 from ztorch.codegen.assemble import assemble
 from ztorch.codegen.elf import link
 from ztorch.codegen.render import renderer
@@ -196,6 +196,7 @@ def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) 
 
 def _initial(params: Params) -> np.ndarray:
     """States and constants at their places."""
+    need_memory("the program", 2 * params.size, "make layers smaller")  # twice: here, and loaded
     block = np.zeros(params.size, np.uint8)
     for name, v in params.states.items():
         if "data" not in v.attrs:  # derived: `prepare` fills it

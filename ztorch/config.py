@@ -7,6 +7,9 @@ back: every parameter of `__init__` is kept as an attribute of the same name.
 from __future__ import annotations
 
 import inspect
+import math
+from collections.abc import Mapping
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ztorch.errors import ConfigError, unknown
@@ -66,8 +69,16 @@ class Named:
             return folded[name.lower()]
         shown = {member.names[0] if member.names else known
                  for known, member in cls.known.items()}
-        near = unknown(cls.family, name, cls.known)
-        raise near if "did you mean" in str(near) else unknown(cls.family, name, shown)
+        raise unknown(cls.family, name, shown, cls.known)
+
+    @classmethod
+    def refuse(cls, wrong: Mapping[str, Any]) -> None:
+        """An error for keyword arguments that neither the member nor its bases know."""
+        if wrong:
+            known = {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
+                     for p in inspect.signature(c.__init__).parameters.values()
+                     if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+            raise unknown(f"argument of {cls.__name__}", next(iter(wrong)), known)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments this was made with, ready for JSON."""
@@ -112,15 +123,51 @@ def positive(what: str, n: Any) -> int:
     return n.__index__()
 
 
+def whole(what: str, n: Any, least: int = 0) -> int:
+    """n as a whole number of at least `least`, or a ConfigError that names it."""
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < least:
+        raise ConfigError(f"{what} must be a whole number of at least {least}, not {n!r}")
+    return n.__index__()
+
+
+def whole_numbers(what: str, given: Any) -> tuple[int, ...]:
+    """A list or tuple of whole numbers, or a ConfigError that names it.
+
+    >>> whole_numbers("Permute(dims=...)", [2, 1])
+    (2, 1)
+    """
+    if not isinstance(given, (list, tuple)) or any(
+            isinstance(n, bool) or not hasattr(n, "__index__") for n in given):
+        raise ConfigError(f"{what} must be a tuple of whole numbers, such as (2, 1), not {given!r}")
+    return tuple(n.__index__() for n in given)
+
+
+def number(what: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
+    """x as a finite number within its bounds, or a ConfigError that names it.
+
+    >>> number("epsilon", 1e-3, above=0)
+    0.001
+    """
+    value = _plain(x)
+    if not (math.isfinite(value) and value >= least and value > above):
+        bound = ("finite number" if max(least, above) == -math.inf else
+                 f"number of at least {least}" if least > above else f"number above {above}")
+        raise ConfigError(f"{what} must be a {bound}, not {x!r}")
+    return value
+
+
+def _plain(x: Any) -> float:
+    """Any real number as a float; NaN, which no bound allows, for what is none."""
+    return float(x) if isinstance(x, Real) and not isinstance(x, bool) else math.nan
+
+
 def fraction(what: str, x: Any, below_one: bool = True) -> float:
     """x as a number from 0 up to (not) 1, or a ConfigError that names it."""
-    if isinstance(x, bool) or not isinstance(x, (int, float)) or not (
-            0 <= x < 1 or (x == 1 and not below_one)):
+    value = _plain(x)
+    if not (0 <= value < 1 or (value == 1 and not below_one)):
         raise ConfigError(f"{what} must be a number from 0 to 1{', below 1' if below_one else ''},"
                           f" not {x!r}")
-    return x
-
-
+    return value
 
 
 def whole_seed(n: Any) -> int:

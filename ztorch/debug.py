@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ztorch.errors import ConfigError
 from ztorch.settings import current
 
 
@@ -27,12 +28,19 @@ class Watch:
                 if name in self.settings.debug:
                     print(text, file=sys.stderr)
                 if self.settings.dump:
-                    folder = Path(self.settings.dump)
-                    folder.mkdir(parents=True, exist_ok=True)
                     data = text if isinstance(text, bytes) else text.encode()
-                    (folder / f"{self.count:02}_{stage}.{name}").write_bytes(data)
+                    _keep(Path(self.settings.dump), f"{self.count:02}_{stage}.{name}", data)
             self.count += 1
         self.start = time.perf_counter()
+
+
+def _keep(folder: Path, file: str, data: bytes) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(data)
+    except OSError as error:
+        raise ConfigError(f"ZTORCH_DUMP={str(folder)!r} cannot be written to: {error.strerror}; "
+                          "name a folder that can") from None
 
 
 def _texts(stage: str, made: Any) -> list[tuple[str, Any]]:

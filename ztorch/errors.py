@@ -49,6 +49,10 @@ class LinkError(ZtorchError):
     """Compiled code that cannot become a self-contained library."""
 
 
+class FileError(ZtorchError, OSError):
+    """A file that cannot be written."""
+
+
 class NonFiniteLoss(ZtorchError, ArithmeticError):
     """Training produced a NaN or infinite loss."""
 
@@ -57,15 +61,26 @@ class DeviceError(ZtorchError, RuntimeError):
     """A device that is absent, or a driver call that failed."""
 
 
-def unknown(what: str, name: object, known: Iterable[str]) -> UnknownName:
-    """An UnknownName that suggests the nearest known name.
+def nearest(name: object, known: Iterable[str]) -> str:
+    """A suggestion to append to a message, or nothing.
+
+    >>> nearest("CPU", ["auto", "cpu"])
+    "; did you mean 'cpu'?"
+    """
+    import difflib  # only where something went wrong
+
+    folded = {k.lower(): k for k in sorted(known)}
+    near = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+
+
+def unknown(what: str, name: object, known: Iterable[str],
+            also: Iterable[str] = ()) -> UnknownName:
+    """An UnknownName that suggests the nearest known name; those in `also` are not listed.
 
     >>> str(unknown("activation", "rellu", ["relu", "tanh"]))
     "unknown activation 'rellu'; did you mean 'relu'? Known: relu, tanh"
     """
-    import difflib  # only where something went wrong
-
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    hint = nearest(name, [*also, *names]) or "."
     return UnknownName(f"unknown {what} {str(name)!r}{hint} Known: {', '.join(names)}")

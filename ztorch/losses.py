@@ -9,7 +9,7 @@ from typing import Any
 
 import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch import dtypes
-from ztorch.config import Named, fraction
+from ztorch.config import Named, fraction, number
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
@@ -45,6 +45,7 @@ class Loss(Named, family="loss"):
     """
 
     logits_of: str | None = None  # the activation whose input this loss would rather have
+    probabilities = False  # whether y holds numbers from 0 to 1 alone
 
     def target(self, shape: Shape, d: DType) -> Target:
         """What y must be when the model predicts this shape and dtype."""
@@ -87,9 +88,7 @@ class Huber(Loss, names=("huber", "huber_loss")):
     """Squared for errors up to delta, linear beyond."""
 
     def __init__(self, delta: float = 1.0):
-        if not delta > 0:
-            raise ConfigError(f"Huber(delta={delta!r}) must be positive")
-        self.delta = delta
+        self.delta = number("Huber(delta=...)", delta, above=0)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         error = y_pred - y_true
@@ -112,6 +111,8 @@ class _Probabilities(Loss):
     With from_logits=False a model that ends in that activation is still computed from the logits,
     which is exact where probabilities round to 0 or 1; others are held 1e-7 from both.
     """
+
+    probabilities = True
 
     def __init__(self, from_logits: bool = False, label_smoothing: float = 0.0):
         self.from_logits = from_logits
@@ -201,6 +202,16 @@ class Hinge(Loss, names=("hinge",)):
         return OPS.relu(1.0 - sign * y_pred)
 
 
+def called(function: Callable[[Value, Value], Value], what: str, y_true: Value,
+           y_pred: Value) -> Value:
+    """What a user's function gives, if it is a tensor."""
+    found = function(y_true, y_pred)
+    if not isinstance(found, Value):
+        raise ConfigError(f"{what} returned {found!r}, not a tensor; make one of its two arguments "
+                          "with operators and zt.ops")
+    return found
+
+
 class _Function(Loss):
     """A function of (y_true, y_pred) on tensors, under its own name."""
 
@@ -208,7 +219,7 @@ class _Function(Loss):
         self.function = function
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
-        return self.function(y_true, y_pred)
+        return called(self.function, f"loss {self.name!r}", y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
         return {}

@@ -112,7 +112,7 @@ class _Function(Metric):
         self.function = function
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
-        return self.function(y_true, y_pred)
+        return losses.called(self.function, f"metric {self.name!r}", y_true, y_pred)
 
 
 ACCURACY = ("accuracy", "acc")
@@ -136,8 +136,8 @@ def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
             return _named(Metric.named(spec), spec)
         if spec in Loss.known:
             return LossMetric(spec, spec)
-        known = [*ACCURACY, *(m.names[0] for m in Metric.known.values() if m.names), *Loss.known]
-        raise unknown("metric", spec, set(known))
+        known = {m.names[0] for m in [*Metric.known.values(), *Loss.known.values()] if m.names}
+        raise unknown("metric", spec, {"accuracy", *known}, [*ACCURACY, *Loss.known])
     if isinstance(spec, Loss):
         return LossMetric(spec)
     if callable(spec) and not isinstance(spec, (Metric, type)):
@@ -153,7 +153,7 @@ def _named(cls: type[Metric], name: str) -> Metric:
 
 def resolve(specs: Iterable[Any], target: Target, prediction: tuple[int, ...]) -> list[Metric]:
     """All metrics of a model; their names differ from each other and from "loss"."""
-    if isinstance(specs, (str, Metric)):
+    if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
     found = [get(s, target, prediction) for s in specs]
     names = ["loss", *(m.name for m in found)]

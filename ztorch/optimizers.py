@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
-from ztorch.config import Named, fraction
+from ztorch.config import Named, fraction, number
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, layer_scope
@@ -53,7 +53,9 @@ class Optimizer(Named, family="optimizer"):
 
     def __init__(self, learning_rate: float | LearningRateSchedule | dict = 0.001, *,
                  weight_decay: float | None = None, clipnorm: float | None = None,
-                 clipvalue: float | None = None, global_clipnorm: float | None = None):
+                 clipvalue: float | None = None, global_clipnorm: float | None = None,
+                 **wrong: Any):
+        self.refuse(wrong)
         self.learning_rate = _rate(type(self).__name__, learning_rate)
         self.weight_decay = weight_decay
         self.clipnorm, self.clipvalue = clipnorm, clipvalue
@@ -64,8 +66,10 @@ class Optimizer(Named, family="optimizer"):
         if len(given) > 1:
             raise ConfigError(f"{type(self).__name__} takes one of clipnorm, clipvalue and "
                               f"global_clipnorm, not {' and '.join(given)}")
-        for what, x in {**given, "weight_decay": weight_decay or 0.0}.items():
-            _number(f"{type(self).__name__}({what}=...)", x, zero=what == "weight_decay")
+        for what, x in given.items():
+            number(f"{type(self).__name__}({what}=...)", x, above=0)
+        if weight_decay is not None:
+            number(f"{type(self).__name__}(weight_decay=...)", weight_decay, least=0)
 
     def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
         """What to subtract from the weight."""
@@ -133,18 +137,10 @@ def _shrink(squares: Value, norm: float) -> Value:
     return norm / OPS.maximum(OPS.sqrt(squares), norm)
 
 
-def _number(what: str, x: Any, zero: bool = False) -> float:
-    if isinstance(x, bool) or not isinstance(x, (int, float, np.number)) or not (
-            0 <= x < math.inf if zero else 0 < x < math.inf):
-        raise ConfigError(f"{what} must be a number {'of at least' if zero else 'above'} 0, "
-                          f"not {x!r}")
-    return float(x)
-
-
 def _rate(of: str, x: Any) -> float | LearningRateSchedule:
     if isinstance(x, (LearningRateSchedule, dict)):
         return LearningRateSchedule.get(x)
-    return _number(f"{of}(learning_rate=...)", x, zero=True)
+    return number(f"{of}(learning_rate=...)", x, least=0)
 
 
 class SGD(Optimizer, names=("sgd",)):
@@ -177,7 +173,7 @@ class Adam(Optimizer, names=("adam",)):
         super().__init__(learning_rate, **common)
         self.beta_1 = fraction(f"{type(self).__name__}(beta_1=...)", beta_1)
         self.beta_2 = fraction(f"{type(self).__name__}(beta_2=...)", beta_2)
-        self.epsilon = _number(f"{type(self).__name__}(epsilon=...)", epsilon, zero=True)
+        self.epsilon = number(f"{type(self).__name__}(epsilon=...)", epsilon, least=0)
         self.amsgrad = amsgrad
 
     def scaled_rate(self, rate: Value, count: Value) -> Value:
@@ -216,7 +212,7 @@ class RMSprop(Optimizer, names=("rmsprop",)):
         super().__init__(learning_rate, **common)
         self.rho = fraction("RMSprop(rho=...)", rho)
         self.momentum = fraction("RMSprop(momentum=...)", momentum, below_one=False)
-        self.epsilon = _number("RMSprop(epsilon=...)", epsilon, zero=True)
+        self.epsilon = number("RMSprop(epsilon=...)", epsilon, least=0)
         self.centered = centered
 
     def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:

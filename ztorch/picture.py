@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ztorch import tensorfile
 from ztorch.errors import ConfigError, unknown
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec
 
@@ -56,11 +58,18 @@ def draw_plan(spec: ProgramSpec, function: str,
     figure.suptitle(f"{spec.name}: {function} on cpu:{spec.target}", x=0.01, ha="left",
                     fontsize=13, fontweight="bold")
     if path is not None:
-        try:
-            figure.savefig(os.fspath(path))
-        except ValueError as error:  # an extension matplotlib does not write
-            raise ConfigError(f"cannot plot to {os.fspath(path)}: {error}") from None
+        save_figure(figure, path)
     return figure
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a figure in the format its name ends in, in one step."""
+    where, picture = os.fspath(path), io.BytesIO()
+    form = os.path.splitext(where)[1][1:].lower()
+    if form not in figure.canvas.get_supported_filetypes():
+        raise ConfigError(f"cannot plot to {where!r}: the name must end in .png, .svg or .pdf")
+    figure.savefig(picture, format=form)
+    tensorfile.write_atomic(path, picture.getvalue())
 
 
 def layers_of(f: FunctionSpec) -> list[str]:

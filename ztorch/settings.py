@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, nearest
 
 STAGES = ("graph", "ir", "text", "plan", "time")
 
@@ -29,7 +29,9 @@ def _read() -> Settings:
     debug = tuple(s for s in env.get("ZTORCH_DEBUG", "").split(",") if s)
     for stage in debug:
         if stage not in STAGES:
-            raise ConfigError(f"ZTORCH_DEBUG={stage!r} is not a stage; known: {', '.join(STAGES)}")
+            near = nearest(stage, STAGES) or "."
+            raise ConfigError(f"ZTORCH_DEBUG={stage!r} is not a stage{near} Known: "
+                              f"{', '.join(STAGES)}")
     return Settings(
         debug=debug,
         dump=env.get("ZTORCH_DUMP") or None,

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ztorch.dtypes import DType, dtype
 from ztorch.graph.value import Value
+from ztorch.initializers import Shape
+from ztorch.layers.layer import Layer
 
 if TYPE_CHECKING:
     from ztorch.sequential import Sequential
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What tracing one example tells of a layer: its output's shape, and the nodes that it made
+    itself, not through layers inside it. Those follow it, one deeper."""
+
+    depth: int
+    layer: Layer
+    shape: Shape
+    nodes: list[Value]
 
 
 def flops(v: Value) -> int:
@@ -23,14 +37,17 @@ def flops(v: Value) -> int:
 
 
 def layer_rows(model: Sequential, d: DType) -> list[dict[str, Any]]:
-    """One row a layer, for an input of one example, ready for JSON."""
+    """One row a layer, for an input of one example, ready for JSON. A layer counts what it has
+    and does itself, so that the rows add up; the layers inside it have rows of their own."""
     rows = []
-    for layer, shape, nodes in model.traced_layers():
-        count = layer.count_params()
+    for traced in model.traced_layers():
+        layer = traced.layer
+        count = sum(w.size for w in layer.own_weights)
         rows.append({
-            "name": layer.name, "class": type(layer).__name__, "output_shape": list(shape),
-            "parameters": count, "trainable": layer.trainable,
-            "flops": sum(flops(v) for v in nodes), "bytes": count * d.bytes,
+            "name": layer.path.removeprefix(f"{model.path}/"), "class": type(layer).__name__,
+            "depth": traced.depth, "output_shape": list(traced.shape),
+            "parameters": count, "trainable": layer.trains,
+            "flops": sum(flops(v) for v in traced.nodes), "bytes": count * d.bytes,
         })
     return rows
 
@@ -42,7 +59,8 @@ def print_summary(model: Sequential, print_fn: Callable[[str], Any] = print,
     table = [("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes")]
     for r in rows:
         shape = ", ".join(["batch", *map(str, r["output_shape"])])
-        table.append((f"{r['name']} ({r['class']})", f"({shape})", f"{r['parameters']:,}",
+        name = "  " * r["depth"] + r["name"].rpartition("/")[2]
+        table.append((f"{name} ({r['class']})", f"({shape})", f"{r['parameters']:,}",
                       f"{r['flops']:,}", f"{r['bytes']:,}"))
     widths = [max(len(line[k]) for line in table) for k in range(5)]
     rule = "─" * (sum(widths) + 8)

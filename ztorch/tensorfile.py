@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import threading
@@ -12,7 +14,7 @@ import numpy as np
 import safetensors
 
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import WeightsError
+from ztorch.errors import FileError, WeightsError
 
 Tensors = dict[str, tuple[DType, np.ndarray]]
 
@@ -23,10 +25,31 @@ _TAGS = {"f16": "F16", "bf16": "BF16", "f32": "F32", "f64": "F64", "i8": "I8", "
 _OURS = {tag: name for name, tag in _TAGS.items()}
 
 
+def writable(path: str | os.PathLike[str]) -> Path:
+    """Where a file of this path will lie, its folder made; a FileError if that cannot be."""
+    try:
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():  # a rename would replace even /dev/null
+            what = "a folder" if target.is_dir() else "no regular file"
+            raise FileError(f"cannot write {os.fspath(path)!r}: it is {what}; give another path")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(target.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except FileError:
+        raise
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+    return target
+
+
+def _unwritable(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
+    reason = getattr(error, "strerror", None) or error
+    return FileError(f"cannot write {os.fspath(path)!r}: {reason}; give another path")
+
+
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Replaces a file in one step: a reader, or a crash, sees the old bytes or the new ones."""
-    target = Path(os.path.realpath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = writable(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
         with open(partial, "wb") as file:
@@ -34,9 +57,10 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())  # else a power cut may leave the new name on old blocks
         os.replace(partial, target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise _unwritable(path, error) if isinstance(error, OSError) else error from None
     if hasattr(os, "O_DIRECTORY"):  # the rename itself has to reach the disk too
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ztorch import losses
@@ -42,7 +42,7 @@ def trace(model: Sequential, batch_size: int, optimizer: Any = None, loss: Any =
           metrics: Iterable[Any] = (), dtype_: Any = "float32",
           seed: int | None = None) -> Functions:
     """The functions of a model for one batch size. All share the model's states."""
-    positive("batch_size", batch_size)
+    batch_size = positive("batch_size", batch_size)
     d = float_dtype(dtype_)
     if loss is None and (optimizer is not None or metrics):
         given = "an optimizer" if optimizer is not None else "metrics"
@@ -51,11 +51,13 @@ def trace(model: Sequential, batch_size: int, optimizer: Any = None, loss: Any =
     loss = None if loss is None else losses.get(loss)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
-    states = States(d, model.seed if seed is None else whole_seed(seed))
+    model.need_memory(4 + 2 * d.bytes)  # here, as first values of the program, and loaded in it
+    states = States(d, model.seed if seed is None else whole_seed(seed), root=model.path)
     shapes = _Shapes(model, batch_size, d)
 
     context = Context(states=states)
-    y = model.call(shapes.x(), context)
+    x = shapes.x()
+    y = model.call(x, context)
     functions = {"predict": Graph({"y": y})}
     target, chosen = None, []
     if loss is not None:
@@ -71,18 +73,20 @@ def trace(model: Sequential, batch_size: int, optimizer: Any = None, loss: Any =
         "seed": states.seed,
         "input_shape": list(shapes.shape[1:]),
         "input_dtype": shapes.dtype.long,
+        "input_range": asdict(context.ranges[x]) if x in context.ranges else None,
         "output_shape": list(y.shape[1:]),
         "output_dtype": y.dtype.long,
         "target_shape": None if target is None else list(target.shape[1:]),
         "target_dtype": None if target is None else target.dtype.long,
         "classes": None if target is None else target.classes,
+        "probabilities": loss is not None and loss.probabilities,
         "loss": None if loss is None else {"name": loss.name, "config": loss.get_config()},
         "metrics": [m.name for m in chosen],
         "optimizer": None if optimizer is None else {
             "name": type(optimizer).__name__, "config": optimizer.get_config()},
-        "weights": [{"name": w.path, "shape": list(w.shape), "dtype": d.long,
+        "weights": [{"name": name, "shape": list(w.shape), "dtype": d.long,
                      "trainable": w.trains, "layer": w.layer.name}
-                    for w in model.weights],
+                    for name, w in model.named_weights().items()],
         "layers": layer_rows(model, d),
     })
 

@@ -178,7 +178,7 @@ def test_learning_rate_can_be_set_unless_scheduled() -> None:
     x = np.ones((8, 2))
     program.fit(x, np.ones(8), verbose=0)
     assert all(np.array_equal(a, b) for a, b in zip(before, program.get_weights(), strict=True))
-    with pytest.raises(ConfigError, match="not negative"):
+    with pytest.raises(ConfigError, match="at least 0, not -1"):
         program.learning_rate = -1.0
     scheduled = regressor(optimizer=SGD(ExponentialDecay(0.1, 10, 0.9)))
     with pytest.raises(ConfigError, match="schedule"):
@@ -206,7 +206,7 @@ def test_a_program_that_only_predicts_says_how_to_train() -> None:
     ({"epochs": -1}, "epochs=-1"),
     ({"verbose": 7}, "verbose=7"),
     ({"nan": "maybe"}, "'stop' or 'ignore'"),
-    ({"validation_split": 1.0}, "leaves one side empty"),
+    ({"validation_split": 1.0}, "from 0 to 1, below 1, not 1.0"),
     ({"validation_split": 0.999}, "leaves one side empty"),
     ({"steps_per_epoch": 0}, "steps_per_epoch=0"),
     ({"validation_freq": 0}, "validation_freq=0"),

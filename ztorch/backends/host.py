@@ -13,6 +13,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from ztorch.errors import DeviceError
+
 # /proc/cpuinfo's words and LLVM's. The kernel lists only what it has switched on. Left out are
 # features that a process must ask for before use, such as AMX.
 _X86 = {
@@ -148,6 +150,13 @@ def memory_bytes() -> int:
         return 1 << 32  # no answer: assume little rather than much
     limits = [_number(text) for text in _limits("memory", "memory.max", "memory.limit_in_bytes")]
     return min([total, *(limit for limit in limits if limit > 0)])
+
+
+def need_memory(what: str, nbytes: int, fix: str) -> None:
+    """An error where there is less memory; asking for it might end the process."""
+    if nbytes > 1 << 28 and nbytes > memory_bytes():  # small needs are not worth the question
+        raise DeviceError(f"{what} needs {nbytes / 2**30:,.1f} GiB of memory; there are "
+                          f"{memory_bytes() / 2**30:,.1f}: {fix}")
 
 
 # ---- Linux ---------------------------------------------------------------------------------

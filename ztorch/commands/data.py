@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztorch.errors import ConfigError, DataError, unknown
+from ztorch.tensorfile import writable as writable_file
+from ztorch.tensorfile import write_atomic
 
 if TYPE_CHECKING:
     from ztorch.data import Pair
@@ -74,12 +77,16 @@ def _shaped(x: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:
 def write(path: str | None, y: np.ndarray) -> None:
     """Writes an array as NPY or CSV; as CSV to standard output without a path."""
     if path is not None and path.endswith(".npy"):
-        with open(path, "wb") as file:
-            np.save(file, y, allow_pickle=False)
+        data = io.BytesIO()
+        np.save(data, y, allow_pickle=False)
+        write_atomic(path, data.getvalue())
     elif path is None or path.endswith((".csv", ".txt")):
         rows = y.reshape(len(y), -1)
         whole = y.dtype.kind in "iub"
-        np.savetxt(sys.stdout if path is None else path, rows, "%d" if whole else "%.9g", ",")
+        text = io.StringIO()
+        np.savetxt(text if path else sys.stdout, rows, "%d" if whole else "%.9g", ",")
+        if path:
+            write_atomic(path, text.getvalue().encode())
     else:
         raise ConfigError(f"cannot write {os.path.basename(path)}: the name must end in .npy or "
                           ".csv")
@@ -94,3 +101,4 @@ def writable(path: str | None, suffixes: tuple[str, ...]) -> None:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}; make it first")
+    writable_file(path)

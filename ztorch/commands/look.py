@@ -43,7 +43,7 @@ def _data(artifact: Artifact) -> dict[str, Any]:
         "file": artifact.where, "format_version": artifact.version, "ztorch": artifact.ztorch,
         "members": artifact.sizes,
         "targets": [{**t.spec.to_json(), "code_bytes": len(t.code),
-                     "memory_bytes": t.memory_bytes(), "runs_here": not t.refusal()}
+                     "memory_bytes": t.spec.memory_bytes, "runs_here": not t.refusal()}
                     for t in artifact.targets],
         "program": artifact.metadata, "training": artifact.training,
     }
@@ -60,7 +60,7 @@ def _page(artifact: Artifact) -> str:
                   + (f"does not run here: the code {t.refusal()}" if t.refusal() else "runs here"),
                   f"  needs    {', '.join(t.spec.needs) or 'nothing special'}",
                   f"  code     {len(t.code):,} bytes, {len(t.spec.kernels)} kernels",
-                  f"  memory   {t.memory_bytes():,} bytes, of them arena {t.spec.arena_bytes:,}"]
+                  f"  memory   {t.spec.memory_bytes:,} bytes, of them arena {t.spec.arena_bytes:,}"]
     lines += ["", "Functions", table((
         (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
                    for side in (f.inputs, f.outputs))) for f in spec.functions.values()), "  ")]

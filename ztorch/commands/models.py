@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -69,16 +70,23 @@ def _run(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.parent))
+    run = spec.loader.exec_module
     try:
-        spec.loader.exec_module(module)
-    except ZtorchError:
-        raise
-    except Exception as error:  # somebody's code may raise what it likes
-        raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: "
-                          f"{error}") from error
+        _guarded(lambda: run(module), path)
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+def _guarded(code: Callable[[], Any], path: Path) -> Any:
+    """What somebody's code gives; it may raise what it likes, which is an error of that file."""
+    try:
+        return code()
+    except ZtorchError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: "
+                          f"{error}") from error
 
 
 def _line(error: Exception, path: Path) -> str:
@@ -100,10 +108,11 @@ def _recipe(module: ModuleType, attribute: str) -> Recipe:
         found = getattr(found, part)
     if callable(found) and not isinstance(found, Sequential):
         try:
-            found = found()
+            inspect.signature(found).bind()
         except TypeError as error:
             raise ConfigError(f"{module.__file__}: {attribute}() cannot be called without "
                               f"arguments: {error}") from error
+        found = _guarded(found, Path(str(module.__file__)))
     if not isinstance(found, Sequential):
         raise ConfigError(f"{module.__file__}: {attribute} is a {type(found).__name__}, not a "
                           "ztorch.Sequential or a function that returns one")

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from ztorch.data import digits, mnist  # noqa: F401  (each registers its sets)
+from ztorch.data import digits, friedman, mnist, verse  # noqa: F401  (each registers its sets)
 from ztorch.data.registry import Pair, Split, load, names
 from ztorch.data.tables import Table, read_table
 

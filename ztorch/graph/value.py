@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ztorch.dtypes import DType
 
@@ -57,7 +56,7 @@ class Value:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -77,6 +76,9 @@ class Value:
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
         __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __mod__ = __rmod__ = __add__
         __lt__ = __le__ = __gt__ = __ge__ = __add__
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        raise TypeError("a symbolic tensor has no numbers yet; use zt.ops instead of NumPy")
 
     def __bool__(self) -> bool:
         raise TypeError("a symbolic tensor has no truth value; use ops.where to choose by element")

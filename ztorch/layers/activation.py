@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
 from ztorch.graph.op import OPS, REGISTRY
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Layer
+from ztorch.layers.layer import Layer, checked_axes, example_axes
 
 # Keras' names; each is the op of the same name.
 ACTIVATIONS = (
@@ -76,12 +77,10 @@ class ReLU(Layer):
     def __init__(self, max_value: float | None = None, negative_slope: float = 0.0,
                  threshold: float = 0.0, **common: Any):
         super().__init__(**common)
-        if max_value is not None and max_value < 0:
-            raise ConfigError(f"ReLU(max_value={max_value!r}) must not be negative")
-        if negative_slope < 0 or threshold < 0:
-            raise ConfigError(f"ReLU(negative_slope={negative_slope!r}, threshold={threshold!r}) "
-                              "must not be negative")
-        self.max_value, self.negative_slope, self.threshold = max_value, negative_slope, threshold
+        self.max_value = (None if max_value is None else
+                          number("ReLU(max_value=...)", max_value, least=0))
+        self.negative_slope = number("ReLU(negative_slope=...)", negative_slope, least=0)
+        self.threshold = number("ReLU(threshold=...)", threshold, least=0)
 
     def call(self, x: Value, context: Context) -> Value:
         return OPS.relu(x, negative_slope=self.negative_slope, max_value=self.max_value,
@@ -93,7 +92,7 @@ class LeakyReLU(Layer):
 
     def __init__(self, negative_slope: float = 0.3, **common: Any):
         super().__init__(**common)
-        self.negative_slope = negative_slope
+        self.negative_slope = number("LeakyReLU(negative_slope=...)", negative_slope)
 
     def call(self, x: Value, context: Context) -> Value:
         return OPS.leaky_relu(x, negative_slope=self.negative_slope)
@@ -108,10 +107,10 @@ class PReLU(Layer):
     def __init__(self, alpha_initializer: Any = "zeros", shared_axes: Any = None, **common: Any):
         super().__init__(**common)
         self.alpha_initializer = alpha_initializer
-        self.shared_axes = shared_axes
+        self.shared_axes = checked_axes("PReLU(shared_axes=...)", shared_axes or ())
 
     def build(self, input_shape: tuple[int, ...]) -> None:
-        shared = [self.shared_axes] if isinstance(self.shared_axes, int) else self.shared_axes or []
+        shared = example_axes(self.shared_axes, len(input_shape) + 1)
         shape = tuple(1 if k + 1 in shared else n for k, n in enumerate(input_shape))
         self.alpha = self.add_weight("alpha", shape, self.alpha_initializer)
 
@@ -124,7 +123,7 @@ class ELU(Layer):
 
     def __init__(self, alpha: float = 1.0, **common: Any):
         super().__init__(**common)
-        self.alpha = alpha
+        self.alpha = number("ELU(alpha=...)", alpha)
 
     def call(self, x: Value, context: Context) -> Value:
         return OPS.elu(x, alpha=self.alpha)
@@ -135,10 +134,11 @@ class Softmax(Layer):
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
         super().__init__(**common)
-        self.axis = tuple(axis) if isinstance(axis, (list, tuple)) else axis
+        self.axis = checked_axes("Softmax(axis=...)", axis)
 
     def call(self, x: Value, context: Context) -> Value:
-        y = OPS.softmax(x, axis=self.axis)
-        if self.axis in (-1, x.rank - 1):
+        axes = example_axes(self.axis, x.rank)
+        y = OPS.softmax(x, axis=axes if len(axes) > 1 else axes[0])
+        if axes == (x.rank - 1,):
             context.remember_logits(y, "softmax", x)
         return y

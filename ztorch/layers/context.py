@@ -11,21 +11,26 @@ import numpy as np
 import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch.dtypes import DType, dtype, f32
 from ztorch.graph.op import OPS, leaf
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, current_layer
 
 if TYPE_CHECKING:
-    from ztorch.layers.layer import Weight
+    from ztorch.layers.layer import Layer, Weight
 
 
 @dataclass
 class States:
     """The state leaves of a model, shared by all functions traced from it. Without `data` only
-    shapes are traced, and no weight is drawn."""
+    shapes are traced, and no weight is drawn. Names are those within the model at `root`."""
 
     dtype: DType = f32
     seed: int = 0
     data: bool = True
+    root: str = ""
     leaves: dict[str, Value] = field(default_factory=dict)
+
+    def name(self, weight: Weight) -> str:
+        """What the weight is called in the program."""
+        return weight.path.removeprefix(f"{self.root}/")
 
     def leaf(self, name: str, shape: tuple[int, ...], d: DType | str,
              first: Callable[[], Any], **more: Any) -> Value:
@@ -35,6 +40,15 @@ class States:
             array = np.asarray(first()).astype(d.working) if self.data else None
             self.leaves[name] = leaf("state", name, shape, d, array, **more)
         return self.leaves[name]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The whole numbers that a layer takes, both ends included."""
+
+    low: int
+    high: int
+    layer: str
 
 
 @dataclass
@@ -52,6 +66,8 @@ class Context:
     states: States = field(default_factory=States)
     updates: dict[Value, Value] = field(default_factory=dict)
     probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)
+    results: dict[Layer, Value] = field(default_factory=dict)  # what each layer gave
+    ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     streams: int = 0
 
     @property
@@ -61,8 +77,8 @@ class Context:
 
     def read(self, weight: Weight) -> Value:
         """A weight as a tensor of the graph."""
-        return self.states.leaf(weight.path, weight.shape, self.dtype, lambda: weight.value,
-                                kind="weight", trainable=weight.trains)
+        return self.states.leaf(self.states.name(weight), weight.shape, self.dtype,
+                                lambda: weight.value, kind="weight", trainable=weight.trains)
 
     def write(self, weight: Weight, value: Value) -> None:
         """The weight's value after this step (moving averages); ignored outside training."""
@@ -86,3 +102,12 @@ class Context:
     def remember_logits(self, y: Value, activation: str, logits: Value) -> None:
         """y is softmax or sigmoid of these: a loss on y then works from the logits, safely."""
         self.probabilities[y] = (activation, logits)
+
+    def need_range(self, x: Value, low: int, high: int) -> None:
+        """x must hold whole numbers from low to high: where it is an input, the host checks its
+        numbers before a step. Where it is computed, nobody does."""
+        while x.op.movement and x.size >= x.args[0].size:  # holds all numbers of its argument
+            x = x.args[0]
+        known = self.ranges.get(x)
+        if known is None or high - low < known.high - known.low:
+            self.ranges[x] = Range(low, high, current_layer())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ztorch.config import positive
+from ztorch.config import number, positive, whole_numbers
 from ztorch.dtypes import DType, dtype
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
@@ -92,7 +92,7 @@ class Reshape(Layer):
 
     def __init__(self, target_shape: Any, **common: Any):
         super().__init__(**common)
-        self.target_shape = tuple(target_shape)
+        self.target_shape = whole_numbers("Reshape(target_shape=...)", target_shape)
 
     def call(self, x: Value, context: Context) -> Value:
         given, have = self.target_shape, math.prod(x.shape[1:])
@@ -111,7 +111,7 @@ class Permute(Layer):
 
     def __init__(self, dims: Any, **common: Any):
         super().__init__(**common)
-        self.dims = tuple(dims)
+        self.dims = whole_numbers("Permute(dims=...)", dims)
 
     def call(self, x: Value, context: Context) -> Value:
         if sorted(self.dims) != list(range(1, x.rank)):
@@ -138,7 +138,8 @@ class Rescaling(Layer):
 
     def __init__(self, scale: float, offset: float = 0.0, **common: Any):
         super().__init__(**common)
-        self.scale, self.offset = scale, offset
+        self.scale = number("Rescaling(scale=...)", scale)
+        self.offset = number("Rescaling(offset=...)", offset)
 
     def call(self, x: Value, context: Context) -> Value:
         y = OPS.cast(x, context.dtype) * self.scale

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
+import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ztorch.config import RESERVED, Named
-from ztorch.errors import ConfigError, WeightsError, unknown
+from ztorch.config import RESERVED, Named, whole_numbers
+from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Initializer, Shape, stream
@@ -31,16 +32,16 @@ class Weight:
     @property
     def path(self) -> str:
         """The name in weight files and programs: `dense/kernel`."""
-        return f"{self.layer.name}/{self.name}"
+        return f"{self.layer.path}/{self.name}"
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def trains(self) -> bool:
         """Whether an optimizer may change it."""
-        return self.trainable and self.layer.trainable
+        return self.trainable and self.layer.trains
 
     @property
     def value(self) -> np.ndarray:
@@ -72,7 +73,8 @@ class Layer(Named, family="layer"):
     """Base of all layers. Subclasses keep their arguments as attributes of the same names, make
     weights in `build` and compute with ops in `call`; registering is subclassing.
 
-    Shapes never include the batch axis in `build`; tensors in `call` have it first.
+    Shapes never include the batch axis in `build`; tensors in `call` have it first. A layer made
+    of layers adopts them in `__init__` and calls them in `call`.
 
     >>> from ztorch.layers import Layer
     >>> class Scale(Layer):
@@ -86,19 +88,16 @@ class Layer(Named, family="layer"):
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **wrong: Any):
-        if wrong:
-            known = [*inspect.signature(type(self).__init__).parameters, "name", "trainable",
-                     "input_shape"]
-            raise unknown(f"argument of {type(self).__name__}", next(iter(wrong)),
-                          [k for k in known if k not in ("self", "common")])
+        self.refuse(wrong)
         self.given_name = None if name is None else checked_name(name, type(self).__name__)
         self.name = self.given_name or snake_case(type(self).__name__)
         self.trainable = trainable
         self.input_shape = None if input_shape is None else checked_shape(
             f"{type(self).__name__}(input_shape=...)", input_shape)
-        self.weights: list[Weight] = []
+        self.own_weights: list[Weight] = []  # without those of layers inside
+        self.inner: list[Layer] = []
+        self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
-        self.model_seed = 0  # once the layer belongs to a model, that model's
 
     def build(self, input_shape: Shape) -> None:
         """Makes the weights for inputs of this shape (without the batch)."""
@@ -109,21 +108,84 @@ class Layer(Named, family="layer"):
 
     def __call__(self, x: Value, context: Context | None = None) -> Value:
         """Builds the layer if needed and traces it; errors name the layer."""
-        with layer_scope(self.name):
-            if not self.built:
-                self.weights = []  # of a build that failed halfway
-                self.build(x.shape[1:])
-                self.built = True
-            return self.call(x, context if context is not None else Context())
+        context = context if context is not None else Context()
+        with layer_scope(self.path):
+            self.prepare(x)
+            y = self.call(x, context)
+        context.results[self] = y
+        return y
+
+    def prepare(self, x: Value) -> None:
+        """Builds the layer when it is called for the first time."""
+        if not self.built:
+            self.own_weights = []  # of a build that failed halfway
+            self.build(x.shape[1:])
+            self.built = True
 
     def add_weight(self, name: str, shape: Shape, initializer: Any = "glorot_uniform",
                    trainable: bool = True) -> Weight:
         """A weight of this layer, in Keras' order: the order of the calls."""
-        if any(w.name == name for w in self.weights):
-            raise ConfigError(f"layer {self.name!r} has two weights named {name!r}")
+        if any(w.name == name for w in self.own_weights):
+            raise ConfigError(f"layer {self.path!r} has two weights named {name!r}")
         weight = Weight(self, name, tuple(shape), Initializer.get(initializer), trainable)
-        self.weights.append(weight)
+        self.own_weights.append(weight)
         return weight
+
+    # -- layers in layers --------------------------------------------------------------------------
+
+    def adopt(self, given: Any) -> Layer:
+        """Takes a layer, or what describes one, into this layer: its weights are this layer's too.
+
+        Without a name of its own it is named after its class, counted among its siblings."""
+        kind = "layer" if self.path else "model"
+        here = f"{kind} {self.name!r}"
+        layer = Layer.get(given) if isinstance(given, dict) else given
+        if not isinstance(layer, Layer):
+            what = f"the class {layer.__name__}" if isinstance(layer, type) else repr(layer)
+            raise ConfigError(f"{here} takes layers, not {what}; write Dense(10), not Dense or 10, "
+                              "and Sequential([...]) for several layers in a row")
+        if any(layer is other for _, other in self.walk()):
+            raise ConfigError(f"layer {layer.name!r} is in the {kind} twice; make a second layer")
+        if any(self is other for _, other in layer.walk()):
+            raise ConfigError(f"{here} cannot be a layer of itself")
+        taken = {other.name for other in self.inner}
+        if layer.name in taken and (layer.given_name or layer.built):
+            raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")
+        base, k = layer.name, 0
+        while layer.name in taken:
+            k += 1
+            layer.name = f"{base}_{k}"
+        if layer.outer is None:  # a layer that models share keeps the name it has in the first
+            layer.outer = self
+        self.inner.append(layer)
+        return layer
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
+        """This layer and all layers inside, each with how deep it lies; in the order of weights."""
+        yield depth, self
+        for layer in self.inner:
+            yield from layer.walk(depth + 1)
+
+    @property
+    def path(self) -> str:
+        """The name within the model, `encoder/dense` for a layer in a layer."""
+        above = self.outer.path if self.outer is not None else ""
+        return f"{above}/{self.name}" if above else self.name
+
+    @property
+    def trains(self) -> bool:
+        """Whether neither this layer nor one around it is frozen."""
+        return self.trainable and (self.outer is None or self.outer.trains)
+
+    @property
+    def model_seed(self) -> int:
+        """The seed of the model that the layer belongs to."""
+        return self.outer.model_seed if self.outer is not None else 0
+
+    @property
+    def weights(self) -> list[Weight]:
+        """All weights in Keras' order: own ones first, then those of the layers inside."""
+        return [*self.own_weights, *(w for layer in self.inner for w in layer.weights)]
 
     def need_rank(self, shape: Shape, rank: int, what: str, fix: str) -> None:
         """A ShapeError unless inputs (without batch) have this many axes."""
@@ -181,3 +243,23 @@ def checked_shape(what: str, shape: Any) -> Shape:
                               "shapes are fixed when the model is compiled, and leave out the "
                               "batch")
     return tuple(n.__index__() for n in dims)
+
+
+def checked_axes(what: str, axis: Any) -> int | tuple[int, ...]:
+    """One axis or several, as given."""
+    given = whole_numbers(what, axis if isinstance(axis, (list, tuple)) else (axis,))
+    return given if isinstance(axis, (list, tuple)) else given[0]
+
+
+def example_axes(axis: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Axes within each example as sorted positive numbers, for tensors with a batch (axis 0).
+
+    >>> example_axes(-1, 3), example_axes((2, 1), 3)
+    ((2,), (1, 2))
+    """
+    given = (axis,) if isinstance(axis, int) else axis
+    for a in given:
+        if not -rank < a < rank or a == 0:
+            raise shape_error(f"axis {a} is out of range for inputs of {rank - 1} axes besides "
+                              "the batch", fix=f"use 1 to {rank - 1}, or -1 to {1 - rank}")
+    return tuple(sorted({a % rank for a in given}))

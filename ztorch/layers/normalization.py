@@ -1,18 +1,70 @@
-"""Layers that bring their inputs to mean 0 and variance 1."""
+"""Layers that bring their inputs to one scale: over features, groups of them, or the batch."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ztorch.config import fraction, number, whole
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Layer
+from ztorch.layers.layer import Layer, checked_axes, example_axes
 
 
-class LayerNormalization(Layer):
+class _Scaled(Layer):
+    """Base of the normalisations that end in a learned scale (gamma) and shift (beta)."""
+
+    def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-3,
+                 center: bool = True, scale: bool = True, beta_initializer: Any = "zeros",
+                 gamma_initializer: Any = "ones", **common: Any):
+        super().__init__(**common)
+        own = type(self).__name__
+        self.axis = checked_axes(f"{own}(axis=...)", axis)
+        self.epsilon = number(f"{own}(epsilon=...)", epsilon, above=0)
+        self.center, self.scale = center, scale
+        self.beta_initializer, self.gamma_initializer = beta_initializer, gamma_initializer
+
+    def one_axis(self) -> None:
+        """A ConfigError unless `axis` is a single axis."""
+        if not isinstance(self.axis, int):
+            raise ConfigError(f"{type(self).__name__}(axis={self.axis!r}) takes one axis, such as "
+                              "-1 for the last")
+
+    def build(self, input_shape: Shape) -> None:
+        shape = tuple(input_shape[a - 1] for a in example_axes(self.axis, len(input_shape) + 1))
+        if self.scale:
+            self.gamma = self.add_weight("gamma", shape, self.gamma_initializer)
+        if self.center:
+            self.beta = self.add_weight("beta", shape, self.beta_initializer)
+
+    def scaled(self, y: Value, factor: Value | None, context: Context) -> Value:
+        """y * factor * gamma + beta. The factor is smaller than y, so it meets gamma first."""
+        axes = example_axes(self.axis, y.rank)
+        spread = tuple(n if k in axes else 1 for k, n in enumerate(y.shape))
+        if self.scale:
+            gamma = OPS.reshape(context.read(self.gamma), spread)
+            factor = gamma if factor is None else factor * gamma
+        if factor is not None:
+            y = y * factor
+        return y + OPS.reshape(context.read(self.beta), spread) if self.center else y
+
+
+def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
+    """The mean along axes, kept at size 1, and x without it.
+
+    Summed as differences from one of the elements: where the mean is large against the deviation,
+    a sum of the elements themselves would round away what matters here.
+    """
+    first = OPS.stop_gradient(x[tuple(slice(0, 1) if k in axes else slice(None)
+                                      for k in range(x.rank))])
+    apart = x - first
+    mean = OPS.mean(apart, axes, True)
+    return first + mean, apart - mean
+
+
+class LayerNormalization(_Scaled):
     """Mean 0 and variance 1 along axes of each example, then a learned scale and shift.
 
     Axes count as in Keras, with the batch as axis 0.
@@ -23,39 +75,141 @@ class LayerNormalization(Layer):
     ['layer_normalization/gamma', 'layer_normalization/beta']
     """
 
-    def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-3,
-                 center: bool = True, scale: bool = True, beta_initializer: Any = "zeros",
-                 gamma_initializer: Any = "ones", **common: Any):
-        super().__init__(**common)
-        if not epsilon > 0:
-            raise ConfigError(f"LayerNormalization(epsilon={epsilon!r}) must be above 0")
-        self.axis = tuple(axis) if isinstance(axis, (list, tuple)) else axis
-        self.epsilon = epsilon
-        self.center, self.scale = center, scale
-        self.beta_initializer, self.gamma_initializer = beta_initializer, gamma_initializer
+    def call(self, x: Value, context: Context) -> Value:
+        y = OPS.standardize(x, axis=example_axes(self.axis, x.rank), epsilon=self.epsilon)
+        return self.scaled(y, None, context)
 
-    def axes(self, rank: int) -> tuple[int, ...]:
-        """The axes as sorted positive numbers, for tensors with a batch."""
-        given = (self.axis,) if isinstance(self.axis, int) else self.axis
-        for a in given:
-            if not -rank < a < rank or a == 0:
-                raise shape_error(f"axis {a} is out of range for inputs of {rank - 1} axes besides "
-                                  "the batch", fix=f"use 1 to {rank - 1}, or -1 to {1 - rank}")
-        return tuple(sorted({a % rank for a in given}))
+
+class BatchNormalization(_Scaled):
+    """Each feature with mean 0 and variance 1 over the batch, then a learned scale and shift.
+
+    Training uses the mean and variance (of the population, as in Keras) of the batch, and moves
+    `moving_mean` and `moving_variance` towards them by `1 - momentum`. Predicting, evaluating and
+    a frozen layer (trainable=False) use the moving ones. `axis` is the axis of features: 1 for
+    channels first.
+
+    A program's batches have a fixed size. The last one of an epoch is filled up with its own rows
+    again, at weight 0: they change no loss, but here they count like any row, so a last batch
+    that is not full has the statistics of its rows with some of them taken twice.
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> model = Sequential([Input((4,)), BatchNormalization(name="bn")])
+    >>> [(w.path, w.trains) for w in model.weights][1:3]
+    [('bn/beta', True), ('bn/moving_mean', False)]
+    """
+
+    def __init__(self, axis: int = -1, momentum: float = 0.99, epsilon: float = 1e-3,
+                 center: bool = True, scale: bool = True, beta_initializer: Any = "zeros",
+                 gamma_initializer: Any = "ones", moving_mean_initializer: Any = "zeros",
+                 moving_variance_initializer: Any = "ones", **common: Any):
+        super().__init__(axis, epsilon, center, scale, beta_initializer, gamma_initializer,
+                         **common)
+        self.one_axis()
+        self.momentum = fraction("BatchNormalization(momentum=...)", momentum, below_one=False)
+        self.moving_mean_initializer = moving_mean_initializer
+        self.moving_variance_initializer = moving_variance_initializer
 
     def build(self, input_shape: Shape) -> None:
-        shape = tuple(input_shape[a - 1] for a in self.axes(len(input_shape) + 1))
-        if self.scale:
-            self.gamma = self.add_weight("gamma", shape, self.gamma_initializer)
-        if self.center:
-            self.beta = self.add_weight("beta", shape, self.beta_initializer)
+        super().build(input_shape)
+        [axis] = example_axes(self.axis, len(input_shape) + 1)
+        shape = (input_shape[axis - 1],)
+        self.moving_mean = self.add_weight("moving_mean", shape, self.moving_mean_initializer,
+                                           trainable=False)
+        self.moving_variance = self.add_weight("moving_variance", shape,
+                                               self.moving_variance_initializer, trainable=False)
 
     def call(self, x: Value, context: Context) -> Value:
-        axes = self.axes(x.rank)
-        y = OPS.standardize(x, axis=axes, epsilon=self.epsilon)
+        [axis] = example_axes(self.axis, x.rank)
+        spread = tuple(n if k == axis else 1 for k, n in enumerate(x.shape))
+        if context.training and self.trains:
+            rest = tuple(k for k in range(x.rank) if k != axis)
+            mean, centred = _centred(x, rest)
+            variance = OPS.mean(centred * centred, rest, True)
+            for weight, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
+                old, now = context.read(weight), OPS.reshape(now, weight.shape)
+                context.write(weight, old * self.momentum + now * (1.0 - self.momentum))
+        else:
+            centred = x - OPS.reshape(context.read(self.moving_mean), spread)
+            variance = OPS.reshape(context.read(self.moving_variance), spread)
+        return self.scaled(centred, OPS.rsqrt(variance + self.epsilon), context)
+
+
+class GroupNormalization(_Scaled):
+    """Mean 0 and variance 1 over each group of features of each example, and over all its
+    positions; then a learned scale and shift for each feature. `groups=-1` gives each feature a
+    group of its own (instance normalisation).
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> Sequential([Input((8, 8, 6)), GroupNormalization(groups=3)]).count_params()
+    12
+    """
+
+    def __init__(self, groups: int = 32, axis: int = -1, epsilon: float = 1e-3,
+                 center: bool = True, scale: bool = True, beta_initializer: Any = "zeros",
+                 gamma_initializer: Any = "ones", **common: Any):
+        super().__init__(axis, epsilon, center, scale, beta_initializer, gamma_initializer,
+                         **common)
+        self.one_axis()
+        self.groups = groups if groups == -1 else whole("GroupNormalization(groups=...)", groups, 1)
+
+    def build(self, input_shape: Shape) -> None:
+        super().build(input_shape)
+        [axis] = example_axes(self.axis, len(input_shape) + 1)
+        features = input_shape[axis - 1]
+        if self.groups != -1 and features % self.groups:
+            raise shape_error(f"{self.groups} groups do not divide the {features} features of "
+                              "inputs", input_shape, fix=f"choose groups that divide {features}, "
+                                                         "or -1 for as many as features")
+
+    def call(self, x: Value, context: Context) -> Value:
+        [axis] = example_axes(self.axis, x.rank)
+        features = x.shape[axis]
+        groups = features if self.groups == -1 else self.groups
+        apart = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
+        rest = tuple(k for k in range(1, apart.rank) if k != axis)
+        _, centred = _centred(apart, rest)
+        factor = OPS.rsqrt(OPS.mean(centred * centred, rest, True) + self.epsilon)
+        return self.scaled(OPS.reshape(centred * factor, x.shape), None, context)
+
+
+class RMSNormalization(Layer):
+    """Mean square 1 along axes of each example, then a learned scale; the mean is left alone.
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> [w.path for w in Sequential([Input((4,)), RMSNormalization()]).weights]
+    ['rms_normalization/scale']
+    """
+
+    def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-6, **common: Any):
+        super().__init__(**common)
+        self.axis = checked_axes("RMSNormalization(axis=...)", axis)
+        self.epsilon = number("RMSNormalization(epsilon=...)", epsilon, above=0)
+
+    def build(self, input_shape: Shape) -> None:
+        axes = example_axes(self.axis, len(input_shape) + 1)
+        self.scale = self.add_weight("scale", tuple(input_shape[a - 1] for a in axes), "ones")
+
+    def call(self, x: Value, context: Context) -> Value:
+        axes = example_axes(self.axis, x.rank)
         spread = tuple(n if k in axes else 1 for k, n in enumerate(x.shape))
-        if self.scale:
-            y = y * OPS.reshape(context.read(self.gamma), spread)
-        if self.center:
-            y = y + OPS.reshape(context.read(self.beta), spread)
-        return y
+        factor = OPS.rsqrt(OPS.mean(x * x, axes, True) + self.epsilon)
+        return x * factor * OPS.reshape(context.read(self.scale), spread)
+
+
+class UnitNormalization(Layer):
+    """Each example, along axes, as a vector of length 1; a vector of zeros stays one.
+
+    >>> UnitNormalization(axis=(1, 2)).axis
+    (1, 2)
+    """
+
+    def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
+        super().__init__(**common)
+        self.axis = checked_axes("UnitNormalization(axis=...)", axis)
+
+    def call(self, x: Value, context: Context) -> Value:
+        squares = OPS.sum(x * x, example_axes(self.axis, x.rank), True)
+        return x * OPS.rsqrt(OPS.maximum(squares, 1e-24))  # a length of at least 1e-12, as in Keras

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ztorch.config import fraction, whole_seed
+from ztorch.config import fraction, number, whole_seed
+from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
+from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 
@@ -26,18 +29,146 @@ class Dropout(Layer):
                  **common: Any):
         super().__init__(**common)
         self.rate = fraction("Dropout(rate=...)", rate)
-        self.noise_shape = None if noise_shape is None else tuple(noise_shape)
+        self.noise_shape = _checked_noise("Dropout", noise_shape)
         self.seed = None if seed is None else whole_seed(seed)
 
     def call(self, x: Value, context: Context) -> Value:
         if not context.training or self.rate == 0:
             return x
         seed, step, stream = context.random(self.seed)
-        noise = self.noise_shape
-        if noise is not None:
-            if len(noise) != x.rank:
-                raise shape_error("noise_shape and inputs differ in rank:", noise, x.shape,
-                                  fix="give each axis, with None for the batch")
-            noise = tuple(n if m is None else m for m, n in zip(noise, x.shape, strict=True))
         return OPS.dropout(x, rate=self.rate, seed=seed, step=step, stream=stream,
-                           noise_shape=noise)
+                           noise_shape=_noise_for(x, self.noise_shape))
+
+
+def _checked_noise(layer: str, given: Any) -> tuple | None:
+    if given is not None and not isinstance(given, (list, tuple)):
+        raise ConfigError(f"{layer}(noise_shape={given!r}) must be a tuple with an entry "
+                          "for each axis, such as (None, 1, 64)")
+    return None if given is None else tuple(given)
+
+
+def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
+    """The shape of the decisions, for these inputs."""
+    if noise is None:
+        return None
+    if len(noise) != x.rank:
+        raise shape_error("noise_shape and inputs differ in rank:", noise, x.shape,
+                          fix="give each axis, with None for the batch")
+    return tuple(n if m is None else m for m, n in zip(noise, x.shape, strict=True))
+
+
+class _SpatialDropout(Layer):
+    """Drops whole channels: all positions of one channel share the decision."""
+
+    axes = 0  # of each example
+    inputs = ""
+
+    def __init__(self, rate: float, seed: int | None = None, **common: Any):
+        super().__init__(**common)
+        self.rate = fraction(f"{type(self).__name__}(rate=...)", rate)
+        self.seed = None if seed is None else whole_seed(seed)
+
+    def noise(self, shape: Shape) -> Shape:
+        """The shape of the decisions, for inputs of this shape."""
+        return (shape[0], *(1,) * (len(shape) - 2), shape[-1])
+
+    def call(self, x: Value, context: Context) -> Value:
+        self.need_rank(x.shape[1:], self.axes, self.inputs, "use Dropout, or a Reshape before it")
+        if not context.training or self.rate == 0:
+            return x
+        seed, step, stream = context.random(self.seed)
+        return OPS.dropout(x, rate=self.rate, seed=seed, step=step, stream=stream,
+                           noise_shape=self.noise(x.shape))
+
+
+class SpatialDropout1D(_SpatialDropout):
+    """Dropout of whole channels of a sequence (steps, channels).
+
+    >>> SpatialDropout1D(0.2).noise((32, 10, 8))
+    (32, 1, 8)
+    """
+
+    axes, inputs = 2, "(steps, channels)"
+
+
+class SpatialDropout2D(_SpatialDropout):
+    """Dropout of whole channels of an image.
+
+    >>> SpatialDropout2D(0.2, data_format="channels_first").noise((32, 8, 28, 28))
+    (32, 8, 1, 1)
+    """
+
+    axes, inputs = 3, "(rows, columns, channels)"
+
+    def __init__(self, rate: float, data_format: str = "channels_last", seed: int | None = None,
+                 **common: Any):
+        super().__init__(rate, seed, **common)
+        if data_format not in ("channels_last", "channels_first"):
+            raise ConfigError(f"SpatialDropout2D(data_format={data_format!r}) must be "
+                              "'channels_last' or 'channels_first'")
+        self.data_format = data_format
+
+    def noise(self, shape: Shape) -> Shape:
+        return super().noise(shape) if self.data_format == "channels_last" else (*shape[:2], 1, 1)
+
+
+class GaussianNoise(Layer):
+    """While training, adds normally distributed noise."""
+
+    def __init__(self, stddev: float, seed: int | None = None, **common: Any):
+        super().__init__(**common)
+        self.stddev = number("GaussianNoise(stddev=...)", stddev, least=0)
+        self.seed = None if seed is None else whole_seed(seed)
+
+    def call(self, x: Value, context: Context) -> Value:
+        if not context.training or self.stddev == 0:
+            return x
+        return x + _normal(x, context, self.seed) * self.stddev
+
+
+class GaussianDropout(Layer):
+    """While training, multiplies by noise of mean 1 with the variance that dropout at this rate
+    would have."""
+
+    def __init__(self, rate: float, seed: int | None = None, **common: Any):
+        super().__init__(**common)
+        self.rate = fraction("GaussianDropout(rate=...)", rate)
+        self.seed = None if seed is None else whole_seed(seed)
+
+    def call(self, x: Value, context: Context) -> Value:
+        if not context.training or self.rate == 0:
+            return x
+        stddev = math.sqrt(self.rate / (1.0 - self.rate))
+        return x * (_normal(x, context, self.seed) * stddev + 1.0)
+
+
+def _normal(x: Value, context: Context, own_seed: int | None) -> Value:
+    seed, step, stream = context.random(own_seed)
+    return OPS.random_normal(x.shape, seed, step, stream, x.dtype)
+
+
+class AlphaDropout(Layer):
+    """Dropout for selu: what is dropped takes the value that selu has far below zero, and all is
+    scaled and moved so that mean 0 and variance 1 stay.
+
+    Where noise_shape has a 1, a whole axis shares one decision, as in Dropout.
+    """
+
+    lowest = -1.7580993408473766  # -alpha * scale of selu
+
+    def __init__(self, rate: float, noise_shape: Any = None, seed: int | None = None,
+                 **common: Any):
+        super().__init__(**common)
+        self.rate = fraction("AlphaDropout(rate=...)", rate)
+        self.noise_shape = _checked_noise("AlphaDropout", noise_shape)
+        self.seed = None if seed is None else whole_seed(seed)
+
+    def call(self, x: Value, context: Context) -> Value:
+        if not context.training or self.rate == 0:
+            return x
+        seed, step, stream = context.random(self.seed)
+        ones = OPS.full(x.shape, 1.0, x.dtype)
+        kept = OPS.dropout(ones, rate=self.rate, seed=seed, step=step, stream=stream,
+                           noise_shape=_noise_for(x, self.noise_shape)) > 0.0
+        a = ((1 - self.rate) * (1 + self.rate * self.lowest**2)) ** -0.5
+        return OPS.where(kept, x, self.lowest) * a - a * self.lowest * self.rate

@@ -40,8 +40,8 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
             return file.read()
     except IsADirectoryError:
         raise ArtifactError(f"{where} is a folder; give the path of a .zt file") from None
-    except OSError as error:
-        raise ArtifactError(f"cannot read {where}: {error.strerror or error}; "
+    except (OSError, ValueError) as error:  # of a name with a zero byte
+        raise ArtifactError(f"cannot read {where}: {getattr(error, 'strerror', None) or error}; "
                             "check the path") from None
 
 

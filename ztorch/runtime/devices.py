@@ -75,11 +75,9 @@ def resolve(device: str) -> str:
     >>> resolve("cpu:avx2")
     'avx2'
     """
-    kind, _, level = str(device).partition(":")
-    if kind not in ("auto", "cpu"):
-        raise unknown("device", device, ["auto", "cpu", *(f"cpu:{n}" for n in NAMES)])
-    if not level:
+    if device in ("auto", "cpu"):
         return best_level()
-    if level not in NAMES:
+    kind, _, level = str(device).partition(":")
+    if kind != "cpu" or level not in NAMES:
         raise unknown("device", device, ["auto", "cpu", *(f"cpu:{n}" for n in NAMES)])
     return level

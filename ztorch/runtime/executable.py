@@ -15,6 +15,7 @@ import numpy as np
 from ztorch.backends import host
 from ztorch.backends.library import load_library
 from ztorch.backends.workers import Workers, workers
+from ztorch.config import positive
 from ztorch.dtypes import boolean
 from ztorch.errors import DeviceError, WeightsError
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
@@ -54,6 +55,8 @@ class Executable:
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray | None = None,
                  threads: int | None = None):
         refuse_foreign(spec)
+        host.need_memory(f"program {spec.name!r}", spec.memory_bytes,
+                         "compile with a smaller batch_size, or make layers smaller")
         self.spec = spec
         self.code = code
         self.name = spec.name
@@ -67,7 +70,8 @@ class Executable:
         self.library = load_library(code, spec.name, current().dump)
         self.lock = threading.Lock()
         _alive.add(self)
-        self.threads = threads or current().threads or host.usable_cores()
+        self.threads = (current().threads or host.usable_cores() if threads is None else
+                        positive("threads", threads))
         self._prepare = Call(self, spec.functions[PREPARE]) if PREPARE in spec.functions else None
         self._stale = self._prepare is not None
 
@@ -113,9 +117,6 @@ class Executable:
     def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
         for name, value in snapshot.items():
             self.set_state(name, value)
-
-    def close(self) -> None:
-        """Nothing to release: memory goes with the object, code stays for others that use it."""
 
 
 _alive: weakref.WeakSet[Executable] = weakref.WeakSet()

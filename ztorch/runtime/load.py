@@ -20,7 +20,7 @@ from ztorch.errors import ArtifactError, DeviceError, WeightsError
 from ztorch.runtime import manifest
 from ztorch.runtime.container import AGAIN, MANIFEST, check, members, read_file
 from ztorch.runtime.manifest import MOST_BYTES, Field
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec
+from ztorch.runtime.spec import ProgramSpec
 
 WEIGHTS = "weights.safetensors"
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -42,11 +42,6 @@ class Compilation:
     spec: ProgramSpec
     code: memoryview
     constants: memoryview
-
-    def memory_bytes(self) -> int:
-        """What running it takes: states, constants, arena, and the largest inputs and outputs."""
-        return (self.spec.params_bytes + self.spec.arena_bytes
-                + max(_io_bytes(f) for f in self.spec.functions.values()))
 
     def refusal(self) -> str:
         """Why this machine cannot run it; empty if it can."""
@@ -125,7 +120,7 @@ def read_artifact(path: str | os.PathLike[str]) -> Loaded:
         raise DeviceError(f"{artifact.where} does not run on this machine ({host.architecture()}, "
                           f"{host.cpu_name()}): {made}. Export it again for a device that "
                           "`ztorch devices` lists here")
-    need = runs.memory_bytes()
+    need = runs.spec.memory_bytes
     if need > host.memory_bytes():
         raise ArtifactError(f"{artifact.where} claims {need:,} bytes to run, more than the "
                             f"{host.memory_bytes():,} of this machine; export it with a smaller "
@@ -183,14 +178,3 @@ def _check_states(spec: ProgramSpec, weights: tensorfile.Tensors, where: str) ->
     if extra:
         raise ArtifactError(f"{where}: {WEIGHTS} holds {extra[0]!r}, which the manifest does not "
                             f"list; {AGAIN}")
-
-
-def _io_bytes(function: FunctionSpec) -> int:
-    tensors = [*function.inputs.values(), *function.outputs.values()]
-    total = 0
-    for t in tensors:
-        size = t.dtype.bytes
-        for n in t.shape:
-            size *= n
-        total += size
-    return total

@@ -222,6 +222,11 @@ def program_metadata(program: Field) -> dict[str, Any]:
     program["seed"].whole(0, (1 << 64) - 1)
     if classes := program["classes"].optional():
         classes.whole(1, MOST_BYTES)
+    if program.value.get("input_range") is not None:  # which format 1 had not from the start
+        limits = program["input_range"]
+        limits["low"].whole(-MOST_BYTES, MOST_BYTES)
+        limits["high"].whole(-MOST_BYTES, MOST_BYTES)
+        limits["layer"].text()
     if loss := program["loss"].optional():
         loss["name"].text()
     for layer in program["layers"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,10 @@ class TensorSpec:
     name: str
     shape: tuple[int, ...]
     dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.bytes * math.prod(self.shape)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype.long}
@@ -42,10 +47,7 @@ class StateSpec:
 
     @property
     def nbytes(self) -> int:
-        size = self.dtype.bytes
-        for n in self.shape:
-            size *= n
-        return size
+        return self.dtype.bytes * math.prod(self.shape)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype.long,
@@ -100,6 +102,13 @@ class ProgramSpec:
     arena_bytes: int
     constants: tuple[tuple[int, int], ...]  # (offset, bytes) of the parts of params nobody changes
     kernels: tuple[str, ...] = ()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What running it takes: states, constants, arena, and the largest inputs and outputs."""
+        return self.params_bytes + self.arena_bytes + max(
+            sum(t.nbytes for t in (*f.inputs.values(), *f.outputs.values()))
+            for f in self.functions.values())
 
     def to_json(self) -> dict[str, Any]:
         return {

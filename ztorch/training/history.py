@@ -82,6 +82,8 @@ class History(Callback):
             from matplotlib.ticker import MaxNLocator
         except ImportError:
             raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
+        from ztorch.picture import save_figure
+
         if not self.history:
             raise ConfigError("there is nothing to plot yet: call fit first")
         names = [n for n in self.history if not n.startswith("val_") or n[4:] not in self.history]
@@ -102,10 +104,7 @@ class History(Callback):
             axes.grid(True, axis="y", color="#dddddd", linewidth=0.7)
             axes.spines[["top", "right"]].set_visible(False)
         if path is not None:
-            try:
-                figure.savefig(os.fspath(path))
-            except ValueError as error:  # an extension matplotlib does not write
-                raise ConfigError(f"cannot plot to {os.fspath(path)}: {error}") from None
+            save_figure(figure, path)
         return figure
 
     def _curve(self, axes: Any, name: str, **style: Any) -> None:

@@ -94,8 +94,8 @@ class Hooks:
 
 def checked(callbacks: Callback | Iterable[Callback] | None) -> list[Callback]:
     """A list of callbacks from what the user gave."""
-    given = ([] if callbacks is None else
-             [callbacks] if isinstance(callbacks, Callback) else list(callbacks))
+    given: list[Any] = ([] if callbacks is None else
+                        list(callbacks) if isinstance(callbacks, Iterable) else [callbacks])
     for one in given:
         if not isinstance(one, Callback):
             hint = "; pass an instance: add ()" if isinstance(one, type) else ""

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.config import number
 from ztorch.dtypes import DType, to_storage
 from ztorch.errors import ConfigError, DataError
 
 # Converted once when the result is at most this large, else batch by batch as it is needed.
 CONVERT_AT_ONCE = 256 << 20
+_SLACK = 1e-5  # how far rounding may take a probability beyond 0 and 1
 
 
 def as_array(value: Any, what: str) -> np.ndarray:
@@ -96,6 +98,8 @@ class Intake:
     y_dtype: DType | None = None
     classes: int | None = None  # y holds class numbers below this
     loss: str = ""
+    x_range: tuple[int, int, str] | None = None  # lowest and highest number, and what takes them
+    probabilities: bool = False  # y holds numbers from 0 to 1 alone
 
     # -- inputs -----------------------------------------------------------------------------------
 
@@ -110,6 +114,8 @@ class Intake:
             raise DataError(f"{what} has shape {array.shape}, but the model takes "
                             f"{_spell(self.x_shape)}; {_shape_hint(array, self.x_shape, what)}")
         _some(rows, what)
+        if self.x_dtype.is_int:
+            _check_whole(rows, self.x_dtype, self.x_range, what)
         return convert(rows, self.x_dtype)
 
     # -- targets ----------------------------------------------------------------------------------
@@ -136,6 +142,8 @@ class Intake:
                             "in a value")
         if self.classes is not None:
             _check_labels(fitted, self.classes, what, first_row)
+        if self.probabilities:
+            _check_probabilities(fitted, self.loss, what, first_row)
         return convert(fitted, self.y_dtype)
 
     def _target_hint(self, array: np.ndarray) -> str:
@@ -186,7 +194,7 @@ class Intake:
         for label, weight in class_weight.items():
             if not isinstance(label, (int, np.integer)) or not 0 <= label < count:
                 raise DataError(f"class_weight names class {label!r}; classes are 0..{count - 1}")
-            table[label] = weight
+            table[label] = number(f"class_weight[{label}]", weight, least=0)
         return _check_weights(table, "class_weight")[whole]
 
 
@@ -226,6 +234,25 @@ def _shape_hint(array: np.ndarray, row: tuple[int, ...], what: str) -> str:
     return f"it has {len(own)} axes and should have {len(row) + 1}, the first one counting rows"
 
 
+def _check_whole(x: np.ndarray, d: DType, given: tuple[int, int, str] | None, what: str) -> None:
+    """Numbers for an integer input are whole, fit its dtype, and are ones that its layer takes."""
+    if x.dtype == d.numpy and given is None:
+        return
+    bounds = np.iinfo(d.numpy)
+    low, high, taker = given or (int(bounds.min), int(bounds.max), f"an input of {d}")
+    # most data is good: these two passes need no memory (comparisons fail for NaN)
+    if x.dtype.kind != "f" and int(x.min()) >= low and int(x.max()) <= high:
+        return
+    good = (x >= low) & (x <= high)
+    if x.dtype.kind == "f":
+        good &= x == np.floor(x)
+    if good.all():
+        return
+    row = int(np.argwhere(~good)[0][0])
+    raise DataError(f"{what} holds {x[row][~good[row]].flat[0]} in row {row}; {taker} takes whole "
+                    f"numbers from {low} to {high}")
+
+
 def _check_labels(y: np.ndarray, classes: int, what: str, first_row: int) -> None:
     bad = (y < 0) | (y >= classes)
     if y.dtype.kind == "f":
@@ -236,8 +263,18 @@ def _check_labels(y: np.ndarray, classes: int, what: str, first_row: int) -> Non
     label = y[row][bad[row]].flat[0]
     hint = f"the model has {classes} outputs, so labels are whole numbers in 0..{classes - 1}"
     if label == classes and y.min() >= 1:
-        hint += f"; these start at 1: pass {what} - 1"
+        hint += "; these start at 1: pass y - 1"
     raise DataError(f"label {label} in row {row + first_row} of {what} is out of range; {hint}")
+
+
+def _check_probabilities(y: np.ndarray, loss: str, what: str, first_row: int) -> None:
+    if y.min() >= -_SLACK and y.max() <= 1 + _SLACK:
+        return
+    bad = (y < -_SLACK) | (y > 1 + _SLACK)
+    row = int(np.argwhere(bad)[0][0])
+    raise DataError(f"{what} holds {y[row][bad[row]].flat[0]} in row {row + first_row}; the loss "
+                    f"{loss} takes numbers from 0 to 1: scale y, or for class numbers compile with "
+                    "loss='sparse_categorical_crossentropy' and an output for each class")
 
 
 def _check_weights(weights: np.ndarray, what: str) -> np.ndarray:

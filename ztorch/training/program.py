@@ -6,19 +6,20 @@ import os
 import threading
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from ztorch import weight_files
 from ztorch.callbacks import TerminateOnNaN
+from ztorch.config import fraction, number
 from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.training import checkpoint, loop
 from ztorch.training.batches import ArrayBatches, Batches, batches, is_stream
 from ztorch.training.history import History
 from ztorch.training.hooks import Callback, Hooks, checked
-from ztorch.training.intake import Intake, batch_agrees
+from ztorch.training.intake import Intake, as_array, batch_agrees
 from ztorch.training.progress import Progress
 
 if TYPE_CHECKING:
@@ -59,10 +60,13 @@ class Program:
         x = functions["predict"].inputs["x"]
         y = scored.inputs["y"] if scored is not None else None
         loss = self.metadata.get("loss") or {}
+        limits = self.metadata.get("input_range")
         return Intake(tuple(x.shape[1:]), dtype(x.dtype),
                       None if y is None else tuple(y.shape[1:]),
                       None if y is None else dtype(y.dtype),
-                      self.metadata.get("classes"), str(loss.get("name", "")))
+                      self.metadata.get("classes"), str(loss.get("name", "")),
+                      limits and (limits["low"], limits["high"], f"layer {limits['layer']!r}"),
+                      bool(self.metadata.get("probabilities")))
 
     @property
     def device(self) -> str:
@@ -100,11 +104,12 @@ class Program:
         if nan not in ("stop", "ignore"):
             raise ConfigError(f"nan={nan!r} must be 'stop' or 'ignore'")
         _whole("steps_per_epoch", steps_per_epoch)
-        if isinstance(validation_freq, int):
+        if not isinstance(validation_freq, Collection) or isinstance(validation_freq, str):
             _whole("validation_freq", validation_freq)
         progress = Progress(verbose, epochs)
         given = checked(callbacks)
-        split = validation_split if validation_data is None else 0.0
+        split = fraction("validation_split", validation_split or 0.0)
+        split = split if validation_data is None else 0.0
         train = batches(self._intake, self.batch_size, x, y, sample_weight,
                         None if split else class_weight, seed=self.seed if shuffle else None)
         validation = self._validation(validation_data)
@@ -236,7 +241,10 @@ class Program:
             raise WeightsError(f"set_weights got {len(given)} arrays; the model has {len(names)} "
                                f"weights: {', '.join(names)}")
         new = {}
-        for k, (name, array) in enumerate(zip(names, map(np.asarray, given), strict=True)):
+        for k, (name, value) in enumerate(zip(names, given, strict=True)):
+            array = as_array(value, f"set_weights()[{k}]")
+            if array.dtype.kind != "f":
+                array = array.astype(np.float32)
             new[name] = checkpoint.fit_state(name, array, dtype(array.dtype),
                                              self.executable.states[name], f"set_weights()[{k}]")
         for name, array in new.items():
@@ -283,8 +291,7 @@ class Program:
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         name = self._rate_name()
-        if not (np.isfinite(rate) and rate >= 0):
-            raise ConfigError(f"learning_rate={rate!r} must be finite and not negative")
+        rate = number("learning_rate", rate, least=0)
         spec = self.executable.states[name]
         self.executable.set_state(name, np.full(tuple(spec.shape), rate, spec.dtype.numpy))
 
@@ -344,8 +351,9 @@ class Program:
             n for n in ("train", "evaluate", "predict") if n in known), path)
 
     def close(self) -> None:
-        """Gives back the device memory; the program cannot be used after."""
-        self.executable.close()
+        """Gives back the memory, once calls in other threads end; refuses to be used after."""
+        self.executable = cast("Executable", _Closed(self.name))
+        self._calls = loop.Calls(self.executable)
 
     def __enter__(self) -> Program:
         return self
@@ -353,8 +361,24 @@ class Program:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a program holds native code, which cannot be pickled or copied; write it "
+                        "with save() and read it with zt.load()")
+
     def __repr__(self) -> str:
         return f"<Program {self.name} on {self.device}, batch {self.batch_size}>"
+
+
+class _Closed:
+    """Stands where the executable of a closed program was."""
+
+    device = "nothing: closed"
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise ConfigError(f"program {self.name!r} is closed; compile or load it again")
 
 
 def load(path: Path, threads: int | None = None) -> Program:
@@ -389,6 +413,6 @@ def _scores(means: dict[str, float], as_dict: bool) -> Scores:
     return values if len(values) > 1 else values[0]
 
 
-def _whole(name: str, value: int | None) -> None:
+def _whole(name: str, value: Any) -> None:
     if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
         raise ConfigError(f"{name}={value!r} must be a whole number, one or more")

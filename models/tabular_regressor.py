@@ -1,0 +1,34 @@
+"""A number from the columns of a table: two branches of a net, one of them a plain line.
+
+    ztorch train tabular_regressor
+    ztorch train tabular_regressor --data yours.csv     # the last column is what it learns
+"""
+
+from __future__ import annotations
+
+from ztorch import Sequential
+from ztorch import layers as L
+
+DATA = "friedman"
+LOSS = "mse"
+OPTIMIZER = "adam"
+LEARNING_RATE = 3e-3
+METRICS = ("mae",)
+EPOCHS = 60
+BATCH_SIZE = 32
+
+
+def build() -> Sequential:
+    """10 - 64 - two residual blocks of 64 - 1, plus a line through all columns.
+
+    >>> build().output_shape
+    (1,)
+    """
+    deep = Sequential([
+        L.Dense(64, activation="silu"),
+        L.Residual(L.LayerNormalization(), L.Dense(64, activation="silu"), L.Dense(64)),
+        L.Residual(L.LayerNormalization(), L.Dense(64, activation="silu"), L.Dense(64)),
+        L.Dense(1),
+    ], name="deep")
+    return Sequential([L.Input((10,)), L.Add(deep, L.Dense(1, name="line"), name="both")],
+                      name="tabular_regressor", seed=1)

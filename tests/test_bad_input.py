@@ -1,0 +1,394 @@
+"""Bad input of every kind meets an error of its own that names the culprit and a fix, and leaves
+nothing half done: no crash, no half-written file, a program that still works."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch import callbacks as C
+from ztorch import layers as L
+from ztorch.errors import (
+    ArtifactError,
+    ConfigError,
+    DataError,
+    DeviceError,
+    FileError,
+    ShapeError,
+    UnknownName,
+    WeightsError,
+    ZtorchError,
+)
+from ztorch.optimizers import SGD, Adam
+from ztorch.schedules import ExponentialDecay
+from ztorch.training.program import Program
+
+ROOT = Path(__file__).parent.parent
+X = np.linspace(-1, 1, 80, dtype=np.float32).reshape(20, 4)
+Y = np.arange(20) % 3
+NAN = np.where(np.arange(20) == 7, np.nan, Y)
+NASTY = 'a"; drop\n'
+
+
+def model(units: int = 5, **how: Any) -> zt.Sequential:
+    return zt.Sequential([L.Input((4,)), L.Dense(units, activation="relu"),
+                          L.Dense(3, activation="softmax")], **how)
+
+
+def compiled(units: int = 5, **how: Any) -> Program:
+    return model(units).compile("cpu", **{
+        "batch_size": 8, "optimizer": "adam", "loss": "sparse_categorical_crossentropy",
+        "metrics": ["accuracy"], **how})
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return compiled()
+
+
+def row(*layers: L.Layer) -> zt.Sequential:
+    """A model of a row of 6 numbers; building it finds the shapes."""
+    made = zt.Sequential([L.Input((6,)), *layers])
+    made.build()
+    return made
+
+
+DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: L.Dense(0), ConfigError, "units.*not 0"),
+    (lambda: L.Dense(-3), ConfigError, "units.*not -3"),
+    (lambda: L.Dense("10"), ConfigError, "units.*not '10'"),
+    (lambda: L.Dense(3, activation="rleu"), UnknownName, "did you mean 'relu'"),
+    (lambda: L.Dense(3, activaton="relu"), UnknownName, "Dense 'activaton'; did you mean 'activat"),
+    (lambda: L.Dense(3, name=NASTY), ConfigError, "control character"),
+    (lambda: L.Dnse(3), AttributeError, "did you mean 'Dense'"),
+    (lambda: L.Input((None, 3)), ConfigError, "leave out the batch"),
+    (lambda: L.Input((-1,)), ConfigError, "positive whole number"),
+    (lambda: row(L.Dense(3, kernel_initializer="zeroes")), UnknownName, "did you mean 'zeros'"),
+    (lambda: row(L.Reshape(6)), ConfigError, "target_shape.*tuple.*not 6"),
+    (lambda: row(L.Reshape("ab")), ConfigError, "target_shape.*not 'ab'"),
+    (lambda: row(L.Reshape((4, 2))), ShapeError, "reshape.*6 elements"),
+    (lambda: row(L.Permute(1)), ConfigError, "dims.*not 1"),
+    (lambda: row(L.Softmax(axis="x")), ConfigError, "axis.*'x'"),
+    (lambda: row(L.Softmax(axis=0)), ShapeError, "'softmax': axis 0 is out of range"),
+    (lambda: row(L.LayerNormalization(axis="a")), ConfigError, "axis.*'a'"),
+    (lambda: L.LayerNormalization(epsilon="a"), ConfigError, "epsilon.*above 0, not 'a'"),
+    (lambda: L.Dropout(1.0), ConfigError, "below 1, not 1.0"),
+    (lambda: L.Dropout(0.5, noise_shape=3), ConfigError, "noise_shape=3"),
+    (lambda: L.LeakyReLU("a"), ConfigError, "negative_slope.*'a'"),
+    (lambda: L.ReLU(max_value="a"), ConfigError, "max_value.*'a'"),
+    (lambda: L.Rescaling(None), ConfigError, "scale.*None"),
+    (lambda: zt.Sequential(L.Dense(3)), ConfigError, "takes a list of layers"),
+    (lambda: zt.Sequential(5), ConfigError, "takes a list of layers, not 5"),
+    (lambda: zt.Sequential([L.Dense]), ConfigError, "not the class Dense"),
+    (lambda: zt.Sequential([L.Dense(3)]).compile(), ConfigError, "begin with Input"),
+    (lambda: model().fit(X, Y), AttributeError, "what compile returns has"),
+    (lambda: zt.losses.Huber("a"), ConfigError, "delta.*'a'"),
+    (lambda: Adam(lr=1e-3), UnknownName, "argument of Adam 'lr'.*learning_rate"),
+    (lambda: SGD(momentun=0.9), UnknownName, "SGD 'momentun'; did you mean 'momentum'"),
+    (lambda: Adam(-1), ConfigError, "at least 0, not -1"),
+    (lambda: Adam(clipnorm=0), ConfigError, "clipnorm.*above 0"),
+    (lambda: C.EarlyStopping(patience=-1), ConfigError, "patience.*not -1"),
+    (lambda: C.EarlyStopping(5), ConfigError, "monitor=5"),
+    (lambda: C.EarlyStopping(min_delta="a"), ConfigError, "min_delta.*'a'"),
+    (lambda: C.ReduceLROnPlateau(factor="a"), ConfigError, "factor.*'a'"),
+    (lambda: C.CSVLogger("x.csv", separator="ab"), ConfigError, "separator='ab'"),
+    (lambda: C.LambdaCallback(on_epoch_end=5), ConfigError, "on_epoch_end=5"),
+    (lambda: C.LearningRateScheduler(0.1), ConfigError, "schedule=0.1"),
+]
+
+
+@pytest.mark.parametrize(("how", "kind", "message"), DECLARED, ids=[d[2] for d in DECLARED])
+def test_declared(how: Callable[[], Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        how()
+
+
+COMPILED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(({"batch_size": b}, ConfigError, f"batch_size.*not {b!r}") for b in (0, -1, "32", 2.5, None)),
+    *(({"threads": n}, ConfigError, f"threads.*not {n!r}") for n in (0, -1, "a", 2.5)),
+    ({"seed": -1}, ConfigError, "seed.*not -1"),
+    ({"dtype": "float33"}, UnknownName, "did you mean 'float32'"),
+    ({"dtype": "int32"}, ConfigError, "'float32' or 'float64'"),
+    ({"loss": "mean_squared_eror"}, UnknownName, "did you mean 'mean_squared_error'"),
+    ({"loss": lambda a, b: 1}, ConfigError, "returned 1, not a tensor"),
+    ({"loss": lambda a, b: np.mean(a - b)}, TypeError, "zt.ops instead of NumPy"),
+    ({"loss": None}, ConfigError, "optimizer but no loss"),
+    ({"optimizer": "adma"}, UnknownName, "did you mean 'adam'"),
+    ({"metrics": ["acuracy"]}, UnknownName, "did you mean 'accuracy'"),
+    ({"metrics": 5}, ConfigError, "5 is no metric"),
+    ({"metrics": [lambda a, b: 5]}, ConfigError, "metric '<lambda>' returned 5"),
+]
+
+
+@pytest.mark.parametrize(("how", "kind", "message"), COMPILED, ids=[c[2] for c in COMPILED])
+def test_compiled(how: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        compiled(**how)
+
+
+@pytest.mark.parametrize(("device", "near"), [
+    ("cuda:0", ". Known: auto, cpu"), ("CPU", "did you mean 'cpu'"), ("cpu:", "did you mean 'cpu'"),
+    ("cpu:avx1024", "did you mean 'cpu:avx512'"), ("auto:avx2", "did you mean 'cpu:avx2'"),
+    (None, "Known: auto, cpu")])
+def test_devices(device: Any, near: str) -> None:
+    with pytest.raises(UnknownName, match=near):
+        model().compile(device)
+
+
+def test_what_numpy_counts_with_is_a_number_too() -> None:
+    program = compiled(batch_size=np.int64(4), optimizer=Adam(np.float32(1e-3)))
+    assert program.batch_size == 4 and program.predict(X).shape == (20, 3)
+
+
+HUGE = 10 ** 6
+
+
+@pytest.mark.parametrize("how", [
+    lambda: zt.Sequential([L.Input((HUGE,)), L.Dense(HUGE)]).compile(),
+    lambda: zt.Sequential([L.Input((HUGE,)), L.Dense(HUGE)]).get_weights(),
+    lambda: zt.Sequential([L.Input((HUGE ** 2,)), L.Dense(HUGE ** 2)]).compile(),
+    lambda: zt.Sequential([L.Input((HUGE,)), L.Activation("relu")]).compile(batch_size=HUGE),
+    lambda: zt.Sequential([L.Input((HUGE,)), L.RepeatVector(HUGE), L.Softmax()]).compile(),
+], ids=["weights", "get_weights", "beyond 64 bits", "inputs", "arena"])
+def test_what_no_machine_can_hold_is_refused_before_it_is_asked_for(how: Any) -> None:
+    with pytest.raises(DeviceError, match=r"needs .* GiB of memory; there are"):
+        how()
+
+
+FITTED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+    ((X[:, :3], Y), {}, DataError, "axis 1 is 3 and should be 4"),
+    ((X[0], Y), {}, DataError, r"pass x\[None\]"),
+    ((X[:0], Y[:0]), {}, DataError, "x is empty"),
+    ((X.astype(str), Y), {}, DataError, "not numbers"),
+    ((X, None), {}, DataError, "y is missing"),
+    ((X, Y[:-1]), {}, DataError, "20 rows but y has 19"),
+    ((X, NAN), {}, DataError, "nan in row 7"),
+    ((X, Y + 1), {}, DataError, r"label 3 in row 2 .* 0\.\.2; these start at 1: pass y - 1"),
+    ((X, Y - 1), {}, DataError, "label -1 in row 0"),
+    ((X, np.eye(3)[Y]), {}, DataError, "look one-hot"),
+    ((iter([(X, Y), (X, Y + 1)]),), {}, DataError, "row 22 of y of batch 1.*pass y - 1"),
+    ((iter([]),), {}, DataError, "gave no batches"),
+    ((iter([(X, Y)]),), {"epochs": 2}, DataError, "run out of batches"),
+    ((X, Y), {"batch_size": 0}, ConfigError, "batch_size=0"),
+    ((X, Y), {"batch_size": 9}, ConfigError, "compiled for 8"),
+    ((X, Y), {"epochs": -1}, ConfigError, "epochs=-1"),
+    ((X, Y), {"epochs": "3"}, ConfigError, "epochs='3'"),
+    ((X, Y), {"verbose": "junk"}, ConfigError, "verbose='junk'"),
+    ((X, Y), {"steps_per_epoch": 0}, ConfigError, "steps_per_epoch=0"),
+    *(((X, Y), {"validation_split": v}, ConfigError, "validation_split")
+      for v in (1, -1, "a", float("nan"), 0.999)),
+    ((X, Y), {"validation_freq": "a"}, ConfigError, "validation_freq='a'"),
+    ((X, Y), {"validation_freq": 2.5}, ConfigError, "validation_freq=2.5"),
+    ((X, Y), {"validation_data": 5}, DataError, "validation_data takes"),
+    ((X, Y), {"validation_data": (X, NAN)}, DataError, "nan in row 7"),
+    ((X, Y), {"sample_weight": np.ones(5)}, DataError, r"one weight a row: \(20,\)"),
+    ((X, Y), {"class_weight": {3: 1.0}}, DataError, r"class 3; classes are 0\.\.2"),
+    ((X, Y), {"class_weight": {1: "a"}}, ConfigError, r"class_weight\[1\].*'a'"),
+    ((X, Y), {"callbacks": 5}, ConfigError, "5 is not a ztorch.callbacks.Callback"),
+    ((X, Y), {"callbacks": [C.EarlyStopping]}, ConfigError, r"add \(\)"),
+    ((X, Y), {"callbacks": [C.LearningRateScheduler(lambda e: None)]}, ConfigError,
+     "learning_rate.*None"),
+    ((X, Y), {"callbacks": [C.CSVLogger(ROOT)]}, FileError, "it is a folder"),
+    ((X, Y), {"callbacks": [C.ModelCheckpoint(f"{__file__}/x.zt")]}, FileError, "cannot write"),
+    ((X, Y), {"callbacks": [C.ModelCheckpoint("{los}.zt")]}, ConfigError, "names 'los'"),
+]
+
+
+@pytest.mark.parametrize(("data", "how", "kind", "message"), FITTED, ids=[f[3] for f in FITTED])
+def test_fitted(program: Program, data: tuple[Any, ...], how: dict[str, Any],
+                kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        program.fit(*data, **{"verbose": 0, **how})
+    assert np.isfinite(program.fit(X, Y, verbose=0).history["loss"]).all()  # it works still
+
+
+@pytest.mark.parametrize("loss", ["binary_crossentropy", "categorical_crossentropy"])
+def test_probabilities_lie_between_0_and_1(loss: str) -> None:
+    program = compiled(loss=loss, metrics=())
+    good = np.eye(3)[Y]
+    program.fit(X, good, verbose=0)
+    for bad in (good * 255, good - 0.5):
+        with pytest.raises(DataError, match=rf"row 0; the loss {loss} takes numbers from 0 to 1"):
+            program.fit(X, bad, verbose=0)
+
+
+def test_a_callback_that_raises_ends_fit_with_its_own_error(program: Program) -> None:
+    def trip(batch: int, logs: Any) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        program.fit(X, Y, verbose=0, callbacks=C.LambdaCallback(on_train_batch_end=trip))
+    program.fit(X, Y, verbose=0)
+
+
+def test_what_cannot_work_for_long_fails_before_the_first_step(tmp_path: Path) -> None:
+    steps: list[int] = []
+    count = C.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(batch))
+    scheduled = compiled(optimizer=SGD(ExponentialDecay(0.1, 10, 0.9)))
+    for late, message in ((C.ReduceLROnPlateau("loss"), "follows the schedule"),
+                          (C.ModelCheckpoint(tmp_path), "is a folder")):
+        with pytest.raises(ZtorchError, match=message):
+            scheduled.fit(X, Y, verbose=0, callbacks=[count, late])
+    assert not steps
+
+
+def test_misspelled_monitors_get_a_suggestion(program: Program) -> None:
+    with pytest.warns(UserWarning, match="'acuracy', .*; did you mean 'accuracy'. Known: accuracy"):
+        program.fit(X, Y, verbose=0, callbacks=C.EarlyStopping("acuracy"))
+
+
+@pytest.mark.parametrize(("given", "kind", "message"), [
+    ([], WeightsError, "got 0 arrays; the model has 4 weights: dense/kernel"),
+    ([np.ones((5, 4))] * 4, WeightsError, r"'dense/kernel' has shape \(4, 5\)"),
+    ([None] * 4, DataError, r"set_weights\(\)\[0\] is None"),
+    (["a"] * 4, DataError, r"set_weights\(\)\[0\] holds .* not numbers"),
+], ids=["few", "shape", "None", "text"])
+def test_weights(program: Program, given: list[Any], kind: type[Exception], message: str) -> None:
+    before = program.get_weights()
+    with pytest.raises(kind, match=message):
+        program.set_weights(given)
+    for a, b in zip(before, program.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_whole_numbers_are_weights_too(program: Program) -> None:
+    before = program.get_weights()
+    program.set_weights([np.ones(w.shape, int) for w in before])
+    assert all((w == 1).all() for w in program.get_weights())
+    program.set_weights(before)
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+WRITERS = {
+    "save": lambda p, path: p.save(path),
+    "save_weights": lambda p, path: p.save_weights(path),
+    "save_checkpoint": lambda p, path: p.save_checkpoint(path),
+    "plot": lambda p, path: p.plot(f"{path}.svg"),
+    "history.plot": lambda p, path: p.history.plot(f"{path}.svg"),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_unwritable_paths(program: Program, tmp_path: Path, write: Any) -> None:
+    program.fit(X, Y, verbose=0)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.svg").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe.svg")
+    for place, reason in (("file/x", "cannot write .*file/x"), ("folder", "it is a folder"),
+                          ("pipe", "no regular file"), ("zero\0byte", "null byte")):
+        with pytest.raises(FileError, match=f"{reason}.*give another path"):
+            write(program, tmp_path / place)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "file", "folder", "folder.svg", "pipe", "pipe.svg"]
+    assert (tmp_path / "file").read_text() == "mine"
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_full_disk_leaves_the_old_file(program: Program, tmp_path: Path,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "w.safetensors"
+    program.save_weights(path)
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match=r"cannot write .*w\.safetensors.*No space left"):
+        program.save_weights(path)
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == before
+
+
+def test_plots_take_the_formats_they_can_write(program: Program, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("plan.xyz", "plan"):
+        with pytest.raises(ConfigError, match=r"must end in \.png, \.svg"):
+            program.plot(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_are_something_else(program: Program, tmp_path: Path) -> None:
+    weights, checkpoint, other = (tmp_path / n for n in ("w", "c", "o.zt"))
+    program.save_weights(weights)
+    program.save_checkpoint(checkpoint)
+    compiled(units=6).save(other)
+    wrong: list[tuple[Callable[[Any], Any], Path, type[Exception], str]] = [
+        (zt.load, tmp_path / "none", ArtifactError, "cannot read .*none"),
+        (zt.load, tmp_path, ArtifactError, "is a folder"),
+        (zt.load, tmp_path / "zero\0byte", ArtifactError, "null byte"),
+        (zt.load, weights, ArtifactError, "not a ztorch artifact"),
+        (program.load_weights, tmp_path / "none", WeightsError, "cannot read .*none"),
+        (program.load_weights, other, WeightsError, "not a whole safetensors file"),
+        (program.load_checkpoint, weights, WeightsError, "use load_weights"),
+        (compiled(units=6).load_weights, weights, WeightsError, r"\(4, 6\).*\(4, 5\)"),
+        (compiled(units=6).load_checkpoint, checkpoint, WeightsError, r"\(4, 6\).*\(4, 5\)"),
+    ]
+    for read, path, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            read(path)
+
+
+def test_programs_are_saved_not_pickled(program: Program) -> None:
+    for take in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"save\(\) and read it with zt.load"):
+            take(program)
+
+
+def test_a_closed_program_says_so(program: Program) -> None:
+    with compiled() as short:
+        short.fit(X, Y, verbose=0)
+    for use in (lambda: short.predict(X), lambda: short.fit(X, Y), short.get_weights,
+                lambda: short.save("x.zt"), lambda: short.train_on_batch(X[:2], Y[:2])):
+        with pytest.raises(ConfigError, match="is closed; compile or load it again"):
+            use()
+    assert "closed" in repr(short)
+    short.close()
+
+
+# -- the environment -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("name", "value", "message"), [
+    ("ZTORCH_THREADS", "abc", "ZTORCH_THREADS='abc' must be a whole number"),
+    ("ZTORCH_DEBUG", "grph", "ZTORCH_DEBUG='grph' is not a stage; did you mean 'graph'"),
+    ("ZTORCH_DUMP", f"{__file__}/x", "ZTORCH_DUMP='.*' cannot be written to: "),
+])
+def test_settings(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message):
+        compiled()
+
+
+def test_nothing_of_a_name_reaches_rendered_text() -> None:
+    """What names may hold beyond letters lives in messages and manifests alone."""
+    nasty = 'a"; {{drop}} %s \\ é'
+    made = zt.Sequential([L.Input((4,)), L.Dense(3, name=nasty)], name=nasty)
+    program = made.compile("cpu", optimizer="adam", loss="mse")
+    assert program.weight_names == [f"{nasty}/kernel", f"{nasty}/bias"]
+    assert b'"; {{drop' not in bytes(program.executable.code)
+    program.fit(X, X[:, :3], verbose=0)
+
+
+def test_a_fresh_process_fails_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("def build():\n    return 1 / 0\n")
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "cli.py"), "train", "net.py", "--data", "digits"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path, text=True, capture_output=True,
+        check=False)
+    assert ran.returncode == 1
+    assert re.fullmatch(r"error: .*net\.py, line 2: ZeroDivisionError: division by zero\n",
+                        ran.stderr)

@@ -1,0 +1,213 @@
+"""Attention as layers, and the blocks that transformers are made of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ztorch.config import fraction, positive, whole_seed
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.value import Value, layer_scope
+from ztorch.initializers import Shape
+from ztorch.layers.activation import Given, known
+from ztorch.layers.context import Context
+from ztorch.layers.core import Dense
+from ztorch.layers.embedding import need_sequence
+from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.normalization import LayerNormalization
+from ztorch.layers.regularization import Dropout
+
+
+class MultiHeadAttention(Layer):
+    """Each position gathers from the others what its query matches, in several heads.
+
+    In a Sequential it attends to its own input, of shape (length, features), and only backwards
+    with `use_causal_mask=True` (in Keras an argument of the call, which here nobody writes);
+    `attend` takes several inputs. Weights have Keras' shapes: kernels (features, heads, dim), and
+    (heads, dim, features) on the way out. `key_dim` is features / num_heads unless given.
+    `rotary=True`, which Keras lacks, turns queries and keys by their positions.
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> model = Sequential([Input((7, 16)), MultiHeadAttention(2, key_dim=8, name="mha")])
+    >>> [(w.path, w.shape) for w in model.weights][:2]
+    [('mha/query/kernel', (16, 2, 8)), ('mha/query/bias', (2, 8))]
+    """
+
+    def __init__(self, num_heads: int, key_dim: int | None = None, value_dim: int | None = None,
+                 dropout: float = 0.0, use_bias: bool = True, output_shape: int | None = None,
+                 kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
+                 seed: int | None = None, use_causal_mask: bool = False, rotary: bool = False,
+                 **common: Any):
+        super().__init__(**common)
+        self.num_heads = positive("MultiHeadAttention(num_heads=...)", num_heads)
+        dims = {"key_dim": key_dim, "value_dim": value_dim, "output_shape": output_shape}
+        self.key_dim, self.value_dim, self.output_shape = (
+            None if n is None else positive(f"MultiHeadAttention({what}=...)", n)
+            for what, n in dims.items())
+        self.dropout = fraction("MultiHeadAttention(dropout=...)", dropout)
+        self.use_bias = use_bias
+        self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
+        self.seed = None if seed is None else whole_seed(seed)
+        self.use_causal_mask, self.rotary = use_causal_mask, rotary
+
+    def build(self, input_shape: Shape, value_shape: Shape | None = None,
+              key_shape: Shape | None = None) -> None:
+        value_shape = value_shape or input_shape
+        key_shape = key_shape or value_shape
+        for shape in (input_shape, value_shape, key_shape):
+            need_sequence(self, shape)
+        width, heads = input_shape[-1], self.num_heads
+        if self.key_dim is None and width % heads:
+            raise shape_error(f"num_heads={heads} does not divide the {width} features of inputs",
+                              input_shape, fix="choose another number of heads, or give key_dim, "
+                                               "the width of one")
+        dim = self.key_dim or width // heads
+        value_dim = self.value_dim or dim
+        self.projections = {
+            "query": self._project("query", (width, heads, dim)),
+            "key": self._project("key", (key_shape[-1], heads, dim)),
+            "value": self._project("value", (value_shape[-1], heads, value_dim)),
+            "output": self._project("attention_output",
+                                    (heads, value_dim, self.output_shape or width), 1)}
+
+    def _project(self, name: str, shape: Shape, outputs: int = 2) -> list[Weight]:
+        """The kernel and the bias, over the last axes of the kernel, of one projection."""
+        found = [self.add_weight(f"{name}/kernel", shape, self.kernel_initializer)]
+        if self.use_bias:
+            found.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
+        return found
+
+    def call(self, x: Value, context: Context) -> Value:
+        return self.attend(x, x, context=context)
+
+    def attend(self, query: Value, value: Value, key: Value | None = None,
+               attention_mask: Value | None = None, use_causal_mask: bool = False,
+               context: Context | None = None) -> Value:
+        """What each position of `query` finds in `value` by `key` (by default the value itself).
+
+        The mask is true where a position of the query may see one of the key: (queries, keys),
+        with the batch before them, or batch and heads.
+
+        >>> from ztorch.graph.op import leaf
+        >>> words, image = leaf("input", "w", (1, 5, 8), "float32"), leaf(
+        ...     "input", "i", (1, 9, 6), "float32")
+        >>> MultiHeadAttention(2).attend(words, image).shape
+        (1, 5, 8)
+        """
+        context = context if context is not None else Context()
+        key = value if key is None else key
+        with layer_scope(self.path):
+            if not self.built:
+                self.build(query.shape[1:], value.shape[1:], key.shape[1:])
+                self.built = True
+            q, k, v = (self._heads(name, x, context)
+                       for name, x in (("query", query), ("key", key), ("value", value)))
+            if self.rotary:
+                q, k = OPS.rotary(q), OPS.rotary(k)
+            if attention_mask is not None and attention_mask.rank == 3:  # alike for all heads
+                attention_mask = OPS.expand_dims(attention_mask, 1)
+            weights = OPS.attention_weights(q, k, attention_mask,
+                                            causal=self.use_causal_mask or use_causal_mask)
+            if context.training and self.dropout:
+                seed, step, stream = context.random(self.seed)
+                weights = OPS.dropout(weights, self.dropout, seed, step, stream)
+            together = OPS.transpose(OPS.matmul(weights, v), (0, 2, 1, 3))
+            return self._projected("output", OPS.reshape(
+                together, (*together.shape[:2], together.shape[2] * together.shape[3])), context)
+
+    def _heads(self, name: str, x: Value, context: Context) -> Value:
+        """x as (batch, heads, length, dim)."""
+        y = self._projected(name, x, context)
+        return OPS.transpose(OPS.reshape(y, (*x.shape[:2], self.num_heads, -1)), (0, 2, 1, 3))
+
+    def _projected(self, name: str, x: Value, context: Context) -> Value:
+        kernel, *bias = (context.read(w) for w in self.projections[name])
+        rows = kernel.shape[:2] if name == "output" else kernel.shape[:1]
+        y = OPS.matmul(x, OPS.reshape(kernel, (math.prod(rows), -1)))
+        return y + OPS.reshape(bias[0], (-1,)) if bias else y
+
+
+class _TransformerBlock(Layer):
+    """Attention, then two dense layers at each position; both added to what they were given.
+
+    The residual sums are normalised, or with `normalize_first=True` what goes into each part.
+    Arguments and the order of weights are KerasHub's.
+    """
+
+    causal = False
+
+    def __init__(self, intermediate_dim: int, num_heads: int, dropout: float = 0.0,
+                 activation: Given = "relu", layer_norm_epsilon: float = 1e-5,
+                 kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
+                 normalize_first: bool = False, rotary: bool = False, **common: Any):
+        super().__init__(**common)
+        own = type(self).__name__
+        self.intermediate_dim = positive(f"{own}(intermediate_dim=...)", intermediate_dim)
+        self.num_heads = positive(f"{own}(num_heads=...)", num_heads)
+        self.dropout = fraction(f"{own}(dropout=...)", dropout)
+        self.activation = known(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
+        self.normalize_first, self.rotary = normalize_first, rotary
+        first = {"kernel_initializer": kernel_initializer, "bias_initializer": bias_initializer}
+        self.self_attention = self.adopt(MultiHeadAttention(
+            num_heads, dropout=dropout, use_causal_mask=self.causal, rotary=rotary,
+            name="self_attention", **first))
+        self.self_attention_norm = self.adopt(LayerNormalization(
+            epsilon=layer_norm_epsilon, name="self_attention_norm"))
+        self.feedforward_norm = self.adopt(LayerNormalization(
+            epsilon=layer_norm_epsilon, name="feedforward_norm"))
+        self.intermediate = self.adopt(Dense(intermediate_dim, activation, name="intermediate",
+                                             **first))
+        # its width is that of the inputs, which `build` will know
+        self.output = Dense(1, name="output", **first)
+        self.adopt(self.output)
+        self.drop = self.adopt(Dropout(dropout, name="dropout"))
+
+    def build(self, input_shape: Shape) -> None:
+        need_sequence(self, input_shape)
+        width = input_shape[-1]
+        if width % self.num_heads:
+            raise shape_error(f"num_heads={self.num_heads} does not divide the {width} features "
+                              "of inputs", input_shape,
+                              fix=f"choose a number of heads that divides {width}")
+        self.output.units = width
+
+    def call(self, x: Value, context: Context) -> Value:
+        def attention(x: Value) -> Value:
+            return self.self_attention(x, context)
+
+        def feedforward(x: Value) -> Value:
+            return self.output(self.intermediate(x, context), context)
+
+        for part, norm in ((attention, self.self_attention_norm),
+                           (feedforward, self.feedforward_norm)):
+            if self.normalize_first:
+                x = x + self.drop(part(norm(x, context)), context)
+            else:
+                x = norm(x + self.drop(part(x), context), context)
+        return x
+
+
+class TransformerEncoder(_TransformerBlock):
+    """A block in which every position sees all others.
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> Sequential([Input((7, 16)), TransformerEncoder(32, num_heads=4)]).output_shape
+    (7, 16)
+    """
+
+
+class TransformerDecoder(_TransformerBlock):
+    """A block in which each position sees itself and those before it.
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> model = Sequential([Input((7, 16)), TransformerDecoder(32, num_heads=4, name="block")])
+    >>> model.weights[0].path
+    'block/self_attention/query/kernel'
+    """
+
+    causal = True

@@ -1,0 +1,136 @@
+"""Layers that turn ids into vectors, and tell vectors where they stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.config import number, positive
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS, constant, shape_error
+from ztorch.graph.value import Value
+from ztorch.initializers import Shape
+from ztorch.layers.context import Context
+from ztorch.layers.layer import Layer
+
+
+class Embedding(Layer):
+    """A learned vector for each id from 0 to input_dim - 1.
+
+    Takes whole numbers: begin the model with Input((length,), dtype="int32"). Ids out of range are
+    refused, with their row, before any step runs.
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> Sequential([Input((7,), dtype="int32"), Embedding(1000, 16)]).output_shape
+    (7, 16)
+    """
+
+    def __init__(self, input_dim: int, output_dim: int, embeddings_initializer: Any = "uniform",
+                 mask_zero: bool = False, **common: Any):
+        super().__init__(**common)
+        self.input_dim = positive("Embedding(input_dim=...)", input_dim)
+        self.output_dim = positive("Embedding(output_dim=...)", output_dim)
+        if mask_zero:
+            raise ConfigError("Embedding(mask_zero=True): masks do not travel from layer to layer; "
+                              "id 0 gets a vector like any other")
+        self.mask_zero = False
+        self.embeddings_initializer = embeddings_initializer
+
+    def build(self, input_shape: Shape) -> None:
+        self.embeddings = self.add_weight("embeddings", (self.input_dim, self.output_dim),
+                                          self.embeddings_initializer)
+
+    def call(self, x: Value, context: Context) -> Value:
+        if not x.dtype.is_int:
+            raise shape_error(f"Embedding takes whole numbers, not {x.dtype}",
+                              fix=f"begin the model with Input({x.shape[1:]}, dtype='int32')")
+        context.need_range(x, 0, self.input_dim - 1)
+        return OPS.take(context.read(self.embeddings), x)
+
+
+class PositionEmbedding(Layer):
+    """Adds a learned vector for each position to inputs of (length, features).
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> model = Sequential([Input((7, 16)), PositionEmbedding(sequence_length=20)])
+    >>> [(w.path, w.shape) for w in model.weights]
+    [('position_embedding/position_embeddings', (20, 16))]
+    """
+
+    def __init__(self, sequence_length: int | None = None, initializer: Any = "glorot_uniform",
+                 **common: Any):
+        super().__init__(**common)
+        self.sequence_length = (None if sequence_length is None else
+                                positive("PositionEmbedding(sequence_length=...)", sequence_length))
+        self.initializer = initializer
+
+    def build(self, input_shape: Shape) -> None:
+        need_sequence(self, input_shape)
+        length = self.sequence_length or input_shape[0]
+        if input_shape[0] > length:
+            raise shape_error(f"sequence_length={length} is too short for inputs of", input_shape,
+                              fix=f"it must be {input_shape[0]} at least")
+        self.position_embeddings = self.add_weight(
+            "position_embeddings", (length, input_shape[1]), self.initializer)
+
+    def call(self, x: Value, context: Context) -> Value:
+        return x + context.read(self.position_embeddings)[:x.shape[1]]
+
+
+class SinusoidalPosition(Layer):
+    """Adds sines (at even features) and cosines (at odd ones) of the position, with wavelengths
+    from 2 pi up to max_wavelength * 2 pi, to inputs of (length, features).
+
+    >>> SinusoidalPosition().table(2, 4).round(4)
+    array([[0.    , 1.    , 0.    , 1.    ],
+           [0.8415, 0.5403, 0.01  , 1.    ]])
+    """
+
+    def __init__(self, max_wavelength: float = 10000.0, **common: Any):
+        super().__init__(**common)
+        self.max_wavelength = number("SinusoidalPosition(max_wavelength=...)", max_wavelength,
+                                     above=0)
+
+    def table(self, length: int, features: int) -> np.ndarray:
+        """What is added."""
+        feature = np.arange(features)
+        turns = (np.arange(length)[:, None]
+                 * self.max_wavelength ** -(feature // 2 * 2 / features))
+        return np.where(feature % 2, np.cos(turns), np.sin(turns))
+
+    def call(self, x: Value, context: Context) -> Value:
+        need_sequence(self, x.shape[1:])
+        return x + constant(self.table(*x.shape[1:]), x.dtype)
+
+
+class RotaryEmbedding(Layer):
+    """Turns pairs of features (i, i + features / 2) by angles that grow with the position.
+
+    Meant for queries and keys: see `rotary` of MultiHeadAttention.
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> Sequential([Input((7, 2, 16)), RotaryEmbedding()]).output_shape
+    (7, 2, 16)
+    """
+
+    def __init__(self, max_wavelength: float = 10000.0, sequence_axis: int = 1, **common: Any):
+        super().__init__(**common)
+        self.max_wavelength = number("RotaryEmbedding(max_wavelength=...)", max_wavelength, above=0)
+        self.sequence_axis = positive("RotaryEmbedding(sequence_axis=...)", sequence_axis)
+
+    def call(self, x: Value, context: Context) -> Value:
+        if self.sequence_axis > x.rank - 2:
+            raise shape_error(f"sequence_axis={self.sequence_axis} does not fit inputs of",
+                              x.shape[1:], fix="it counts the batch as axis 0, and features are "
+                                               "the last axis")
+        return OPS.rotary(x, axis=self.sequence_axis, max_wavelength=self.max_wavelength)
+
+
+def need_sequence(layer: Layer, shape: Shape) -> None:
+    """A ShapeError unless inputs (without batch) are (length, features)."""
+    layer.need_rank(shape, 2, "(length, features)",
+                    "add an Embedding for ids, or a Reshape((length, features)), before it")

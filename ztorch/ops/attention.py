@@ -1,0 +1,160 @@
+"""Attention, and rotations that tell it positions; made of other ops, so also its gradient is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import boolean
+from ztorch.graph.op import OPS, Sample, constant, op, shape_error
+from ztorch.graph.value import Value
+
+_MASK = np.array([[[True, False, True, True, False]], [[False] * 5]])  # the second sees nothing
+
+
+def _weights_numpy(q: Any, k: Any, mask: Any = None, causal: bool = False,
+                   scale: float | None = None) -> Any:
+    groups = q.shape[-3] // k.shape[-3] if q.ndim > 2 else 1
+    scores = q @ np.swapaxes(np.repeat(k, groups, -3) if groups > 1 else k, -1, -2)
+    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    seen = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    if causal:
+        seen = seen & (np.tri(*scores.shape[-2:]) > 0)
+    scores = np.where(seen, scores, -np.inf)
+    largest = scores.max(-1, keepdims=True)
+    e = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
+    total = e.sum(-1, keepdims=True)
+    return e / np.where(total > 0, total, 1)
+
+
+def _attention_numpy(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False,
+                     scale: float | None = None) -> Any:
+    groups = q.shape[-3] // k.shape[-3] if q.ndim > 2 else 1
+    return _weights_numpy(q, k, mask, causal, scale) @ (
+        np.repeat(v, groups, -3) if groups > 1 else v)
+
+
+@op(Sample(((2, 3, 4), (2, 5, 4))), Sample(((2, 3, 4), (2, 5, 4), _MASK)),
+    Sample(((4, 3, 2), (2, 3, 2)), {"causal": True, "scale": 1.5}), numpy=_weights_numpy)
+def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: bool = False,
+                      scale: float | None = None) -> Value:
+    """How much each query attends to each key: (..., heads, queries, keys), rows that sum to 1.
+
+    Where `mask` is false a key is not seen; `causal` hides key j from query i for j > i. The row of
+    a query that sees nothing is zero, and so are its gradients. Scores are scaled by
+    1 / sqrt(dim) unless `scale` is given.
+    """
+    _check(q, k)
+    k = _one_for_each(k, q)
+    scores = OPS.matmul(q, OPS.transpose(k, (*range(k.rank - 2), k.rank - 1, k.rank - 2)))
+    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is not None:
+        mask = _checked_mask(mask, scores.shape)
+    if causal:
+        rows, columns = (OPS.iota(scores.shape, axis) for axis in (-2, -1))
+        below = OPS.less_equal(columns, rows)
+        mask = below if mask is None else OPS.bitwise_and(mask, below)
+    if mask is None:
+        return OPS.softmax(scores)
+    # Scores are hidden before they meet exp: a large one must not reach it even where its result
+    # is thrown away, for the gradient would be 0 * infinity.
+    scores = OPS.where(mask, scores, -math.inf)
+    largest = OPS.stop_gradient(OPS.max(scores, -1, True))
+    e = OPS.exp(scores - OPS.where(largest > -math.inf, largest, 0.0))
+    total = OPS.sum(e, -1, True)  # 0 in rows that see nothing, else at least 1
+    return e * (1.0 / OPS.where(total > 0.0, total, 1.0))
+
+
+@op(Sample(((2, 3, 4), (2, 5, 4), (2, 5, 3))), Sample(((2, 3, 4), (2, 5, 4), (2, 5, 3), _MASK)),
+    Sample(((2, 4, 3, 2), (2, 2, 3, 2), (2, 2, 3, 2)), {"causal": True}), numpy=_attention_numpy)
+def attention(q: Value, k: Value, v: Value, mask: Value | None = None, causal: bool = False,
+              scale: float | None = None) -> Value:
+    """softmax(q @ k.T * scale) @ v for (..., heads, length, dim), with the masks of
+    `attention_weights`. Several heads of q may share one of k and v: then they are next to each
+    other.
+
+    >>> from ztorch.graph.evaluate import evaluate
+    >>> q, v = constant(np.zeros((1, 2, 4))), constant(np.array([[[1.0], [3.0]]]))
+    >>> evaluate([attention(q, q, v), attention(q, q, v, causal=True)], {})
+    [array([[[2.],
+            [2.]]]), array([[[1.],
+            [2.]]])]
+    """
+    if v.shape[:-1] != k.shape[:-1]:
+        raise shape_error("keys and values do not fit:", k.shape, v.shape,
+                          fix="there must be a value for each key, in as many heads")
+    return OPS.matmul(attention_weights(q, k, mask, causal, scale), _one_for_each(v, q))
+
+
+def _check(q: Value, k: Value) -> None:
+    if q.rank != k.rank or q.rank < 2 or q.shape[-1] != k.shape[-1]:
+        raise shape_error("queries and keys do not fit:", q.shape, k.shape,
+                          fix="both are (..., heads, length, dim) with the same dim")
+    if q.shape[:-3] != k.shape[:-3] or (q.rank > 2 and q.shape[-3] % k.shape[-3]):
+        raise shape_error("heads or batches of queries and keys do not fit:", q.shape, k.shape,
+                          fix="leading axes must be equal, and heads a multiple of those of keys")
+
+
+def _one_for_each(x: Value, q: Value) -> Value:
+    """Keys or values with a head for each head of the queries."""
+    if q.rank == 2 or q.shape[-3] == x.shape[-3]:
+        return x
+    *batch, heads, length, dim = x.shape
+    shared = OPS.reshape(x, (*batch, heads, 1, length, dim))
+    spread = OPS.broadcast_to(shared, (*batch, heads, q.shape[-3] // heads, length, dim))
+    return OPS.reshape(spread, (*batch, q.shape[-3], length, dim))
+
+
+def _checked_mask(mask: Value, shape: tuple[int, ...]) -> Value:
+    if mask.dtype is not boolean:
+        raise shape_error(f"an attention mask must be bool, not {mask.dtype}",
+                          fix="compare it with something: true is seen, false is hidden")
+    fits = mask.rank <= len(shape) and all(
+        m in (1, n) for m, n in zip(reversed(mask.shape), reversed(shape), strict=False))
+    if not fits:
+        raise shape_error("the mask does not fit the scores:", mask.shape, shape,
+                          fix="it is (queries, keys), where each may be 1, with or without "
+                              "leading axes")
+    return OPS.broadcast_to(mask, shape)
+
+
+# -- positions -------------------------------------------------------------------------------------
+
+
+def _turns(length: int, dim: int, max_wavelength: float) -> np.ndarray:
+    """The angle by which each position turns each pair of elements."""
+    slower = max_wavelength ** (-np.arange(dim // 2) / max(dim // 2, 1))
+    return np.arange(length)[:, None] * slower
+
+
+def _rotary_numpy(x: Any, axis: int = -2, max_wavelength: float = 10000.0) -> Any:
+    x = np.moveaxis(x, axis, -2)
+    turns = _turns(x.shape[-2], x.shape[-1], max_wavelength)
+    a, b = np.split(x, 2, -1)
+    y = np.concatenate([a * np.cos(turns) - b * np.sin(turns),
+                        b * np.cos(turns) + a * np.sin(turns)], -1)
+    return np.moveaxis(y.astype(x.dtype), -2, axis)
+
+
+@op(Sample(((2, 3, 4),)), Sample(((3, 2, 6),), {"axis": 0, "max_wavelength": 100.0}),
+    numpy=_rotary_numpy)
+def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
+    """Each pair of elements (i, i + dim / 2) of the last axis turned by an angle that grows with
+    the position along `axis`, so that products of two such vectors depend on their distance."""
+    dim, at = x.shape[-1], axis % x.rank
+    if dim % 2 or at == x.rank - 1:
+        raise shape_error(f"ops.rotary turns pairs of the last axis by positions on axis {axis}; "
+                          "that does not fit", x.shape, fix="the last axis must be even, and not "
+                          "the axis of positions")
+    turns = _turns(x.shape[at], dim, max_wavelength)  # in float64, whatever x is
+    spread = (*(n if k == at else 1 for k, n in enumerate(x.shape[:-1])), 2, dim // 2)
+
+    def factor(first: np.ndarray, second: np.ndarray) -> Value:
+        return constant(np.stack([first, second], 1).reshape(spread), x.dtype)
+
+    cos, sin = np.cos(turns), np.sin(turns)
+    halves = OPS.reshape(x, (*x.shape[:-1], 2, dim // 2))
+    turned = halves * factor(cos, cos) + OPS.flip(halves, halves.rank - 2) * factor(-sin, sin)
+    return OPS.reshape(turned, x.shape)
