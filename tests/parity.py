@@ -236,7 +236,7 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
     library = load_library(link(obj, soname="kernels.so", exports=[_symbol(n) for n in plans]), "k")
     for name, kernel, held in zip(plans, kernels, buffers, strict=True):
         function = getattr(library, _symbol(name))
-        function.argtypes, function.restype = [ctypes.c_void_p] * 5, None
+        function.restype = None
         given = [held[m.name] for m in kernel.memories if m.space == "global"]
-        function((ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given)),
-                 None, None, None, None)
+        inputs = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))
+        function((ctypes.c_void_p * 5)(ctypes.addressof(inputs)))

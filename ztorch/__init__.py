@@ -5,12 +5,12 @@ The names below load when first used, so that running an artifact imports no com
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # typing's own takes longer to import than all that is here
 if TYPE_CHECKING:
+    from typing import Any
+
     from ztorch import (  # isort: skip
         callbacks as callbacks,
         data as data,
@@ -35,6 +35,8 @@ _NAMES = {"Sequential": "sequential", "Program": "training.program", "load": "tr
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name in _MODULES:
         return importlib.import_module(f"ztorch.{name}")
     if name in _NAMES:

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ztorch.errors import UnknownName, unknown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One scalar type, of which there is only one object, so that comparing is cheap. `kind` is
-    f(loat), s(igned), u(nsigned) or b(ool)."""
+    """One scalar type, of which there is only one object, so that comparing is cheap.
 
-    name: str  # short, as in IR text: f32
-    long: str  # as users say it: float32
-    kind: str
-    bits: int
+    `name` is short, as in IR text: f32; `long` is as users say it: float32. `kind` is f(loat),
+    s(igned), u(nsigned) or b(ool). `numpy` is how an array lies in memory (bf16 has no NumPy type:
+    its bits, as uint16), `working` what values are held in while NumPy computes with them.
+    """
 
-    @property
-    def bytes(self) -> int:
-        return max(1, self.bits // 8)
+    __slots__ = ("bits", "bytes", "is_float", "is_int", "kind", "long", "name", "numpy", "working")
 
-    @property
-    def numpy(self) -> np.dtype:
-        """How an array lies in memory (bf16 has no NumPy type: its bits, as uint16)."""
-        if self.name == "bf16":
-            return np.dtype(np.uint16)
-        return np.dtype(self.long)
-
-    @property
-    def working(self) -> np.dtype:
-        """The NumPy type that values are held in while NumPy computes with them."""
-        return np.dtype(np.float32) if self.name == "bf16" else self.numpy
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "f"
-
-    @property
-    def is_int(self) -> bool:
-        return self.kind in "su"
+    def __init__(self, name: str, long: str, kind: str, bits: int):
+        self.name, self.long, self.kind, self.bits = name, long, kind, bits
+        self.bytes = max(1, bits // 8)
+        self.is_float, self.is_int = kind == "f", kind in "su"
+        short = name == "bf16"
+        self.numpy = np.dtype(np.uint16 if short else long)
+        self.working = np.dtype(np.float32 if short else long)
 
     def __reduce__(self) -> tuple:  # a copy or an unpickled one is the same object
         return dtype, (self.name,)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ztorch.errors import ConfigError, nearest
 
 STAGES = ("graph", "ir", "text", "plan", "time")
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """What the environment may change. Each field `x` is read from `ZTORCH_X`."""
 
     debug: tuple[str, ...] = ()  # stages to print while compiling
@@ -67,7 +66,7 @@ def using(**changes: object) -> Iterator[Settings]:
     ...     s.threads
     1
     """
-    _override.append(replace(current(), **changes))  # type: ignore[arg-type]
+    _override.append(current()._replace(**changes))  # type: ignore[arg-type]
     try:
         yield _override[-1]
     finally:

@@ -7,32 +7,33 @@ from typing import Any
 
 import numpy as np
 
-from tests.parity import Job, agree, compiled
+from tests.parity import HERE, Job, agree, compiled
+from ztorch.dtypes import dtype
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.layers import Context, Layer, States
 
-MACHINES = ("cpu", "cpu:scalar")
+MACHINES = ("scalar", HERE[-1])
 
 
 class Traced:
     """A layer on one input, with weights of our own: its output and the gradients of the sum of
     output * slope, by the input and all weights that train."""
 
-    def __init__(self, layer: Layer, x: np.ndarray, training: bool = False, seed: int = 0):
-        self.layer = layer
-        self.context = Context(training, States())
-        random = np.random.default_rng(seed)
-        self.x = leaf("input", "x", x.shape, "float32" if x.dtype.kind == "f" else x.dtype.name)
+    def __init__(self, layer: Layer, x: np.ndarray, training: bool = False, d: str = "float64"):
+        self.layer, self.array = layer, x
+        self.context = Context(training, States(dtype(d)))
+        random = np.random.default_rng(0)
+        self.x = leaf("input", "x", x.shape, d if x.dtype.kind == "f" else x.dtype.name)
         self.y = layer(self.x, self.context)
         self.weights = {w.path: random.normal(0.5, 0.5, w.shape) for w in layer.weights}
         for path in self.weights:
             if path.endswith("variance"):
                 self.weights[path] = np.abs(self.weights[path]) + 0.5
         self.slope = random.normal(size=self.y.shape)
-        slope = leaf("input", "slope", self.y.shape, "float32")
+        slope = leaf("input", "slope", self.y.shape, d)
         states = [self.context.read(w) for w in layer.weights]
         self.feeds: dict[Value, Any] = {self.x: x, slope: self.slope, **dict(
             zip(states, self.weights.values(), strict=True))}
@@ -45,24 +46,12 @@ class Traced:
         """Output and gradients in float64."""
         return evaluate(self.graph.roots, self.feeds, oracle=True)
 
-    def updates(self) -> dict[str, np.ndarray]:
-        """New values of the weights that the layer writes, in float64."""
-        new = self.context.updates
-        return dict(zip((v.attrs["name"] for v in new),
-                        evaluate(list(new.values()), self.feeds, oracle=True), strict=True))
-
     def compiled_agrees(self, terms: int = 100) -> None:
         """Compiled float32 code gives what float64 does, give or take rounding."""
-        job = Job(self.graph, {v: np.asarray(a, v.dtype.numpy) for v, a in self.feeds.items()})
+        narrow = Traced(self.layer, self.array, self.context.training, "float32")
+        job = Job(narrow.graph, {v: np.asarray(a, v.dtype.numpy) for v, a in narrow.feeds.items()})
         for machine in MACHINES:
-            agree(job, compiled(job, target(machine)), terms=terms)
-
-
-def target(machine: str) -> str:
-    """The code that a device named so runs here."""
-    from tests.parity import HERE
-
-    return machine.partition(":")[2] or HERE[-1]
+            agree(job, compiled(job, machine), terms=terms)
 
 
 def same(got: list[np.ndarray], want: list[Any], rtol: float = 1e-9, atol: float = 1e-11) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests import references
 from ztorch import layers as L
 from ztorch.dtypes import f64
+from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
@@ -214,3 +215,37 @@ def test_a_subclass_is_a_registered_layer():
         assert [s.attrs["name"] for s in context.updates] == ["doubled/by"]
     finally:
         del LAYERS["Doubled"]
+
+
+# -- the family of dropout -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer, shape, same", [
+    (L.SpatialDropout1D(0.5), (20, 6, 8), 1), (L.SpatialDropout2D(0.5), (20, 5, 6, 8), (1, 2)),
+    (L.SpatialDropout2D(0.5, data_format="channels_first"), (20, 8, 5, 6), (2, 3))], ids=repr)
+def test_spatial_dropout_drops_whole_channels(layer, shape, same):
+    y = run(layer, np.ones(shape), training=True)
+    assert set(np.unique(y)) == {0.0, 2.0} and (y == y.max(same, keepdims=True)).all()
+    np.testing.assert_array_equal(run(layer, np.ones(shape)), np.ones(shape))
+    with pytest.raises(ShapeError, match=r"needs inputs of . axes"):
+        run(layer, np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("layer, mean, deviation", [
+    (L.GaussianNoise(0.5), 3.0, 0.5), (L.GaussianDropout(0.2), 3.0, 3.0 * 0.5)], ids=repr)
+def test_gaussian_noise(layer, mean, deviation):
+    y = run(layer, np.full((200, 300), 3.0), training=True)
+    assert abs(y.mean() - mean) < 0.02 and abs(y.std() - deviation) < 0.02
+    np.testing.assert_array_equal(run(layer, np.ones((2, 3))), np.ones((2, 3)))
+
+
+def test_alpha_dropout_keeps_mean_and_variance():
+    x = random.normal(size=(300, 400))
+    y = run(L.AlphaDropout(0.3), x, training=True)
+    assert abs(y.mean()) < 0.02 and abs(y.std() - 1) < 0.02
+    torch = references.torch()
+    theirs = torch.nn.functional.alpha_dropout(torch.ones(100, 100, dtype=torch.float64), 0.3, True)
+    ours = run(L.AlphaDropout(0.3), np.ones((100, 100)), training=True)
+    np.testing.assert_allclose(np.unique(ours), np.unique(theirs.numpy()), rtol=1e-6)
+    shared = run(L.AlphaDropout(0.5, noise_shape=(None, 1)), np.ones((50, 4)), training=True)
+    assert (shared == shared[:, :1]).all() and len(np.unique(shared)) == 2

@@ -11,7 +11,6 @@ import os
 import platform
 import sys
 from functools import cache
-from pathlib import Path
 
 from ztorch.errors import DeviceError
 
@@ -211,37 +210,39 @@ def _quota() -> float:
     return min(quotas)
 
 
-def _limits(controller: str, v2_file: str, v1_file: str, root: str = "/") -> list[str]:
+def _limits(controller: str, v2_file: str, v1_file: str, root: str = "") -> list[str]:
     """What each control group from ours up to the root says about one resource.
 
     Version 1 keeps the period of a CPU quota in a second file; here it is joined as in version 2.
     Inside a container the path may name groups that are not visible: then the mount speaks.
     """
-    base, found = Path(root, "sys/fs/cgroup"), []
-    for line in _read(Path(root, "proc/self/cgroup")).splitlines():
+    base, found = f"{root}/sys/fs/cgroup", []
+    for line in _read(f"{root}/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0":
-            mounts, name = [base, base / "unified"], v2_file
+            mounts, name = [base, f"{base}/unified"], v2_file
         elif controller in controllers.split(","):
-            mounts, name = [base / controllers, base / controller], v1_file
+            mounts, name = [f"{base}/{controllers}", f"{base}/{controller}"], v1_file
         else:
             continue
-        group = Path(path.lstrip("/"))
+        group = [part for part in path.split("/") if part]
         for mount in dict.fromkeys(mounts):
-            if ".." in group.parts or not mount.is_dir():
+            if ".." in group or not os.path.isdir(mount):
                 continue
-            for folder in (group, *group.parents):
-                text = _read(mount / folder / name)
+            for depth in range(len(group), -1, -1):
+                folder = "/".join([mount, *group[:depth]])
+                text = _read(f"{folder}/{name}")
                 if text and name == "cpu.cfs_quota_us":
-                    text += " " + _read(mount / folder / "cpu.cfs_period_us")
+                    text += " " + _read(f"{folder}/cpu.cfs_period_us")
                 found += [text] if text else []
     return found
 
 
-def _read(path: str | Path) -> str:
+def _read(path: str) -> str:
     try:
-        return Path(path).read_text().strip()
+        with open(path) as file:
+            return file.read().strip()
     except (OSError, ValueError):
         return ""
 

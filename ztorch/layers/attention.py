@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ztorch.config import fraction, positive, whole_seed
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value, layer_scope
-from ztorch.initializers import Shape
+from ztorch.initializers import Initializer, Shape
 from ztorch.layers.activation import Given, known
 from ztorch.layers.context import Context
 from ztorch.layers.core import Dense
@@ -16,6 +18,18 @@ from ztorch.layers.embedding import need_sequence
 from ztorch.layers.layer import Layer, Weight
 from ztorch.layers.normalization import LayerNormalization
 from ztorch.layers.regularization import Dropout
+
+
+class _AsMatrix(Initializer):
+    """Draws a kernel as the matrix that it is used as: what counts is how many numbers flow in and
+    out, over all heads."""
+
+    def __init__(self, initializer: Any, rows: int):
+        self.initializer = Initializer.get(initializer)
+        self.rows = rows
+
+    def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
+        return self.initializer((self.rows, math.prod(shape) // self.rows), random).reshape(shape)
 
 
 class MultiHeadAttention(Layer):
@@ -73,7 +87,9 @@ class MultiHeadAttention(Layer):
 
     def _project(self, name: str, shape: Shape, outputs: int = 2) -> list[Weight]:
         """The kernel and the bias, over the last axes of the kernel, of one projection."""
-        found = [self.add_weight(f"{name}/kernel", shape, self.kernel_initializer)]
+        rows = math.prod(shape[:-outputs])
+        found = [self.add_weight(f"{name}/kernel", shape,
+                                 _AsMatrix(self.kernel_initializer, rows))]
         if self.use_bias:
             found.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
         return found

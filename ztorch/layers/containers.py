@@ -103,11 +103,15 @@ class Residual(_Container):
     def _apart(self, shapes: list[Shape], short: Shape) -> Exception:
         """The error that names the last layer that changed what differs in the end."""
         last = shapes[-1]
-        wrong = [k for k, n in enumerate(last) if len(last) != len(short) or n != short[k]]
+
+        def differing(a: Shape, b: Shape) -> set[int]:
+            """Axes that differ; -1 stands for their number."""
+            return {-1} if len(a) != len(b) else {k for k in range(len(a)) if a[k] != b[k]}
+
+        wrong = differing(last, short)
         steps = list(zip(self.layers, shapes, shapes[1:], strict=False))
         culprit, before, after = next(
-            (step for step in reversed(steps) if len(step[1]) != len(step[2]) or any(
-                step[1][k] != step[2][k] for k in wrong if k < len(step[1]))), steps[-1])
+            (step for step in reversed(steps) if differing(*step[1:]) & {-1, *wrong}), steps[-1])
         other = ("make it keep the shape, or add shortcut=, a layer that gives the shape of the "
                  "other branch" if self.shortcut is None else
                  f"make it fit the shortcut, layer {self.shortcut.name!r}")

@@ -77,13 +77,12 @@ class _Recurrent(Layer):
         if self.use_bias:
             projected = projected + self.input_bias(context)
         zeros = OPS.full((batch, self.units), 0.0, x.dtype)
-        mask = self._dropped(OPS.ones_like(zeros), self.recurrent_dropout, zeros.shape, context)
-        if not context.training or not self.recurrent_dropout:
-            mask = None
+        ones = OPS.ones_like(zeros)
+        mask = self._dropped(ones, self.recurrent_dropout, zeros.shape, context)
         state: tuple[Value, ...] = (zeros,) * self.states
         outputs = []
         for t in reversed(range(steps)) if self.go_backwards else range(steps):
-            seen = state[0] if mask is None else state[0] * mask
+            seen = state[0] if mask is ones else state[0] * mask
             state = self.step(projected[:, t], seen, state, context)
             outputs.append(state[0])
         if not self.return_sequences:
@@ -121,7 +120,7 @@ class SimpleRNN(_Recurrent):
         return (activate(self.activation, y, context),)
 
 
-class _ForgetAtFirstNothing(Initializer):
+class _ForgetGateOpen(Initializer):
     """The bias of an LSTM whose forget gates begin open."""
 
     def __init__(self, others: Initializer):
@@ -161,7 +160,7 @@ class LSTM(_Recurrent):
 
     def first_bias(self) -> Any:
         others = Initializer.get(self.bias_initializer)
-        return _ForgetAtFirstNothing(others) if self.unit_forget_bias else others
+        return _ForgetGateOpen(others) if self.unit_forget_bias else others
 
     def step(self, x: Value, h: Value, state: tuple[Value, ...],
              context: Context) -> tuple[Value, ...]:

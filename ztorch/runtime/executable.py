@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import math
 import mmap
 import os
 import threading
@@ -14,14 +16,14 @@ import numpy as np
 
 from ztorch.backends import host
 from ztorch.backends.library import load_library
-from ztorch.backends.workers import Workers, workers
 from ztorch.config import positive
-from ztorch.dtypes import boolean
+from ztorch.dtypes import DType, boolean
 from ztorch.errors import DeviceError, WeightsError
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 from ztorch.settings import current
 
 HUGE = 1 << 21
+MEETING = 10_000  # cycles a kernel should take on average before workers share it
 PREPARE = "prepare"  # the function that fills derived states, where there are any
 WORTH = 150_000  # cycles of work for each further worker: less is lost in their meetings
 
@@ -53,7 +55,9 @@ class Executable:
     """
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray | None = None,
-                 threads: int | None = None):
+                 threads: int | None = None, *, adopt: bool = False):
+        """`params` are first values. With `adopt` they come in a block from `aligned`, which is
+        the program's own from then on: to copy large weights takes as long as to read them."""
         refuse_foreign(spec)
         host.need_memory(f"program {spec.name!r}", spec.memory_bytes,
                          "compile with a smaller batch_size, or make layers smaller")
@@ -63,9 +67,12 @@ class Executable:
         self.device = f"cpu:{spec.target}"
         self.functions = spec.functions
         self.states = spec.states
-        self.params = aligned(spec.params_bytes)
-        if params is not None:
-            self.params[:] = params
+        if adopt and params is not None:
+            self.params = params
+        else:
+            self.params = aligned(spec.params_bytes)
+            if params is not None:
+                self.params[:] = params
         self.arena = aligned(max(spec.arena_bytes, 64))
         self.library = load_library(code, spec.name, current().dump)
         self.lock = threading.Lock()
@@ -83,6 +90,8 @@ class Executable:
 
     def workers_for(self, function: FunctionSpec) -> int:
         """As many workers as the work keeps busy."""
+        if function.cycles < MEETING * len(function.kernels):
+            return 1
         return max(1, min(self.threads, int(function.cycles / WORTH) + 1))
 
     def bind(self, function: str) -> Call:
@@ -154,16 +163,17 @@ class Call:
         self.outputs = {n: _array(t.shape, t.dtype) for n, t in function.outputs.items()}
         self._in = _pointers(self.inputs)
         self._out = _pointers(self.outputs)
-        symbol = getattr(executable.library, function.symbol)
-        symbol.argtypes = [ctypes.c_void_p] * 5
+        symbol = executable.library[function.symbol]
         symbol.restype = None
-        self._run = symbol
+        self._frame = (ctypes.c_void_p * 5)(
+            ctypes.addressof(self._in), ctypes.addressof(self._out),
+            executable.params.ctypes.data, executable.arena.ctypes.data, None)
+        self._run = functools.partial(symbol, ctypes.byref(self._frame))
         self._count = executable.workers_for(function)
-        self._pool: Workers | None = None
-        self._fixed = (ctypes.c_void_p(ctypes.addressof(self._in)),
-                       ctypes.c_void_p(ctypes.addressof(self._out)),
-                       ctypes.c_void_p(executable.params.ctypes.data),
-                       ctypes.c_void_p(executable.arena.ctypes.data))
+        if self._count > 1:
+            from ztorch.backends.workers import workers  # nothing that one thread needs
+
+            self._workers = workers
 
     def __call__(self) -> None:
         with self.executable.lock:
@@ -174,23 +184,20 @@ class Call:
     def run(self) -> None:
         """One run; the caller holds the lock of the executable."""
         if self._count == 1:
-            self._run(*self._fixed, None)
+            self._run()
         else:
             self._run_shared()
 
     def _run_shared(self) -> None:
-        pool = workers(self._count, self.executable.library)
+        pool = self._workers(self._count, self.executable.library)
         with pool.lock:
-            self._run(*self._fixed, pool.control)
+            self._frame[4] = pool.control.value
+            self._run()
 
 
-def _array(shape: tuple[int, ...], d: object) -> np.ndarray:
-    from ztorch.dtypes import DType
-
-    assert isinstance(d, DType)
-    size = int(np.prod(shape, dtype=np.int64))
-    raw = aligned(max(size * d.bytes, 1))[:size * d.bytes]
-    return raw.view(d.numpy).reshape(shape)
+def _array(shape: tuple[int, ...], d: DType) -> np.ndarray:
+    nbytes = math.prod(shape) * d.bytes
+    return aligned(max(nbytes, 1))[:nbytes].view(d.numpy).reshape(shape)
 
 
 def _pointers(arrays: Mapping[str, np.ndarray]) -> ctypes.Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from ztorch.dtypes import boolean
 from ztorch.errors import ArtifactError, DeviceError, WeightsError
 from ztorch.runtime import manifest
 from ztorch.runtime.container import AGAIN, MANIFEST, check, members, read_file
+from ztorch.runtime.executable import aligned
 from ztorch.runtime.manifest import MOST_BYTES, Field
 from ztorch.runtime.spec import ProgramSpec
 
@@ -35,8 +35,7 @@ class Loaded(NamedTuple):
     metadata: dict[str, Any]  # "training" is where training stood, or None
 
 
-@dataclass(frozen=True)
-class Compilation:
+class Compilation(NamedTuple):
     """The program compiled for one target."""
 
     spec: ProgramSpec
@@ -51,8 +50,7 @@ class Compilation:
         return f"needs {', '.join(missing)}" if missing else ""
 
 
-@dataclass(frozen=True)
-class Artifact:
+class Artifact(NamedTuple):
     """A whole file, checked; made for this machine or for another."""
 
     where: str
@@ -65,8 +63,8 @@ class Artifact:
     targets: tuple[Compilation, ...]
 
     def params(self, target: Compilation) -> np.ndarray:
-        """States and constants at their places."""
-        block = np.zeros(target.spec.params_bytes, np.uint8)
+        """States and constants at their places, in a block that an Executable may adopt."""
+        block = aligned(target.spec.params_bytes)
         for s in target.spec.states.values():
             if s.derived:
                 continue
@@ -96,7 +94,7 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
     if training := listed["training"].optional():
         dict(training.items())  # its inside is checked by who understands it
     try:
-        weights, _ = tensorfile.unpack(bytes(found[WEIGHTS]), f"{where}: {WEIGHTS}")
+        weights, _ = tensorfile.unpack(found[WEIGHTS], f"{where}: {WEIGHTS}")
     except WeightsError as error:
         raise ArtifactError(str(error)) from None
     for t in targets:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ztorch.dtypes import DType, dtype
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """An input or an output."""
 
     name: str
@@ -29,8 +27,7 @@ class TensorSpec:
         return TensorSpec(data["name"], tuple(data["shape"]), dtype(data["dtype"]))
 
 
-@dataclass(frozen=True)
-class StateSpec:
+class StateSpec(NamedTuple):
     """A tensor that lives as long as the program, at an offset of its params."""
 
     name: str
@@ -59,8 +56,7 @@ class StateSpec:
                          data["offset"], data["role"], data["trainable"])
 
 
-@dataclass(frozen=True)
-class FunctionSpec:
+class FunctionSpec(NamedTuple):
     """One entry of the library. `cycles` is a rough estimate of a run by one worker."""
 
     name: str
@@ -88,8 +84,7 @@ class FunctionSpec:
                             tuple((b[0], b[1], b[2], b[3], b[4]) for b in data["buffers"]))
 
 
-@dataclass(frozen=True)
-class ProgramSpec:
+class ProgramSpec(NamedTuple):
     """The whole program but its code and its numbers."""
 
     name: str

@@ -14,7 +14,7 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, DataError
-from ztorch.training.intake import Intake, store
+from ztorch.training.intake import Intake, is_stream, pad, store
 
 Staging = Mapping[str, np.ndarray]
 Step = tuple[int, float]
@@ -151,7 +151,9 @@ class StreamBatches:
             piece = self._next()
             if piece is None:  # the source is at its end
                 if filled:
-                    yield self._pad(staging, filled)
+                    pad(staging, filled)
+                    yield filled, float(filled if weights is None else
+                                        weights.sum(dtype=np.float64))
                     made, filled = made + 1, 0
                 if steps is None:
                     break
@@ -213,29 +215,8 @@ class StreamBatches:
         x, y, w = (*item, None, None)[:3]
         return x, y, w
 
-    def _pad(self, staging: Staging, filled: int) -> Step:
-        rows = np.resize(np.arange(filled), self.batch - filled)
-        for name in ("x", "y") if self._targets else ("x",):
-            staging[name][filled:] = staging[name][rows]
-        weights = staging.get("w")
-        if weights is None:
-            return filled, float(filled)
-        weights[filled:] = 0.0
-        return filled, float(weights.sum(dtype=np.float64))
-
 
 Batches = ArrayBatches | StreamBatches
-
-
-def is_stream(x: Any, y: Any) -> bool:
-    """Whether x brings batches rather than rows: an iterator, a loader, or a list of tuples."""
-    if hasattr(x, "__array__") or hasattr(x, "__dlpack__") or isinstance(x, (str, bytes, tuple)):
-        return False
-    if isinstance(x, Mapping):
-        raise DataError("x is a mapping; a Sequential model has one input: pass its array")
-    if isinstance(x, list):
-        return y is None and bool(x) and all(isinstance(item, tuple) for item in x)
-    return hasattr(x, "__iter__")
 
 
 def batches(intake: Intake, batch: int, x: Any, y: Any = None, sample_weight: Any = None,

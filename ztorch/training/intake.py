@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,21 +25,40 @@ def as_array(value: Any, what: str) -> np.ndarray:
     """
     if value is None:
         raise DataError(f"{what} is None; pass an array")
+    array = value if type(value) is np.ndarray else _foreign(value, what)
+    if array.dtype.isbuiltin != 1 or array.dtype.kind not in "fiub":
+        array = _plain(array, what)
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _foreign(value: Any, what: str) -> np.ndarray:
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-            array = np.from_dlpack(value)
-        else:
-            array = np.asarray(value)
+            return np.from_dlpack(value)
+        return np.asarray(value)
     except Exception as error:  # foreign __array__ methods raise what they like
         raise DataError(f"{what} cannot be read as an array: {_reason(value, error)}") from error
+
+
+def _plain(array: np.ndarray, what: str) -> np.ndarray:
+    """An array of a dtype that is not NumPy's own, or not this machine's, as one that is."""
     if array.dtype.name == "bfloat16":  # NumPy knows it only as an extension
-        array = array.astype(np.float32)
+        return array.astype(np.float32)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} holds {array.dtype} values, not numbers; "
                         f"{_repair(array)}")
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return np.ascontiguousarray(array) if array.ndim else array
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def is_stream(x: Any, y: Any) -> bool:
+    """Whether x brings batches rather than rows: an iterator, a loader, or a list of tuples."""
+    if hasattr(x, "__array__") or hasattr(x, "__dlpack__") or isinstance(x, (str, bytes, tuple)):
+        return False
+    if isinstance(x, Mapping):
+        raise DataError("x is a mapping; a Sequential model has one input: pass its array")
+    if isinstance(x, list):
+        return y is None and bool(x) and all(isinstance(item, tuple) for item in x)
+    return hasattr(x, "__iter__")
 
 
 def _reason(value: Any, error: Exception) -> str:
@@ -66,9 +84,8 @@ def _repair(array: np.ndarray) -> str:
 def store(target: np.ndarray, d: DType, values: np.ndarray) -> None:
     """Values of any numeric dtype written into a staging buffer of dtype d."""
     if d.name == "bf16":
-        np.copyto(target, to_storage(d, values.astype(np.float32, copy=False)))
-    else:
-        np.copyto(target, values, casting="unsafe")
+        values = to_storage(d, values.astype(np.float32, copy=False))
+    target[...] = values  # casts whatever it is given
 
 
 def convert(array: np.ndarray, d: DType) -> np.ndarray:
@@ -88,8 +105,16 @@ def batch_agrees(given: int | None, compiled: int) -> None:
                       f"time; leave batch_size out, or compile with batch_size={given}")
 
 
-@dataclass(frozen=True)
-class Intake:
+def pad(staging: Mapping[str, np.ndarray], real: int) -> None:
+    """Fills a batch up with its own rows, at weight 0."""
+    for name, array in staging.items():
+        if name == "w":
+            array[real:] = 0.0
+        else:
+            array[real:] = array[np.arange(len(array) - real) % real]
+
+
+class Intake(NamedTuple):
     """What one program takes: row shapes and dtypes of x and y, and the meaning of labels."""
 
     x_shape: tuple[int, ...]
@@ -135,7 +160,7 @@ class Intake:
         if fitted is None:
             raise DataError(f"{what} has shape {array.shape}, but the loss {self.loss} takes "
                             f"{_spell(self.y_shape)}; {self._target_hint(array)}")
-        if fitted.dtype.kind == "f" and not np.isfinite(fitted).all():
+        if fitted.dtype.kind == "f" and np.count_nonzero(np.isfinite(fitted)) < fitted.size:
             row = int(np.argwhere(~np.isfinite(fitted))[0][0])
             bad = fitted[row][~np.isfinite(fitted[row])].flat[0]
             raise DataError(f"{what} holds {bad} in row {row + first_row}; drop such rows or fill "
@@ -162,6 +187,8 @@ class Intake:
     def weights(self, sample_weight: Any, class_weight: Mapping[int, float] | None,
                 y: np.ndarray | None, rows: int) -> np.ndarray | None:
         """One float32 weight a row; None where all weigh the same."""
+        if sample_weight is None and class_weight is None:
+            return None
         found: np.ndarray | None = None
         if sample_weight is not None:
             array = as_array(sample_weight, "sample_weight")
@@ -198,6 +225,21 @@ class Intake:
         return _check_weights(table, "class_weight")[whole]
 
 
+    # -- one batch --------------------------------------------------------------------------------
+
+    def stage(self, staging: Mapping[str, np.ndarray], x: np.ndarray, y: np.ndarray,
+              w: np.ndarray | None) -> float:
+        """Puts at most a batch of rows into the staging buffers; gives the sum of their weights."""
+        assert self.y_dtype is not None
+        rows, weights = len(x), staging["w"]
+        store(staging["x"][:rows], self.x_dtype, x)
+        store(staging["y"][:rows], self.y_dtype, y)
+        weights[:rows] = 1.0 if w is None else w
+        if rows < len(weights):
+            pad(staging, rows)
+        return float(rows if w is None else w.sum(dtype=np.float64))
+
+
 # -- checks --------------------------------------------------------------------------------------
 
 
@@ -208,7 +250,7 @@ def _rows(array: np.ndarray, row: tuple[int, ...]) -> np.ndarray | None:
     own = array.shape[1:]
     if own != row and own != (*row, 1) and (*own, 1) != row:
         return None
-    return array.reshape(len(array), *row)
+    return array if own == row else array.reshape(len(array), *row)
 
 
 def _some(array: np.ndarray, what: str) -> None:
@@ -254,11 +296,12 @@ def _check_whole(x: np.ndarray, d: DType, given: tuple[int, int, str] | None, wh
 
 
 def _check_labels(y: np.ndarray, classes: int, what: str, first_row: int) -> None:
-    bad = (y < 0) | (y >= classes)
-    if y.dtype.kind == "f":
-        bad |= y != np.floor(y)
-    if not bad.any():
+    whole = y.dtype.kind != "f" or not np.count_nonzero(y != np.floor(y))
+    if whole and y.min() >= 0 and y.max() < classes:  # so is most data, and this needs no memory
         return
+    bad = (y < 0) | (y >= classes)
+    if not whole:
+        bad |= y != np.floor(y)
     row = int(np.argwhere(bad)[0][0])
     label = y[row][bad[row]].flat[0]
     hint = f"the model has {classes} outputs, so labels are whole numbers in 0..{classes - 1}"

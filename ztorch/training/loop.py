@@ -1,13 +1,11 @@
-"""The loops of training: steps, epochs, validation; what each step costs beside the native call
+"""The loop of training: steps, epochs, validation; what each step costs beside the native call
 is written here, and kept to a few microseconds."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from time import perf_counter
 from types import FrameType
@@ -17,56 +15,14 @@ import numpy as np
 
 from ztorch.errors import NonFiniteLoss
 from ztorch.training.batches import Batches
+from ztorch.training.forward import Calls, Meter, evaluate
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
 from ztorch.training.progress import Progress
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Call, Executable
+    from ztorch.runtime.executable import Call
     from ztorch.training.program import Program
-
-
-class Calls:
-    """The bound calls of an executable, lent to one thread at a time and used again."""
-
-    def __init__(self, executable: Executable):
-        self._executable = executable
-        self._free: dict[str, deque[Call]] = defaultdict(deque)
-
-    @contextmanager
-    def lend(self, function: str) -> Iterator[Call]:
-        free = self._free[function]
-        try:
-            call = free.pop()  # atomic, so no lock
-        except IndexError:
-            call = self._executable.bind(function)
-        try:
-            yield call
-        finally:
-            free.append(call)
-
-
-class Meter:
-    """Means over an epoch of what a call measures: each batch counts by its weight."""
-
-    __slots__ = ("_names", "_reads", "_sums", "_weight")
-
-    def __init__(self, call: Call):
-        self._names = ["loss", *(n for n in call.outputs if n != "loss")]
-        self._reads = [call.outputs[n].item for n in self._names]
-        self._sums = [0.0] * len(self._names)
-        self._weight = 0.0
-
-    def add(self, weight: float) -> float:
-        """Takes in the last call's values and gives its loss."""
-        values = [read() for read in self._reads]
-        self._sums = [s + v * weight for s, v in zip(self._sums, values)]  # noqa: B905 (hot)
-        self._weight += weight
-        return values[0]
-
-    def means(self) -> dict[str, float]:
-        weight = self._weight or 1.0  # an epoch without weight scores 0
-        return {n: s / weight for n, s in zip(self._names, self._sums, strict=True)}
 
 
 class Interrupt:
@@ -95,56 +51,6 @@ class Interrupt:
     def __exit__(self, *exception: object) -> None:
         if self._ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def never() -> bool:
-    return False
-
-
-def evaluate(calls: Calls, batches: Batches, progress: Progress | None = None,
-             stop: Callable[[], bool] = never) -> dict[str, float] | None:
-    """Loss and metrics over all batches, or None if asked to stop."""
-    with calls.lend("evaluate") as call:
-        meter, done = Meter(call), 0
-        if progress:
-            progress.begin(steps=batches.steps)
-        for _, weight in batches.epoch(call.inputs):
-            if weight:
-                call()
-                meter.add(weight)
-            done += 1
-            if progress and progress.live and perf_counter() > progress.due:
-                progress.draw(done, meter.means())
-            if stop():
-                return None
-        means = meter.means()
-        if progress:
-            progress.trained(done)
-            progress.end(means)
-        return means
-
-
-def predict(calls: Calls, batches: Batches, progress: Progress | None = None) -> np.ndarray:
-    """The model's outputs for every row."""
-    with calls.lend("predict") as call:
-        y = call.outputs["y"]
-        whole = np.empty((getattr(batches, "rows", 0), *y.shape[1:]), y.dtype)
-        parts, done, row = [], 0, 0
-        if progress:
-            progress.begin(steps=batches.steps)
-        for rows, _ in batches.epoch(call.inputs):
-            call()
-            if len(whole):
-                whole[row:row + rows] = y[:rows]
-            else:
-                parts.append(y[:rows].copy())
-            row, done = row + rows, done + 1
-            if progress and progress.live and perf_counter() > progress.due:
-                progress.draw(done, {})
-        if progress:
-            progress.trained(done)
-            progress.end({})
-        return whole if len(whole) else np.concatenate(parts)
 
 
 @dataclass

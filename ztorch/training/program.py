@@ -1,29 +1,30 @@
-"""A compiled model in memory: it trains, evaluates, predicts, and reads and writes its weights."""
+"""A compiled model in memory: it trains, evaluates, predicts, and reads and writes its weights.
+
+Loaded at the top is what `predict` needs. The rest is imported where it is used, so that a service
+that loads an artifact and predicts starts quickly.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from ztorch import weight_files
-from ztorch.callbacks import TerminateOnNaN
 from ztorch.config import fraction, number
 from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
-from ztorch.training import checkpoint, loop
-from ztorch.training.batches import ArrayBatches, Batches, batches, is_stream
-from ztorch.training.history import History
-from ztorch.training.hooks import Callback, Hooks, checked
-from ztorch.training.intake import Intake, as_array, batch_agrees
-from ztorch.training.progress import Progress
+from ztorch.training import forward
+from ztorch.training.intake import Intake, as_array, batch_agrees, is_stream, store
 
 if TYPE_CHECKING:
     from ztorch.runtime.executable import Executable
+    from ztorch.training.batches import Batches
+    from ztorch.training.history import History
+    from ztorch.training.hooks import Callback
 
 Path = str | os.PathLike[str]
 Scores = float | list[float] | dict[str, float]
@@ -45,12 +46,11 @@ class Program:
         self.name: str = self.metadata.get("name", executable.name)
         self.seed = int(self.metadata.get("seed") or 0)
         self.batch_size: int = executable.functions["predict"].inputs["x"].shape[0]
-        self.history = History()  # of the last fit
         self.stop_training = False  # a callback sets it to end training
         self.epoch = 0  # where the next epoch of this run would be
         self.epochs_trained = 0  # in all runs: with the seed, it decides the next shuffling
         self._resumed = False
-        self._calls = loop.Calls(executable)
+        self._calls = forward.Calls(executable)
         self._training = threading.Lock()
         self._intake = self._describe()
 
@@ -67,6 +67,13 @@ class Program:
                       self.metadata.get("classes"), str(loss.get("name", "")),
                       limits and (limits["low"], limits["high"], f"layer {limits['layer']!r}"),
                       bool(self.metadata.get("probabilities")))
+
+    @cached_property
+    def history(self) -> History:
+        """The record of the last fit."""
+        from ztorch.training.history import History
+
+        return History()
 
     @property
     def device(self) -> str:
@@ -98,6 +105,13 @@ class Program:
         the step at work and keeps the weights. A loss that is not finite raises NonFiniteLoss,
         unless nan="ignore".
         """
+        from ztorch.callbacks import TerminateOnNaN
+        from ztorch.training.batches import ArrayBatches, batches
+        from ztorch.training.history import History
+        from ztorch.training.hooks import Hooks, checked
+        from ztorch.training.loop import Fit
+        from ztorch.training.progress import Progress
+
         self._need("train")
         batch_agrees(batch_size, self.batch_size)
         first = self._first_epoch(initial_epoch, epochs)
@@ -131,8 +145,8 @@ class Program:
                       "say": progress.say}
             hooks = Hooks([*given, self.history], self, params)
             watch = nan == "stop" and not any(isinstance(c, TerminateOnNaN) for c in given)
-            return loop.Fit(self, self._calls, train, validation, validation_freq, first, epochs,
-                            steps_per_epoch, watch, hooks, self.history, progress).run()
+            return Fit(self, self._calls, train, validation, validation_freq, first, epochs,
+                       steps_per_epoch, watch, hooks, self.history, progress).run()
         finally:
             self._training.release()
 
@@ -141,6 +155,8 @@ class Program:
             raise ConfigError(f"epochs={epochs!r} must be a whole number, zero or more")
         if initial is None:
             if self._resumed and epochs <= self.epoch:
+                import warnings
+
                 warnings.warn(f"the checkpoint stands after epoch {self.epoch} already; pass "
                               f"epochs above {self.epoch}, or initial_epoch=0 to count anew",
                               stacklevel=3)
@@ -150,6 +166,8 @@ class Program:
         return int(initial)
 
     def _validation(self, data: Any) -> Batches | None:
+        from ztorch.training.batches import batches
+
         if data is None:
             return None
         pair = isinstance(data, (tuple, list)) and len(data) in (2, 3)
@@ -164,10 +182,13 @@ class Program:
                  sample_weight: Any = None, verbose: int | str = "auto",
                  return_dict: bool = False) -> Any:
         """The loss, or [loss, *metrics], over all rows; a dict with return_dict=True."""
+        from ztorch.training.batches import batches
+        from ztorch.training.progress import Progress
+
         self._need("evaluate")
         batch_agrees(batch_size, self.batch_size)
         source = batches(self._intake, self.batch_size, x, y, sample_weight)
-        means = loop.evaluate(self._calls, source, Progress(verbose))
+        means = forward.evaluate(self._calls, source, Progress(verbose))
         assert means is not None
         return _scores(means, return_dict)
 
@@ -175,8 +196,23 @@ class Program:
                 verbose: int | str = 0) -> np.ndarray:
         """The model's output for each row of x, any number of them."""
         batch_agrees(batch_size, self.batch_size)
+        if not (verbose or is_stream(x, None)):
+            x = self._intake.inputs(x)
+            if len(x) <= self.batch_size:
+                return self._predict_one(x)
+        from ztorch.training.batches import batches
+        from ztorch.training.progress import Progress
+
         source = batches(self._intake, self.batch_size, x, targets=False)
-        return loop.predict(self._calls, source, Progress(verbose) if verbose else None)
+        return forward.predict(self._calls, source, Progress(verbose) if verbose else None)
+
+    def _predict_one(self, rows: np.ndarray) -> np.ndarray:
+        """What serving does all day: at most one batch, with nothing around it."""
+        count, d = len(rows), self._intake.x_dtype
+        with self._calls.lend("predict") as call:
+            store(call.inputs["x"][:count], d, rows)  # old rows may fill the rest
+            call()
+            return call.outputs["y"][:count].copy()
 
     # -- single steps -----------------------------------------------------------------------------
 
@@ -193,30 +229,29 @@ class Program:
 
     def predict_on_batch(self, x: Any) -> np.ndarray:
         """The outputs for at most a batch of rows."""
-        source = self._at_most_one(self._intake.inputs(x), None, None)
-        return loop.predict(self._calls, source)
+        return self._predict_one(self._at_most_one(self._intake.inputs(x)))
 
     def _one(self, function: str, x: Any, y: Any, sample_weight: Any,
              class_weight: Mapping[int, float] | None, return_dict: bool) -> Scores:
         self._need(function)
-        rows = self._intake.inputs(x)
-        labels = self._intake.targets(y, len(rows))
-        weights = self._intake.weights(sample_weight, class_weight, labels, len(rows))
-        source = self._at_most_one(rows, labels, weights)
+        intake = self._intake
+        rows = intake.inputs(x)
+        labels = intake.targets(y, len(rows))
+        weights = intake.weights(sample_weight, class_weight, labels, len(rows))
+        self._at_most_one(rows)
         with self._calls.lend(function) as call:
-            meter = loop.Meter(call)
-            for _, weight in source.epoch(call.inputs):
-                if weight:
-                    call()
-                    meter.add(weight)
+            meter = forward.Meter(call)
+            weight = intake.stage(call.inputs, rows, labels, weights)
+            if weight:
+                call()
+                meter.add(weight)
         return _scores(meter.means(), return_dict)
 
-    def _at_most_one(self, x: np.ndarray, y: np.ndarray | None,
-                     w: np.ndarray | None) -> ArrayBatches:
+    def _at_most_one(self, x: np.ndarray) -> np.ndarray:
         if len(x) > self.batch_size:
             raise DataError(f"x has {len(x)} rows, but this program is compiled for batches of "
                             f"{self.batch_size}; use fit, evaluate or predict for more")
-        return ArrayBatches(self._intake, x, y, w, self.batch_size)
+        return x
 
     # -- weights and states -----------------------------------------------------------------------
 
@@ -240,6 +275,8 @@ class Program:
         if len(given) != len(names):
             raise WeightsError(f"set_weights got {len(given)} arrays; the model has {len(names)} "
                                f"weights: {', '.join(names)}")
+        from ztorch.training import checkpoint
+
         new = {}
         for k, (name, value) in enumerate(zip(names, given, strict=True)):
             array = as_array(value, f"set_weights()[{k}]")
@@ -252,20 +289,28 @@ class Program:
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights to a safetensors file, atomically."""
+        from ztorch import weight_files
+
         weight_files.write(path, self.weights, self.name)
 
     def load_weights(self, path: Path) -> None:
         """Reads the weights of a safetensors file or a checkpoint."""
+        from ztorch import weight_files
+
         shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
         self.set_weights(list(weight_files.read(path, shapes, self.name).values()))
 
     def save_checkpoint(self, path: Path) -> None:
         """Writes weights, optimiser, random step, epoch and history to one file, atomically."""
+        from ztorch.training import checkpoint
+
         checkpoint.save(self, path)
 
     def load_checkpoint(self, path: Path) -> None:
         """Goes back to a checkpoint: `fit(epochs=n)` then trains the epochs up to n that it lacks,
         bit for bit as if training had never stopped."""
+        from ztorch.training import checkpoint
+
         checkpoint.load(self, path)
 
     def resume(self, epoch: int, epochs_trained: int, seed: int, history: History) -> None:
@@ -275,6 +320,8 @@ class Program:
 
     def place(self) -> dict[str, Any]:
         """Where training stands beside its states, as JSON-able values; artifacts keep it."""
+        from ztorch.training import checkpoint
+
         return {**checkpoint.describe(self), "resumed": self._resumed}
 
     def save(self, path: Path) -> None:
@@ -353,7 +400,7 @@ class Program:
     def close(self) -> None:
         """Gives back the memory, once calls in other threads end; refuses to be used after."""
         self.executable = cast("Executable", _Closed(self.name))
-        self._calls = loop.Calls(self.executable)
+        self._calls = forward.Calls(self.executable)
 
     def __enter__(self) -> Program:
         return self
@@ -395,8 +442,10 @@ def load(path: Path, threads: int | None = None) -> Program:
     spec, code, params, metadata = read_artifact(where)
     training = metadata.pop("training")
     try:
-        program = Program(Executable(spec, code, params, threads), metadata)
+        program = Program(Executable(spec, code, params, threads, adopt=True), metadata)
         if training is not None:
+            from ztorch.training import checkpoint
+
             program.resume(*checkpoint.run_place(training, where))
             program._resumed = bool(training.get("resumed"))
     except WeightsError as error:
