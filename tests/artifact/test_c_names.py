@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ def test_names_of_layers_and_metrics_stay_apart(tmp_path: Path) -> None:
               for k, n in enumerate(layers)}
     x, y, w = (TensorSpec(n, (4, 2), f32) for n in "xyw")
     scores = ["loss", "int", "x", "params", "arena", "*/", "a b", "a_b", "größe", "this", "w"]
-    train = FunctionSpec("train", "zt_train", {"x": x, "y": replace(y, dtype=i32), "w": w},
+    train = FunctionSpec("train", "zt_train", {"x": x, "y": TensorSpec("y", (4, 2), i32), "w": w},
                          {s: TensorSpec(s, (), f32) for s in scores}, 1.0)
     predict = FunctionSpec("predict", "zt_predict", {"x": x}, {"y": y}, 1.0)
     spec = ProgramSpec("odd", "neon", "aarch64", ("neon",), {"predict": predict, "train": train},
