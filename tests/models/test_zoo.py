@@ -20,7 +20,10 @@ def rows(program: Program, recipe: Recipe, steps: int = 3) -> tuple[np.ndarray, 
     """Random data that the model takes."""
     random = np.random.default_rng(1)
     train = program.executable.functions["train"].inputs
-    x = random.random((steps * BATCH, *train["x"].shape[1:])).astype(np.float32)
+    shape = (steps * BATCH, *train["x"].shape[1:])
+    x: np.ndarray = random.random(shape).astype(np.float32)
+    if ids := program.metadata["input_range"]:
+        x = random.integers(ids["low"], ids["high"], shape).astype(np.int32)
     if recipe.target == "x":
         return x, x
     if classes := program.metadata["classes"]:

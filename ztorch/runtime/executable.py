@@ -170,10 +170,6 @@ class Call:
             executable.params.ctypes.data, executable.arena.ctypes.data, None)
         self._run = functools.partial(symbol, ctypes.byref(self._frame))
         self._count = executable.workers_for(function)
-        if self._count > 1:
-            from ztorch.backends.workers import workers  # nothing that one thread needs
-
-            self._workers = workers
 
     def __call__(self) -> None:
         with self.executable.lock:
@@ -189,7 +185,9 @@ class Call:
             self._run_shared()
 
     def _run_shared(self) -> None:
-        pool = self._workers(self._count, self.executable.library)
+        from ztorch.backends.workers import workers  # nothing that one thread needs
+
+        pool = workers(self._count, self.executable.library)
         with pool.lock:
             self._frame[4] = pool.control.value
             self._run()
