@@ -91,6 +91,8 @@ with torch.inference_mode():
 def _child(text: str, **environment: str) -> tuple[float, str]:
     """Runs a fresh Python; gives its wall time and the last line it printed."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    # An installed package has its bytecode; ours in a checkout writes it in the first turn.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     start = perf_counter()
     done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True)
     took = perf_counter() - start

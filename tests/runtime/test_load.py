@@ -300,3 +300,46 @@ def test_running_and_training_import_no_compiler(tmp_path: Path) -> None:
     again.load_checkpoint(tmp_path / "out.npy.checkpoint")
     for name, value in program.executable.states_snapshot().items():
         assert np.array_equal(again.executable.state(name), value), name
+
+
+# -- starting quickly ------------------------------------------------------------------------------
+
+START = """
+import sys
+import numpy as np
+before = set(sys.modules)
+import ztorch
+print(*sorted(set(sys.modules) - before))
+before = set(sys.modules)
+ztorch.load(sys.argv[1], threads=1).predict(np.load(sys.argv[2]))
+print(*sorted(set(sys.modules) - before))
+"""
+PREDICTS = {
+    "ztorch.errors", "ztorch.dtypes", "ztorch.config", "ztorch.settings", "ztorch.tensorfile",
+    "ztorch.backends", "ztorch.backends.host", "ztorch.backends.library",
+    "ztorch.runtime", "ztorch.runtime.container", "ztorch.runtime.executable",
+    "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
+    "ztorch.training", "ztorch.training.forward", "ztorch.training.intake",
+    "ztorch.training.program",
+}
+TRAINED = {"ztorch.training.checkpoint", "ztorch.training.history", "ztorch.training.hooks"}
+SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
+        "safetensors", "concurrent.futures"}
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_service_imports_what_predicting_needs(tmp_path: Path, trains: bool) -> None:
+    """Each module costs a cold start about a third of a millisecond: the list grows on purpose."""
+    x, _ = flowers()
+    program = trainer("cpu") if trains else zt.Sequential(
+        [zt.layers.Input((4,)), zt.layers.Dense(3)]).compile("cpu", batch_size=8)
+    program.save(tmp_path / "t.zt")
+    np.save(tmp_path / "x.npy", x[:2])
+    ran = subprocess.run([sys.executable, "-c", START, tmp_path / "t.zt", tmp_path / "x.npy"],
+                         text=True, capture_output=True, check=False,
+                         env={**os.environ, "PYTHONPATH": str(Path(zt.__file__).parents[1])})
+    assert ran.returncode == 0, ran.stderr
+    first, then = (set(line.split()) for line in ran.stdout.splitlines())
+    assert first <= {"ztorch", "__future__"}
+    assert {m for m in then if m.startswith("ztorch")} == PREDICTS | (TRAINED if trains else set())
+    assert not then & SLOW

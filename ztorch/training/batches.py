@@ -220,17 +220,15 @@ Batches = ArrayBatches | StreamBatches
 
 
 def batches(intake: Intake, batch: int, x: Any, y: Any = None, sample_weight: Any = None,
-            class_weight: Mapping[int, float] | None = None, *, targets: bool = True,
+            class_weight: Mapping[int, float] | None = None, *,
             seed: int | None = None) -> Batches:
-    """The source of batches for what a user passed: arrays, or an iterator of batches."""
+    """The source of batches that score: arrays, or an iterator of batches."""
     if is_stream(x, y):
         if y is not None or sample_weight is not None:
             raise DataError("x is an iterator of batches; y and sample_weight must come from it "
                             "too: yield (x, y, sample_weight)")
-        return StreamBatches(intake, x, batch, targets, class_weight)
+        return StreamBatches(intake, x, batch, True, class_weight)
     rows = intake.inputs(x)
-    if not targets:
-        return ArrayBatches(intake, rows, None, None, batch)
     labels = intake.targets(y, len(rows))
     weights = intake.weights(sample_weight, class_weight, labels, len(rows))
     return ArrayBatches(intake, rows, labels, weights, batch, seed)

@@ -196,14 +196,15 @@ class Program:
                 verbose: int | str = 0) -> np.ndarray:
         """The model's output for each row of x, any number of them."""
         batch_agrees(batch_size, self.batch_size)
-        if not (verbose or is_stream(x, None)):
-            x = self._intake.inputs(x)
-            if len(x) <= self.batch_size:
-                return self._predict_one(x)
-        from ztorch.training.batches import batches
+        rows = None if is_stream(x, None) else self._intake.inputs(x)
+        if rows is not None and len(rows) <= self.batch_size and not verbose:
+            return self._predict_one(rows)
+        from ztorch.training.batches import ArrayBatches, StreamBatches
         from ztorch.training.progress import Progress
 
-        source = batches(self._intake, self.batch_size, x, targets=False)
+        source: Batches = (
+            StreamBatches(self._intake, x, self.batch_size, False) if rows is None else
+            ArrayBatches(self._intake, rows, None, None, self.batch_size))
         return forward.predict(self._calls, source, Progress(verbose) if verbose else None)
 
     def _predict_one(self, rows: np.ndarray) -> np.ndarray:
