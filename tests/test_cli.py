@@ -216,7 +216,7 @@ def test_completion_knows_the_models() -> None:
     code = "from ztorch.cli import main; main(prog_name='ztorch')"
     ran = subprocess.run([sys.executable, "-c", code], env=environment, text=True,
                          capture_output=True, check=False)
-    assert ran.stdout == "plain,digits_mlp\n"
+    assert ran.stdout == "plain,digits_cnn\nplain,digits_mlp\n"
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -60,7 +60,7 @@ def test_several_inputs_as_in_keras() -> None:
     context = Context(states=States())
     y = layer.attend(q, v, k, m, context=context)
     theirs = keras.layers.MultiHeadAttention(2, 3, name="mha")
-    theirs(**{"query": arrays["q"], "value": arrays["v"], "key": arrays["k"]})
+    theirs(query=arrays["q"], value=arrays["v"], key=arrays["k"])
     assert [(w.path, tuple(w.shape)) for w in theirs.weights] == [
         (w.path, w.shape) for w in layer.weights]
     theirs.set_weights([w.value for w in layer.weights])

@@ -56,7 +56,7 @@ def words(ids: int = 7, dtype: str = "int32", **how: Any) -> Program:
 
 
 @pytest.mark.parametrize(("bad", "message"), [
-    (IDS + [[0], [1]], r"x holds 7 in row 1; layer 'words' takes whole numbers from 0 to 6"),
+    ([*IDS, [0], [1]], r"x holds 7 in row 1; layer 'words' takes whole numbers from 0 to 6"),
     (IDS - 1, r"x holds -1 in row 0; layer 'words'"),
     (IDS + 2.5, r"x holds 2\.5 in row 0"),
     (np.full((1, 4), np.nan), r"x holds nan in row 0"),
@@ -97,7 +97,7 @@ def test_a_damaged_range_is_no_artifact() -> None:
     from ztorch.runtime.manifest import Field, program_metadata
 
     metadata = {**words().metadata, "input_range": {"low": 0, "high": "many", "layer": "words"}}
-    with pytest.raises(ArtifactError, match="input_range.high"):
+    with pytest.raises(ArtifactError, match=r"input_range\.high"):
         program_metadata(Field(metadata, "program", "words.zt"))
     del metadata["input_range"]  # as the first artifacts were
     program_metadata(Field(metadata, "program", "words.zt"))

@@ -116,6 +116,12 @@ class Index:
     def is_affine(self) -> bool:
         return not any(isinstance(a, (Quotient, Remainder)) for a, _ in self.terms)
 
+    @property
+    def divisions(self) -> int:
+        """How many quotients and remainders it takes to compute this."""
+        return sum(1 + a.inner.divisions for a, _ in self.terms
+                   if isinstance(a, (Quotient, Remainder)))
+
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.terms, self.const + other)

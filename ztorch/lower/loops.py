@@ -15,9 +15,11 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
-from ztorch.lower.region import Region, real_reads, view_of
+from ztorch.lower.region import Region, computed, real_reads, view_of
 
 RECOMPUTE = 8  # issue slots above which a value is kept in memory rather than computed again
+TURN = 1024  # elements that one turn of a loop shared by workers is worth, at most,
+TURNS = 64  # as long as so many turns are left to share
 
 
 def widest(region: Region) -> DType:
@@ -36,42 +38,65 @@ def summing(d: DType) -> DType:
 
 def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
              target: Mapping[Value, str], limits: Limits) -> None:
-    """Every element for itself: one flat loop where positions allow it, else rows and columns."""
+    """Every element for itself: one flat loop where positions allow it, else a loop an axis."""
     lanes = limits.lanes(widest(region))
-    flat = _flat_enough(region)
-    shape = (region.size,) if flat else region.shape
-    columns = shape[-1] if shape else 1
-    rows = math.prod(shape[:-1])
-    col, row = Var("c", columns), Var("r", rows)
-    at = (*unflatten(Index.of(row), shape[:-1]), Index.of(col))
-    position = flatten(at, (*shape[:-1], columns))
-    full = {region.outer: position}
+    axes = [Var(f"d{k}", n) for k, n in enumerate(_axes(region))]
+    *rows, col = axes or [Var("d", 1)]
+    full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
     e = Emitter(b, memory, members=region.flat)
-
-    def one_vector(e: Emitter) -> None:
-        evaluate(e, region.members, region, full, target)
-
-    if rows == 1:
-        e.bound[row] = b.const(0, b.index)
+    if not rows:
         for inner, _ in _vectors(e, col, lanes, parallel=True):
-            one_vector(inner)
-    else:
-        with b.loop(0, rows, kind="parallel") as r:
-            e = e.within(bound={**e.bound, row: r})
-            for inner, _ in _vectors(e, col, lanes):
-                one_vector(inner)
+            evaluate(inner, region.members, region, full, target)
+        return
+    shared = _shared(rows, col.extent)
+    with b.loop(0, math.prod(v.extent for v in rows[:shared]), kind="parallel") as r:
+        bound = spread(e, r, rows[:shared])
+        with _nested(b, rows[shared:]) as counters:
+            bound |= dict(zip(rows[shared:], counters, strict=True))
+            for inner, _ in _vectors(e.within(bound=bound), col, lanes):
+                evaluate(inner, region.members, region, full, target)
 
 
-def _flat_enough(region: Region) -> bool:
-    """Whether every read is at a sum of loop variables when the region runs over one flat index."""
-    members = set(region.members)
-    for v in region.members:
-        for source, at in real_reads(v, unflatten(region.flat[v], v.shape)):
-            if source not in members and not at.is_affine:
-                return False
-            if source not in members and at.factor(region.outer) not in (0, 1):
-                return False
-    return True
+def _axes(region: Region) -> tuple[int, ...]:
+    """The shape that a region's loops run over: its own, with neighbouring axes as one wherever
+    that makes no position harder to compute. Inner loops of a few elements become longer ones."""
+    read, other = _positions(region)
+    if all(at.is_affine for at in (*read, *other)) and all(
+            at.factor(region.outer) in (0, 1) for at in read):
+        return (region.size,)
+    shape = [n for n in region.shape if n != 1]
+    now = _divisions(region, shape, [*read, *other])
+    for k in reversed(range(len(shape) - 1)):
+        merged = [*shape[:k], shape[k] * shape[k + 1], *shape[k + 2:]]
+        then = _divisions(region, merged, [*read, *other])
+        if then <= now:
+            shape, now = merged, then
+    return tuple(shape)
+
+
+def _positions(region: Region) -> tuple[list[Index], list[Index]]:
+    """Where a region reads memory, and what else it computes with positions."""
+    at = [(v, unflatten(region.flat[v], v.shape)) for v in region.members]
+    read = [flat for v, index in at for source, flat in real_reads(v, index)
+            if source not in region.flat]
+    return read, [i for v, index in at for i in computed(v, index)]
+
+
+def _divisions(region: Region, shape: Sequence[int], positions: list[Index]) -> int:
+    """How many divisions it takes to find positions from loops over a shape."""
+    loops = flatten([Index.of(Var(f"d{k}", n)) for k, n in enumerate(shape)], shape)
+    return sum(at.replace({region.outer: loops}).divisions for at in positions)
+
+
+def _shared(rows: Sequence[Var], columns: int) -> int:
+    """How many of the row axes workers share out. The others are loops of their own: a counter
+    costs an addition, an axis of the shared loop a division."""
+    inner = columns
+    for k in reversed(range(1, len(rows))):
+        inner *= rows[k].extent
+        if inner > TURN or math.prod(v.extent for v in rows[:k]) < TURNS:
+            return k + 1
+    return min(1, len(rows))
 
 
 def _vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,

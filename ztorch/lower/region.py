@@ -27,6 +27,7 @@ class _Trace:
         self._args = value.args
         self.count = len(value.args)
         self.reads: list[tuple[Value, tuple[Index, ...]]] = []
+        self.computed: list[Index] = []  # indices that the body computes with, masks included
         self.zero = Index()
 
     def shape(self, k: int) -> tuple[int, ...]:
@@ -39,10 +40,15 @@ class _Trace:
     def index(self, operand: Any, extent: int) -> Index:
         return Index.of(Loaded(id(operand), extent))
 
-    def within(self, *args: Any) -> _Trace:
+    def within(self, index: Sequence[Index], low: Sequence[int], high: Sequence[int]) -> _Trace:
+        for i, a, z in zip(index, low, high, strict=True):
+            if i.range[0] < a or i.range[1] >= z:
+                self.computed.append(i)
         return self
 
-    value = within
+    def value(self, index: Index) -> _Trace:
+        self.computed.append(index)
+        return self
 
     @property
     def b(self) -> _Trace:
@@ -59,9 +65,23 @@ def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ..
     assert v.op.kind == "map", v
     if v.op.opcode:
         return [(a, tuple(index)) for a in v.args]
+    return [(a, proper(at, a.shape)) for a, at in _traced(v, index).reads]
+
+
+def _traced(v: Value, index: Sequence[Index]) -> _Trace:
     trace = _Trace(v)
     v.op.body(trace, tuple(index), **v.attrs)  # type: ignore[misc]
-    return [(a, proper(at, a.shape)) for a, at in trace.reads]
+    return trace
+
+
+def computed(v: Value, index: Sequence[Index]) -> list[Index]:
+    """The indices that one element of v computes with, its own and those of the views behind it:
+    where it asks whether it lies in a border, or which number it has."""
+    found = [] if v.op.opcode else _traced(v, index).computed
+    for source, at in reads(v, index):
+        if is_view(source):
+            found = found + computed(source, at)
+    return found
 
 
 def real_reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:

@@ -1,0 +1,82 @@
+"""What layers over sequences and images share: the two formats, and sizes for each axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.config import whole
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.initializers import Shape
+from ztorch.layers.context import Context
+from ztorch.layers.layer import Layer
+
+_INPUTS = {1: ("(steps, channels)", "(channels, steps)"),
+           2: ("(rows, columns, channels)", "(channels, rows, columns)")}
+
+
+class _Spatial(Layer):
+    """Base of layers that work along `axes` axes beside the channels.
+
+    Subclasses compute with channels last; other inputs are turned on the way in and out, which
+    costs nothing where the next kernel can read them as they lie.
+    """
+
+    axes = 2
+
+    def __init__(self, data_format: str | None = None, **common: Any):
+        super().__init__(**common)
+        if data_format not in (None, "channels_last", "channels_first"):
+            raise ConfigError(f"{type(self).__name__}(data_format={data_format!r}) must be "
+                              "'channels_last' or 'channels_first'")
+        self.data_format = data_format or "channels_last"
+
+    @property
+    def channels_first(self) -> bool:
+        return self.data_format == "channels_first"
+
+    def each(self, what: str, given: Any, least: int = 1) -> Shape:
+        """A whole number for each axis; a single one stands for all."""
+        name = f"{type(self).__name__}({what}=...)"
+        sizes = given if isinstance(given, (list, tuple)) else (given,) * self.axes
+        if len(sizes) != self.axes:
+            raise ConfigError(f"{name} must be one whole number or {self.axes}, not {given!r}")
+        return tuple(whole(name, n, least) for n in sizes)
+
+    def pairs(self, what: str, given: Any) -> tuple[Shape, ...]:
+        """(before, after) for each axis: from one number for all, or one for each axis of several,
+        or pairs."""
+        name = f"{type(self).__name__}({what}=...)"
+        parts = given if isinstance(given, (list, tuple)) else (given,) * self.axes
+        if self.axes == 1 and len(parts) == 2:
+            parts = (parts,)
+        wide = [p if isinstance(p, (list, tuple)) else (p, p) for p in parts]
+        if len(wide) != self.axes or any(len(p) != 2 for p in wide):
+            raise ConfigError(f"{name} must be a whole number, or a pair for each of {self.axes} "
+                              f"axes, not {given!r}")
+        return tuple((whole(name, a), whole(name, b)) for a, b in wide)
+
+    def choice(self, what: str, given: Any, allowed: tuple[str, ...]) -> str:
+        """One of some words."""
+        if given not in allowed:
+            raise ConfigError(f"{type(self).__name__}({what}={given!r}) must be "
+                              f"{' or '.join(map(repr, allowed))}")
+        return given
+
+    def channels(self, shape: Shape) -> int:
+        """How many channels inputs of this shape (without the batch) have."""
+        self.need_rank(shape, self.axes + 1, _INPUTS[self.axes][self.channels_first],
+                       "add a Reshape before it")
+        return shape[0] if self.channels_first else shape[-1]
+
+    def call(self, x: Value, context: Context) -> Value:
+        self.channels(x.shape[1:])
+        if not self.channels_first:
+            return self.last(x, context)
+        y = self.last(OPS.transpose(x, (0, *range(2, x.rank), 1)), context)
+        return OPS.transpose(y, (0, y.rank - 1, *range(1, y.rank - 1)))
+
+    def last(self, x: Value, context: Context) -> Value:
+        """The output for inputs with channels last."""
+        raise NotImplementedError

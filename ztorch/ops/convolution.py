@@ -1,0 +1,188 @@
+"""Convolutions of any number of axes, channels last: windows, then a matrix product."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.op import OPS, Op, Sample, op, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
+
+# Windows as rows of a matrix. The product and its gradient both read these rows, in another order
+# than they lie in: so they are written down once, in the order of their axes, not once a reader.
+# Where a product makes the rows, that is its own last step.
+_ROWS = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
+           grad=lambda o, g, y, x: (_ROWS(g),), body=lambda e, index: e.read(0, index), cost=1)
+
+
+def _slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
+    """What one place of a window meets as the window moves over an array with a batch."""
+    return (slice(None), *(slice(k * d, k * d + (n - 1) * s + 1, s)
+                           for k, n, s, d in zip(place, counts, stride, dilation, strict=True)))
+
+
+def _conv_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: Any = "valid",
+                dilation: Sizes = 1, groups: int = 1) -> Any:
+    size, out = kernel.shape[:-2], kernel.shape[-1]
+    stride, dilation = (for_each("", n, len(size)) for n in (stride, dilation))
+    span = spans(size, dilation)
+    pairs = np.transpose(paddings(padding, x.shape[1:-1], span, stride)).tolist()
+    x = np.pad(x, [(0, 0), *pairs, (0, 0)])
+    counts = tuple((n - k) // s + 1 for n, k, s in zip(x.shape[1:-1], span, stride, strict=True))
+    y = np.zeros((len(x), *counts, out), x.dtype)
+    into, each = kernel.shape[-2], out // groups
+    for place in np.ndindex(*size):
+        seen = x[_slices(place, counts, stride, dilation)]
+        for g in range(groups):
+            mine = slice(g * each, (g + 1) * each)
+            y[..., mine] += seen[..., g * into:(g + 1) * into] @ kernel[place][:, mine]
+    return y
+
+
+@op(Sample(((2, 6, 3), (3, 3, 4)), {"padding": "same"}),
+    Sample(((2, 5, 6, 2), (3, 2, 2, 3)), {"stride": (2, 1)}),
+    Sample(((1, 6, 5, 3), (2, 3, 3, 2)), {"padding": ((1, 0), (2, 1)), "dilation": (3, 2)}),
+    Sample(((1, 5, 4, 4), (2, 2, 2, 6)), {"groups": 2, "padding": "same"}),
+    Sample(((1, 5, 4, 3), (3, 3, 1, 6)), {"groups": 3, "padding": "same", "stride": 2}),
+    numpy=_conv_numpy)
+def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dilation: Sizes = 1,
+         groups: int = 1) -> Value:
+    """x (batch, *axes, channels) convolved with kernel (*window, channels / groups, filters).
+
+    `padding` is "valid", "same" (ceil(length / stride) positions) or a pair for each axis. With
+    groups, each part of the filters sees its own part of the channels.
+
+    >>> from ztorch.graph.op import leaf
+    >>> image = leaf("input", "x", (1, 28, 28, 3), "float32")
+    >>> conv(image, leaf("state", "k", (5, 5, 3, 8), "float32"), stride=2, padding="same").shape
+    (1, 14, 14, 8)
+    """
+    _need_ranks(x, kernel)
+    *size, into, filters = kernel.shape
+    axes = tuple(range(1, x.rank - 1))
+    stride, dilation = (for_each(what, given, len(axes))
+                        for what, given in (("stride", stride), ("dilation", dilation)))
+    if groups < 1 or x.shape[-1] != into * groups or filters % groups:
+        raise shape_error(f"inputs and kernel do not fit in {groups} groups:" if groups != 1 else
+                          "channels of inputs and kernel do not fit:", x.shape, kernel.shape,
+                          fix=f"the inputs' last axis must be {into * groups} and filters a "
+                              f"multiple of {groups}" if groups > 1 else
+                          f"the inputs' last axis must be {into}")
+    span = spans(tuple(size), dilation)
+    low, high = paddings(padding, x.shape[1:-1], span, stride)
+    room = tuple(a + n + b for a, n, b in zip(low, x.shape[1:-1], high, strict=True))
+    if any(k > n for k, n in zip(span, room, strict=True)):
+        wide = f", which reaches over {span}," if span != tuple(size) else ""
+        raise shape_error(f"the kernel{wide} is larger than the inputs:", kernel.shape, x.shape,
+                          fix="use a smaller kernel, or padding='same'")
+    seen = OPS.windows(pad_axes(x, low, high), axes, tuple(size), stride, dilation)
+    last = x.rank - 1  # (batch, *positions, channels, *window), from here channels come last
+    seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))
+    if groups == 1:
+        seen = seen if math.prod(size) == 1 else _ROWS(seen)
+        rows = OPS.reshape(seen, (*seen.shape[:last], math.prod(size) * into))
+        return OPS.matmul(rows, OPS.reshape(kernel, (rows.shape[-1], filters)))
+    if into == 1:
+        return _depthwise(seen, kernel, tuple(range(last, seen.rank - 1)))
+    return _grouped(seen, kernel, seen.shape[:last], groups)
+
+
+def _depthwise(seen: Value, kernel: Value, places: Shape) -> Value:
+    """Channels do not mix, so there is no matrix: products of elements, and a sum over places."""
+    channels, filters = seen.shape[-1], kernel.shape[-1]
+    each = filters // channels
+    taps = OPS.reshape(kernel, (*kernel.shape[:-2], channels, each))
+    products = OPS.expand_dims(seen, -1) * taps
+    return OPS.sum(OPS.reshape(products, (*seen.shape[:-1], filters)), axis=places)
+
+
+def _grouped(seen: Value, kernel: Value, positions: Shape, groups: int) -> Value:
+    """One matrix product for each group."""
+    *size, into, filters = kernel.shape
+    window, each = math.prod(size), filters // groups
+    rows = OPS.reshape(_ROWS(seen), (math.prod(positions), window, groups, into))
+    rows = OPS.reshape(OPS.transpose(rows, (2, 0, 1, 3)), (groups, -1, window * into))
+    matrices = OPS.transpose(OPS.reshape(kernel, (window * into, groups, each)), (1, 0, 2))
+    y = OPS.matmul(rows, matrices)
+    return OPS.reshape(OPS.transpose(y, (1, 0, 2)), (*positions, filters))
+
+
+def _need_ranks(x: Value, kernel: Value) -> None:
+    if x.rank < 3 or kernel.rank != x.rank:
+        raise shape_error("inputs and kernel of a convolution do not fit:", x.shape, kernel.shape,
+                          fix="inputs are (batch, *axes, channels), the kernel has as many axes")
+
+
+# -- transposed ------------------------------------------------------------------------------------
+
+
+def _crops(size: int, stride: int, padding: str, extra: int | None) -> Shape:
+    """(before, after) that Keras cuts from all that the windows reach; less than 0 adds zeros."""
+    if padding == "valid":
+        return 0, -max(stride - size, 0) if extra is None else -extra
+    total = stride + size - 2 if extra is None else size + size % 2 - 2 + extra
+    before = min(total - total // 2, size - 1)
+    return size - 1 - before, size - 1 - (total - before)
+
+
+def _conv_transpose_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: str = "valid",
+                          dilation: Sizes = 1, output_padding: Sizes | None = None) -> Any:
+    size = kernel.shape[:-2]
+    stride, dilation = (for_each("", n, len(size)) for n in (stride, dilation))
+    span, lengths = spans(size, dilation), x.shape[1:-1]
+    extra = (output_padding,) * len(size) if not isinstance(output_padding, tuple) else (
+        output_padding)
+    whole = [(n - 1) * s + k for n, s, k in zip(lengths, stride, span, strict=True)]
+    y = np.zeros((len(x), *(n + s for n, s in zip(whole, stride, strict=True)), kernel.shape[-2]),
+                 x.dtype)
+    for place in np.ndindex(*size):
+        y[_slices(place, lengths, stride, dilation)] += x @ kernel[place].T
+    cuts = [_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
+    kept = (slice(None), *(slice(a, n - b) for n, (a, b) in zip(whole, cuts, strict=True)))
+    return y[kept]
+
+
+@op(Sample(((2, 4, 3), (3, 2, 3)), {"stride": 2}),
+    Sample(((1, 3, 4, 2), (3, 2, 3, 2)), {"stride": (2, 3), "padding": "same"}),
+    Sample(((1, 3, 2, 2), (2, 3, 1, 2)), {"dilation": 2, "padding": "same"}),
+    Sample(((1, 3, 3, 1), (3, 3, 2, 1)), {"stride": 2, "padding": "same", "output_padding": 1}),
+    numpy=_conv_transpose_numpy)
+def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "valid",
+                   dilation: Sizes = 1, output_padding: Sizes | None = None) -> Value:
+    """Each element of x (batch, *axes, channels) leaves its multiple of the kernel
+    (*window, filters, channels), `stride` apart: what the gradient of `conv` does.
+
+    The result has length * stride elements along each axis with padding="same", and as many as
+    windows reach with "valid"; unless `output_padding` says how many more than the fewest.
+
+    >>> from ztorch.graph.op import leaf
+    >>> x = leaf("input", "x", (1, 7, 7, 8), "float32")
+    >>> conv_transpose(x, leaf("state", "k", (3, 3, 4, 8), "float32"), 2, "same").shape
+    (1, 14, 14, 4)
+    """
+    _need_ranks(x, kernel)
+    *size, filters, into = kernel.shape
+    count = len(size)
+    stride, dilation = (for_each(what, given, count)
+                        for what, given in (("stride", stride), ("dilation", dilation)))
+    if x.shape[-1] != into:
+        raise shape_error("channels of inputs and kernel do not fit:", x.shape, kernel.shape,
+                          fix=f"the inputs' last axis must be {into}")
+    if padding not in ("valid", "same"):
+        raise shape_error(f"padding {padding!r} is neither 'valid' nor 'same'")
+    extra = output_padding if isinstance(output_padding, tuple) else (output_padding,) * count
+    span = spans(tuple(size), dilation)
+    cuts = [_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
+    matrix = OPS.transpose(OPS.reshape(kernel, (math.prod(size) * filters, into)))
+    left = _ROWS(OPS.reshape(OPS.matmul(x, matrix), (*x.shape[:-1], *size, filters)))
+    last = x.rank - 1
+    left = OPS.transpose(left, (*range(last), left.rank - 1, *range(last, left.rank - 1)))
+    lengths = tuple((n - 1) * s + k + max(0, -cut[1])
+                    for n, s, k, cut in zip(x.shape[1:-1], stride, span, cuts, strict=True))
+    whole = OPS.fold(left, tuple(range(1, last)), lengths, stride, dilation)
+    start = (0, *(a for a, _ in cuts), 0)
+    kept = tuple(n - a - max(0, b) for n, (a, b) in zip(lengths, cuts, strict=True))
+    return OPS.slice(whole, start, (1,) * x.rank, (x.shape[0], *kept, filters))

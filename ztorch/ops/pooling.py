@@ -1,0 +1,143 @@
+"""Pooling over windows, and its opposite; channels last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.op import OPS, Sample, constant, op, shape_error
+from ztorch.graph.value import Value
+from ztorch.ir.opcodes import identity
+from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings
+
+
+def _pool_numpy(x: Any, size: Sizes, stride: Sizes | None, padding: Any, take: Any) -> Any:
+    count = x.ndim - 2
+    size = for_each("", size, count)
+    stride = size if stride is None else for_each("", stride, count)
+    low, high = paddings(padding, x.shape[1:-1], size, stride)
+    ends = [(n + a + b - k) // s + 1 for n, a, b, k, s in zip(
+        x.shape[1:-1], low, high, size, stride, strict=True)]
+    y = np.empty((len(x), *ends, x.shape[-1]), x.dtype)
+    for at in np.ndindex(*ends):  # windows cut at the borders, so padding is never seen
+        seen = tuple(slice(max(i * s - a, 0), i * s - a + k)
+                     for i, s, a, k in zip(at, stride, low, size, strict=True))
+        whole = np.stack([take(image[seen], axis=tuple(range(count))) for image in x])
+        np.moveaxis(y, 0, -2)[at] = whole
+    return y
+
+
+def _seen(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
+          value: Any) -> tuple[Value, Shape, list[Shape]]:
+    """(batch, *positions, *places, channels), which axes places are, and for each axis how many
+    places of each position are no padding."""
+    if x.rank < 3:
+        raise shape_error("pooling needs (batch, *axes, channels), not", x.shape)
+    axes = tuple(range(1, x.rank - 1))
+    size = for_each("pool size", size, len(axes))
+    stride = size if stride is None else for_each("stride", stride, len(axes))
+    low, high = paddings(padding, x.shape[1:-1], size, stride)
+    if any(max(a, b) >= k for a, b, k in zip(low, high, size, strict=True)):
+        raise shape_error(f"padding {padding} leaves windows of nothing but padding; got", size)
+    if any(a + n + b < k for a, n, b, k in zip(low, x.shape[1:-1], high, size, strict=True)):
+        raise shape_error("pooling windows are larger than the inputs:", size, x.shape,
+                          fix="use a smaller pool_size, or padding='same'")
+    seen = OPS.windows(pad_axes(x, low, high, value), axes, size, stride)
+    last = x.rank - 1  # where channels are; as lanes of a vector they are better off at the end
+    seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))
+    inside = [tuple(min(i * s - a + k, n) - max(i * s - a, 0) for i in range(seen.shape[axis]))
+              for axis, n, a, k, s in zip(axes, x.shape[1:], low, size, stride, strict=False)]
+    return seen, tuple(range(last, seen.rank - 1)), inside
+
+
+@op(Sample(((2, 6, 3),), {"size": 2}),
+    Sample(((1, 5, 4, 2),), {"size": (3, 2), "stride": (2, 1), "padding": "same"}),
+    Sample(((1, 5, 4, 2),), {"size": 2, "padding": ((1, 0), (0, 1))}),
+    numpy=lambda x, size, stride=None, padding="valid": _pool_numpy(x, size, stride, padding,
+                                                                    np.max))
+def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = "valid") -> Value:
+    """The largest element of each window over the axes between batch and channels; windows lie
+    side by side unless `stride` says otherwise.
+
+    As with `max`, elements of a window that are equally large share the gradient.
+
+    >>> from ztorch.graph.op import leaf
+    >>> max_pool(leaf("input", "x", (1, 7, 7, 3), "float32"), 2, padding="same").shape
+    (1, 4, 4, 3)
+    """
+    seen, places, _ = _seen(x, size, stride, padding, identity("max", x.dtype))
+    return OPS.max(seen, axis=places)
+
+
+@op(Sample(((2, 6, 3),), {"size": 2}), Sample(((1, 6, 6, 3),), {"size": 3, "stride": 1}),
+    Sample(((1, 5, 4, 2),), {"size": (3, 2), "stride": (2, 1), "padding": "same"}),
+    numpy=lambda x, size, stride=None, padding="valid": _pool_numpy(x, size, stride, padding,
+                                                                    np.mean))
+def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
+                 padding: Any = "valid") -> Value:
+    """The mean of each window over the axes between batch and channels; padding does not count.
+
+    >>> from ztorch.graph.op import leaf
+    >>> average_pool(leaf("input", "x", (1, 7, 3), "float32"), 2).shape
+    (1, 3, 3)
+    """
+    seen, places, inside = _seen(x, size, stride, padding, 0)
+    counts = np.ones((1,) * (x.rank - 1))
+    for axis, along in enumerate(inside):
+        counts = counts * np.reshape(along, [-1 if a == axis else 1 for a in range(x.rank - 1)])
+    total = OPS.sum(seen, axis=places)
+    if counts.min() == counts.max():
+        return total * (1.0 / float(counts.max()))
+    return total * constant(1.0 / counts, x.dtype)
+
+
+# -- upsampling ------------------------------------------------------------------------------------
+
+
+def _upsample_numpy(x: Any, size: Sizes, interpolation: str = "nearest") -> Any:
+    for axis, times in enumerate(for_each("", size, x.ndim - 2), 1):
+        if interpolation == "nearest":
+            x = np.repeat(x, times, axis)
+            continue
+        n = x.shape[axis]
+        at = np.clip((np.arange(n * times) + 0.5) / times - 0.5, 0, n - 1)
+        low = np.floor(at).astype(int)
+        part = (at - low).reshape(-1, *[1] * (x.ndim - axis - 1)).astype(x.dtype)
+        x = np.take(x, low, axis) * (1 - part) + np.take(x, np.minimum(low + 1, n - 1), axis) * part
+    return x
+
+
+@op(Sample(((2, 3, 2),), {"size": 3}), Sample(((1, 3, 4, 2),), {"size": (2, 3)}),
+    Sample(((1, 3, 4, 2),), {"size": (2, 3), "interpolation": "bilinear"}), numpy=_upsample_numpy)
+def upsample(x: Value, size: Sizes, interpolation: str = "nearest") -> Value:
+    """The axes between batch and channels `size` times as long; "nearest" repeats each element,
+    "bilinear" goes straight from the middle of one to the middle of the next.
+
+    >>> from ztorch.graph.op import leaf
+    >>> upsample(leaf("input", "x", (1, 7, 5, 3), "float32"), (2, 3)).shape
+    (1, 14, 15, 3)
+    """
+    if x.rank < 3:
+        raise shape_error("upsampling needs (batch, *axes, channels), not", x.shape)
+    if interpolation not in ("nearest", "bilinear"):
+        raise shape_error(f"interpolation {interpolation!r} is neither 'nearest' nor 'bilinear'")
+    along = _repeat if interpolation == "nearest" else _straight
+    for axis, times in enumerate(for_each("size", size, x.rank - 2), 1):
+        if times > 1:
+            x = along(x, axis, times)
+    return x
+
+
+def _repeat(x: Value, axis: int, times: int) -> Value:
+    before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
+    many = OPS.broadcast_to(OPS.reshape(x, (*before, n, 1, *after)), (*before, n, times, *after))
+    return OPS.reshape(many, (*before, n * times, *after))
+
+
+def _straight(x: Value, axis: int, times: int) -> Value:
+    """A matrix says how much of each element each new one is made of: two of them at most."""
+    before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
+    matrix = constant(_upsample_numpy(np.eye(n)[None], (times,), "bilinear")[0], x.dtype)
+    flat = OPS.reshape(x, (int(np.prod(before)), n, int(np.prod(after))))
+    return OPS.reshape(OPS.matmul(matrix, flat), (*before, n * times, *after))

@@ -1,0 +1,255 @@
+"""Windows: every position of a small frame over a tensor, and their way back.
+
+Taking windows only chooses which element to read, so it costs nothing until something copies it.
+Its gradient adds up what overlapping windows made of one element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS, Op, Sample, op, shape_error
+from ztorch.graph.value import Value
+
+Shape = tuple[int, ...]
+Sizes = int | tuple[int, ...]
+
+
+# -- geometry --------------------------------------------------------------------------------------
+
+
+def for_each(what: str, given: Sizes, count: int) -> Shape:
+    """A positive number for each of `count` axes; a single one stands for all."""
+    sizes = (given,) * count if isinstance(given, int) else tuple(given)
+    if len(sizes) != count or any(n < 1 for n in sizes):
+        raise shape_error(f"{what} {given} must be {count} positive numbers, or one for all axes")
+    return sizes
+
+
+def spans(size: Shape, dilation: Shape) -> Shape:
+    """How far a window reaches, gaps included.
+
+    >>> spans((3, 2), (1, 4))
+    (3, 5)
+    """
+    return tuple((k - 1) * d + 1 for k, d in zip(size, dilation, strict=True))
+
+
+def paddings(padding: Any, lengths: Shape, span: Shape, stride: Shape) -> tuple[Shape, Shape]:
+    """(low, high) of each axis. "same" makes ceil(length / stride) windows, and where it needs an
+    odd number of elements, the one more comes last.
+
+    >>> paddings("same", (8, 7), (3, 2), (2, 1))
+    ((0, 0), (1, 1))
+    """
+    if isinstance(padding, str):
+        if padding not in ("valid", "same"):
+            raise shape_error(f"padding {padding!r} is neither 'valid' nor 'same'",
+                              fix="a pair (before, after) for each axis works as well")
+        if padding == "valid":
+            return (0,) * len(span), (0,) * len(span)
+        total = [max((-(-n // s) - 1) * s + k - n, 0)
+                 for n, k, s in zip(lengths, span, stride, strict=True)]
+        return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    pairs = [tuple(pair) for pair in padding]
+    if len(pairs) != len(span) or any(len(p) != 2 or min(p) < 0 for p in pairs):
+        raise shape_error(f"padding {padding} must be a pair (before, after) for each of "
+                          f"{len(span)} axes")
+    return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+
+
+def pad_axes(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
+    """x padded on the axes between the batch and the channels."""
+    return OPS.pad(x, (0, *low, 0), (0, *high, 0), value)
+
+
+# -- a copy for each place in a window, and what the place sees of it ------------------------------
+
+
+def _pick_infer(x: Value, axes: Shape, counts: Shape, stride: Shape,
+                dilation: Shape) -> tuple[Shape, DType]:
+    shape = list(x.shape[len(axes):])
+    for axis, count in zip(axes, counts, strict=True):
+        shape[axis] = count
+    return (*shape, *x.shape[:len(axes)]), x.dtype
+
+
+def _pick_body(e: Any, index: Any, axes: Shape, counts: Shape, stride: Shape,
+               dilation: Shape) -> Any:
+    at, place = list(index[:-len(axes)]), index[-len(axes):]
+    for axis, k, s, d in zip(axes, place, stride, dilation, strict=True):
+        at[axis] = at[axis] * s + k * d
+    return e.read(0, (*place, *at))
+
+
+def _places(sizes: Shape, axes: Shape, counts: Shape, stride: Shape, dilation: Shape,
+            rank: int) -> Any:
+    """Each place in a window, with the slices that find what it sees."""
+    for place in np.ndindex(*sizes):
+        at = [slice(None)] * rank
+        for axis, k, n, s, d in zip(axes, place, counts, stride, dilation, strict=True):
+            at[axis] = slice(k * d, k * d + (n - 1) * s + 1, s)
+        yield place, tuple(at)
+
+
+def _pick_numpy(x: Any, axes: Shape, counts: Shape, stride: Shape, dilation: Shape) -> Any:
+    sizes, rank = x.shape[:len(axes)], x.ndim - len(axes)
+    seen = [x[place][at]
+            for place, at in _places(sizes, axes, counts, stride, dilation, rank)]
+    return np.stack(seen, -1).reshape(*seen[0].shape, *sizes)
+
+
+def _pick_grad(o: Any, g: Value, y: Value, x: Value, axes: Shape, counts: Shape, stride: Shape,
+               dilation: Shape) -> tuple:
+    lengths = tuple(x.shape[len(axes) + a] for a in axes)
+    return (_PLACE(g, axes=axes, lengths=lengths, stride=stride, dilation=dilation),)
+
+
+def _place_infer(x: Value, axes: Shape, lengths: Shape, stride: Shape,
+                 dilation: Shape) -> tuple[Shape, DType]:
+    shape = list(x.shape[:-len(axes)])
+    for axis, n in zip(axes, lengths, strict=True):
+        shape[axis] = n
+    return (*x.shape[-len(axes):], *shape), x.dtype
+
+
+def _place_body(e: Any, index: Any, axes: Shape, lengths: Shape, stride: Shape,
+                dilation: Shape) -> Any:
+    place, at, inside = index[:len(axes)], list(index[len(axes):]), None
+    for axis, k, s, d in zip(axes, place, stride, dilation, strict=True):
+        first = at[axis] - k * d  # where the window begins that has this element at k
+        tests = [e.within((first,), (0,), ((e.shape(0)[axis] - 1) * s + 1,))]
+        if s > 1:
+            tests.append(e.b.eq(e.value(first % s), 0))
+        for t in tests:
+            inside = t if inside is None else inside if t is None else e.b.and_(inside, t)
+        at[axis] = first // s
+    x = e.read(0, (*at, *place), where=inside)
+    return x if inside is None else e.b.select(inside, x, 0)
+
+
+def _place_numpy(x: Any, axes: Shape, lengths: Shape, stride: Shape, dilation: Shape) -> Any:
+    sizes, shape = x.shape[-len(axes):], list(x.shape[:-len(axes)])
+    counts = tuple(shape[a] for a in axes)
+    for axis, n in zip(axes, lengths, strict=True):
+        shape[axis] = n
+    out = np.zeros((*sizes, *shape), x.dtype)
+    for place, at in _places(sizes, axes, counts, stride, dilation, len(shape)):
+        seen = (..., *place)
+        out[place][at] = x[seen]
+    return out
+
+
+def _place_grad(o: Any, g: Value, y: Value, x: Value, axes: Shape, lengths: Shape, stride: Shape,
+                dilation: Shape) -> tuple:
+    counts = tuple(x.shape[a] for a in axes)
+    return (_PICK(g, axes=axes, counts=counts, stride=stride, dilation=dilation),)
+
+
+# Each is the other's gradient.
+_PICK = Op("pick", "map", _pick_infer, _pick_numpy, _pick_grad, _pick_body, movement=True)
+_PLACE = Op("place", "map", _place_infer, _place_numpy, _place_grad, _place_body, cost=4)
+
+
+# -- windows ---------------------------------------------------------------------------------------
+
+
+def _windows_numpy(x: Any, axes: Shape, size: Sizes, stride: Sizes = 1, dilation: Sizes = 1) -> Any:
+    rank = x.ndim
+    sizes, strides, gaps = (
+        (n,) * len(axes) if isinstance(n, int) else n for n in (size, stride, dilation))
+    for axis, k, s, d in zip(axes, sizes, strides, gaps, strict=True):
+        x = np.lib.stride_tricks.sliding_window_view(x, (k - 1) * d + 1, axis)[..., ::d]
+        x = x[tuple(slice(None, None, s if a == axis else None) for a in range(rank))]
+    return x
+
+
+@op(Sample(((2, 5, 7),), {"axes": (1,), "size": 3}, dtypes="fs"),
+    Sample(((2, 7, 9, 2),), {"axes": (1, 2), "size": (3, 2), "stride": (2, 3), "dilation": (1, 2)}),
+    Sample(((2, 7, 4, 2),), {"axes": (1, 2), "size": 2, "stride": 2}),
+    Sample(((7, 3),), {"axes": (0,), "size": 1, "stride": 3}), numpy=_windows_numpy)
+def windows(x: Value, axes: Shape, size: Sizes, stride: Sizes = 1, dilation: Sizes = 1) -> Value:
+    """Every window of x: its places are new last axes, its positions take the places of `axes`.
+    Windows begin `stride` apart, and their elements lie `dilation` apart.
+
+    >>> from ztorch.graph.evaluate import evaluate
+    >>> from ztorch.graph.op import constant
+    >>> evaluate([windows(constant(np.arange(5.0)), (0,), 3)], {})[0].tolist()
+    [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
+    """
+    axes = tuple(a % x.rank for a in axes)
+    size, stride, dilation = (for_each(what, given, len(axes)) for what, given in (
+        ("window size", size), ("stride", stride), ("dilation", dilation)))
+    span = spans(size, dilation)
+    for axis, k in zip(axes, span, strict=True):
+        if k > x.shape[axis]:
+            raise shape_error(f"windows that reach over {k} elements do not fit axis {axis} of",
+                              x.shape, fix="use smaller windows, or pad first")
+    counts = tuple((x.shape[a] - k) // s + 1 for a, k, s in zip(axes, span, stride, strict=True))
+    if span == size:
+        apart = tuple(k if n == 1 else s for k, s, n in zip(size, stride, counts, strict=True))
+        if all(k <= s and n * s <= x.shape[a]
+               for a, k, s, n in zip(axes, size, apart, counts, strict=True)):
+            return _side_by_side(x, axes, size, apart, counts)
+    many = OPS.broadcast_to(x, (*size, *x.shape))
+    return _PICK(many, axes=axes, counts=counts, stride=stride, dilation=dilation)
+
+
+def _side_by_side(x: Value, axes: Shape, size: Shape, stride: Shape, counts: Shape) -> Value:
+    """Windows that share no element: x in another shape, which makes the gradient cheap as well."""
+    of = {a: (n, s, k) for a, n, s, k in zip(axes, counts, stride, size, strict=True)}
+    used = tuple(of[a][0] * of[a][1] if a in of else n for a, n in enumerate(x.shape))
+    x = OPS.slice(x, (0,) * x.rank, (1,) * x.rank, used)
+    split: list[int] = []
+    kept: list[int] = []
+    plain: list[int] = []
+    place: dict[int, int] = {}
+    for a, n in enumerate(used):
+        plain.append(len(split))
+        if a in of:
+            place[a] = len(split) + 1
+        split += of[a][:2] if a in of else (n,)
+        kept += (of[a][0], of[a][2]) if a in of else (n,)
+    x = OPS.reshape(x, tuple(split))
+    x = OPS.slice(x, (0,) * x.rank, (1,) * x.rank, tuple(kept))
+    return OPS.transpose(x, (*plain, *(place[a] for a in axes)))
+
+
+def _fold_numpy(x: Any, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Sizes = 1) -> Any:
+    rank = x.ndim - len(axes)
+    strides, gaps = ((n,) * len(axes) if isinstance(n, int) else n for n in (stride, dilation))
+    shape = list(x.shape[:rank])
+    for axis, n in zip(axes, lengths, strict=True):
+        shape[axis] = n
+    out = np.zeros(shape, x.dtype)
+    for at in np.ndindex(x.shape):
+        to = list(at[:rank])
+        for axis, k, s, d in zip(axes, at[rank:], strides, gaps, strict=True):
+            to[axis] = to[axis] * s + k * d
+        out[tuple(to)] += x[at]
+    return out
+
+
+@op(Sample(((2, 5, 3),), {"axes": (1,), "lengths": (8,)}),
+    Sample(((3, 2, 2, 3, 2),), {"axes": (0, 1), "lengths": (7, 5), "stride": (2, 1),
+                                "dilation": (1, 2)}), numpy=_fold_numpy)
+def fold(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Sizes = 1) -> Value:
+    """Windows, as `windows` gives them, added up where they come from; `axes` get `lengths`.
+
+    >>> from ztorch.graph.evaluate import evaluate
+    >>> from ztorch.graph.op import constant
+    >>> evaluate([fold(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
+    [1.0, 2.0, 3.0, 2.0, 1.0]
+    """
+    stride, dilation = (for_each(what, given, len(axes))
+                        for what, given in (("stride", stride), ("dilation", dilation)))
+    span = spans(x.shape[-len(axes):], dilation)
+    for axis, n, k, s in zip(axes, lengths, span, stride, strict=True):
+        if (x.shape[axis] - 1) * s + k > n:
+            raise shape_error(f"{n} elements along axis {axis} are too few to fold", x.shape,
+                              fix=f"they must be {(x.shape[axis] - 1) * s + k} at least")
+    placed = _PLACE(x, axes=axes, lengths=lengths, stride=stride, dilation=dilation)
+    return OPS.sum(placed, axis=tuple(range(len(axes))))
