@@ -56,7 +56,7 @@ def words(ids: int = 7, dtype: str = "int32", **how: Any) -> Program:
 
 
 @pytest.mark.parametrize(("bad", "message"), [
-    ([*IDS, [0], [1]], r"x holds 7 in row 1; layer 'words' takes whole numbers from 0 to 6"),
+    (np.add(IDS, [[0], [1]]), r"x holds 7 in row 1; layer 'words' takes whole numbers from 0 to 6"),
     (IDS - 1, r"x holds -1 in row 0; layer 'words'"),
     (IDS + 2.5, r"x holds 2\.5 in row 0"),
     (np.full((1, 4), np.nan), r"x holds nan in row 0"),
