@@ -14,8 +14,8 @@ from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 # Windows as rows of a matrix. The product and its gradient both read these rows, in another order
 # than they lie in: so they are written down once, in the order of their axes, not once a reader.
 # Where a product makes the rows, that is its own last step.
-_ROWS = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
-           grad=lambda o, g, y, x: (_ROWS(g),), body=lambda e, index: e.read(0, index), cost=1)
+_ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
+                grad=lambda o, g, y, x: (_ROWS(g),), body=lambda e, index: e.read(0, index), cost=1)
 
 
 def _slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
