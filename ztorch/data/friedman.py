@@ -28,6 +28,6 @@ def load_friedman(rows: int = 2000, columns: int = 10) -> Split:
     x, noise = uniform[:, :columns], uniform[:, columns:].sum(1) - 6.0
     y = (10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3]
          + 5 * x[:, 4] + NOISE * noise)
-    x, y = x.astype(np.float32), y.astype(np.float32)[:, None]
+    given, wanted = x.astype(np.float32), y.astype(np.float32)[:, None]
     first = rows - rows // 5
-    return (x[:first], y[:first]), (x[first:], y[first:])
+    return (given[:first], wanted[:first]), (given[first:], wanted[first:])

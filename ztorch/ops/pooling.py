@@ -87,8 +87,8 @@ def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
     for axis, along in enumerate(inside):
         counts = counts * np.reshape(along, [-1 if a == axis else 1 for a in range(x.rank - 1)])
     total = OPS.sum(seen, axis=places)
-    if counts.min() == counts.max():
-        return total * (1.0 / float(counts.max()))
+    if np.min(counts) == np.max(counts):
+        return total * (1.0 / float(np.max(counts)))
     return total * constant(1.0 / counts, x.dtype)
 
 

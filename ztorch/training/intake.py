@@ -212,11 +212,11 @@ class Intake(NamedTuple):
         if labels.shape[1] != 1:
             raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
         whole = labels[:, 0].astype(np.int64)
-        if (whole != labels[:, 0]).any() or whole.min() < 0:
+        if (whole != labels[:, 0]).any() or np.min(whole) < 0:
             raise DataError("class_weight needs labels that are class numbers; weigh rows of "
                             "a regression with sample_weight")
         count = self.classes or (y.shape[-1] if y.ndim > 1 and y.shape[-1] > 1 else
-                                 max(2, int(whole.max()) + 1))
+                                 max(2, int(np.max(whole)) + 1))
         table = np.ones(count, np.float32)
         for label, weight in class_weight.items():
             if not isinstance(label, (int, np.integer)) or not 0 <= label < count:
