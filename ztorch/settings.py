@@ -18,7 +18,6 @@ class Settings(NamedTuple):
     debug: tuple[str, ...] = ()  # stages to print while compiling
     dump: str | None = None  # folder that receives every stage, and the library for perf
     threads: int = 0  # worker threads; 0 means one for each usable core
-    tuned: bool = True  # tuned kernels on; off changes speed, never results beyond rounding
     data: str | None = None  # folder of data sets that do not ship with the package
     spin: int = 2_000  # turns a waiting worker spins before it sleeps
 
@@ -35,7 +34,6 @@ def _read() -> Settings:
         debug=debug,
         dump=env.get("ZTORCH_DUMP") or None,
         threads=_whole("ZTORCH_THREADS", 0),
-        tuned=env.get("ZTORCH_TUNED", "1") not in ("0", "off", "false"),
         data=env.get("ZTORCH_DATA") or None,
         spin=_whole("ZTORCH_SPIN", 2_000),
     )

@@ -303,8 +303,3 @@ def _kernel_name(region: Region, number: int) -> str:
     ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
     words = "_".join([w for w in [layer, *ops] if w])
     return f"k{number}_" + re.sub(r"[^A-Za-z0-9_]+", "_", words)[:48]
-
-
-
-
-__all__ = ["Params", "Place", "Plan", "Step", "label", "lower"]
