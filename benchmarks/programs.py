@@ -47,7 +47,7 @@ def fill(bound: Call, inputs: Arrays) -> None:
 
 def target() -> Target:
     """What "cpu" means here."""
-    return TARGETS[resolve("cpu")]
+    return TARGETS[resolve("cpu").target]
 
 
 def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> Call:

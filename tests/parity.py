@@ -25,7 +25,7 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
-from ztorch.ir.limits import Limits
+from ztorch.ir.limits import Grid, Limits
 from ztorch.ir.verify import verify
 from ztorch.lower.plan import Params, Place, Plan, Step, lower
 from ztorch.runtime.executable import Executable
@@ -35,6 +35,9 @@ HERE = [t.name for t in TARGETS.values()
         if t.arch == host.architecture() and set(t.needs) <= host.features()]
 # Machines that only the interpreter plays: one lane, few lanes and registers, many lanes.
 SCALAR, NARROW, WIDE = Limits(0, 16, False), Limits(128, 8, False), Limits(512, 32, True)
+# Workgroups: one of few threads that take turns and share by memory alone, one with subgroups.
+GROUPS = Limits(0, 16, False, grid=Grid(threads=64, shared=1 << 14, groups=7, units=2))
+SUBGROUPS = Limits(0, 16, True, grid=Grid(subgroup=8))
 DEFAULT = graph_passes.DEFAULT
 
 Arrays = list[np.ndarray]
@@ -134,7 +137,7 @@ def compiled(job: Job, target: str, fusion: bool = True, passes: tuple[str, ...]
 def plan_of(graph: Graph, limits: Limits, fusion: bool = True,
             passes: tuple[str, ...] = DEFAULT) -> tuple[Plan, Params]:
     """How a graph is lowered, alone in its program."""
-    params = Params()
+    params = Params(limits)
     for state in graph.leaves("state"):
         params.state(state)
     return lower("alone", graph_passes.run(graph, passes), limits, params, fusion), params

@@ -23,13 +23,16 @@ import numpy as np
 from ztorch import debug
 from ztorch.artifact.c_export import CLibrary, put_states, write_c
 from ztorch.artifact.c_interface import CInterface, describe
+from ztorch.backends import registry
 from ztorch.backends.host import architecture, need_memory
+from ztorch.codegen import targets
 from ztorch.codegen.assemble import assemble
 from ztorch.codegen.elf import link
 from ztorch.codegen.render import renderer
-from ztorch.codegen.targets import TARGETS, Target
+from ztorch.codegen.targets import Target
 from ztorch.dtypes import boolean, to_storage, u8
-from ztorch.errors import Unsupported
+from ztorch.device_code import device_code
+from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.ir.kernel import Kernel
@@ -37,7 +40,9 @@ from ztorch.ir.verify import verify
 from ztorch.lower.frozen import Derived
 from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
+from ztorch.runtime.devices import resolve
 from ztorch.runtime.executable import PREPARE, Executable
+from ztorch.runtime.remote import Remote
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
 if TYPE_CHECKING:
@@ -57,12 +62,19 @@ class Compiled:
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
-          threads: int | None = None) -> Executable:
+          threads: int | None = None) -> Executable | Remote:
     """Compile functions that share their states, and load them on a device."""
-    from ztorch.runtime.devices import resolve
-
-    compiled = compile_functions(functions, TARGETS[resolve(device)], name)
-    return Executable(compiled.spec, compiled.code, compiled.params, threads)
+    where = resolve(device)
+    chosen = targets.target(where.target)
+    if where.ordinal is None:
+        raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run: "
+                          f"name a device, such as {where.backend}:0")
+    if chosen.limits.grid is None:
+        made = compile_functions(functions, chosen, name)
+        return Executable(made.spec, made.code, made.params, threads)
+    here = registry.opened(where.backend, where.ordinal)
+    made = compile_functions(functions, chosen.on(dict(here.found.limits)), name)
+    return Remote(made.spec, made.code, made.params, here)
 
 
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
@@ -71,6 +83,11 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     """All stages but the last. `optional` passes and fusion change speed, never results."""
     watch = debug.Watch()
     graphs, plans, params = _lower(functions, target, optional, fusion, True, watch)
+    spec = _spec(name, target, plans, params)
+    if target.limits.grid is not None:
+        made = device_code(plans, target, watch)
+        return Compiled(graphs, plans, made.text, made.code, made.into(spec, target),
+                        _initial(params))
     text = _render(plans, target)
     watch.done("text", text)
     obj = assemble(text, target)
@@ -78,7 +95,6 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     symbols = [_symbol(n) for n in plans]
     code = link(obj, soname=f"{_symbol(name)}.so", exports=[*symbols, "zt_worker"])
     watch.done("library", code)
-    spec = _spec(name, target, plans, params)
     return Compiled(graphs, plans, text, code, spec, _initial(params))
 
 
@@ -90,10 +106,9 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
 
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
     """
-    from ztorch.runtime.devices import resolve
-
     called = name or traced.metadata["name"]
-    return write_c(compile_c(traced.functions, TARGETS[resolve(device)], called, weights), path)
+    chosen = targets.target(resolve(device).target)
+    return write_c(compile_c(traced.functions, chosen, called, weights), path)
 
 
 def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
@@ -123,7 +138,7 @@ def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, 
     makes of its weights alone becomes a function of its own, at the price of a second copy."""
     graphs = {n: passes.run(g, optional) for n, g in functions.items()}
     watch.done("graph", graphs)
-    params = Params()
+    params = Params(target.limits)
     for graph in functions.values():
         for state in graph.leaves("state"):
             params.state(state)
@@ -165,7 +180,7 @@ def _shared(kernels: dict[tuple, dict[str, Any]], kernel: Kernel, words: Any) ->
            tuple((m.t, m.size) for m in data["locals"]))
     if key not in kernels:
         verify(kernel)
-        kernels[key] = {**data, "symbol": f"{kernel.name}.{len(kernels)}"}
+        kernels[key] = {**data, "symbol": f"{kernel.name}_{len(kernels)}"}
     return kernels[key]["symbol"]
 
 
@@ -188,10 +203,11 @@ def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) 
                            bool(v.attrs.get("trainable", False)))
               for n, v in params.states.items()}
     return ProgramSpec(
-        name, target.name, target.arch, target.needs, functions, states, params.size,
+        name, target.name, target.arch or target.chip, target.needs, functions, states, params.size,
         max(p.arena for p in plans.values()),
         tuple((at, data.nbytes) for at, data in params.constants),
-        tuple(dict.fromkeys(s.kernel.name for p in plans.values() for s in p.steps)))
+        tuple(dict.fromkeys(s.kernel.name for p in plans.values() for s in p.steps)),
+        target.backend)
 
 
 def _initial(params: Params) -> np.ndarray:

@@ -61,6 +61,10 @@ class DeviceError(ZtorchError, RuntimeError):
     """A device that is absent, or a driver call that failed."""
 
 
+class OutOfMemory(DeviceError):
+    """A device has less memory left than was asked for."""
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """A suggestion to append to a message, or nothing.
 

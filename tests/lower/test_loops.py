@@ -12,7 +12,7 @@ from ztorch import ops
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.fuse import fuse
-from ztorch.lower.loops import _axes
+from ztorch.lower.loops import merged_axes
 from ztorch.lower.region import COPY
 
 Function = Any
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
 def test_neighbouring_axes_are_one_loop(name: str) -> None:
     make, axes = CASES[name]
     [region] = fuse(Graph({"y": make()}))
-    assert _axes(region) == axes
+    assert merged_axes(region) == axes
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ztorch.assets import folder
 from ztorch.codegen.targets import Target
 from ztorch.dtypes import DType, boolean, u16
 from ztorch.errors import Unsupported
-from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
+from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC
 
 _MARK = re.compile("\x01([0-9MO]+)\x02")
@@ -35,12 +35,13 @@ def environment() -> Environment:
 
 @dataclass(frozen=True)
 class View:
-    """An operand as macros see it."""
+    """An operand as macros see it: `r` is its spelling, `t` its type, `e` that of one lane, `p` that
+    of a predicate with as many lanes, `k` its kind (f s u b), `c` its number if it is a constant."""
 
     r: str
     t: str
     e: str
-    p: str  # type of a predicate with as many lanes
+    p: str
     id: str
     dtype: str
     lanes: int
@@ -49,28 +50,30 @@ class View:
     c: Any
     suffix: str
 
-    @property
-    def p_(self) -> str:
-        return f"%v{self.id}.a"
-
-    @property
-    def q_(self) -> str:
-        return f"%v{self.id}.b"
-
-    @property
-    def ones(self) -> str:
-        one = "true" if self.k == "b" else "-1"
-        return one if self.lanes == 1 else f"splat ({self.e} {one})"
-
 
 @dataclass(frozen=True)
 class MemoryView:
-    """A memory as macros see it."""
+    """A memory as macros see it: `r` is its spelling, `t` the type of an element."""
 
     r: str
     t: str
+    id: str
+    dtype: str
     bytes: int
     size: int
+    space: str
+    access: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number that stands in a kernel's text, for languages that declare them."""
+
+    r: str
+    t: str
+    dtype: str
+    bits: int
+    number: Any
 
 
 class Renderer:
@@ -83,7 +86,8 @@ class Renderer:
         for name in reversed(target.chain):
             module: Any = env.get_template(f"{name}/instr.{target.suffix}.j2").module
             self.words |= {k: v for k, v in vars(module).items() if callable(v)}
-        self.spell: Any = env.get_template(f"{target.chain[0]}/words.{target.suffix}.j2").module
+        spelled = [f"{name}/words.{target.suffix}.j2" for name in target.chain]
+        self.spell: Any = env.select_template(spelled).module
         self._texts: dict[tuple, list[str]] = {}
         self._types: dict[tuple[str, int], tuple[str, str]] = {}
 
@@ -113,16 +117,35 @@ class Renderer:
         counters = [i.dest for i in kernel.body if i.opcode == "loop"]
         return {
             "body": "\n".join(lines),
+            "workgroup": kernel.workgroup,
+            "exact": kernel.exact,
+            "constants": self._constants(kernel),
             "variables": [self._view(v, str(v.id)) for v in kernel.variables],
             "counters": [self._view(c, str(c.id)) for c in counters],
             "memories": [self._memory(m, k) for k, m in memories.values() if m.space == "global"],
             "locals": [self._memory(m, k) for k, m in memories.values() if m.space == "local"],
+            "shared": [self._memory(m, k) for k, m in memories.values() if m.space == "shared"],
         }
 
     def frame(self, **data: Any) -> str:
         """The whole module."""
         name = f"{self.target.chain[0]}/module.{self.target.suffix}.j2"
         return environment().get_template(name).render(**data)
+
+    def _constants(self, kernel: Kernel) -> list[Constant]:
+        """Every constant of a kernel once, and the constant parts of its positions."""
+        found: dict[Operand, None] = {}
+        for i in kernel.body:
+            found |= {replace(a, lanes=1): None for a in i.args if a.is_const}
+            if i.attrs.get("off"):
+                found[constant(i.attrs["off"], kernel.index)] = None
+        out = []
+        for o in found:
+            o = self._spelled(o)
+            assert o.bits is not None
+            out.append(Constant(self._literal(o), self._type(o.dtype, 1)[0], o.dtype.name, o.bits,
+                                o.number))
+        return out
 
     # -- instructions ----------------------------------------------------------------------------
 
@@ -133,7 +156,7 @@ class Renderer:
             instr.opcode,
             tuple((o.dtype.name, o.lanes, o.kind, o.bits) for o in operands),
             tuple((k, bool(v) if k == "off" else v) for k, v in instr.attrs.items() if k != "mem"),
-            memories[mem][1].dtype.name if mem else None,
+            (memories[mem][1].dtype.name, memories[mem][1].space) if mem else None,
         )
         parts = self._texts.get(key)
         if parts is None:
@@ -159,8 +182,7 @@ class Renderer:
         return _MARK.split("  " + text if not text.startswith("L") else text)
 
     def _view(self, o: Operand, number: str) -> View:
-        if self._as_bits(o.dtype):
-            o = Operand(o.id, u16, o.lanes, o.kind, o.bits)
+        o = self._spelled(o)
         t, e = self._type(o.dtype, o.lanes)
         if o.is_const:
             r = self._literal(o)
@@ -170,6 +192,9 @@ class Renderer:
         return View(
             r, t, e, self._predicate(o.lanes), number, o.dtype.name, o.lanes, k, o.dtype.bits,
             o.number if o.is_const else None, str(self.spell.suffix(o.dtype.name, o.lanes)))
+
+    def _spelled(self, o: Operand) -> Operand:
+        return replace(o, dtype=u16) if self._as_bits(o.dtype) else o
 
     def _as_bits(self, d: DType) -> bool:
         """Whether values of a dtype are only moved: then they are spelled as whole numbers, which
@@ -187,20 +212,23 @@ class Renderer:
         return self._type(boolean, lanes)[0]
 
     def _literal(self, o: Operand) -> str:
-        """Constants are spelled from their bits; a float also as the bits of the same double."""
+        """Constants are spelled from their bits; a float also as the bits of the same double, and
+        in C's way if it is finite."""
         number = o.number
-        hex16 = hex64 = ""
+        hex16 = hex64 = exact = ""
         if o.dtype.is_float:
             with np.errstate(all="ignore"):
                 hex64 = f"{int(np.float64(number).view(np.uint64)):016X}"
+            exact = float(number).hex() if np.isfinite(number) else ""
         if o.dtype.is_float and o.dtype.bits == 16:
             hex16 = f"{o.bits:04X}"
-        return str(self.spell.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64))
+        return str(self.spell.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64,
+                                      o.bits, exact))
 
     def _memory(self, m: Memory, number: str) -> MemoryView:
         d = u16 if self._as_bits(m.dtype) else m.dtype
-        return MemoryView(f"%m{number}", self._type(d, 1)[0], m.dtype.bytes,
-                          m.size)
+        return MemoryView(str(self.spell.memory(number)), self._type(d, 1)[0], number, d.name,
+                          m.dtype.bytes, m.size, m.space, m.access)
 
 
 @functools.cache

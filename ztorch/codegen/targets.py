@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from ztorch.errors import unknown
-from ztorch.ir.limits import Limits
+from ztorch.ir.limits import Grid, Limits
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,10 @@ class Target:
     """A machine: the language it is spoken to in, and what it can do.
 
     chain lists template folders, the most special first. needs names the CPU features without
-    which the code must not run. lacks takes words away: an opcode, or (opcode, dtype).
+    which the code must not run. lacks takes words away: an opcode, or (opcode, dtype). backend is
+    the driver that runs the code, chip what of its devices it is for (empty: all). assembler names
+    the module of `codegen` that turns text into code (empty: the text is the code); with `apart`
+    each kernel is a text of its own.
     """
 
     name: str
@@ -28,10 +32,19 @@ class Target:
     lacks: frozenset = field(default_factory=frozenset)
     stored: tuple[str, ...] = ("f16", "bf16")  # dtypes only moved and converted, never computed
     converts: tuple[str, ...] = ()  # those of them with an instruction from and to f32
-    data: tuple[tuple[str, int], ...] = ()  # more numbers for the frame
+    data: tuple[tuple[str, int | str], ...] = ()  # more for the frame
+    backend: str = "cpu"
+    chip: str = ""
+    assembler: str = ""
+    apart: bool = False
+
+    def on(self, limits: Mapping[str, int]) -> Target:
+        """The target with what one device says of itself in place of what the row assumes."""
+        assert self.limits.grid is not None
+        return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
 
 
-_CALLS = frozenset({("rem", d) for d in ("f32", "f64")})  # LLVM would call fmod
+_CALLS = frozenset({("rem", d) for d in ("f32", "f64")})  # would be a call of fmod
 _X86 = {"arch": "x86_64", "triple": "x86_64-unknown-linux-gnu", "data": (("futex", 202),)}
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
@@ -55,6 +68,8 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64", "aarch64-unknown-linux-gnu",
            "generic", ("neon", "fp-armv8"), ("neon",), _CALLS, converts=("f16",),
            data=(("futex", 98),)),
+    Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid()), lacks=_CALLS,
+           backend="opencl"),
 )}
 
 

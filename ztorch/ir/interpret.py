@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, from_storage, round_bf16, to_storage
-from ztorch.ir.kernel import Instr, Kernel, Operand, matching
-from ztorch.ir.lockstep import Grid, Lockstep, Watched, launch_grid
+from ztorch.ir.kernel import Grid, Instr, Kernel, Operand, launch_grid, matching
+from ztorch.ir.lockstep import Lockstep, Watched
 from ztorch.ir.opcodes import OPCODES
 
 Step = Callable[[], None]

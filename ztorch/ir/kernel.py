@@ -12,6 +12,8 @@ from ztorch.dtypes import DType, from_storage, to_storage
 
 OPENING = {"loop": "end_loop", "if": "end_if"}
 
+Grid = tuple[int, int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -120,3 +122,13 @@ def matching(body: tuple[Instr, ...] | list[Instr]) -> Iterator[tuple[int, int]]
             open_at.append(at)
         elif instr.opcode in OPENING.values():
             yield open_at.pop(), at
+
+
+def launch_grid(kernel: Kernel) -> Grid:
+    """Workgroups per axis that give each trip of the kernel's grid loops its own."""
+    size = [1, 1, 1]
+    for i in kernel.body:
+        if i.opcode == "loop" and i.attrs["kind"] == "grid" and all(a.is_const for a in i.args):
+            axis = i.attrs.get("axis", 0)
+            size[axis] = max(size[axis], len(range(*[a.number for a in i.args])))
+    return size[0], size[1], size[2]

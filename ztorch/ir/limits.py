@@ -4,18 +4,56 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, boolean, i32, i64, u8
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A machine that runs workgroups of threads over a grid.
+
+    `threads` is the most of one workgroup, `shared` the bytes its threads share, `subgroup` how
+    many of them exchange values without memory (0: not known, so memory is used), `groups` the most
+    workgroups along an axis, `memories` the most that a kernel may name, `span` the most bytes of
+    one that it may see, `align` what the place of each must be a multiple of, `units` how many
+    workgroups are at work at once, roughly.
+    """
+
+    threads: int = 256
+    shared: int = 32 * 1024
+    subgroup: int = 0
+    groups: int = 65535
+    memories: int = 64
+    span: int = (1 << 31) - 1
+    align: int = 256
+    units: int = 32
 
 
 @dataclass(frozen=True)
 class Limits:
-    """vector_bits is 0 for a scalar machine; registers counts the vector registers."""
+    """vector_bits is 0 for a scalar machine; registers counts the vector registers. `grid` is None
+    for a processor, whose workers share loops out. `flag` is what a bool is stored as."""
 
     vector_bits: int
     registers: int
     fma: bool
     l1: int = 32 * 1024
     l2: int = 1024 * 1024
+    grid: Grid | None = None
+    flag: DType = u8
+
+    @property
+    def index(self) -> DType:
+        """The dtype of positions: on a grid, registers and address units are 32 bits wide."""
+        return i64 if self.grid is None else i32
+
+    @property
+    def align(self) -> int:
+        """What the place of a buffer is a multiple of."""
+        return 64 if self.grid is None else self.grid.align
+
+    def stored(self, d: DType) -> DType:
+        """What a dtype lies in memory as."""
+        return self.flag if d is boolean else d
 
     def lanes(self, d: DType) -> int:
         """How many elements of a dtype one register holds."""

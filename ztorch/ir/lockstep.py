@@ -11,21 +11,8 @@ import math
 import numpy as np
 
 from ztorch.errors import InterpretError
-from ztorch.ir.kernel import Kernel, Memory
+from ztorch.ir.kernel import Grid, Kernel, Memory
 from ztorch.ir.races import Detector
-
-Grid = tuple[int, int, int]
-
-
-def launch_grid(kernel: Kernel) -> Grid:
-    """Workgroups per axis that give each trip of the kernel's grid loops its own."""
-    size = [1, 1, 1]
-    for i in kernel.body:
-        if i.opcode == "loop" and i.attrs["kind"] == "grid" and all(a.is_const for a in i.args):
-            axis = i.attrs.get("axis", 0)
-            size[axis] = max(size[axis], len(range(*[a.number for a in i.args])))
-    return size[0], size[1], size[2]
-
 
 class Watched:
     """One memory while the kernel runs."""

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ztorch.dtypes import boolean, u8
+from ztorch.dtypes import boolean
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -87,7 +87,7 @@ class Emitter:
         at, off, lanes = self.address(flat)
         x = self.b.splat(x, lanes)
         if v.dtype is boolean:
-            x = self.b.cast(x, dtype=u8)
+            x = self.b.cast(x, dtype=self.b.memories[mem].dtype)
         self.b.store(mem, at, x, off=off, mask=self.mask if lanes > 1 else None)
 
     # -- indices ---------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
              target: Mapping[Value, str], limits: Limits) -> None:
     """Every element for itself: one flat loop where positions allow it, else a loop an axis."""
     lanes = limits.lanes(widest(region))
-    axes = [Var(f"d{k}", n) for k, n in enumerate(_axes(region))]
+    axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))]
     *rows, col = axes or [Var("d", 1)]
     full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
     e = Emitter(b, memory, members=region.flat)
@@ -57,7 +57,7 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
                 evaluate(inner, region.members, region, full, target)
 
 
-def _axes(region: Region) -> tuple[int, ...]:
+def merged_axes(region: Region) -> tuple[int, ...]:
     """The shape that a region's loops run over: its own, with neighbouring axes as one wherever
     that makes no position harder to compute. Inner loops of a few elements become longer ones."""
     read, other = _positions(region)

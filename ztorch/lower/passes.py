@@ -9,7 +9,7 @@ from ztorch.dtypes import DType, f32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
 from ztorch.ir.halves import HALVES
-from ztorch.ir.kernel import Instr, Kernel, Operand, matching
+from ztorch.ir.kernel import Grid, Instr, Kernel, Operand, launch_grid, matching
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES, PURE
 
 Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
@@ -79,6 +79,25 @@ def _narrow(b: Builder, x: Operand, d: DType) -> Operand:
 def _next_id(kernel: Kernel) -> int:
     used = [i.dest.id for i in kernel.body] + [v.id for v in kernel.variables]
     return max(used, default=-1) + 1
+
+
+def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
+    """The kernel that one thread runs, and the grid to launch it on: grid and block loops, which
+    have a trip for each workgroup and thread, become their numbers."""
+    new: dict[int, Operand] = {}
+    ended: set[int] = set()
+    body: list[Instr] = []
+    for i in kernel.body:
+        kind = i.attrs.get("kind") if i.opcode == "loop" else None
+        if kind in ("grid", "block"):
+            start, _, step = i.args
+            assert start.number == 0 and step.number == 1, "grid and block loops count from zero"
+            new[i.dest.id] = replace(i.dest, kind="value")
+            ended.add(i.dest.id)
+            body.append(Instr(f"{kind}_id", new[i.dest.id], (), {"axis": i.attrs.get("axis", 0)}))
+        elif i.opcode != "end_loop" or i.args[0].id not in ended:
+            body.append(replace(i, args=tuple(new.get(a.id, a) for a in i.args)))
+    return replace(kernel, body=tuple(body)), launch_grid(kernel)
 
 
 def share_out(kernel: Kernel) -> Kernel:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ztorch.dtypes import DType, boolean, i64, to_storage, u8
+from ztorch.dtypes import to_storage
 from ztorch.graph.memory import Buffer
 from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
@@ -15,6 +15,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
+from ztorch.lower import grid, grid_contract
 from ztorch.lower.contract import emit_contract
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
@@ -76,6 +77,7 @@ class Plan:
 class Params:
     """The layout of what lives as long as the program: states and constants, in one block."""
 
+    limits: Limits
     offsets: dict[str, int] = field(default_factory=dict)
     states: dict[str, Value] = field(default_factory=dict)
     constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
@@ -85,12 +87,12 @@ class Params:
     def state(self, v: Value) -> int:
         name = v.attrs["name"]
         if name not in self.offsets:
-            self.offsets[name] = self._take(v.size * _stored(v.dtype).bytes)
+            self.offsets[name] = self._take(v.size * self.limits.stored(v.dtype).bytes)
             self.states[name] = v
         return self.offsets[name]
 
     def constant(self, v: Value) -> int:
-        data = np.ascontiguousarray(to_storage(_stored(v.dtype), v.attrs["data"]))
+        data = np.ascontiguousarray(to_storage(self.limits.stored(v.dtype), v.attrs["data"]))
         key = (data.dtype.str, data.shape, data.tobytes())
         if key not in self._known:
             self._known[key] = self._take(data.nbytes)
@@ -99,12 +101,9 @@ class Params:
 
     def _take(self, nbytes: int) -> int:
         at = self.size
-        self.size += (nbytes + 63) // 64 * 64
+        align = self.limits.align
+        self.size += (nbytes + align - 1) // align * align
         return at
-
-
-def _stored(d: DType) -> DType:
-    return u8 if d is boolean else d
 
 
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
@@ -155,7 +154,7 @@ class _Plan:
             if at is None:  # only ever written: what it holds first is nobody's business
                 first = np.zeros(new.shape, new.dtype.working)
                 at = self.params.state(state or leaf("state", name, new.shape, new.dtype, first))
-            place = Place("params", at, new.size * _stored(new.dtype).bytes)
+            place = Place("params", at, self._bytes(new))
             home = next(k for k, r in enumerate(self.regions) if new in r.flat)
             if state is not None and not self._in_place(state, new, home):
                 copy = COPY(new)
@@ -181,27 +180,28 @@ class _Plan:
 
     def _place_rest(self) -> tuple[int, list[tuple[str, Buffer, int]]]:
         for slot, v in enumerate(self.inputs):
-            self.places[v] = Place("inputs", slot, v.nbytes)
+            self.places[v] = Place("inputs", slot, self._bytes(v))
         for slot, v in enumerate(self.graph.outputs.values()):
-            self.places[v] = Place("outputs", slot, v.size * _stored(v.dtype).bytes)
+            self.places[v] = Place("outputs", slot, self._bytes(v))
         for v in self.graph.nodes():
             if v.op.kind == "leaf" and v.attrs["role"] == "state":
-                self.places[v] = Place("params", self.params.state(v),
-                                       v.size * _stored(v.dtype).bytes)
+                self.places[v] = Place("params", self.params.state(v), self._bytes(v))
             elif v.op.kind == "leaf" and v.attrs["role"] == "constant":
-                self.places[v] = Place("params", self.params.constant(v),
-                                       v.size * _stored(v.dtype).bytes)
+                self.places[v] = Place("params", self.params.constant(v), self._bytes(v))
         buffers: dict[Value, Buffer] = {}
         for k, region in enumerate(self.regions):
             for v in region.stores:
                 if v not in self.places:
                     last = max([k, *(j for j, t in enumerate(self.touched) if v in t)])
-                    buffers[v] = Buffer(v.serial, v.size * _stored(v.dtype).bytes, k, last)
+                    buffers[v] = Buffer(v.serial, self._bytes(v), k, last, self.limits.align)
         offsets, total = place_buffers(list(buffers.values()))
         for v, buffer in buffers.items():
             self.places[v] = Place("arena", offsets[v.serial], buffer.size)
         listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items()]
         return total, listed
+
+    def _bytes(self, v: Value) -> int:
+        return v.size * self.limits.stored(v.dtype).bytes
 
     def _reads(self, region: Region) -> list[Value]:
         """What a region reads from outside."""
@@ -231,7 +231,7 @@ class _Plan:
     # -- kernels ---------------------------------------------------------------------------------
 
     def _step(self, region: Region, number: int) -> Step:
-        b = Builder(_kernel_name(region, number), index=i64, exact=not self.limits.fma)
+        b = Builder(_kernel_name(region, number), index=self.limits.index, exact=not self.limits.fma)
         b.origin = tuple(dict.fromkeys(
             re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
         names: dict[Place, str] = {}
@@ -245,20 +245,32 @@ class _Plan:
             if place not in names:
                 access = "r" if place not in written else (
                     "rw" if v in reads or v in again else "w")
-                d = _stored(v.dtype)
+                d = self.limits.stored(v.dtype)
                 names[place] = b.memory(f"m{len(names)}", d, v.size, access=access)
             (memory if v in reads else target)[v] = names[place]
-        lanes = self.limits.lanes(widest(region))
-        turn = find_turn(region, lanes) if region.kind == "map" else None
-        if turn is not None:
-            emit_transpose(b, region, turn, memory, target, lanes)
-        else:
-            emit = {"map": emit_map, "reduce": emit_reduce, "contract": emit_contract}
-            emit[region.kind](b, region, memory, target, self.limits)
+        self._emit(b, region, memory, target)
         places = tuple(names)
         moved = sum(p.size for p in places) / BYTES_A_CYCLE
         return Step(hoist(share_out(b.kernel())), places, tuple(p in written for p in places),
                     max(_cycles(region, self.limits), moved))
+
+
+    def _emit(self, b: Builder, region: Region, memory: dict[Value, str],
+              target: dict[Value, str]) -> None:
+        """The loop nest that suits the region and the machine."""
+        lanes = self.limits.lanes(widest(region))
+        turn = find_turn(region, lanes) if region.kind == "map" else None
+        if self.limits.grid is not None:
+            emit_on_grid[region.kind](b, region, memory, target, self.limits)
+        elif turn is not None:
+            emit_transpose(b, region, turn, memory, target, lanes)
+        else:
+            emit_in_loops[region.kind](b, region, memory, target, self.limits)
+
+
+emit_in_loops = {"map": emit_map, "reduce": emit_reduce, "contract": emit_contract}
+emit_on_grid = {"map": grid.emit_map, "reduce": grid.emit_reduce,
+                "contract": grid_contract.emit_contract}
 
 
 def _with_barriers(steps: list[Step]) -> list[Step]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ztorch.backends import host
+from ztorch.backends import host, registry
 from ztorch.errors import DeviceError, unknown
 
 # CPU levels from the best; each with the feature that tells it and the machines it is for.
@@ -69,15 +69,33 @@ def best_level() -> str:
     raise DeviceError(f"no code generator for {host.architecture()} CPUs yet")
 
 
-def resolve(device: str) -> str:
-    """The CPU target a device string means.
+class Where(NamedTuple):
+    """What a device string means: the target to compile for, and the device to run on, which is
+    None where the string names a chip that need not be here."""
+
+    target: str
+    backend: str
+    ordinal: int | None
+
+
+def resolve(device: str) -> Where:
+    """The target and the device that a string means: backend[:number or chip].
 
     >>> resolve("cpu:avx2")
-    'avx2'
+    Where(target='avx2', backend='cpu', ordinal=0)
+    >>> resolve("cuda:sm_90")
+    Where(target='cuda:sm_90', backend='cuda', ordinal=None)
     """
     if device in ("auto", "cpu"):
-        return best_level()
-    kind, _, level = str(device).partition(":")
-    if kind != "cpu" or level not in NAMES:
-        raise unknown("device", device, ["auto", "cpu", *(f"cpu:{n}" for n in NAMES)])
-    return level
+        return Where(best_level(), "cpu", 0)
+    kind, _, rest = str(device).partition(":")
+    if kind == "cpu" and rest in NAMES:
+        return Where(rest, "cpu", 0)
+    if kind not in registry.names() or kind == "cpu":
+        known = ["auto", "cpu", *(f"cpu:{n}" for n in NAMES), *registry.names()]
+        raise unknown("device", device, known)
+    if rest and not rest.isdigit():
+        return Where(device, kind, None)
+    ordinal = int(rest or 0)
+    chip = registry.opened(kind, ordinal).found.chip
+    return Where(f"{kind}:{chip}" if chip else kind, kind, ordinal)

@@ -56,8 +56,29 @@ class StateSpec(NamedTuple):
                          data["offset"], data["role"], data["trainable"])
 
 
+class LaunchSpec(NamedTuple):
+    """One kernel of a function that runs on a device: which entry, on what grid, with which parts
+    of which space (inputs, outputs, params, arena): its slot or offset, its bytes, and whether the
+    kernel writes there. `barrier`: it depends on a launch since the last barrier."""
+
+    entry: int
+    grid: tuple[int, int, int]
+    places: tuple[tuple[str, int, int, bool], ...]
+    barrier: bool
+
+    def to_json(self) -> list[Any]:
+        return [self.entry, list(self.grid), [list(p) for p in self.places], self.barrier]
+
+    @staticmethod
+    def from_json(data: list[Any]) -> LaunchSpec:
+        entry, grid, places, barrier = data
+        return LaunchSpec(entry, (grid[0], grid[1], grid[2]),
+                          tuple((p[0], p[1], p[2], p[3]) for p in places), barrier)
+
+
 class FunctionSpec(NamedTuple):
-    """One entry of the library. `cycles` is a rough estimate of a run by one worker."""
+    """One entry of the library, or on a device with memory of its own a list of launches. `cycles`
+    is a rough estimate of a run by one worker."""
 
     name: str
     symbol: str
@@ -66,11 +87,13 @@ class FunctionSpec(NamedTuple):
     cycles: float
     kernels: tuple[tuple[str, float], ...] = ()  # in order, with their share of the cycles
     buffers: tuple[tuple[str, int, int, int, int], ...] = ()  # label, bytes, first, last, offset
+    launches: tuple[LaunchSpec, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "symbol": self.symbol, "cycles": self.cycles,
                 "kernels": [list(k) for k in self.kernels],
                 "buffers": [list(b) for b in self.buffers],
+                "launches": [x.to_json() for x in self.launches],
                 "inputs": [t.to_json() for t in self.inputs.values()],
                 "outputs": [t.to_json() for t in self.outputs.values()]}
 
@@ -81,11 +104,14 @@ class FunctionSpec(NamedTuple):
         return FunctionSpec(data["name"], data["symbol"], {t.name: t for t in inputs},
                             {t.name: t for t in outputs}, data["cycles"],
                             tuple((k[0], k[1]) for k in data["kernels"]),
-                            tuple((b[0], b[1], b[2], b[3], b[4]) for b in data["buffers"]))
+                            tuple((b[0], b[1], b[2], b[3], b[4]) for b in data["buffers"]),
+                            tuple(LaunchSpec.from_json(x) for x in data["launches"]))
 
 
 class ProgramSpec(NamedTuple):
-    """The whole program but its code and its numbers."""
+    """The whole program but its code and its numbers. `arch` is the instruction set of a CPU, or
+    the chip of a device (empty: any); `entries` are the kernels of a device's code: name, first
+    byte, bytes, threads of a workgroup; `limits` what the code takes for granted of the device."""
 
     name: str
     target: str
@@ -97,6 +123,14 @@ class ProgramSpec(NamedTuple):
     arena_bytes: int
     constants: tuple[tuple[int, int], ...]  # (offset, bytes) of the parts of params nobody changes
     kernels: tuple[str, ...] = ()
+    backend: str = "cpu"
+    entries: tuple[tuple[str, int, int, tuple[int, int, int]], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def where(self) -> str:
+        """What it was compiled for, as users say it."""
+        return f"cpu:{self.target}" if self.backend == "cpu" else self.target
 
     @property
     def memory_bytes(self) -> int:
@@ -112,7 +146,9 @@ class ProgramSpec(NamedTuple):
             "arena_bytes": self.arena_bytes, "constants": [list(c) for c in self.constants],
             "functions": [f.to_json() for f in self.functions.values()],
             "states": [s.to_json() for s in self.states.values()],
-            "kernels": list(self.kernels),
+            "kernels": list(self.kernels), "backend": self.backend,
+            "entries": [[n, at, size, list(group)] for n, at, size, group in self.entries],
+            "limits": [list(x) for x in self.limits],
         }
 
     @staticmethod
@@ -123,4 +159,6 @@ class ProgramSpec(NamedTuple):
             data["name"], data["target"], data["arch"], tuple(data["needs"]),
             {f.name: f for f in functions}, {s.name: s for s in states}, data["params_bytes"],
             data["arena_bytes"], tuple((c[0], c[1]) for c in data["constants"]),
-            tuple(data["kernels"]))
+            tuple(data["kernels"]), data["backend"],
+            tuple((e[0], e[1], e[2], (e[3][0], e[3][1], e[3][2])) for e in data["entries"]),
+            tuple((x[0], x[1]) for x in data["limits"]))

@@ -1,0 +1,1 @@
+"""One file a driver; being here is what registers it, by the name of its file."""

@@ -1,0 +1,155 @@
+"""OpenCL devices, through pyopencl."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.errors import DeviceError, OutOfMemory
+
+
+@functools.cache
+def _cl() -> Any:
+    import pyopencl
+
+    return pyopencl
+
+
+class OpenCL(Backend):
+    """Every device of every platform, in the order in which the loader lists them."""
+
+    name = "opencl"
+
+    def refusal(self) -> str:
+        try:
+            cl = _cl()
+        except ImportError:
+            return "pyopencl is not installed; pip install 'ztorch[opencl]'"
+        try:
+            found = _devices()
+        except cl.Error as error:
+            return f"the OpenCL loader finds no platform ({error})"
+        return "" if found else "no platform has a device"
+
+    def found(self) -> list[Found]:
+        return [] if self.refusal() else [_describe(k, d) for k, d in enumerate(_devices())]
+
+    def open(self, ordinal: int = 0) -> Device:
+        return OpenCLDevice(self.found()[ordinal], _devices()[ordinal])
+
+
+def _devices() -> list[Any]:
+    return [d for platform in _cl().get_platforms() for d in platform.get_devices()]
+
+
+def _describe(ordinal: int, device: Any) -> Found:
+    kinds = _cl().device_type
+    kind = "gpu" if device.type & kinds.GPU else "cpu" if device.type & kinds.CPU else "virtual"
+    if kind == "gpu" and device.host_unified_memory:
+        kind = "integrated"
+    limits = {
+        "threads": min(int(device.max_work_group_size), int(device.max_work_item_sizes[0])),
+        "shared": int(device.local_mem_size),
+        "align": max(64, int(device.mem_base_addr_align) // 8),
+        "units": int(device.max_compute_units),
+        "span": int(device.max_mem_alloc_size),
+    }
+    return Found(ordinal, device.name.strip(), kind, int(device.global_mem_size), "",
+                 tuple(limits.items()), f"{device.platform.name}, {device.driver_version}")
+
+
+class OpenCLDevice(Device):
+    """A context and an in-order queue."""
+
+    def __init__(self, found: Found, device: Any):
+        super().__init__("opencl", found)
+        cl = _cl()
+        self._device = device
+        self._context = self._try("clCreateContext", cl.Context, [device])
+        self._queue = self._try("clCreateCommandQueue", cl.CommandQueue, self._context, device)
+
+    def _try(self, call: str, function: Any, *args: Any, **more: Any) -> Any:
+        cl = _cl()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+                return function(*args, **more)
+        except (cl.MemoryError, MemoryError) as error:
+            raise OutOfMemory(f"{self.id}: {call}: {error}") from None
+        except cl.Error as error:
+            raise DeviceError(f"{self.id}: {call}: {error}") from None
+
+    def _close(self) -> None:
+        self._try("clFinish", self._queue.finish)
+        self._queue = self._context = None
+
+    def _alloc(self, nbytes: int) -> Any:
+        cl = _cl()
+        if nbytes > self._device.max_mem_alloc_size:
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have "
+                              f"{self._device.max_mem_alloc_size:,}")
+        return self._try("clCreateBuffer", cl.Buffer, self._context, cl.mem_flags.READ_WRITE,
+                         nbytes)
+
+    def _free(self, handle: Any) -> None:
+        self._synchronise()
+        self._try("clReleaseMemObject", handle.release)
+
+    def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
+        self._try("clEnqueueWriteBuffer", _cl().enqueue_copy, self._queue, handle, data,
+                  dst_offset=at, is_blocking=True)
+
+    def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
+        self._try("clEnqueueReadBuffer", _cl().enqueue_copy, self._queue, out, handle,
+                  src_offset=at, is_blocking=True)
+
+    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
+              nbytes: int) -> None:
+        self._try("clEnqueueCopyBuffer", _cl().enqueue_copy, self._queue, target, source,
+                  byte_count=nbytes, src_offset=source_at, dst_offset=target_at)
+
+    def _memory(self) -> tuple[int, int]:
+        total = int(self._device.global_mem_size)
+        return total - self.allocated, total
+
+    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+        program = self._try("clCreateProgramWithSource", _cl().Program, self._context,
+                            code.decode())
+        built = self._try("clBuildProgram", program.build, ["-cl-std=CL1.2"], [self._device])
+        return [self._try("clCreateKernel", _cl().Kernel, built, e.name) for e in entries]
+
+    def _unload(self, handles: Any) -> None:
+        handles.clear()
+
+    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+        """Kernels with their arguments set: enqueuing them is all that is left."""
+        cl, ready = _cl(), []
+        for launch in launches:
+            entry, kernel = module.entries[launch.entry], module.handles[launch.entry]
+            kernel = self._try("clCloneKernel", cl.Kernel, kernel.program, entry.name)
+            parts = [self._try("clCreateSubBuffer", b.buffer.handle.get_sub_region, b.at,
+                               b.nbytes) for b in launch.bindings]
+            self._try("clSetKernelArg", kernel.set_args, *parts)
+            size = tuple(g * w for g, w in zip(launch.grid, entry.workgroup, strict=True))
+            ready.append((kernel, size, entry.workgroup, parts))
+        return ready
+
+    def _drop(self, handle: Any) -> None:
+        self._synchronise()
+        handle.clear()
+
+    def _run(self, handle: Any) -> None:
+        enqueue, queue = _cl().enqueue_nd_range_kernel, self._queue
+        for kernel, size, group, _ in handle:
+            self._try("clEnqueueNDRangeKernel", enqueue, queue, kernel, size, group)
+        self._try("clFlush", queue.flush)
+
+    def _synchronise(self) -> None:
+        self._try("clFinish", self._queue.finish)
+
+
+BACKEND = OpenCL()

@@ -1,0 +1,115 @@
+"""From plans to the code of a device with memory of its own: kernels, and lists of launches.
+
+The counterpart of a CPU's library. Kernels that turn out the same are one entry; a function is the
+list of its launches, each on parts of the inputs, outputs, params and arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ztorch import debug
+from ztorch.codegen.assemblers import assembled
+from ztorch.codegen.render import Renderer, renderer
+from ztorch.codegen.targets import Target
+from ztorch.errors import Unsupported
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.verify import verify
+from ztorch.lower.passes import decompose, launched
+from ztorch.lower.plan import Plan, Step
+from ztorch.runtime.spec import LaunchSpec, ProgramSpec
+
+Entry = tuple[str, int, int, tuple[int, int, int]]
+
+
+@dataclass
+class DeviceCode:
+    """The code, where each kernel lies in it, and the launches of each function."""
+
+    text: str
+    code: bytes
+    entries: tuple[Entry, ...]
+    launches: dict[str, tuple[LaunchSpec, ...]]
+
+    def into(self, spec: ProgramSpec, target: Target) -> ProgramSpec:
+        """The spec with what only rendering knows."""
+        grid = target.limits.grid
+        assert grid is not None
+        needs = (("threads", max((w[0] * w[1] * w[2] for *_, w in self.entries), default=1)),
+                 ("subgroup", grid.subgroup))
+        functions = {n: f._replace(launches=self.launches[n]) for n, f in spec.functions.items()}
+        return spec._replace(functions=functions, entries=self.entries, limits=needs)
+
+
+@dataclass
+class _Kernels:
+    """Each kernel once, by what it looks like as text."""
+
+    words: Renderer
+    rendered: list[dict[str, Any]] = field(default_factory=list)
+    known: dict[tuple, int] = field(default_factory=dict)
+
+    def number(self, kernel: Kernel) -> int:
+        data = self.words.kernel(kernel)
+        key = (data["body"], data["workgroup"],
+               *(tuple((m.t, m.access) for m in data[k]) for k in ("memories",)),
+               *(tuple((m.t, m.size) for m in data[k]) for k in ("locals", "shared")))
+        if key not in self.known:
+            self.known[key] = len(self.rendered)
+            self.rendered.append({**data, "symbol": f"{kernel.name}_{len(self.rendered)}"})
+        return self.known[key]
+
+
+def device_code(plans: Mapping[str, Plan], target: Target, watch: debug.Watch) -> DeviceCode:
+    """All kernels of a program as code for a target, in its container."""
+    words = renderer(target)
+    kernels = _Kernels(words)
+    launches = {}
+    for name, plan in plans.items():
+        launches[name] = tuple(_launch(step, target, kernels) for step in plan.steps)
+    frame: dict[str, Any] = {"limits": target.limits.grid, "chip": target.chip,
+                             **dict(target.data)}
+    groups = [[k] for k in kernels.rendered] if target.apart else [kernels.rendered]
+    texts = [words.frame(kernels=group, **frame) for group in groups]
+    watch.done("text", "\n".join(texts))
+    parts = [assembled(text, target) for text in texts]
+    entries: list[Entry] = []
+    at = 0
+    for group, part in zip(groups, parts, strict=True):
+        entries += [(k["symbol"], at, len(part), k["workgroup"]) for k in group]
+        at += len(part)
+    code = b"".join(parts)
+    watch.done("code", code)
+    return DeviceCode("\n".join(texts), code, tuple(entries), launches)
+
+
+def _launch(step: Step, target: Target, kernels: _Kernels) -> LaunchSpec:
+    verify(step.kernel)
+    _within_limits(step, target)
+    kernel, grid = launched(step.kernel)
+    entry = kernels.number(decompose(kernel, kernels.words.speaks, target.name))
+    places = tuple((p.space, p.at, p.size, w)
+                   for p, w in zip(step.places, step.writes, strict=True))
+    return LaunchSpec(entry, grid, places, step.barrier)
+
+
+def _within_limits(step: Step, target: Target) -> None:
+    """A compile error that names the layer, not a driver's, where a kernel asks too much."""
+    grid, kernel = target.limits.grid, step.kernel
+    assert grid is not None
+    shared = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
+    buffers = [m for m in kernel.memories if m.space == "global"]
+    largest = max((m.size * m.dtype.bytes for m in buffers), default=0)
+    layers = ", ".join(kernel.origin) or kernel.name
+    for what, has, may, way in (
+        ("buffers", len(buffers), grid.memories, "compile with fewer inputs to one layer"),
+        ("bytes in one buffer", largest, grid.span, "compile with a smaller batch_size"),
+        ("bytes of shared memory", shared, grid.shared, "use a smaller layer"),
+    ):
+        if has > may:
+            raise Unsupported(f"layer {layers}: its kernel {kernel.name} needs {has:,} {what}, and "
+                              f"{target.name} allows {may:,}; {way}")
+
+

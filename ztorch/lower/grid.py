@@ -1,0 +1,257 @@
+"""Loop nests for a machine of workgroups: elementwise and reducing regions.
+
+A grid loop gives each workgroup its part, a block loop each thread. Elementwise regions are one
+thread an element. A reduction has several `ways` of threads for each row (or each column, where
+neighbours in memory are kept apart), which add up their shares in a fixed order at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ztorch.dtypes import DType, boolean
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.opcodes import identity
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.loops import Phases, evaluate, merged_axes, spread, summing
+from ztorch.lower.region import Region
+
+THREADS = 256  # of a workgroup, where nothing asks for another number
+SHARE = 4  # elements that a thread should have to add up before another joins it
+COLUMNS = 32  # neighbours that are read together
+
+
+@contextmanager
+def workgroups(b: Builder, count: int, grid: Grid) -> Iterator[Operand]:
+    """The numbers below `count`, one for each workgroup; beyond what a grid may have, workgroups
+    take several in turn."""
+    if count <= grid.groups:
+        with b.loop(0, count, kind="grid") as g:
+            yield g
+        return
+    with b.loop(0, grid.groups, kind="grid") as g, b.loop(g, count, grid.groups) as at:
+        yield at
+
+
+@contextmanager
+def threads(b: Builder, count: int) -> Iterator[Operand]:
+    """The number of each thread of a workgroup."""
+    b.workgroup = (count, 1, 1)
+    with b.loop(0, count, kind="block") as t:
+        yield t
+
+
+@contextmanager
+def where(b: Builder, condition: Operand | None) -> Iterator[None]:
+    """Runs where the condition holds; None always does."""
+    if condition is None:
+        yield
+        return
+    with b.if_(condition):
+        yield
+
+
+def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
+             target: Mapping[Value, str], limits: Limits) -> None:
+    """A thread an element."""
+    assert limits.grid is not None
+    axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))]
+    size = math.prod(v.extent for v in axes)
+    full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
+    width = min(THREADS, limits.grid.threads, _power(size))
+    groups = math.ceil(size / width)
+    # the block loop lies outside, so that a workgroup's turns are a loop of each thread
+    with workgroups(b, groups, limits.grid) as g, threads(b, width) as t:
+        at = b.add(b.mul(g, width), t)
+        with where(b, b.lt(at, size) if size % width else None):
+            e = Emitter(b, memory, members=region.flat)
+            bound = spread(e, at, axes)
+            evaluate(e.within(bound=bound), region.members, region, full, target)
+
+
+def _power(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+# -- reductions ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Team:
+    """How the threads of a workgroup share a reduction: `rows` results, `ways` threads for each.
+    `beside`: threads of neighbouring results are neighbours, else those of one result are."""
+
+    rows: int
+    ways: int
+    beside: bool
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.ways
+
+    def place(self, b: Builder, t: Operand) -> tuple[Operand, Operand]:
+        """(which result, which share) a thread has."""
+        if self.beside:
+            return b.rem(t, self.rows), b.div(t, self.rows)
+        return b.div(t, self.ways), b.rem(t, self.ways)
+
+    def thread(self, b: Builder, row: Operand, way: Operand) -> Operand:
+        """The thread of a result and a share."""
+        if self.beside:
+            return b.add(b.mul(way, self.rows), row)
+        return b.add(b.mul(row, self.ways), way)
+
+
+def team(outer: int, inner: int, beside: bool, grid: Grid) -> Team:
+    """As many ways as leave each thread a few elements; more where there are few results.
+
+    >>> team(1024, 10, False, Grid()), team(4, 4096, False, Grid())
+    (Team(rows=64, ways=4, beside=False), Team(rows=1, ways=256, beside=False))
+    """
+    most = min(THREADS, grid.threads)
+    share = SHARE if outer >= most * grid.units else 2
+    ways = min(most, _power(math.ceil(inner / share)))
+    rows = most // ways
+    if beside:
+        rows = min(max(rows, COLUMNS), most, _power(outer))
+        ways = min(ways, most // rows)
+    rows = max(1, min(rows, _power(outer)))
+    if not beside and rows * ways < grid.subgroup and ways > 1:
+        rows = grid.subgroup // ways  # whole subgroups, even if some threads have nothing to do
+    return Team(rows, ways, beside)
+
+
+def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
+                target: Mapping[Value, str], limits: Limits) -> None:
+    """All results of a reducing region, a team of threads for each few of them."""
+    grid = limits.grid
+    assert grid is not None
+    phases = Phases(region)
+    kept = [n for k, n in enumerate(region.shape) if k not in region.axes and n > 1]
+    gone = [n for k, n in enumerate(region.shape) if k in region.axes and n > 1]
+    outer = [Var(f"o{k}", n) for k, n in enumerate(kept)]
+    inner = [Var(f"i{k}", n) for k, n in enumerate(gone)]
+    full = {region.outer: flatten([Index.of(v) for v in outer], kept),
+            region.inner: flatten([Index.of(v) for v in inner], gone)}
+    position = region.full.replace(full)
+    beside = bool(outer) and position.factor(outer[-1]) == 1 and not (
+        inner and position.factor(inner[-1]) == 1)
+    rows, columns = math.prod(kept), math.prod(gone)
+    shared = team(rows, columns, beside, grid)
+    with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
+        row, way = shared.place(b, t)
+        at = b.add(b.mul(g, shared.rows), row)
+        active = b.lt(at, rows) if rows % shared.rows else None
+        e = Emitter(b, memory, members=region.flat)
+        e = e.within(bound=spread(e, at, outer))
+        nest = _Nest(b, region, phases, target, full, inner, columns, limits, shared)
+        nest.run(e, t, row, way, active)
+
+
+class _Nest:
+    """The passes over the inner loop for one thread."""
+
+    def __init__(self, b: Builder, region: Region, phases: Phases, target: Mapping[Value, str],
+                 full: dict[Var, Index], inner: Sequence[Var], columns: int, limits: Limits,
+                 shared: Team):
+        self.b, self.region, self.phases, self.target = b, region, phases, target
+        self.full, self.inner, self.columns = full, inner, columns
+        self.limits, self.team = limits, shared
+        self.scratch: dict[DType, str] = {}
+
+    def run(self, e: Emitter, t: Operand, row: Operand, way: Operand,
+            active: Operand | None) -> None:
+        b, region, phases = self.b, self.region, self.phases
+        written: dict[Value, str] = {}
+        for p in range(phases.count):
+            kept = [v for v in region.members if phases.ready[v] == p and not self._of_row(v)
+                    and v in self.target]
+            sums = [v for v in region.members
+                    if v.op.kind == "reduce" and phases.ready[v] == p + 1]
+            if not kept and not sums:
+                continue
+            variables = {v: b.var(summing(v.dtype), 1, identity(v.op.opcode, v.dtype))
+                         for v in sums}
+            with where(b, active):
+                scope = e.within(memory={**e.memory, **written})
+                for v in region.members:  # once a row, not once an element
+                    if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
+                        scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
+                with b.loop(way, self.columns, self.team.ways) as i:
+                    self._element(scope.within(bound=spread(scope, i, self.inner)), kept,
+                                  variables)
+            written |= {v: self.target[v] for v in kept}
+            for v, variable in variables.items():
+                total = self._total(v, b.get(variable), t, row, way)
+                e.here[v] = b.cast(total, dtype=v.dtype)
+        rows = [v for v in region.members if self._of_row(v) and v in self.target]
+        if rows:
+            first = b.eq(way, 0)
+            with where(b, first if active is None else b.and_(first, active)):
+                evaluate(e.within(), rows, region, self.full, self.target)
+
+    def _of_row(self, v: Value) -> bool:
+        return self.region.is_row(v) or v.op.kind == "reduce"
+
+    def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand]) -> None:
+        b = self.b
+        evaluate(e, kept, self.region, self.full, self.target)
+        for v, variable in variables.items():
+            x = v.args[0]
+            flat = self.region.full.replace(self.full)
+            new = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)
+            b.set(variable, b.emit(v.op.opcode, b.get(variable), new))
+
+    def _total(self, v: Value, x: Operand, t: Operand, row: Operand, way: Operand) -> Operand:
+        """What the threads of a team have, combined; each of them gets it."""
+        b, ways, sub = self.b, self.team.ways, self.limits.grid.subgroup  # type: ignore[union-attr]
+        if ways == 1:
+            return x
+        together = min(ways, sub) if not self.team.beside and x.dtype.bits == 32 else 1
+        distance = together // 2
+        while distance:  # a butterfly: all end with the same bits
+            x = b.emit(v.op.opcode, x, b.shuffle_xor(x, distance))
+            distance //= 2
+        if together == ways:
+            return x
+        stored = self.limits.stored(x.dtype)
+        if stored not in self.scratch:
+            self.scratch[stored] = b.memory(f"team_{stored.name}", stored, self.team.size,
+                                            "shared", "rw")
+        array = self.scratch[stored]
+        b.store(array, t, self._out(x))
+        b.barrier()
+        if together > 1:  # few are left: each thread adds them up itself, in the same order
+            total = None
+            for k in range(ways // together):
+                at = self.team.thread(b, row, b.const(k * together, b.index))
+                part = self._in(b.load(array, at), x.dtype)
+                total = part if total is None else b.emit(v.op.opcode, total, part)
+            assert total is not None
+        else:
+            distance = ways // 2
+            while distance:
+                with b.if_(b.lt(way, distance)):
+                    other = b.load(array, self.team.thread(b, row, b.add(way, distance)))
+                    both = b.emit(v.op.opcode, self._in(b.load(array, t), x.dtype),
+                                  self._in(other, x.dtype))
+                    b.store(array, t, self._out(both))
+                b.barrier()
+                distance //= 2
+            total = self._in(b.load(array, self.team.thread(b, row, b.const(0, b.index))), x.dtype)
+        b.barrier()  # before the array is used again
+        return total
+
+    def _out(self, x: Operand) -> Operand:
+        return self.b.cast(x, dtype=self.limits.flag) if x.dtype is boolean else x
+
+    def _in(self, x: Operand, d: DType) -> Operand:
+        return self.b.ne(x, 0) if d is boolean else x
