@@ -15,6 +15,7 @@ LEARNING_RATE = 2e-3
 METRICS = ("accuracy",)
 EPOCHS = 20
 BATCH_SIZE = 32
+BAR = {"accuracy": 0.97}
 
 
 def build() -> Sequential:

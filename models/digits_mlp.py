@@ -17,6 +17,7 @@ LEARNING_RATE = 2e-3
 METRICS = ("accuracy",)
 EPOCHS = 30
 BATCH_SIZE = 32
+BAR = {"accuracy": 0.97}
 
 
 def build() -> Sequential:

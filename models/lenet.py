@@ -17,6 +17,8 @@ LEARNING_RATE = 1e-3
 METRICS = ("accuracy",)
 EPOCHS = 10
 BATCH_SIZE = 32
+STAND_IN = "digits_28"
+BAR = {"accuracy": 0.96}  # of the stand-in
 
 
 def build() -> Sequential:

@@ -15,6 +15,7 @@ LEARNING_RATE = 5e-3
 METRICS = ("accuracy",)
 EPOCHS = 30
 BATCH_SIZE = 32
+BAR = {"accuracy": 0.96}
 
 
 def build() -> Sequential:

@@ -16,6 +16,7 @@ LEARNING_RATE = 3e-3
 METRICS = ("mae",)
 EPOCHS = 60
 BATCH_SIZE = 32
+BAR = {"loss": 1.6}
 
 
 def build() -> Sequential:

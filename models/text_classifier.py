@@ -19,6 +19,7 @@ LEARNING_RATE = 1e-3
 METRICS = ("accuracy",)
 EPOCHS = 4
 BATCH_SIZE = 32
+BAR = {"accuracy": 0.6}
 
 
 def build(width: int = 32, heads: int = 4) -> Sequential:

@@ -19,6 +19,11 @@ PEERS = ("torch", "keras")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true",
+                     help="write what tests found where they compare with files of their own")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Another checkout's package, or peers that this run promised to have, end the run at once."""
     found = Path(ztorch.__file__).parent.parent

@@ -308,3 +308,47 @@ def test_help_is_quick() -> None:
                        env={**os.environ, "PYTHONPATH": str(ROOT)})
         best = min(best, time.perf_counter() - start)
     assert best < 0.6  # about 0.06 on an idle machine; the rest is for a busy one
+
+
+# -- several inputs and outputs --------------------------------------------------------------------
+
+TWO = """
+from ztorch import Model, layers as L
+LOSS = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
+METRICS = {"kind": ["accuracy"]}
+
+def build():
+    image, meta = L.Input((2, 2), name="image"), L.Input((3,), name="meta")
+    h = L.Concatenate()([L.Dense(4, activation="relu")(L.Flatten()(image)), meta])
+    return Model([image, meta], {"kind": L.Dense(3, activation="softmax")(h),
+                                 "size": L.Dense(1)(h)}, name="two")
+"""
+
+
+def test_several_inputs_and_outputs_have_names_in_files(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO)
+    random = np.random.default_rng(0)
+    x = {"image": random.random((20, 4)), "meta": random.random((20, 3))}  # image in flat rows
+    np.savez("d.npz", **x, kind=random.integers(0, 3, 20), size=random.random(20))
+    np.savez("x.npz", **x)
+    np.savez("half.npz", meta=x["meta"])
+    said = ok(run("train", "two.py", "--data", "d.npz", "--epochs", 2, "--val", 0.2, "--out", "a.zt"))
+    assert "kind_loss" in said and "val_kind_accuracy" in said
+    ok(run("train", "a.zt", "--data", "d.npz", "--epochs", 1, "-q", "--out", "a.zt"))
+    assert "20 rows" in ok(run("run", "a.zt", "x.npz", "-o", "y.npz"))
+    expected = zt.load("a.zt").predict([x["image"].reshape(20, 2, 2), x["meta"]])
+    with np.load("y.npz") as found:
+        assert list(found) == ["kind", "size"]
+        for name, y in expected.items():
+            assert np.array_equal(found[name], y)
+    ok(run("run", "a.zt", "x.npz", "-o", "k.npz", "--classes"))
+    with np.load("k.npz") as found:
+        assert np.array_equal(found["kind"], expected["kind"].argmax(-1))
+    assert "x/image (32, 2, 2)" in ok(run("inspect", "a.zt"))
+    ok(run("export", "two.py", "--so", "--batch-size", 1, "-o", "c"))
+    assert "x_image" in (tmp_path / "c" / "two.h").read_text()
+    how = r"numpy\.savez\(path, image=\.\.\., meta=\.\.\., kind=\.\.\., size=\.\.\.\)"
+    fails(run("run", "a.zt", "x.npz"), "several outputs \\(kind, size\\); .*-o FILE.npz")
+    fails(run("run", "a.zt", "half.npz", "-o", "y.npz"), f"no array 'image'; it has meta: {how}")
+    fails(run("run", "a.zt", "x.csv", "-o", "y.npz"), f"x.csv has no names for them.*{how}")
+    fails(run("train", "two.py", "--data", "x.npz"), f"x.npz holds nothing to learn: {how}")

@@ -93,6 +93,9 @@ DOORS = {
     "subprocess": {"codegen/assemble.py", "commands/train.py"},
     "click": {"cli.py", "commands"},
     "ctypes": {"backends", "runtime/executable.py"},
+    "h5py": {"weight_files/keras_files.py"},
+    "PIL": {"data/images.py"},
+    "onnx": {"interchange/onnx/file.py"},
     "matplotlib": {"training/history.py", "picture.py"},
 }
 

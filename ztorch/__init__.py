@@ -23,6 +23,10 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
+    from ztorch.interchange import onnx as onnx
+    from ztorch.interchange.keras_models import load_keras as load_keras
+    from ztorch.model import Model as Model
+    from ztorch.eager import compiled as compiled
     from ztorch.runtime.devices import devices as devices
     from ztorch.sequential import Sequential as Sequential
     from ztorch.training.program import Program as Program
@@ -30,15 +34,17 @@ if TYPE_CHECKING:
 
 _MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "metrics", "ops",
             "optimizers", "schedules", "settings")
-_NAMES = {"Sequential": "sequential", "Program": "training.program", "load": "training.program",
-          "devices": "runtime.devices"}
+_NAMES = {"Model": "model", "Sequential": "sequential", "Program": "training.program",
+          "load": "training.program", "load_keras": "interchange.keras_models",
+          "devices": "runtime.devices", "compiled": "eager"}
+_INNER = {"onnx": "interchange.onnx"}  # modules that lie deeper than their name
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name in _MODULES:
-        return importlib.import_module(f"ztorch.{name}")
+    if name in _MODULES or name in _INNER:
+        return importlib.import_module(f"ztorch.{_INNER.get(name, name)}")
     if name in _NAMES:
         found = getattr(importlib.import_module(f"ztorch.{_NAMES[name]}"), name)
         globals()[name] = found
@@ -46,5 +52,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'ztorch' has no attribute {name!r}")
 
 
+def _on_arrays(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """An op on arrays, now. The one call that goes up: ops know of no compiler, this does."""
+    from ztorch.eager import compute
+
+    return compute(op, args, attrs)
+
+
 def __dir__() -> list[str]:
-    return sorted([*_MODULES, *_NAMES, "__version__"])
+    return sorted([*_MODULES, *_INNER, *_NAMES, "__version__"])

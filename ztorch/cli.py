@@ -90,7 +90,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="For programs to 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]},
              epilog="A MODEL is a name from the zoo, such as digits_mlp, or path/to/file.py:name, "
-                    "a Sequential or a function that returns one.")
+                    "a Sequential or Model, or a function that returns one.")
 @click.version_option(ztorch.__version__, prog_name="ztorch")
 @examples("""ztorch demo
              ztorch train digits_mlp --out digits.zt
@@ -120,8 +120,9 @@ def demo(**options: Any) -> None:
 @main.command()
 @model
 @click.option("--data", "data_name", metavar="DATA", help="A data set (digits, mnist, "
-              "fashion_mnist), a table.csv with the label last, file.npz with x and y, or "
-              "x.npy,y.npy; what the model names if left out.")
+              "fashion_mnist, cifar10), a table.csv with the label last, file.npz with x and y, "
+              "x.npy,y.npy, or a folder with one of images for each class; what the model names "
+              "if left out.")
 @click.option("--epochs", type=click.IntRange(1), metavar="N")
 @batch_size
 @optimizer
@@ -193,11 +194,40 @@ def export(model: str, optimizer: str | None, **options: Any) -> None:
 def run(**options: Any) -> None:
     """Predict with an artifact.
 
-    INPUT holds rows: .npy, .npz with x, or .csv without labels.
+    INPUT holds rows: .npy, .npz with x, or .csv without labels. For several inputs it is an .npz
+    with arrays of their names; several outputs are written to one.
     """
     from ztorch.commands.export import run
 
     run(**options)
+
+
+@main.command()
+@model
+@click.argument("text", default="\n")
+@click.option("--length", type=click.IntRange(1), default=200, show_default=True, metavar="N",
+              help="Letters to write.")
+@click.option("--temperature", type=click.FloatRange(0), default=0.5, show_default=True,
+              help="Above 1 is bolder, 0 always takes the likeliest.")
+@click.option("--top-k", type=click.IntRange(1), metavar="N",
+              help="Draw from so many of the likeliest letters only.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--alphabet", metavar="LETTERS", help="The letter of each number; that of the shipped "
+              "poems if left out.")
+@weights
+@device
+@threads
+@examples("""ztorch train tiny_gpt --out gpt.zt
+             ztorch generate gpt.zt "Shall I compare thee" --length 300 --temperature 0.7
+             ztorch generate gpt.zt "once upon" --temperature 0""")
+def generate(model: str, **options: Any) -> None:
+    """Let a trained model of letters write.
+
+    MODEL is an artifact that can generate, or a model and --weights.
+    """
+    from ztorch.commands.generate import generate
+
+    generate(model, **options)
 
 
 @main.command()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.dtypes import DType, dtype
 from ztorch.graph.value import Value
-from ztorch.initializers import Shape
 from ztorch.layers.layer import Layer
+from ztorch.runtime.spec import spelled
 
 if TYPE_CHECKING:
-    from ztorch.sequential import Sequential
+    from ztorch.model import Model
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Traced:
 
     depth: int
     layer: Layer
-    shape: Shape
+    shape: Any  # of a layer that gives several, a list or dict of shapes
     nodes: list[Value]
 
 
@@ -36,7 +36,7 @@ def flops(v: Value) -> int:
     return v.size if computes else 0
 
 
-def layer_rows(model: Sequential, d: DType) -> list[dict[str, Any]]:
+def layer_rows(model: Model, d: DType) -> list[dict[str, Any]]:
     """One row a layer, for an input of one example, ready for JSON. A layer counts what it has
     and does itself, so that the rows add up; the layers inside it have rows of their own."""
     rows = []
@@ -45,22 +45,22 @@ def layer_rows(model: Sequential, d: DType) -> list[dict[str, Any]]:
         count = sum(w.size for w in layer.own_weights)
         rows.append({
             "name": layer.path.removeprefix(f"{model.path}/"), "class": type(layer).__name__,
-            "depth": traced.depth, "output_shape": list(traced.shape),
+            "depth": traced.depth, "output_shape": _plain(traced.shape),
             "parameters": count, "trainable": layer.trains,
             "flops": sum(flops(v) for v in traced.nodes), "bytes": count * d.bytes,
         })
     return rows
 
 
-def print_summary(model: Sequential, print_fn: Callable[[str], Any] = print,
+def print_summary(model: Model, print_fn: Callable[[str], Any] = print,
                   d: str = "float32") -> None:
     """The table of a model's layers, with totals."""
     rows = layer_rows(model, dtype(d))
     table = [("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes")]
     for r in rows:
-        shape = ", ".join(["batch", *map(str, r["output_shape"])])
         name = "  " * r["depth"] + r["name"].rpartition("/")[2]
-        table.append((f"{name} ({r['class']})", f"({shape})", f"{r['parameters']:,}",
+        table.append((f"{name} ({r['class']})", spelled(r["output_shape"], "batch"),
+                      f"{r['parameters']:,}",
                       f"{r['flops']:,}", f"{r['bytes']:,}"))
     widths = [max(len(line[k]) for line in table) for k in range(5)]
     rule = "─" * (sum(widths) + 8)
@@ -77,6 +77,12 @@ def print_summary(model: Sequential, print_fn: Callable[[str], Any] = print,
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
     print_fn(f"Parameters: {total:,} ({_size(size)} as {d}), of them {free:,} trainable")
     print_fn(f"FLOPs for one example: {sum(r['flops'] for r in rows):,} (a multiply-add is 2)")
+
+
+def _plain(shape: Any) -> list[Any]:
+    """A shape, or the shapes of several outputs, as JSON can hold them."""
+    several = shape.values() if isinstance(shape, dict) else shape
+    return [_plain(n) if isinstance(n, tuple) else n for n in several]
 
 
 def _size(n: float) -> str:

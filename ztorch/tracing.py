@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztorch import losses
 from ztorch import metrics as metrics_
-from ztorch.config import positive, whole_seed
+from ztorch.config import number, positive, whole_seed
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
+from ztorch.layers.decoding import Decoding, need_stepwise
 from ztorch.losses import Loss, Target
 from ztorch.metrics import Metric
 from ztorch.optimizers import Optimizer
 from ztorch.summary import layer_rows
 
 if TYPE_CHECKING:
-    from ztorch.sequential import Sequential
+    from ztorch.model import Model
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -31,16 +35,37 @@ class Functions:
     predict   x -> y
     train     x, y, w -> loss and metrics; updates weights, slots and counters
     evaluate  x, y, w -> loss and metrics; changes nothing
-    w weighs rows; a row of weight 0 counts for nothing, which fills up the last batch.
+    decode    x, position -> logits of one position; changes caches
+    w weighs rows; a row of weight 0 counts for nothing, which fills up the last batch. Where there
+    are several, inputs are x/NAME, outputs and their targets y/NAME.
     """
 
     functions: dict[str, Graph]
     metadata: dict[str, Any]
 
 
-def trace(model: Sequential, batch_size: int, optimizer: Any = None, loss: Any = None,
-          metrics: Iterable[Any] = (), dtype_: Any = "float32",
-          seed: int | None = None) -> Functions:
+@dataclass(frozen=True)
+class Goal:
+    """What one output is trained for."""
+
+    loss: Loss
+    target: Target
+    metrics: list[Metric]
+    weight: float  # of its loss in the sum
+
+
+def port(role: str, name: str) -> str:
+    """What functions call an input or output of a model.
+
+    >>> port("x", ""), port("x", "image")
+    ('x', 'x/image')
+    """
+    return f"{role}/{name}" if name else role
+
+
+def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None,
+          metrics: Any = (), dtype_: Any = "float32", seed: int | None = None,
+          loss_weights: Any = None, decode: bool = False) -> Functions:
     """The functions of a model for one batch size. All share the model's states."""
     batch_size = positive("batch_size", batch_size)
     d = float_dtype(dtype_)
@@ -48,40 +73,52 @@ def trace(model: Sequential, batch_size: int, optimizer: Any = None, loss: Any =
         given = "an optimizer" if optimizer is not None else "metrics"
         raise ConfigError(f"compile got {given} but no loss; add one, such as loss='mse', or leave "
                           f"{given.split()[-1]} out for a program that only predicts")
-    loss = None if loss is None else losses.get(loss)
+    losses_ = _each("loss", loss, model, losses.get)
+    if loss is not None and not losses_:
+        raise ConfigError(f"loss={loss!r} gives no output a loss; name one, such as "
+                          f"loss={{{model.output_names[0]!r}: 'mse'}}, or leave it out for a "
+                          "program that only predicts")
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
     model.need_memory(4 + 2 * d.bytes)  # here, as first values of the program, and loaded in it
     states = States(d, model.seed if seed is None else whole_seed(seed), root=model.path)
-    shapes = _Shapes(model, batch_size, d)
 
     context = Context(states=states)
-    x = shapes.x()
-    y = model.call(x, context)
-    functions = {"predict": Graph({"y": y})}
-    target, chosen = None, []
-    if loss is not None:
-        target = loss.target(y.shape, y.dtype)
-        chosen = metrics_.resolve(metrics or (), target, y.shape)
+    x = model.leaves(batch_size, d)
+    outputs = model.called(x, context)
+    functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()})}
+    goals = _goals(model, outputs, losses_, metrics, loss_weights)
+    step = _Step(model, batch_size, states, goals)
+    if goals:
         if optimizer is not None:
-            functions["train"] = _train(shapes, states, target, loss, chosen, optimizer)
-        functions["evaluate"] = Graph(_scores(shapes, Context(states=states), target, loss, chosen))
+            functions["train"] = step.train(optimizer)
+        functions["evaluate"] = Graph(step.scores(Context(states=states)))
+    if decode:
+        functions["decode"] = _decode(model, states)
+
+    def of_targets(value: Any) -> Any:
+        return _named({name: value(goals[name]) if name in goals else None for name in outputs})
+
     return Functions(functions, {
         "name": model.name,
         "batch_size": batch_size,
         "dtype": d.long,
         "seed": states.seed,
-        "input_shape": list(shapes.shape[1:]),
-        "input_dtype": shapes.dtype.long,
-        "input_range": asdict(context.ranges[x]) if x in context.ranges else None,
-        "output_shape": list(y.shape[1:]),
-        "output_dtype": y.dtype.long,
-        "target_shape": None if target is None else list(target.shape[1:]),
-        "target_dtype": None if target is None else target.dtype.long,
-        "classes": None if target is None else target.classes,
-        "probabilities": loss is not None and loss.probabilities,
-        "loss": None if loss is None else {"name": loss.name, "config": loss.get_config()},
-        "metrics": [m.name for m in chosen],
+        "input_shape": _named({name: list(v.shape[1:]) for name, v in x.items()}),
+        "input_dtype": _named({name: v.dtype.long for name, v in x.items()}),
+        "input_range": _named({name: asdict(context.ranges[v]) if v in context.ranges else None
+                               for name, v in x.items()}),
+        "output_shape": _named({name: list(y.shape[1:]) for name, y in outputs.items()}),
+        "output_dtype": _named({name: y.dtype.long for name, y in outputs.items()}),
+        "outputs_are": model.outputs_are,
+        "target_shape": of_targets(lambda goal: list(goal.target.shape[1:])),
+        "target_dtype": of_targets(lambda goal: goal.target.dtype.long),
+        "classes": of_targets(lambda goal: goal.target.classes),
+        "probabilities": of_targets(lambda goal: goal.loss.probabilities) or False,
+        "loss": of_targets(lambda goal: {"name": goal.loss.name,
+                                         "config": goal.loss.get_config()}),
+        "metrics": _named({name: [m.name for m in goals[name].metrics] if name in goals else []
+                           for name in outputs}),
         "optimizer": None if optimizer is None else {
             "name": type(optimizer).__name__, "config": optimizer.get_config()},
         "weights": [{"name": name, "shape": list(w.shape), "dtype": d.long,
@@ -91,62 +128,140 @@ def trace(model: Sequential, batch_size: int, optimizer: Any = None, loss: Any =
     })
 
 
+def _named(parts: Mapping[str, _T]) -> Any:
+    """By name where there are several; a single one has no name."""
+    return parts[""] if "" in parts else dict(parts)
+
+
+# -- what outputs are trained for ------------------------------------------------------------------
+
+
+def _each(what: str, given: Any, model: Model, get: Any, spread: bool = True) -> dict[str, Any]:
+    """What was given for outputs, by their names: for a single output as it is, for several as a
+    list or dict; with `spread`, one thing is for all of them."""
+    names = model.output_names
+    if given is None:
+        return {}
+    if names == [""]:
+        return {"": get(given)}
+    if isinstance(given, Mapping) and not ("class_name" in given and spread):
+        for name in given:
+            if name not in names:
+                raise ConfigError(f"{what}={{{name!r}: ...}}: {unknown('output', name, names)}")
+    elif isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise ConfigError(f"{what} lists {len(given)} for {len(names)} outputs "
+                              f"({', '.join(names)}); give one for each, None where there is none, "
+                              "or a dict by their names")
+        given = dict(zip(names, given, strict=True))
+    elif spread:
+        given = dict.fromkeys(names, given)
+    else:
+        raise ConfigError(f"{what}={given!r}: a model with several outputs takes a list in the "
+                          f"order {', '.join(names)}, or a dict by these names")
+    return {name: get(given[name]) for name in names if given.get(name) is not None}
+
+
+def _goals(model: Model, outputs: Mapping[str, Value], losses_: Mapping[str, Loss], metrics: Any,
+           weights: Any) -> dict[str, Goal]:
+    several = "" not in outputs
+    chosen = _each("metrics", metrics or None, model, list_of if several else lambda m: m, False)
+    share = _each("loss_weights", weights, model,
+                  lambda w: number("loss_weights", w[0] if w == [w] else w))
+    for name in (*chosen, *share):
+        if name not in losses_ and losses_:
+            raise ConfigError(f"output {name!r} has metrics or a loss weight but no loss; give it "
+                              "one, such as loss={" + repr(name) + ": 'mse'}")
+    goals = {}
+    for name in outputs:
+        if name in losses_:
+            y, loss = outputs[name], losses_[name]
+            with layer_scope(name):
+                target = loss.target(y.shape, y.dtype)
+            goals[name] = Goal(loss, target, metrics_.resolve(chosen.get(name, ()), target,
+                                                              y.shape), share.get(name, 1.0))
+    return goals
+
+
+def list_of(x: Any) -> Any:
+    """What was given for one output, as a list."""
+    return x if isinstance(x, (list, tuple)) else [x]
+
+
 @dataclass(frozen=True)
-class _Shapes:
-    """The input leaves; each function gets its own."""
+class _Step:
+    """The functions that score; each gets input leaves of its own."""
 
-    model: Sequential
+    model: Model
     batch: int
-    model_dtype: DType
+    states: States
+    goals: dict[str, Goal]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.batch, *self.model.input_shape)
+    def scores(self, context: Context) -> dict[str, Value]:
+        """Loss and metrics, each the weighted mean over the rows. With several outputs, also the
+        loss of each."""
+        d = self.states.dtype
+        x = self.model.leaves(self.batch, d)
+        y_true = {name: leaf("input", port("y", name), goal.target.shape, goal.target.dtype)
+                  for name, goal in self.goals.items()}
+        w = leaf("input", "w", (self.batch,), d)
+        y_pred = self.model.called(x, context)
+        with layer_scope("loss"):
+            total = OPS.sum(w)
+            share = w / OPS.where(total > 0.0, total, 1.0)  # a batch without weight scores 0
+            each = {}
+            for name, goal in self.goals.items():
+                activation, logits = context.probabilities.get(y_pred[name], ("", None))
+                each[name] = goal.loss(y_true[name], y_pred[name],
+                                       logits if activation == goal.loss.logits_of else None)
+            parts = [each[name] if goal.weight == 1 else each[name] * goal.weight
+                     for name, goal in self.goals.items()]
+            rows = {"loss": reduce(OPS.add, [*parts, *context.losses])}
+        if "" not in self.goals:
+            rows |= {f"{name}_loss": row for name, row in each.items()}
+        for name, goal in self.goals.items():
+            for metric in goal.metrics:
+                label = f"{name}_{metric.name}" if name else metric.name
+                if label in rows:
+                    raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
+                                      "another name")
+                with layer_scope(metric.name):
+                    rows[label] = metric(y_true[name], y_pred[name])
+        with layer_scope("loss"):
+            return {name: OPS.sum(row * share) for name, row in rows.items()}
 
-    @property
-    def dtype(self) -> DType:
-        return dtype(self.model.input_dtype or self.model_dtype)
-
-    def x(self) -> Value:
-        return leaf("input", "x", self.shape, self.dtype)
-
-    def y(self, target: Target) -> Value:
-        return leaf("input", "y", target.shape, target.dtype)
-
-    def w(self) -> Value:
-        return leaf("input", "w", (self.batch,), self.model_dtype)
-
-
-def _scores(shapes: _Shapes, context: Context, target: Target, loss: Loss,
-            metrics: list[Metric]) -> dict[str, Value]:
-    """Loss and metrics, each the weighted mean over the rows."""
-    x, y_true, w = shapes.x(), shapes.y(target), shapes.w()
-    y_pred = shapes.model.call(x, context)
-    with layer_scope("loss"):
-        total = OPS.sum(w)
-        share = w / OPS.where(total > 0.0, total, 1.0)  # a batch without weight scores 0
-        activation, logits = context.probabilities.get(y_pred, ("", None))
-        rows = {"loss": loss(y_true, y_pred, logits if activation == loss.logits_of else None)}
-    for metric in metrics:
-        with layer_scope(metric.name):
-            rows[metric.name] = metric(y_true, y_pred)
-    with layer_scope("loss"):
-        return {name: OPS.sum(row * share) for name, row in rows.items()}
+    def train(self, optimizer: Optimizer) -> Graph:
+        context = Context(training=True, states=self.states)
+        scores = self.scores(context)
+        params = [context.read(w) for w in self.model.weights if w.trains]
+        if not params:
+            raise ConfigError(f"model {self.model.name!r} has no trainable weights; leave the "
+                              "optimizer out, or set layer.trainable = True")
+        step = self.states.leaf("optimizer/step", (), "int32", lambda: 0, kind="counter",
+                                trainable=False)
+        updates = {**context.updates,
+                   **optimizer.apply(params, gradients(scores["loss"], params), step)}
+        return Graph(scores, {state.attrs["name"]: new for state, new in updates.items()})
 
 
-def _train(shapes: _Shapes, states: States, target: Target, loss: Loss, metrics: list[Metric],
-           optimizer: Optimizer) -> Graph:
-    context = Context(training=True, states=states)
-    scores = _scores(shapes, context, target, loss, metrics)
-    params = [context.read(w) for w in shapes.model.weights if w.trains]
-    if not params:
-        raise ConfigError(f"model {shapes.model.name!r} has no trainable weights; leave the "
-                          "optimizer out, or set layer.trainable = True")
-    step = states.leaf("optimizer/step", (), "int32", lambda: 0, kind="counter",
-                       trainable=False)
-    updates = {**context.updates,
-               **optimizer.apply(params, gradients(scores["loss"], params), step)}
-    return Graph(scores, {state.attrs["name"]: new for state, new in updates.items()})
+def _decode(model: Model, states: States) -> Graph:
+    """One position of a row: its logits, by what caches know of the positions before it."""
+    need_stepwise(model)
+    fits = "decode=True takes a model with one input of whole numbers, (length,), which gives logits "
+    if list(model.inputs) != [""] or len(model.input_shape) != 1 or model.output_names != [""]:
+        raise Unsupported(f"{fits}for each position; model {model.name!r} is another one")
+    [length] = model.input_shape
+    x = leaf("input", "x", (1, 1), model.input_dtype or states.dtype)
+    position = leaf("input", "position", (1,), "int32")
+    context = Context(states=states, decoding=Decoding(position, length))
+    y = model.called({"": x}, context)[""]
+    if not x.dtype.is_int or y.shape[:-1] != (1, 1):
+        raise Unsupported(f"{fits}of shape (length, classes); model {model.name!r} takes "
+                          f"{x.dtype} and gives {model.output_shape}")
+    activation, logits = context.probabilities.get(y, ("", y))
+    y = logits if activation == "softmax" else y
+    return Graph({"logits": OPS.reshape(y, (1, y.shape[2]))},
+                 {state.attrs["name"]: new for state, new in context.updates.items()})
 
 
 def float_dtype(d: Any) -> DType:

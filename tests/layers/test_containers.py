@@ -71,6 +71,22 @@ def test_branches_are_merged_as_keras_does(name):
     np.testing.assert_allclose(y, keras.ops.convert_to_numpy(theirs), atol=1e-5)
 
 
+@pytest.mark.parametrize("merge", ["concat", "add", "subtract", "multiply", "average", "maximum",
+                                   "minimum"])
+def test_parallel_branches_are_merged(merge):
+    x = random.normal(size=(3, 4))
+    y, w = run(L.Parallel([L.Dense(5, name="a"), L.Dense(5, name="b")], merge=merge, name="p"), x)
+    a, b = (x @ w[f"p/{k}/kernel"] + w[f"p/{k}/bias"] for k in "ab")
+    np.testing.assert_allclose(y, MERGES[{"concat": "Concatenate"}.get(merge, merge.title())](a, b))
+
+
+def test_parallel_takes_a_merge_layer():
+    x = random.normal(size=(2, 3, 4))
+    y, _ = run(L.Parallel([L.Identity(name="a"), L.Identity(name="b")],
+                          merge=L.Concatenate(axis=1)), x)
+    np.testing.assert_array_equal(y, np.concatenate([x, x], 1))
+
+
 def test_a_gate_of_a_row_meets_every_position():
     pooled = Sequential([L.Lambda(lambda x: ops.mean(x, axis=(1, 2))),
                          L.Dense(3, activation="sigmoid")], name="gate")
@@ -270,6 +286,8 @@ def test_json_describes_nested_models():
         L.Input((4, 6)), L.TimeDistributed(Sequential([L.Dense(5), L.Dense(6)], seed=3)),
         L.Residual(L.Dense(8), shortcut=L.Dense(8, name="project")),
         L.Concatenate(L.Dense(2), L.Identity(), axis=-1, name="wide"),
+        L.Parallel([L.Identity(), L.Dense(10)], merge="average"),
+        L.Parallel([L.Dense(2), L.Dense(3)], merge=L.Concatenate(axis=2), name="two"),
         L.Bidirectional(L.LSTM(3), merge_mode="sum"),
         L.Add(L.Dense(2, trainable=False), Sequential([L.Dense(4), L.Dense(2)], name="deep")),
     ], name="m", seed=9)
@@ -283,7 +301,9 @@ def test_json_describes_nested_models():
 
 @pytest.mark.parametrize("spec", [
     {"class_name": "Residual", "config": {}}, {"class_name": "Residual", "config": {"layers": 3}},
-    {"class_name": "Add", "config": {"branches": []}}, {"class_name": "Sequential", "config": {}},
+    {"class_name": "Add", "config": {"branches": 3}}, {"class_name": "Sequential", "config": {}},
+    {"class_name": "Parallel", "config": {}}, {"class_name": "Model", "config": {}},
+    {"class_name": "Parallel", "config": {"branches": [], "merge": "add"}},
     {"class_name": "Add", "config": {"branches": [{"class_name": "Dens", "config": {}}]}},
     {"class_name": "TimeDistributed", "config": {"layer": 3}},
     {"class_name": "Bidirectional", "config": {"layer": {"class_name": "Dense", "config": {
@@ -315,6 +335,19 @@ def test_branches_that_part_name_the_layer_and_both_shapes():
         build(L.Input((6,)), L.Residual(L.Dense(7), shortcut=L.Dense(8, name="s")))
 
 
+def test_branches_in_parallel_name_the_layers_at_which_they_part():
+    deep = Sequential([L.Dense(7, name="wide"), L.ReLU(), L.Dense(5, name="last"), L.Dropout(0.1)],
+                      name="deep")
+    with pytest.raises(ShapeError, match=r"layer 'parallel': branches 'plain' and 'deep' do not fit "
+                                         r"together: \(6,\) and \(5,\); they part at layer 'plain', "
+                                         r"which makes \(6,\) of \(4,\), and layer 'last', which "
+                                         r"makes \(5,\) of \(7,\)"):
+        build(L.Input((4,)), L.Parallel([L.Dense(6, name="plain"), deep], merge="add"))
+    with pytest.raises(ShapeError, match=r"they part at the input of shape \(4, 3\), and layer "
+                                         r"'flatten', which makes \(12,\) of \(4, 3\)"):
+        build(L.Input((4, 3)), L.Concatenate(L.Identity(), L.Flatten()))
+
+
 def test_errors_inside_name_the_whole_way():
     with pytest.raises(ShapeError, match=r"layer 'outer/square': cannot reshape"):
         build(L.Input((6,)), Sequential([L.Reshape((4, 4), name="square")], name="outer"))
@@ -333,7 +366,12 @@ def test_branches_that_do_not_fit_are_named():
 
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: L.Residual(), r"Residual needs layers"),
-    (lambda: L.Add(), r"Add needs branches"),
+    (lambda: L.Parallel([]), r"Parallel needs branches"),
+    (lambda: L.Parallel(L.Dense(2)), r"takes a list of branches, not <Dense 'dense'>"),
+    (lambda: L.Parallel([L.Dense(2)], merge=L.Dense(2)), r"must be one of concat.*merge layer"),
+    (lambda: L.Parallel([L.Dense(2)], merge="subtract"), r"takes 2 branches, not 1"),
+    (lambda: L.Concatenate(1), r"write Concatenate\(axis=1\)"),
+    (lambda: L.Dot(axes=(1, 2, 3)), r"Dot\(axes=\(1, 2, 3\)\)"),
     (lambda: L.Add([L.Dense(1)]), r"layer 'add' takes layers.*Sequential"),
     (lambda: L.Add(L.Dense), r"not the class Dense; write Dense\(10\)"),
     (lambda: L.Residual(L.Input((3,))), r"takes no Input"),

@@ -34,13 +34,15 @@ class Case:
     sample: Sample
     dtype: DType
     number: int
+    result: str = ""  # which, of an op that gives several
 
     def __str__(self) -> str:
-        return f"{self.public.name}-{self.number}-{self.dtype!r}"
+        return f"{self.public.name}{self.result and '.' + self.result}-{self.number}-{self.dtype!r}"
 
     def arrays(self) -> list[np.ndarray]:
         """The same random arguments every time; floats as float64."""
-        rng = np.random.default_rng(zlib.crc32(str(self).encode()))
+        label = f"{self.public.name}-{self.number}-{self.dtype!r}"  # the same for every result
+        rng = np.random.default_rng(zlib.crc32(label.encode()))
         out = []
         for at, given in enumerate(self.sample.shapes):
             kind = "b" if self.public.name == "where" and at == 0 else self.dtype.kind
@@ -65,13 +67,17 @@ class Case:
         return out
 
     def call(self, *args: Value) -> Value:
-        return self.public.call(*args, **self.sample.attrs)
+        return self._one(self.public.call(*args, **self.sample.attrs))
+
+    def _one(self, results: Any) -> Any:
+        """This case's own result."""
+        return results[self.public.results.index(self.result)] if self.result else results
 
     def reference(self, *arrays: np.ndarray) -> Any:
         """NumPy's answer."""
         meaning = self.public.reference or self.public.primitive.numpy  # type: ignore[union-attr]
         with np.errstate(all="ignore"):
-            return np.asarray(meaning(*arrays, **self.sample.attrs))
+            return np.asarray(self._one(meaning(*arrays, **self.sample.attrs)))
 
 
 def cases(kinds: str = "fsub") -> Iterator[Case]:
@@ -79,8 +85,9 @@ def cases(kinds: str = "fsub") -> Iterator[Case]:
     for public in public_ops():
         for number, sample in enumerate(public.samples):
             for kind in sample.dtypes:
-                if kind in kinds:
-                    yield Case(public, sample, KINDS[kind], number)
+                for result in public.results or ("",):
+                    if kind in kinds:
+                        yield Case(public, sample, KINDS[kind], number, result)
 
 
 def stored(v: Value, array: np.ndarray) -> np.ndarray:

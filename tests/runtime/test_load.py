@@ -319,8 +319,8 @@ PREDICTS = {
     "ztorch.backends", "ztorch.backends.host", "ztorch.backends.library",
     "ztorch.runtime", "ztorch.runtime.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
-    "ztorch.training", "ztorch.training.forward", "ztorch.training.intake",
-    "ztorch.training.program",
+    "ztorch.training", "ztorch.training.columns", "ztorch.training.forward",
+    "ztorch.training.intake", "ztorch.training.program", "ztorch.training.stateful",
 }
 TRAINED = {"ztorch.training.checkpoint", "ztorch.training.history", "ztorch.training.hooks"}
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",

@@ -54,7 +54,7 @@ def test_any_array_is_the_same_array(x: Any) -> None:
 def test_conversion_batch_by_batch_equals_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = classifier(), classifier()
     a.fit(X.astype(np.float64), Y.astype(np.int64), verbose=0)
-    monkeypatch.setattr("ztorch.training.intake.CONVERT_AT_ONCE", 0)
+    monkeypatch.setattr("ztorch.training.columns.CONVERT_AT_ONCE", 0)
     b.fit(X.astype(np.float64), Y.astype(np.int64), verbose=0)
     assert same_states(a, b)
 

@@ -163,17 +163,23 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
                           identifier(s.role, "state"))
                    for s in spec.states.values())
     predict = spec.functions["predict"]
-    x, y = predict.inputs["x"], next(iter(predict.outputs.values()))
-    sizes = [("INPUT_SIZE", math.prod(x.shape[1:]), "numbers in a row of x"),
-             ("OUTPUT_SIZE", math.prod(y.shape[1:]), "numbers in a row of a prediction")]
-    scored = next((f.inputs["y"] for f in spec.functions.values() if "y" in f.inputs), None)
-    if scored is not None:
-        sizes.append(("TARGET_SIZE", math.prod(scored.shape[1:]), "numbers in a row of targets"))
+    scored = next((f.inputs for f in spec.functions.values() if "w" in f.inputs), {})
+    targets = {n: t for n, t in scored.items() if n[0] == "y"}
+    macros, sizes = _Names(), []
+    for role, tensors, what in (("INPUT", predict.inputs, "x"),
+                                ("OUTPUT", predict.outputs, "a prediction"),
+                                ("TARGET", targets, "targets")):
+        for t in tensors.values():
+            name_, own = t.name[2:], identifier(t.name[2:], "part")
+            sizes.append((macros.new(f"{role}_{own.upper()}_SIZE" if name_ else f"{role}_SIZE",
+                                     role), math.prod(t.shape[1:]),
+                          f"numbers in a row of {what}{f' ({own})' if name_ else ''}"))
     asked, saved = questions(spec.needs) if spec.arch == "x86_64" else ((), 0)
     params, arena = _whole(spec.params_bytes), _whole(spec.arena_bytes)
-    promise = repr((functions, states, sizes, x.shape[0], params, arena, ALIGN))
+    batch = next(iter(predict.inputs.values())).shape[0]
+    promise = repr((functions, states, sizes, batch, params, arena, ALIGN))
     return CInterface(
-        name, name.upper(), spec.target, spec.needs, functions, states, x.shape[0], tuple(sizes),
+        name, name.upper(), spec.target, spec.needs, functions, states, batch, tuple(sizes),
         params, arena, asked, saved, zlib.crc32(promise.encode()))
 
 

@@ -29,10 +29,10 @@ from ztorch.runtime.manifest import FORMAT, VERSION
 from ztorch.runtime.spec import ProgramSpec
 
 if TYPE_CHECKING:
-    from ztorch.training.program import Program
+    from ztorch.training.stateful import Stateful
 
 
-def save_artifact(program: Program, path: str | os.PathLike[str]) -> None:
+def save_artifact(program: Stateful, path: str | os.PathLike[str]) -> None:
     """Writes a program with all that its next step depends on, in one atomic step.
 
         save_artifact(program, "digits.zt")

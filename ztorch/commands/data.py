@@ -6,10 +6,11 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.commands import named
 from ztorch.errors import ConfigError, DataError, unknown
 from ztorch.tensorfile import writable as writable_file
 from ztorch.tensorfile import write_atomic
@@ -24,8 +25,9 @@ _SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy")
 def training(name: str, shape: tuple[int, ...] | None = None) -> tuple[Pair, Pair | None]:
     """Training data, and test data if they come with it.
 
-    A name is a data set, a table (NPZ with x and y, CSV with the label last), or two NPY files
-    as `x.npy,y.npy`. Rows of a table take the shape of the model's input.
+    A name is a data set, a table (NPZ with x and y, CSV with the label last), two NPY files as
+    `x.npy,y.npy`, or a folder with one of images for each class. Rows of a table, and images, take
+    the shape of the model's input.
 
     >>> (x, y), test = training("digits")
     >>> x.shape, test[0].shape
@@ -40,14 +42,27 @@ def training(name: str, shape: tuple[int, ...] | None = None) -> tuple[Pair, Pai
         x, y = (read(part) for part in parts)
         return (_shaped(x, shape), y), None
     if not name.endswith(_SUFFIXES):
-        if name not in data.names():
-            raise ConfigError(f"{unknown('data set', name, data.names())}; or a file ending in "
-                              f"{' '.join(_SUFFIXES)}, or x.npy,y.npy")
-        return data.load(name)
+        if name in data.names():
+            return data.load(name)
+        if Path(name).is_dir():
+            return _images(name, shape), None
+        raise ConfigError(f"{unknown('data set', name, data.names())}; or a file ending in "
+                          f"{' '.join(_SUFFIXES)}, or x.npy,y.npy, or a folder of images")
     table = data.read_table(name)
     if table.y is None:
         raise DataError(f"{name} holds no y")
     return (_shaped(table.x, shape), table.y), None
+
+
+def _images(folder: str, shape: tuple[int, ...] | None) -> Pair:
+    """All images in a folder, mixed, so that the last ones can serve for validation."""
+    from ztorch import data
+
+    if shape is None or len(shape) != 3:
+        raise ConfigError(f"{folder} is a folder of images, for models of inputs (height, width, "
+                          f"channels), not {shape}")
+    x, y = zip(*data.image_folder(folder, shape[:2], channels=shape[2], seed=0), strict=True)
+    return np.concatenate(x), np.concatenate(y)
 
 
 def read(path: str) -> np.ndarray:
@@ -62,10 +77,11 @@ def read(path: str) -> np.ndarray:
     return read_table(path, label=None).x
 
 
-def inputs(path: str, program: Program) -> np.ndarray:
+def inputs(path: str, program: Program) -> Any:
     """Rows for a program to predict from."""
-    shape = program.executable.functions["predict"].inputs["x"].shape[1:]
-    return _shaped(read(path), shape)
+    ports = named.of_program(program)
+    return (named.read(path, ports)[0] if len(ports.inputs) > 1 else
+            _shaped(read(path), ports.x))
 
 
 def _shaped(x: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:

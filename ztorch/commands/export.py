@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ztorch.commands import data
+from ztorch.commands import data, named
 from ztorch.commands.models import find, optimizer
 from ztorch.errors import ConfigError
 
@@ -32,7 +32,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
         chosen = None if optimizer_ else recipe.learning_rate
         how = {"loss": loss, "metrics": recipe.metrics,
                "optimizer": optimizer(optimizer_ or recipe.optimizer, rate or chosen)}
-    traced = recipe.model.trace(batch_size or recipe.batch_size, **how)
+    traced = recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how)
     if library:
         for path in export_c(traced, out, device=device):
             print(f"Wrote {path}: {path.stat().st_size:,} bytes")
@@ -47,9 +47,15 @@ def run(artifact: str, source: str, out: str | None, classes: bool, threads: int
     """Predicts from a file of rows."""
     from ztorch.training.program import load
 
-    data.writable(out, (".npy", ".csv", ".txt"))
+    data.writable(out, (".npy", ".csv", ".txt", ".npz"))
     program = load(artifact, threads)
+    names = list(named.of_program(program).outputs)
     y = program.predict(data.inputs(source, program))
-    data.write(out, y.argmax(-1) if classes else y)
+    outputs = [y] if names == [""] else list(y.values()) if isinstance(y, dict) else y
+    outputs = [one.argmax(-1) if classes else one for one in outputs]
+    if names == [""]:
+        data.write(out, outputs[0])
+    else:
+        named.write(out, dict(zip(names, outputs, strict=True)))
     if out:
-        print(f"Wrote {out}: {len(y)} rows")
+        print(f"Wrote {out}: {len(outputs[0])} rows")

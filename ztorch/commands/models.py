@@ -16,22 +16,26 @@ from ztorch import assets
 from ztorch.errors import ConfigError, ZtorchError, unknown
 
 if TYPE_CHECKING:
-    from ztorch.sequential import Sequential
+    from ztorch.model import Model
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A model with what its file says about training; None where it says nothing."""
 
-    model: Sequential
+    model: Model
     data: str | None = None
     target: str = "y"  # what it learns to give; "x" for an autoencoder
     loss: Any = None
     optimizer: Any = None
     learning_rate: float | None = None
-    metrics: tuple[Any, ...] = ()
+    metrics: Any = ()
     epochs: int = 10
     batch_size: int = 32
+    decode: bool = False  # whether its programs can also generate
+    small: dict[str, Any] | None = None  # arguments of `build` for a small variant
+    stand_in: str | None = None  # data that come with ztorch, where others are meant
+    bar: dict[str, float] | None = None  # what training as described reaches on test data
 
 
 def zoo() -> list[str]:
@@ -46,18 +50,22 @@ def zoo() -> list[str]:
 def find(name: str) -> Recipe:
     """The model of a zoo name, or of `path/to/file.py:attribute` (`build` if left out).
 
-    The attribute is a Sequential, or a function without arguments that returns one.
+    The attribute is a Sequential or a Model, or a function without arguments that returns one.
+    Large models of the zoo have a small variant, `name:small`.
 
-    >>> find("digits_mlp").data
-    'digits'
+    >>> find("digits_mlp").data, find("resnet18:small").data
+    ('digits', 'shapes')
     """
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):
         return _recipe(_run(Path(path if path.endswith(".py") else f"{path}.py")),
                        attribute or "build")
+    name, _, variant = name.partition(":")
     if name not in zoo():
         raise ConfigError(f"{unknown('model', name, zoo())}, or path/to/file.py:attribute")
-    return _recipe(_run(assets.folder("models") / f"{name}.py"), "build")
+    if variant not in ("", "small"):
+        raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have {name}:small")
+    return _recipe(_run(assets.folder("models") / f"{name}.py"), "build", bool(variant))
 
 
 def _run(path: Path) -> ModuleType:
@@ -96,33 +104,39 @@ def _line(error: Exception, path: Path) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def _recipe(module: ModuleType, attribute: str) -> Recipe:
-    from ztorch.sequential import Sequential
+def _recipe(module: ModuleType, attribute: str, small: bool = False) -> Recipe:
+    from ztorch.model import Model
 
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            models = [n for n, v in vars(module).items() if isinstance(v, Sequential)
+            models = [n for n, v in vars(module).items() if isinstance(v, Model)
                       or (inspect.isfunction(v) and v.__module__ == module.__name__)]
             raise ConfigError(f"{module.__file__}: {unknown('attribute', attribute, models)}")
         found = getattr(found, part)
-    if callable(found) and not isinstance(found, Sequential):
+    arguments = getattr(module, "SMALL", None)
+    if small and arguments is None:
+        raise ConfigError(f"{module.__file__} names no SMALL model; the model itself is small")
+    given = arguments if small else {}
+    if callable(found) and not isinstance(found, Model):
         try:
             inspect.signature(found).bind()
         except TypeError as error:
             raise ConfigError(f"{module.__file__}: {attribute}() cannot be called without "
                               f"arguments: {error}") from error
-        found = _guarded(found, Path(str(module.__file__)))
-    if not isinstance(found, Sequential):
+        made = found
+        found = _guarded(lambda: made(**given), Path(str(module.__file__)))
+    if not isinstance(found, Model):
         raise ConfigError(f"{module.__file__}: {attribute} is a {type(found).__name__}, not a "
-                          "ztorch.Sequential or a function that returns one")
+                          "ztorch.Sequential or ztorch.Model, or a function that returns one")
 
     def said(constant: str, otherwise: Any) -> Any:
         return getattr(module, constant, otherwise)
 
     return Recipe(found, said("DATA", None), said("TARGET", "y"), said("LOSS", None),
                   said("OPTIMIZER", None), said("LEARNING_RATE", None),
-                  tuple(said("METRICS", ())), said("EPOCHS", 10), said("BATCH_SIZE", 32))
+                  said("METRICS", ()), said("EPOCHS", 10), said("BATCH_SIZE", 32),
+                  said("DECODE", False), arguments, said("STAND_IN", None), said("BAR", None))
 
 
 def optimizer(spec: Any, rate: float | None) -> Any:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.commands import data
+from ztorch.commands import data, named
 from ztorch.commands.models import Recipe, find, optimizer
+from ztorch.commands.named import Ports
 from ztorch.errors import ConfigError, ZtorchError
 from ztorch.training.program import Program, load
 
@@ -34,7 +35,7 @@ def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, opti
     return recipe.model.compile(
         device, batch_size=batch_size or recipe.batch_size, loss=loss,
         optimizer=optimizer(optimizer_ or recipe.optimizer, rate),
-        metrics=metrics or recipe.metrics, seed=seed, threads=threads)
+        metrics=metrics or recipe.metrics, seed=seed, threads=threads, decode=recipe.decode)
 
 
 def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: int | None,
@@ -51,16 +52,16 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
             raise ConfigError(f"{name} is compiled already, so {fixed[0]} comes too late; train "
                               "the model it was made from")
         program = load(name, threads)
-        shape = program.executable.functions["predict"].inputs["x"].shape[1:]
+        ports = named.of_program(program)
     else:
         recipe = find(name)
-        shape = recipe.model.input_shape
+        ports = named.of_model(recipe.model)
     data_name = data_name or (recipe.data if recipe else None)
     if data_name is None:
         raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
     itself = (target or (recipe.target if recipe else "y")) == "x"
-    given_pair, test = data.training(data_name, shape)  # before compiling, which takes longer
-    split, validation = _validation(val, shape)
+    given_pair, test = _data(data_name, ports)  # before compiling, which takes longer
+    split, validation = _validation(val, ports)
     if recipe is not None:
         if weights:
             recipe.model.load_weights(weights)
@@ -85,19 +86,24 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
         print(f"Wrote {out} ({Path(out).stat().st_size:,} bytes)")
 
 
+def _data(name: str, ports: Ports) -> tuple[Pair, Pair | None]:
+    """Training data, and test data if they come with it."""
+    return named.training(name, ports) if ports.several else data.training(name, ports.x)
+
+
 def _aimed(pair: Pair, itself: bool) -> Pair:
     """What a model sees and what it shall give: for an autoencoder the same."""
     return (pair[0], pair[0]) if itself else pair
 
 
-def _validation(val: str | None, shape: tuple[int, ...]) -> tuple[float, Pair | None]:
+def _validation(val: str | None, ports: Ports) -> tuple[float, Pair | None]:
     """--val as a fraction of the data, or as data of its own."""
     if val is None:
         return 0.0, None
     try:
         return float(val), None
     except ValueError:
-        return 0.0, data.training(val, shape)[0]
+        return 0.0, _data(val, ports)[0]
 
 
 def _spell(scores: dict[str, float]) -> str:

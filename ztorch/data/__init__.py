@@ -1,4 +1,4 @@
-"""Data sets by name, and tables from files.
+"""Data sets by name; images, tables and text from files.
 
 >>> from ztorch import data
 >>> (x_train, y_train), (x_test, y_test) = data.load("digits")
@@ -8,8 +8,21 @@
 
 from __future__ import annotations
 
-from ztorch.data import digits, friedman, mnist, verse  # noqa: F401  (each registers its sets)
+from ztorch.data import (  # noqa: F401  (each registers its sets)
+    cifar,
+    digits,
+    friedman,
+    gaps,
+    mnist,
+    shapes,
+    verse,
+)
+from ztorch.data.batches import Batches
+from ztorch.data.delimited import CsvFile, csv
+from ztorch.data.images import ImageFolder, image_folder
+from ztorch.data.passages import Text, text
 from ztorch.data.registry import Pair, Split, load, names
 from ztorch.data.tables import Table, read_table
 
-__all__ = ["Pair", "Split", "Table", "load", "names", "read_table"]
+__all__ = ["Batches", "CsvFile", "ImageFolder", "Pair", "Split", "Table", "Text", "csv",
+           "image_folder", "load", "names", "read_table", "text"]

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ztorch import settings
+from ztorch.data.places import digest, find_folder
 from ztorch.data.registry import Split, data_set
 from ztorch.errors import DataError
 
@@ -21,6 +21,12 @@ _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
 _SOURCES = {
     "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+}
+# MD5 of the published training images. Both sets have files of the same names and shapes, so one
+# in the place of the other would go unseen. (What gzip stores tells damaged files.)
+_PUBLISHED = {
+    "f68b3c2dcbeaaa9fbdd348bbdeb94873": "mnist",
+    "8d4fb7e6c68d591d4c3dfef9ec88bf0d": "fashion_mnist",
 }
 
 
@@ -38,6 +44,7 @@ def load_fashion_mnist(path: str | os.PathLike[str] | None = None) -> Split:
 
 def _load(name: str, path: str | os.PathLike[str] | None) -> Split:
     folder = _folder(name, path)
+    _need_own(name, _find(folder, _FILES[0]))
     parts = []
     for images_name, labels_name in (_FILES[:2], _FILES[2:]):
         images_file, labels_file = _find(folder, images_name), _find(folder, labels_name)
@@ -51,20 +58,16 @@ def _load(name: str, path: str | os.PathLike[str] | None) -> Split:
 
 
 def _folder(name: str, path: str | os.PathLike[str] | None) -> Path:
-    """Where the four files lie: the argument, else ZTORCH_DATA, else ./data."""
-    if path is not None:
-        places = [Path(path)]
-    else:
-        root = settings.current().data
-        places = [Path(root) / name] if root else []
-        places.append(Path("data") / name)
-    for place in places:
-        if any(_candidate(place, _FILES[0])):
-            return place
-    looked = " and ".join(str(p) for p in places)
-    raise DataError(f"no {name} files in {looked}; get {', '.join(f + '.gz' for f in _FILES)} from "
-                    f"{_SOURCES[name]} and put them there (gzipped or not), or say where they are: "
-                    f'load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
+    return find_folder(name, path, lambda place: bool(_candidate(place, _FILES[0])),
+                       f"{', '.join(f + '.gz' for f in _FILES)} from {_SOURCES[name]} (gzipped or "
+                       "not)")
+
+
+def _need_own(name: str, images: Path) -> None:
+    found = _PUBLISHED.get(digest(images), name)
+    if found != name:
+        raise DataError(f"{images} is the file of {found}, not of {name}; load({found!r}, "
+                        "path=...) reads it")
 
 
 def _candidate(folder: Path, name: str) -> list[Path]:

@@ -104,12 +104,12 @@ def _read_csv(where: str, label: str | int | None) -> Table:
         raise DataError(f"{where} is not a text table: {error}") from None
     if not head:
         raise DataError(f"{where} is empty")
-    header = _is_header(head)
+    header = is_header(head)
     width = len(head[0])
     columns = tuple(c.strip() for c in head[0]) if header else ()
     if header and len(head) == 1:
         raise DataError(f"{where} has a header but no rows")
-    at = None if label is None else _position(label, columns, width, where)
+    at = None if label is None else position(label, columns, width, where)
     features = [k for k in range(width) if k != at]
     try:  # NumPy's own parser, many times faster than a loop here
         x = np.loadtxt(where, np.float64, delimiter=separator, skiprows=int(header), ndmin=2,
@@ -129,7 +129,7 @@ def _column(where: str, separator: str, at: int) -> list[str]:
         return [row[at].strip() for row in csv.reader(file, delimiter=separator) if row]
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
@@ -137,13 +137,13 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _is_header(head: list[list[str]]) -> bool:
+def is_header(head: list[list[str]]) -> bool:
     if len(head) == 1:
-        return not any(map(_is_number, head[0]))
-    return any(not _is_number(a) and _is_number(b) for a, b in zip(*head, strict=False))
+        return not any(map(is_number, head[0]))
+    return any(not is_number(a) and is_number(b) for a, b in zip(*head, strict=False))
 
 
-def _position(label: str | int, columns: tuple[str, ...], width: int, where: str) -> int:
+def position(label: str | int, columns: tuple[str, ...], width: int, where: str) -> int:
     if isinstance(label, str):
         if label in columns:
             return columns.index(label)
@@ -171,7 +171,7 @@ def _explain(where: str, separator: str, header: bool, width: int, features: lis
                 raise DataError(f"{where}, line {reader.line_num}: {len(row)} cells where the "
                                 f"first row has {width}")
             for k in features:
-                if not _is_number(row[k]):
+                if not is_number(row[k]):
                     name = f" ({columns[k]})" if columns else ""
                     what = f"{row[k]!r} is not a number" if row[k].strip() else "the cell is empty"
                     raise DataError(f"{where}, line {reader.line_num}, column {k + 1}{name}: "
@@ -199,6 +199,6 @@ def _labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
 def _split(array: np.ndarray, label: str | int, columns: tuple[str, ...], where: str) -> Table:
     if array.ndim != 2:
         raise DataError(f"{where} has shape {array.shape}; a table of x and y has two axes")
-    at = _position(label, columns, array.shape[1], where)
+    at = position(label, columns, array.shape[1], where)
     y, _ = _labels(array[:, at])
     return Table(np.delete(array, at, axis=1), y)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,13 +70,15 @@ class Public:
     samples: tuple[Sample, ...]
     primitive: Op | None
     reference: Callable[..., Any] | None = None  # NumPy meaning, where the op has its own
+    results: tuple[str, ...] = ()  # names of what it gives, where that is more than one value
 
 
 REGISTRY: dict[str, Public] = {}
 
 
 def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
-       numpy: Callable[..., Any] | None = None) -> Callable[[Callable], Callable]:
+       numpy: Callable[..., Any] | None = None,
+       results: tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
     """Registers a tensor function under its name: the one step that adds an op.
 
     A composite is just a function of other ops; its gradient, fusion, targets and tests follow
@@ -84,10 +88,34 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
     def register(function: Callable) -> Callable:
         public = name or function.__name__
         assert public not in REGISTRY, f"op {public} is registered twice"
-        REGISTRY[public] = Public(public, function, samples, primitive, numpy)
+        REGISTRY[public] = Public(public, function, samples, primitive, numpy, results)
         return function
 
     return register
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op with what it was called on."""
+
+    name: str
+    args: tuple[Any, ...]
+    attrs: dict[str, Any]
+
+
+_calls: ContextVar[dict[Value, list[Call]] | None] = ContextVar("calls", default=None)
+
+
+@contextmanager
+def remember_calls() -> Iterator[dict[Value, list[Call]]]:
+    """Which calls of ops gave each value made inside, the innermost first: a softmax is known as
+    one, though the graph holds only what it is made of."""
+    calls: dict[Value, list[Call]] = {}
+    token = _calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _calls.reset(token)
 
 
 class _Namespace:
@@ -96,7 +124,17 @@ class _Namespace:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in REGISTRY:
             raise unknown("op", name, REGISTRY)
-        return REGISTRY[name].call
+        calls, function = _calls.get(), REGISTRY[name].call
+        if calls is None:
+            return function
+
+        def remembered(*args: Any, **attrs: Any) -> Any:
+            y = function(*args, **attrs)
+            if isinstance(y, Value) and not any(y is a for a in args):
+                calls.setdefault(y, []).append(Call(name, args, attrs))
+            return y
+
+        return remembered
 
 
 OPS = _Namespace()
@@ -142,6 +180,8 @@ def as_value(x: Any, like: Value | None = None) -> Value:
         return x
     if isinstance(x, (bool, int, float, np.number, np.bool_)):
         d = like.dtype if like is not None else dtype("float32")
+        if d.is_int and isinstance(x, (float, np.floating)) and not float(x).is_integer():
+            raise shape_error(f"{x} is no {d}", fix="use ops.cast to make the tensor a float")
         return OPS.full((), x.item() if isinstance(x, np.generic) else x, d)
     array = np.asarray(x)
     return constant(array, like.dtype if like is not None and array.dtype.kind == "f" else None)

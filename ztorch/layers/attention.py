@@ -36,9 +36,10 @@ class MultiHeadAttention(Layer):
     """Each position gathers from the others what its query matches, in several heads.
 
     In a Sequential it attends to its own input, of shape (length, features), and only backwards
-    with `use_causal_mask=True` (in Keras an argument of the call, which here nobody writes);
-    `attend` takes several inputs. Weights have Keras' shapes: kernels (features, heads, dim), and
-    (heads, dim, features) on the way out. `key_dim` is features / num_heads unless given.
+    with `use_causal_mask=True` (in Keras an argument of the call); in a Model it is called on
+    (query, value, key, attention_mask), and `attend` does the same to tensors of the graph.
+    Weights have Keras' shapes: kernels (features, heads, dim), and (heads, dim, features) on the
+    way out. `key_dim` is features / num_heads unless given.
     `rotary=True`, which Keras lacks, turns queries and keys by their positions.
 
     >>> from ztorch import Sequential
@@ -94,8 +95,17 @@ class MultiHeadAttention(Layer):
             found.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
         return found
 
-    def call(self, x: Value, context: Context) -> Value:
-        return self.attend(x, x, context=context)
+    def prepare(self, x: Any, *more: Any) -> None:
+        """Builds for query, value and key, as far as they are given."""
+        if not self.built:
+            self.own_weights = []
+            self.build(*(v.shape[1:] for v in (x, *more[:2]) if v is not None))
+            self.built = True
+
+    def call(self, x: Value, context: Context, value: Value | None = None, key: Value | None = None,
+             attention_mask: Value | None = None, use_causal_mask: bool = False) -> Value:
+        return self.attend(x, x if value is None else value, key, attention_mask, use_causal_mask,
+                           context)
 
     def attend(self, query: Value, value: Value, key: Value | None = None,
                attention_mask: Value | None = None, use_causal_mask: bool = False,
@@ -119,12 +129,17 @@ class MultiHeadAttention(Layer):
                 self.built = True
             q, k, v = (self._heads(name, x, context)
                        for name, x in (("query", query), ("key", key), ("value", value)))
+            causal, step_by_step = self.use_causal_mask or use_causal_mask, context.decoding
+            if step_by_step is not None:
+                k = step_by_step.kept(f"{self.path}/keys", k, context)
+                v = step_by_step.kept(f"{self.path}/values", v, context)
+                attention_mask, causal = step_by_step.seen(), False
             if self.rotary:
-                q, k = OPS.rotary(q), OPS.rotary(k)
+                q = OPS.rotary(q) if step_by_step is None else step_by_step.turned(q)
+                k = OPS.rotary(k)
             if attention_mask is not None and attention_mask.rank == 3:  # alike for all heads
                 attention_mask = OPS.expand_dims(attention_mask, 1)
-            weights = OPS.attention_weights(q, k, attention_mask,
-                                            causal=self.use_causal_mask or use_causal_mask)
+            weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:
                 seed, step, stream = context.random(self.seed)
                 weights = OPS.dropout(weights, self.dropout, seed, step, stream)

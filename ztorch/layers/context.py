@@ -10,10 +10,12 @@ import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch.dtypes import DType, dtype, f32
-from ztorch.graph.op import OPS, leaf
+from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
+from ztorch.initializers import Shape
 
 if TYPE_CHECKING:
+    from ztorch.layers.decoding import Decoding
     from ztorch.layers.layer import Layer, Weight
 
 
@@ -41,6 +43,15 @@ class States:
             self.leaves[name] = leaf("state", name, shape, d, array, **more)
         return self.leaves[name]
 
+    def cache(self, name: str, shape: tuple[int, ...]) -> Value:
+        """What steps leave to later ones, of zeros at first; nobody need store it."""
+        return self.leaf(name.removeprefix(f"{self.root}/"), shape, self.dtype,
+                         lambda: np.zeros(shape), kind="cache", trainable=False)
+
+
+# The layer that made a tensor, the innermost one, and what it was called on.
+Made = dict[Value, "tuple[Layer, list[Value]]"]
+
 
 @dataclass(frozen=True)
 class Range:
@@ -66,8 +77,11 @@ class Context:
     states: States = field(default_factory=States)
     updates: dict[Value, Value] = field(default_factory=dict)
     probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)
-    results: dict[Layer, Value] = field(default_factory=dict)  # what each layer gave
+    results: dict[Layer, Any] = field(default_factory=dict)  # what each layer gave
+    made: Made = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
+    losses: list[Value] = field(default_factory=list)  # what layers add, a number a row
+    decoding: Decoding | None = None  # where one position is traced, not the whole row
     streams: int = 0
 
     @property
@@ -76,14 +90,19 @@ class Context:
         return self.states.dtype
 
     def read(self, weight: Weight) -> Value:
-        """A weight as a tensor of the graph."""
-        return self.states.leaf(self.states.name(weight), weight.shape, self.dtype,
-                                lambda: weight.value, kind="weight", trainable=weight.trains)
+        """A weight as a tensor of the graph; as it was last written, where a layer is called
+        again in the same step."""
+        state = self._state(weight)
+        return self.updates.get(state, state)
 
     def write(self, weight: Weight, value: Value) -> None:
         """The weight's value after this step (moving averages); ignored outside training."""
         if self.training:
-            self.updates[self.read(weight)] = value
+            self.updates[self._state(weight)] = value
+
+    def _state(self, weight: Weight) -> Value:
+        return self.states.leaf(self.states.name(weight), weight.shape, self.dtype,
+                                lambda: weight.value, kind="weight", trainable=weight.trains)
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
         """(seed, step, stream) for one random op: fresh numbers each step, the same each run.
@@ -99,6 +118,14 @@ class Context:
         self.streams += 1
         return seed, step, self.streams - 1
 
+    def add_loss(self, rows: Value) -> None:
+        """Adds to the loss that training makes small, and that evaluating reports: a number for
+        each row of the batch, which counts by the row's weight."""
+        if rows.rank != 1 or not rows.dtype.is_float:
+            raise shape_error("add_loss takes one number for each row of the batch, not",
+                              rows.shape, fix="take the sum or the mean over all other axes")
+        self.losses.append(rows)
+
     def remember_logits(self, y: Value, activation: str, logits: Value) -> None:
         """y is softmax or sigmoid of these: a loss on y then works from the logits, safely."""
         self.probabilities[y] = (activation, logits)
@@ -111,3 +138,26 @@ class Context:
         known = self.ranges.get(x)
         if known is None or high - low < known.high - known.low:
             self.ranges[x] = Range(low, high, current_layer())
+
+    # -- where shapes come from --------------------------------------------------------------------
+
+    def remember(self, layer: Layer, inputs: list[Value], y: Value) -> None:
+        """y is what the layer made of these."""
+        if y not in inputs:
+            self.made.setdefault(y, (layer, inputs))
+
+    def origin(self, v: Value, other: Shape) -> str:
+        """Names the layer that gave a tensor the size in which it differs from another."""
+        wrong = differing(v.shape, other)
+        while v in self.made:
+            layer, inputs = self.made[v]
+            if len(inputs) != 1 or differing(inputs[0].shape, v.shape) & {-1, *wrong}:
+                shapes = " and ".join(str(x.shape[1:]) for x in inputs)
+                return f"layer {layer.name!r}, which makes {v.shape[1:]} of {shapes}"
+            v = inputs[0]
+        return f"the input of shape {v.shape[1:]}"
+
+
+def differing(a: Shape, b: Shape) -> set[int]:
+    """Axes along which two shapes differ; -1 stands for their number."""
+    return {-1} if len(a) != len(b) else {k for k in range(len(a)) if a[k] != b[k]}

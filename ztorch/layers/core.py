@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 from ztorch.config import number, positive, whole_numbers
@@ -13,13 +14,18 @@ from ztorch.initializers import Shape
 from ztorch.layers.activation import Given, activate, known
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer, checked_shape
+from ztorch.layers.symbol import Symbol, source
 
 
 class Input(Layer):
     """The shape of one example, without the batch. The dtype is the model's unless given.
 
+    It begins a Sequential, or is the tensor that layers of a Model are called on.
+
     >>> Input((28, 28, 1)).shape
     (28, 28, 1)
+    >>> Dense(10)(Input((4,))).shape
+    (10,)
     """
 
     def __init__(self, shape: Any, dtype: DType | str | None = None, **common: Any):
@@ -28,8 +34,30 @@ class Input(Layer):
         self.dtype = None if dtype is None else as_name(dtype)
         self.input_shape = self.shape
 
+    @cached_property
+    def symbol(self) -> Symbol:
+        """The tensor that it stands for while a Model is declared."""
+        return source(self, self.shape, self.dtype or "float32")
+
     def call(self, x: Value, context: Context) -> Value:
         return x
+
+    def __add__(self, other: Any) -> Any:
+        return self.symbol + other
+
+    def __sub__(self, other: Any) -> Any:
+        return self.symbol - other
+
+    def __mul__(self, other: Any) -> Any:
+        return self.symbol * other
+
+    def __neg__(self) -> Any:
+        return -self.symbol
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.symbol
 
 
 def as_name(d: DType | str) -> str:

@@ -77,7 +77,10 @@ class PositionEmbedding(Layer):
             "position_embeddings", (length, input_shape[1]), self.initializer)
 
     def call(self, x: Value, context: Context) -> Value:
-        return x + context.read(self.position_embeddings)[:x.shape[1]]
+        table = context.read(self.position_embeddings)
+        if context.decoding is not None:
+            return x + context.decoding.row(table)
+        return x + table[:x.shape[1]]
 
 
 class SinusoidalPosition(Layer):
@@ -103,6 +106,9 @@ class SinusoidalPosition(Layer):
 
     def call(self, x: Value, context: Context) -> Value:
         need_sequence(self, x.shape[1:])
+        if context.decoding is not None:
+            table = self.table(context.decoding.length, x.shape[2])
+            return x + context.decoding.row(constant(table, x.dtype))
         return x + constant(self.table(*x.shape[1:]), x.dtype)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.context import Context
+from ztorch.layers.symbol import declare, leaves, symbols
+
+_serial = itertools.count()
 
 
 class Weight:
@@ -74,7 +79,8 @@ class Layer(Named, family="layer"):
     weights in `build` and compute with ops in `call`; registering is subclassing.
 
     Shapes never include the batch axis in `build`; tensors in `call` have it first. A layer made
-    of layers adopts them in `__init__` and calls them in `call`.
+    of layers adopts them in `__init__` and calls them in `call`. One that takes several tensors
+    has them behind the context, or with `takes_many` as a list in place of x.
 
     >>> from ztorch.layers import Layer
     >>> class Scale(Layer):
@@ -85,6 +91,8 @@ class Layer(Named, family="layer"):
     >>> Scale(name="s").get_config()
     {'name': 's'}
     """
+
+    takes_many = False  # whether it can be called on a list of tensors
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **wrong: Any):
@@ -98,6 +106,7 @@ class Layer(Named, family="layer"):
         self.inner: list[Layer] = []
         self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
+        self.serial = next(_serial)  # layers without a name are counted in this order
 
     def build(self, input_shape: Shape) -> None:
         """Makes the weights for inputs of this shape (without the batch)."""
@@ -106,20 +115,54 @@ class Layer(Named, family="layer"):
         """The layer's output as a value of the graph."""
         raise NotImplementedError(f"{type(self).__name__}.call")
 
-    def __call__(self, x: Value, context: Context | None = None) -> Value:
-        """Builds the layer if needed and traces it; errors name the layer."""
+    def __call__(self, *inputs: Any, context: Context | None = None, **how: Any) -> Any:
+        """Traces the layer, building it if needed; errors name it. On symbolic tensors, such as
+        an Input, it declares a part of a Model."""
+        if inputs and isinstance(inputs[-1], Context):
+            *inputs, context = inputs  # type: ignore[assignment]
+        with layer_scope(self.path or self.name):
+            self._check_call(inputs, how, context)
+        if context is None and symbols((inputs, how)):
+            return declare(self, inputs, how)
         context = context if context is not None else Context()
-        with layer_scope(self.path):
-            self.prepare(x)
-            y = self.call(x, context)
+        with layer_scope(self.path or self.name):
+            self.prepare(*inputs)
+            x, *more = inputs
+            y = self.call(x, context, *more, **how)
         context.results[self] = y
+        if isinstance(y, Value):
+            context.remember(self, [v for v in leaves(inputs) if isinstance(v, Value)], y)
         return y
 
-    def prepare(self, x: Value) -> None:
+    def _check_call(self, inputs: Any, how: dict[str, Any], context: Context | None) -> None:
+        """A ConfigError unless the layer can be called like this."""
+        wrong = next((x for x in leaves(inputs) if not isinstance(x, Value) and x is not None
+                      and (context is not None or not symbols(x))), None)
+        if wrong is not None or not inputs or inputs[0] is None:
+            what = (f"the {type(wrong).__name__} {wrong!r}" if isinstance(wrong, Layer) else
+                    "nothing" if wrong is None else f"a {type(wrong).__name__}")
+            fix = (f"call that layer first: {self.name}({wrong.name}(x))"
+                   if isinstance(wrong, Layer) else "declare with x = Input(shape) and call the "
+                   "layer on x; numbers go to the program that compile returns")
+            raise shape_error(f"it is called on {what}, not on a tensor", fix=fix)
+        many = len(leaves(inputs[0]))
+        if isinstance(inputs[0], (list, tuple, dict)) and not self.takes_many:
+            raise shape_error(f"it takes one tensor, not a list of {many}", fix="join them first, "
+                              "such as Concatenate()([a, b])")
+        if len(inputs) > 1 or how:
+            try:
+                inspect.signature(self.call).bind(inputs[0], context, *inputs[1:], **how)
+            except TypeError as error:
+                raise shape_error(f"it cannot be called like this: {error}", fix="a layer takes "
+                                  "one tensor; layers that merge several take them as a list, "
+                                  "such as Add()([a, b])") from None
+
+    def prepare(self, x: Any, *more: Any) -> None:
         """Builds the layer when it is called for the first time."""
         if not self.built:
             self.own_weights = []  # of a build that failed halfway
-            self.build(x.shape[1:])
+            shapes: Any = x.shape[1:] if isinstance(x, Value) else [v.shape[1:] for v in x]
+            self.build(shapes)
             self.built = True
 
     def add_weight(self, name: str, shape: Shape, initializer: Any = "glorot_uniform",
@@ -133,10 +176,11 @@ class Layer(Named, family="layer"):
 
     # -- layers in layers --------------------------------------------------------------------------
 
-    def adopt(self, given: Any) -> Layer:
+    def adopt(self, given: Any, reserved: Collection[str] = ()) -> Layer:
         """Takes a layer, or what describes one, into this layer: its weights are this layer's too.
 
-        Without a name of its own it is named after its class, counted among its siblings."""
+        Without a name of its own it is named after its class, counted among its siblings and
+        apart from names that are reserved for some of them."""
         kind = "layer" if self.path else "model"
         here = f"{kind} {self.name!r}"
         layer = Layer.get(given) if isinstance(given, dict) else given
@@ -149,16 +193,21 @@ class Layer(Named, family="layer"):
         if any(self is other for _, other in layer.walk()):
             raise ConfigError(f"{here} cannot be a layer of itself")
         taken = {other.name for other in self.inner}
-        if layer.name in taken and (layer.given_name or layer.built):
+        if layer.name in taken and layer.keeps_name:
             raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")
         base, k = layer.name, 0
-        while layer.name in taken:
+        while not layer.keeps_name and (layer.name in taken or layer.name in reserved):
             k += 1
             layer.name = f"{base}_{k}"
         if layer.outer is None:  # a layer that models share keeps the name it has in the first
             layer.outer = self
         self.inner.append(layer)
         return layer
+
+    @property
+    def keeps_name(self) -> bool:
+        """Whether its name stands: it was given, or a model knows the layer by it."""
+        return self.given_name is not None or self.outer is not None
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
         """This layer and all layers inside, each with how deep it lies; in the order of weights."""

@@ -1,20 +1,102 @@
-"""Tensor operations, a file a family; every function here is registered by its decorator."""
+"""Tensor operations, a file a family; every function here is registered by its decorator.
+
+Called on values of a graph, an op makes a node. Called on arrays (NumPy's, or anything that has
+`__array__` or `__dlpack__`), numbers or lists, it computes, and returns a NumPy array.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ztorch.graph.op import REGISTRY
+import numpy as np
+
+import ztorch
+from ztorch.dtypes import DType
+from ztorch.errors import nearest
+from ztorch.graph.op import REGISTRY, Public, leaf
+from ztorch.graph.value import Value
 
 for _found in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_found.name}")
+    if _found.name in REGISTRY:
+        del globals()[_found.name]  # `ops.attention` is the op, not the file of its family
 
-globals().update({name: public.call for name, public in REGISTRY.items()})
 __all__ = sorted(REGISTRY)
 
-if TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Callable[..., Any]: ...
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name not in REGISTRY:
+        hint = "" if name.startswith("_") else nearest(name, REGISTRY)
+        raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
+    return _face(name)  # not kept here: names like `any` would hide Python's own in this file
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+@functools.cache
+def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
+    """The signature of an op, and which of its parameters are tensors, by their annotation.
+
+    >>> sorted(signature("take")[1])
+    ['indices', 'x']
+    """
+    found = inspect.signature(REGISTRY[name].call)
+    return found, frozenset(
+        p.name for p in found.parameters.values() if "Value" in str(p.annotation))
+
+
+@functools.cache
+def _face(name: str) -> Callable[..., Any]:
+    """The op as users call it."""
+    public, computes = REGISTRY[name], bool(signature(name)[1])
+
+    @functools.wraps(public.call)
+    def face(*args: Any, **attrs: Any) -> Any:
+        if not computes or any(_has_values(a) for a in (*args, *attrs.values())):
+            return public.call(*args, **attrs)
+        return ztorch._on_arrays(public, args, attrs)  # only the front door knows of a compiler
+
+    face.__doc__ = _with_example(public)
+    return face
+
+
+def _has_values(x: Any) -> bool:
+    return isinstance(x, Value) or (isinstance(x, (list, tuple))
+                                    and any(isinstance(y, Value) for y in x))
+
+
+def _with_example(public: Public) -> str:
+    """The op's docstring, with a call on its first sample if it shows none."""
+    doc = inspect.cleandoc(public.call.__doc__ or "")
+    given = next((s for s in public.samples if s.shapes and s.dtypes != "b"), None)
+    if ">>>" in doc or given is None or public.results:
+        return doc
+    kinds = ["b" if public.name == "where" and k == 0 else given.dtypes[0]
+             for k in range(len(given.shapes))]
+    args = ", ".join([*(_array_text(a, kind, given.high)
+                        for a, kind in zip(given.shapes, kinds, strict=True)),
+                      *(f"{k}={(v.long if isinstance(v, DType) else v)!r}"
+                        for k, v in given.attrs.items())])
+    values = [leaf("input", "x", np.shape(a) if isinstance(a, np.ndarray) else a,
+                   a.dtype if isinstance(a, np.ndarray) else _SHOWN[kind])
+              for a, kind in zip(given.shapes, kinds, strict=True)]
+    made = public.call(*values, **given.attrs)
+    whole = f"zt.ops.{public.name}({args})"
+    return f"{doc}\n\n>>> import numpy as np, ztorch as zt\n>>> {whole}.shape\n{made.shape}"
+
+
+_SHOWN = {"f": "float64", "s": "int64", "u": "uint32", "b": "bool"}  # dtypes of examples, by kind
+
+
+def _array_text(a: Any, kind: str, high: float) -> str:
+    if isinstance(a, np.ndarray):
+        return f"np.array({a.tolist()})"
+    number = {"f": high / 2, "b": True}.get(kind, int(high))
+    return f"np.full({a}, {number}{', np.uint32' if kind == 'u' else ''})"

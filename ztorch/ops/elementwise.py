@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -49,13 +50,19 @@ def _primitive(row: Opcode) -> Op:
 def _declare(row: Opcode) -> None:
     primitive = _primitive(row)
 
-    def call(*args: Any, **attrs: Any) -> Value:
-        assert len(args) == row.arity, f"ops.{primitive.name} takes {row.arity} tensors"
+    def call(*args: Any) -> Value:
+        if len(args) != row.arity:
+            raise TypeError(f"ops.{primitive.name}({', '.join(names)}) takes {row.arity} tensors, "
+                            f"not {len(args)}")
         values = broadcast_together(*args, dtypes_from=1 if row.name == "select" else 0)
-        return primitive(*values, **attrs)
+        return primitive(*values)
 
-    call.__name__ = primitive.name
-    call.__doc__ = f"{row.doc[0].upper()}{row.doc[1:]}, element by element, with broadcasting."
+    names = ["c", "a", "b"] if row.name == "select" else ["a", "b", "c"][:row.arity]
+    by_position = [Parameter(n, Parameter.POSITIONAL_ONLY, annotation="Value | float")
+                   for n in names]
+    call.__signature__ = Signature(by_position, return_annotation="Value")  # type: ignore[attr-defined]
+    call.__name__ = call.__qualname__ = primitive.name
+    call.__doc__ = f"{row.doc}; element by element, with broadcasting."
     low, high = _DOMAIN.get(row.name, (-2.0, 2.0))
     kinds = "".join(k for k in row.kinds if k in "fsub")
     shapes: tuple[Any, ...] = ((3, 5),) * row.arity
@@ -82,7 +89,12 @@ def cast(x: Value, dtype: DType | str) -> Value:
 
 @op(primitive=_BITCAST, numpy=OPCODES["bitcast"].meaning)
 def bitcast(x: Value, dtype: DType | str) -> Value:
-    """The bits of x read as another dtype of the same size."""
+    """The bits of x read as another dtype of the same size.
+
+    >>> import ztorch as zt
+    >>> zt.ops.bitcast(np.array([1.0], np.float32), "uint32")
+    array([1065353216], dtype=uint32)
+    """
     to = dtypes.dtype(dtype)
     if to.bits != x.dtype.bits:
         raise shape_error(f"cannot read the bits of {x.dtype} as {to}", fix="sizes must agree")
@@ -108,14 +120,14 @@ _IOTA = Op(
 @op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,
     numpy=lambda shape, value, dtype="float32": np.full(shape, value))
 def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> Value:
-    """A tensor with one number everywhere."""
+    """A tensor of a graph with one number everywhere; on its own it computes nothing."""
     return _FULL(shape=tuple(shape), value=value, dtype=dtypes.dtype(dtype))
 
 
 @op(Sample((), {"shape": (2, 3)}), Sample((), {"shape": (2, 3), "axis": 0}), primitive=_IOTA,
     numpy=lambda shape, axis=-1, dtype="int32": np.indices(shape, np.int32)[axis])
 def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -> Value:
-    """Each element's own position along the axis."""
+    """Each element's own position along the axis, in a graph; on its own it computes nothing."""
     return _IOTA(shape=tuple(shape), axis=axis % len(shape), dtype=dtypes.dtype(dtype))
 
 
@@ -141,7 +153,12 @@ _STOP = Op("stop_gradient", "map", _same, numpy=lambda x: x, grad=lambda o, g, y
 
 @op(primitive=_STOP)
 def stop_gradient(x: Value) -> Value:
-    """x itself; gradients do not pass."""
+    """x itself; gradients do not pass.
+
+    >>> import ztorch as zt
+    >>> zt.ops.stop_gradient(np.array([1.0, 2.0]))
+    array([1., 2.])
+    """
     return _STOP(x)
 
 
@@ -170,7 +187,7 @@ def square(x: Value) -> Value:
 
 @op(Sample(((3, 5),), {"low": -1.0, "high": 0.5}),
     numpy=lambda x, low, high: np.clip(x, low, high))
-def clip(x: Value, low: Any, high: Any) -> Value:
+def clip(x: Value, low: Value | float, high: Value | float) -> Value:
     """x held between low and high."""
     from ztorch.graph.op import OPS
 

@@ -46,7 +46,7 @@ _BROADCAST = Op("broadcast_to", "map", _broadcast_infer,
                 grad=_broadcast_grad, body=_broadcast_body, movement=True)
 
 
-@op(Sample(((3, 1),), {"shape": (2, 3, 4)}), primitive=_BROADCAST,
+@op(Sample(((3, 1),), {"shape": (2, 3, 4)}, dtypes="fsub"), primitive=_BROADCAST,
     numpy=lambda x, shape: np.broadcast_to(x, shape))
 def broadcast_to(x: Value, shape: Shape) -> Value:
     """x repeated along axes of size 1 and new leading axes."""
@@ -68,7 +68,7 @@ _RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
               body=_reshape_body, movement=True)
 
 
-@op(Sample(((4, 6),), {"shape": (3, -1)}), Sample(((2, 3, 4),), {"shape": (24,)}),
+@op(Sample(((4, 6),), {"shape": (3, -1)}, dtypes="fsub"), Sample(((2, 3, 4),), {"shape": (24,)}),
     primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape))
 def reshape(x: Value, shape: Shape) -> Value:
     """The same elements in another shape; one dimension may be -1."""
@@ -98,8 +98,8 @@ _TRANSPOSE = Op("transpose", "map", _transpose_infer,
                 body=_transpose_body, movement=True)
 
 
-@op(Sample(((2, 3, 4),), {"axes": (2, 0, 1)}), Sample(((5, 7),)), primitive=_TRANSPOSE,
-    numpy=lambda x, axes=None: np.transpose(x, axes))
+@op(Sample(((2, 3, 4),), {"axes": (2, 0, 1)}, dtypes="fsub"), Sample(((5, 7),)),
+    primitive=_TRANSPOSE, numpy=lambda x, axes=None: np.transpose(x, axes))
 def transpose(x: Value, axes: Shape | None = None) -> Value:
     """Axes in another order; reversed without `axes`."""
     order = tuple(a % max(x.rank, 1) for a in axes) if axes is not None else tuple(
@@ -148,7 +148,7 @@ _SLICE = Op("slice", "map", _slice_infer, _slice_numpy, _slice_grad, movement=Tr
                 0, tuple(i * s + a for i, s, a in zip(index, step, start, strict=True))))
 
 
-@op(Sample(((5, 7),), {"start": (1, 2), "step": (2, 1), "size": (2, 4)}),
+@op(Sample(((5, 7),), {"start": (1, 2), "step": (2, 1), "size": (2, 4)}, dtypes="fsub"),
     Sample(((6,),), {"start": (5,), "step": (-2,), "size": (3,)}),
     primitive=_SLICE, numpy=_slice_numpy, name="slice")
 def slice_(x: Value, start: Shape, step: Shape, size: Shape) -> Value:
@@ -164,7 +164,12 @@ def slice_(x: Value, start: Shape, step: Shape, size: Shape) -> Value:
 
 @op()
 def slice_by(x: Value, key: Any) -> Value:
-    """Python's `x[...]` with integers, slices, None and an ellipsis."""
+    """Python's `x[...]` with integers, slices, None and an ellipsis.
+
+    >>> import ztorch as zt
+    >>> zt.ops.slice_by(np.arange(6.0), slice(None, None, 2))
+    array([0., 2., 4.])
+    """
     keys = list(key) if isinstance(key, tuple) else [key]
     used = sum(k is not None and k is not Ellipsis for k in keys)
     if used > x.rank:
@@ -215,7 +220,7 @@ _PAD = Op("pad", "map", _pad_infer,
           body=_pad_body, cost=2)
 
 
-@op(Sample(((3, 4),), {"low": (1, 0), "high": (2, 3)}), primitive=_PAD,
+@op(Sample(((3, 4),), {"low": (1, 0), "high": (2, 3)}, dtypes="fsu"), primitive=_PAD,
     numpy=lambda x, low, high, value=0.0: np.pad(
         x, list(zip(low, high, strict=True)), constant_values=value))
 def pad(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
@@ -267,17 +272,25 @@ _CONCAT = Op("concat", "map", _concat_infer,
              grad=_concat_grad, body=_concat_body, cost=3)
 
 
-@op(Sample(((2, 3), (2, 4)), {"axis": 1}), Sample(((2, 3), (1, 3), (4, 3)), {"axis": 0}),
-    primitive=_CONCAT, numpy=lambda *xs, axis=-1: np.concatenate(xs, axis))
+@op(Sample(((2, 3), (2, 4)), {"axis": 1}, dtypes="fsub"),
+    Sample(((2, 3), (1, 3), (4, 3)), {"axis": 0}), primitive=_CONCAT,
+    numpy=lambda *xs, axis=-1: np.concatenate(xs, axis))
 def concat(*xs: Value, axis: int = -1) -> Value:
-    """Tensors one after another along an axis."""
+    """Tensors, or a list of them, one after another along an axis.
+
+    >>> import ztorch as zt
+    >>> zt.ops.concat(np.array([1.0, 2.0]), np.array([3.0]))
+    array([1., 2., 3.])
+    """
+    if len(xs) == 1 and isinstance(xs[0], (list, tuple)):
+        xs = tuple(xs[0])
     if len(xs) == 1:
         return xs[0]
     [a] = normal_axes(axis, xs[0].rank)
     return _CONCAT(*xs, axis=a)
 
 
-@op(Sample(((3, 4),), {"axis": (1,)}), numpy=lambda x, axis=None: np.flip(x, axis))
+@op(Sample(((3, 4),), {"axis": (1,)}, dtypes="fsub"), numpy=lambda x, axis=None: np.flip(x, axis))
 def flip(x: Value, axis: int | Shape | None = None) -> Value:
     """x with the order along axes reversed."""
     axes = normal_axes(axis, x.rank)
@@ -285,55 +298,14 @@ def flip(x: Value, axis: int | Shape | None = None) -> Value:
                   tuple(-1 if k in axes else 1 for k in range(x.rank)), x.shape)
 
 
-@op(Sample(((3, 4),), {"axis": 1}), numpy=np.expand_dims)
+@op(Sample(((3, 4),), {"axis": 1}, dtypes="fsub"), numpy=np.expand_dims)
 def expand_dims(x: Value, axis: int) -> Value:
     """x with a new axis of size 1."""
     at = axis % (x.rank + 1)
     return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
 
-# -- reads that depend on data ---------------------------------------------------------------------
-
-
-def _take_infer(x: Value, indices: Value, axis: int) -> tuple[Shape, DType]:
-    if not indices.dtype.is_int:
-        raise shape_error(f"ops.take needs integer indices, not {indices.dtype}",
-                          fix="use ops.cast(indices, 'int32')")
-    return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:]), x.dtype
-
-
-def _take_body(e: Any, index: Any, axis: int) -> Any:
-    rank = len(e.shape(1))
-    at = e.read(1, index[axis:axis + rank])
-    row = e.index(at, e.shape(0)[axis])  # clamped: a bad index never leaves the tensor
-    return e.read(0, (*index[:axis], row, *index[axis + rank:]))
-
-
-def _take_numpy(x: Any, indices: Any, axis: int) -> Any:
-    return np.take(x, np.clip(indices, 0, x.shape[axis] - 1), axis)
-
-
-def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
-    """Rows that were read often collect often: a sum over where each row was read."""
-    n = x.shape[axis]
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1:])
-    flat = o.reshape(o.clip(indices, 0, n - 1), (1, 1, indices.size, 1))
-    hit = o.equal(flat, o.iota((1, n, 1, 1), 1, indices.dtype))
-    spread = o.reshape(g, (outer, 1, indices.size, inner))
-    return (o.reshape(o.sum(o.where(hit, spread, o.zeros_like(spread)), axis=2), x.shape), None)
-
-
-_TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8)
-
-
-@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32))), primitive=_TAKE,
-    numpy=lambda x, indices, axis=0: _take_numpy(x, indices, axis))
-def take(x: Value, indices: Value, axis: int = 0) -> Value:
-    """Slices of x along an axis at integer positions (an embedding look-up)."""
-    [a] = normal_axes(axis, x.rank)
-    if indices.dtype.is_int and indices.dtype.bits < 32:  # too narrow to say how long an axis is
-        indices = OPS.cast(indices, "int32")
-    return _TAKE(x, indices, axis=a)
+# -- labels ----------------------------------------------------------------------------------------
 
 
 @op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),

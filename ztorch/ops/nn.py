@@ -15,6 +15,7 @@ from ztorch.dtypes import DType
 from ztorch.graph.op import OPS, Op, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.polynomials import erf_meaning
+from ztorch.ops.reduction import widened
 
 Axes = int | tuple[int, ...]
 
@@ -300,15 +301,15 @@ def softmax(x: Value, axis: Axes = -1) -> Value:
     >>> evaluate([softmax(constant([[0.0, 0.0]], "float32"))], {})
     [array([[0.5, 0.5]], dtype=float32)]
     """
-    e = OPS.exp(_below_largest(x, axis))
-    return e * (1.0 / OPS.sum(e, axis, True))  # one division a row
+    e = OPS.exp(_below_largest(widened(x), axis))
+    return OPS.cast(e * (1.0 / OPS.sum(e, axis, True)), x.dtype)  # one division a row
 
 
 @op(*_ROWS, numpy=lambda x, axis=-1: _rows(x, axis)[0] - np.log(_rows(x, axis)[1]))
 def log_softmax(x: Value, axis: Axes = -1) -> Value:
     """log(softmax(x)), exact where softmax underflows."""
-    below = _below_largest(x, axis)
-    return below - OPS.log(OPS.sum(OPS.exp(below), axis, True))
+    below = _below_largest(widened(x), axis)
+    return OPS.cast(below - OPS.log(OPS.sum(OPS.exp(below), axis, True)), x.dtype)
 
 
 @op(Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1, "keepdims": True}),
@@ -316,9 +317,10 @@ def log_softmax(x: Value, axis: Axes = -1) -> Value:
     numpy=lambda x, axis=-1, keepdims=False: np.log(np.sum(np.exp(x), axis, keepdims=keepdims)))
 def logsumexp(x: Value, axis: Axes | None = -1, keepdims: bool = False) -> Value:
     """log(sum(e ** x)) along the axis without overflow; -infinity where all are."""
-    largest = OPS.stop_gradient(OPS.max(x, axis, True))
+    wide = widened(x)
+    largest = OPS.stop_gradient(OPS.max(wide, axis, True))
     shift = OPS.where(OPS.abs(largest) < math.inf, largest, 0.0)  # infinity - infinity is NaN
-    y = OPS.log(OPS.sum(OPS.exp(x - shift), axis, True)) + shift
+    y = OPS.cast(OPS.log(OPS.sum(OPS.exp(wide - shift), axis, True)) + shift, x.dtype)
     if keepdims:
         return y
     axes = normal_axes(axis, x.rank)
@@ -330,6 +332,17 @@ def logsumexp(x: Value, axis: Axes | None = -1, keepdims: bool = False) -> Value
         (x - np.mean(x, axis, keepdims=True))
         / np.sqrt(np.var(x, axis, keepdims=True) + epsilon)))
 def standardize(x: Value, axis: Axes = -1, epsilon: float = 1e-3) -> Value:
-    """x with mean 0 and variance 1 along the axes: the heart of layer and group normalisation."""
-    centred = x - OPS.mean(x, axis, True)
-    return centred * OPS.rsqrt(OPS.mean(centred * centred, axis, True) + epsilon)
+    """x with mean 0 and variance 1 along the axes: the heart of layer and group normalisation.
+
+    What rounding left in the differences from a large mean is taken out by their own mean, which
+    the pass that sums their squares finds as well.
+
+    >>> import ztorch as zt
+    >>> zt.ops.standardize(np.array([9999.0, 10001.0], np.float32), epsilon=0.0)
+    array([-1.,  1.], dtype=float32)
+    """
+    wide = widened(x)
+    apart = wide - OPS.stop_gradient(OPS.mean(wide, axis, True))
+    rest = OPS.mean(apart, axis, True)
+    spread = OPS.maximum(OPS.mean(apart * apart, axis, True) - rest * rest, 0.0)
+    return OPS.cast((apart - rest) * OPS.rsqrt(spread + epsilon), x.dtype)

@@ -81,7 +81,12 @@ def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, 
 @op(primitive=_BITS)
 def random_bits(shape: Shape, seed: Value, step: Value, stream: int = 0) -> Value:
     """A tensor of random 32-bit words. Same seed (two words), step and stream, same numbers; give
-    every use in a model a stream of its own, and every training step the next `step`."""
+    every use in a model a stream of its own, and every training step the next `step`.
+
+    >>> import ztorch as zt
+    >>> zt.ops.random_bits((2,), np.array([1, 2], np.uint32), np.array(0, np.uint32)).dtype
+    dtype('uint32')
+    """
     return _words(shape, seed, step, stream)[0]
 
 
@@ -92,7 +97,13 @@ def _mantissa(d: DType) -> int:
 @op()
 def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
                    dtype: DType | str = "float32") -> Value:
-    """Numbers from 0 to below 1, equally likely, with as many random bits as the dtype holds."""
+    """Numbers from 0 to below 1, equally likely, with as many random bits as the dtype holds.
+
+    >>> import ztorch as zt
+    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+    >>> zt.ops.random_uniform((2, 3), seed, step).shape
+    (2, 3)
+    """
     d = _float(dtype)
     first, second = _words(shape, seed, step, stream)
     if d == f64:  # 27 high bits of one word, 26 of the other
@@ -105,7 +116,13 @@ def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
 @op()
 def random_normal(shape: Shape, seed: Value, step: Value, stream: int = 0,
                   dtype: DType | str = "float32") -> Value:
-    """Numbers of the normal distribution with mean 0 and deviation 1 (Box and Muller's method)."""
+    """Numbers of the normal distribution with mean 0 and deviation 1 (Box and Muller's method).
+
+    >>> import ztorch as zt
+    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+    >>> zt.ops.random_normal((2, 3), seed, step).shape
+    (2, 3)
+    """
     d = _float(dtype)
     wide = f64 if d == f64 else f32
     first, second = _words(shape, seed, step, stream)
@@ -129,6 +146,11 @@ def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
     """x with each element zero at the given rate and the others scaled up to keep the mean.
 
     Where `noise_shape` has a 1, a whole axis shares one decision.
+
+    >>> import ztorch as zt
+    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+    >>> sorted(set(zt.ops.dropout(np.ones(1000), 0.5, seed, step).tolist()))
+    [0.0, 2.0]
     """
     if not 0.0 <= rate <= 1.0:
         raise ConfigError(f"a dropout rate is between 0 and 1, not {rate}")

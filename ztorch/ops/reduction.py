@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ztorch import dtypes
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, f32
 from ztorch.graph.op import OPS, Op, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Value
+from ztorch.ir.halves import HALVES
 
 Axes = int | tuple[int, ...] | None
 
@@ -56,6 +57,7 @@ _OPS = {
 }
 _SAMPLES = (Sample(((3, 5),), {"axis": 1}), Sample(((4, 3, 5),), {"axis": (0, 2)}),
             Sample(((3, 17),), {"axis": 0, "keepdims": True}), Sample(((3, 5),)))
+_WHOLE = Sample(((3, 5),), {"axis": 1}, dtypes="su")
 
 
 def _reduce(which: str, x: Value, axis: Axes, keepdims: bool) -> Value:
@@ -67,76 +69,199 @@ def _reduce(which: str, x: Value, axis: Axes, keepdims: bool) -> Value:
     return OPS.reshape(y, kept) if keepdims else y
 
 
-@op(*_SAMPLES, name="sum", primitive=_OPS["sum"], numpy=np.sum)
+@op(*_SAMPLES, _WHOLE, name="sum", primitive=_OPS["sum"], numpy=np.sum)
 def sum_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The sum along axes."""
     return _reduce("sum", x, axis, keepdims)
 
 
-@op(*_SAMPLES, primitive=_OPS["prod"], numpy=np.prod)
+@op(*_SAMPLES, _WHOLE, primitive=_OPS["prod"], numpy=np.prod)
 def prod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The product along axes."""
     return _reduce("prod", x, axis, keepdims)
 
 
-@op(*_SAMPLES, name="max", primitive=_OPS["max"], numpy=np.max)
+@op(*_SAMPLES, _WHOLE, name="max", primitive=_OPS["max"], numpy=np.max)
 def max_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The largest along axes; NaN if one is NaN."""
     return _reduce("max", x, axis, keepdims)
 
 
-@op(*_SAMPLES, name="min", primitive=_OPS["min"], numpy=np.min)
+@op(*_SAMPLES, _WHOLE, name="min", primitive=_OPS["min"], numpy=np.min)
 def min_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The smallest along axes; NaN if one is NaN."""
     return _reduce("min", x, axis, keepdims)
 
 
-@op(*_SAMPLES, numpy=np.mean)
+def widened(x: Value) -> Value:
+    """16-bit floats as float32, for what would lose digits or overflow on the way."""
+    return OPS.cast(x, f32) if x.dtype in HALVES else x
+
+
+@op(*_SAMPLES, Sample(((4, 3),), {"axis": 0}, dtypes="su"), numpy=np.mean)
 def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The mean along axes."""
+    """The mean along axes; of whole numbers, as in NumPy, in float64.
+
+    >>> import ztorch as zt
+    >>> zt.ops.mean(np.array([[1.0, 2.0], [3.0, 5.0]]), axis=1)
+    array([1.5, 4. ])
+    """
+    if not x.dtype.is_float:
+        return mean(OPS.cast(x, "float64"), axis, keepdims)
     count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
-    return sum_(x, axis, keepdims) * (1.0 / max(count, 1))
+    return OPS.cast(sum_(widened(x), axis, keepdims) * (1.0 / max(count, 1)), x.dtype)
 
 
-@op(*_SAMPLES, numpy=np.var)
-def var(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The variance along axes, by two passes: exact for large means."""
-    centred = x - mean(x, axis, True)
-    return mean(centred * centred, axis, keepdims)
+def _spread_numpy(function: Any) -> Any:
+    return lambda x, axis=None, keepdims=False, ddof=0: function(x, axis, ddof=ddof,
+                                                                 keepdims=keepdims)
 
 
-def _arg_extreme(x: Value, axis: int, extreme: Any) -> Value:
+_SPREADS = (*_SAMPLES, Sample(((3, 5),), {"axis": 1, "ddof": 1}))
+
+
+@op(*_SPREADS, numpy=_spread_numpy(np.var))
+def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
+    """The variance along axes, exact also where the mean is large: squares of differences from the
+    mean, less the square of what rounding left in them. Divided by the count less `ddof`.
+
+    >>> import ztorch as zt
+    >>> zt.ops.var(np.array([10001.0, 10003.0], np.float32))
+    array(1., dtype=float32)
+    """
+    if not x.dtype.is_float:
+        return var(OPS.cast(x, "float64"), axis, keepdims, ddof)
+    count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
+    wide = widened(x)
+    apart = wide - OPS.stop_gradient(mean(wide, axis, True))
+    rest = mean(apart, axis, keepdims)
+    spread = mean(apart * apart, axis, keepdims) - rest * rest
+    if ddof:
+        if ddof >= count:
+            raise shape_error(f"ops.var(ddof={ddof}) divides by the {count} elements less {ddof}; "
+                              "got", x.shape)
+        spread = spread * (count / (count - ddof))
+    return OPS.cast(OPS.maximum(spread, 0.0), x.dtype)
+
+
+def root(x: Value) -> Value:
+    """The square root of a sum of squares: at 0 its gradient is 0, not infinite."""
+    none = OPS.less_equal(x, 0.0)
+    return OPS.where(none, 0.0, OPS.sqrt(OPS.where(none, 1.0, x)))
+
+
+@op(*_SPREADS, numpy=_spread_numpy(np.std))
+def std(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
+    """The standard deviation along axes, the square root of `var`; its gradient is 0 where all
+    elements are equal.
+
+    >>> import ztorch as zt
+    >>> zt.ops.std(np.array([1.0, 3.0]))
+    array(1.)
+    """
+    if not x.dtype.is_float:
+        x = OPS.cast(x, "float64")
+    return OPS.cast(root(var(widened(x), axis, keepdims, ddof)), x.dtype)
+
+
+def _norm_numpy(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Any:
+    if ord == math.inf:
+        return np.max(np.abs(x), axis, keepdims=keepdims)
+    return np.sum(np.abs(x) ** ord, axis, keepdims=keepdims) ** (1 / ord)
+
+
+@op(*_SAMPLES, Sample(((3, 5),), {"ord": 1, "axis": 1}), Sample(((3, 5),), {"ord": math.inf}),
+    numpy=_norm_numpy)
+def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The length of vectors along axes: 2 for the root of the sum of squares, which neither
+    overflows nor underflows on the way; 1 for the sum of absolute values; math.inf for the largest.
+
+    >>> import ztorch as zt
+    >>> zt.ops.norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
+    array([5.e+30, 0.e+00], dtype=float32)
+    """
+    if ord not in (1, 2, math.inf):
+        raise shape_error(f"ops.norm(ord={ord!r}) is none of 1, 2 and math.inf")
+    if not x.dtype.is_float:
+        raise shape_error(f"ops.norm does not take {x.dtype}", fix="cast it to a float first")
+    size = OPS.abs(widened(x))
+    if ord != 2:
+        y = (sum_ if ord == 1 else max_)(size, axis, keepdims)
+        return OPS.cast(y, x.dtype)
+    if x.size == 0:
+        return sum_(x, axis, keepdims)
+    largest = OPS.stop_gradient(max_(size, axis, True))
+    usual = OPS.bitwise_and(OPS.greater(largest, 0.0), OPS.less(largest, math.inf))
+    scale = OPS.where(usual, largest, 1.0)
+    part = widened(x) / scale
+    y = root(sum_(part * part, axis, True)) * scale
+    shape = tuple(1 if k in normal_axes(axis, x.rank) else n for k, n in enumerate(x.shape))
+    kept = tuple(n for k, n in enumerate(shape) if k not in normal_axes(axis, x.rank))
+    return OPS.cast(OPS.reshape(y, shape if keepdims else kept), x.dtype)
+
+
+def _arg_extreme(x: Value, axis: int, keepdims: bool, extreme: Any) -> Value:
     [a] = normal_axes(axis, x.rank)
     n = x.shape[a]
     position = OPS.iota(x.shape, a, "int32")
     hit = OPS.equal(x, OPS.broadcast_to(extreme(x, a, True), x.shape))
-    first = min_(OPS.where(hit, position, OPS.full(x.shape, n, "int32")), a)
-    return OPS.minimum(first, n - 1)  # rows of NaN have no hit
+    if x.dtype.is_float:  # where there is NaN, it is the extreme, but equals nothing
+        hit = OPS.bitwise_or(hit, OPS.not_equal(x, x))
+    return min_(OPS.where(hit, position, OPS.full(x.shape, n - 1, "int32")), a, keepdims)
 
 
-@op(Sample(((3, 5),), {"axis": 1}), Sample(((5, 4),), {"axis": 0}),
-    numpy=lambda x, axis=-1: np.argmax(x, axis))
-def argmax(x: Value, axis: int = -1) -> Value:
-    """The first position of the largest element along an axis, as int32."""
-    return _arg_extreme(x, axis, max_)
+_ARGS = (Sample(((3, 5),), {"axis": 1}, dtypes="fsu"),
+         Sample(((5, 4),), {"axis": 0, "keepdims": True}))
 
 
-@op(Sample(((3, 5),), {"axis": 1}), numpy=lambda x, axis=-1: np.argmin(x, axis))
-def argmin(x: Value, axis: int = -1) -> Value:
-    """The first position of the smallest element along an axis, as int32."""
-    return _arg_extreme(x, axis, min_)
+@op(*_ARGS, numpy=lambda x, axis=-1, keepdims=False: np.argmax(x, axis, keepdims=keepdims))
+def argmax(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
+    """The first position of the largest element along an axis, as int32; of NaN if there is one.
+
+    >>> import ztorch as zt
+    >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]))
+    array([1, 0], dtype=int32)
+    """
+    return _arg_extreme(x, axis, keepdims, max_)
 
 
-_BOOLS = (Sample(((3, 5),), {"axis": 1}, dtypes="b"), Sample(((3, 1),), dtypes="b"))
+@op(*_ARGS, numpy=lambda x, axis=-1, keepdims=False: np.argmin(x, axis, keepdims=keepdims))
+def argmin(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
+    """The first position of the smallest element along an axis, as int32; of NaN if there is one.
+
+    >>> import ztorch as zt
+    >>> zt.ops.argmin(np.array([3.0, 1.0, 1.0]))
+    array(1, dtype=int32)
+    """
+    return _arg_extreme(x, axis, keepdims, min_)
+
+
+_BOOLS = (Sample(((3, 5),), {"axis": 1}, dtypes="b"), Sample(((3, 1),), dtypes="b"),
+          Sample(((3, 5, 2),), {"axis": (0, 2), "keepdims": True}, dtypes="bfs"))
+
+
+def _flags(x: Value) -> Value:
+    """Bools that reductions take; a number is true unless it is zero."""
+    return OPS.cast(OPS.cast(x, dtypes.boolean), dtypes.u8)
 
 
 @op(*_BOOLS, name="all", numpy=np.all)
-def all_(x: Value, axis: Axes = None) -> Value:
-    """Whether every element along axes is true."""
-    return OPS.equal(min_(OPS.cast(x, dtypes.u8), axis), 1)
+def all_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """Whether every element along axes is true; of none, yes.
+
+    >>> import ztorch as zt
+    >>> zt.ops.all(np.array([[True, False], [True, True]]), axis=1)
+    array([False,  True])
+    """
+    return OPS.equal((min_ if x.size else prod)(_flags(x), axis, keepdims), 1)
 
 
 @op(*_BOOLS, name="any", numpy=np.any)
-def any_(x: Value, axis: Axes = None) -> Value:
-    """Whether some element along axes is true."""
-    return OPS.equal(max_(OPS.cast(x, dtypes.u8), axis), 1)
+def any_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """Whether some element along axes is true; of none, no.
+
+    >>> import ztorch as zt
+    >>> zt.ops.any(np.array([[True, False], [False, False]]), axis=1)
+    array([ True, False])
+    """
+    return OPS.equal((max_ if x.size else sum_)(_flags(x), axis, keepdims), 1)

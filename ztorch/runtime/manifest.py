@@ -18,9 +18,9 @@ FORMAT = "ztorch artifact"
 VERSION = 1  # of the format; raised when an older ztorch could not read what is written
 
 MOST_BYTES = 1 << 40  # of anything; whether this machine has as much is asked later
-# What a function takes and gives at least; those that score take x, y and w.
-_SIGNATURES: dict[str, tuple[set[str], set[str]]] = {"predict": ({"x"}, {"y"}),
-                                                     PREPARE: (set(), set())}
+# What a function takes and gives; those that score take x, y and w, and give a loss at least.
+_SIGNATURES = {"predict": ({"x"}, {"y"}), "decode": ({"x", "position"}, {"logits"}),
+               PREPARE: (set(), set())}
 _SYMBOL = re.compile(r"zt_(?!worker$)[A-Za-z0-9_]+")
 _TARGET = re.compile(r"[a-z0-9][a-z0-9._\-]*")
 _ALIGN = 64  # what compiled code expects of every state and constant
@@ -183,13 +183,20 @@ def _function(function: Field, known: set[str]) -> None:
     for t in function["outputs"]:
         tensor(t, outputs)
     takes, gives = _SIGNATURES.get(name, ({"x", "y", "w"}, {"loss"}))
-    if inputs != takes:
+    if not _are(inputs, takes):
         raise function["inputs"].wrong(f"the inputs {', '.join(sorted(takes)) or 'of none'}")
-    if not gives <= outputs:
+    if not (_are(outputs, gives) if name == "predict" else gives <= outputs):
         raise function["outputs"].wrong(f"a list with {', '.join(gives)}")
     for t in (*function["inputs"], *(function["outputs"] if name == "predict" else ())):
         if not t["shape"].value:
             raise t["shape"].wrong("a shape that begins with the batch size")
+
+
+def _are(ports: set[str], roles: set[str]) -> bool:
+    """Whether they are these inputs or outputs, each one by its role, or several as role/name."""
+    found = [port.partition("/")[0] for port in ports]
+    return set(found) == roles and all(
+        found.count(role) == 1 or role not in ports for role in roles)
 
 
 def _new(name: Field, known: set[str]) -> str:
@@ -220,19 +227,32 @@ def program_metadata(program: Field) -> dict[str, Any]:
     """What a program knows about itself; checked where running relies on it."""
     program["name"].text()
     program["seed"].whole(0, (1 << 64) - 1)
-    if classes := program["classes"].optional():
+    for classes in _several(program["classes"]):
         classes.whole(1, MOST_BYTES)
-    if program.value.get("input_range") is not None:  # which format 1 had not from the start
-        limits = program["input_range"]
-        limits["low"].whole(-MOST_BYTES, MOST_BYTES)
-        limits["high"].whole(-MOST_BYTES, MOST_BYTES)
-        limits["layer"].text()
-    if loss := program["loss"].optional():
+    if "input_range" in program.value:  # which format 1 had not from the start
+        for limits in _several(program["input_range"], "low"):
+            limits["low"].whole(-MOST_BYTES, MOST_BYTES)
+            limits["high"].whole(-MOST_BYTES, MOST_BYTES)
+            limits["layer"].text()
+    for loss in _several(program["loss"], "name"):
         loss["name"].text()
+    if "weights" in program.value:
+        for weight in program["weights"]:
+            weight["name"].text()
     for layer in program["layers"]:
         layer["name"].text()
         layer["class"].text()
         layer["parameters"].whole(0, MOST_BYTES)
         for n in layer["output_shape"]:
-            n.whole(0, MOST_BYTES)
+            for m in n if isinstance(n.value, list) else [n]:  # one shape, or one of each output
+                m.whole(0, MOST_BYTES)
     return program.value
+
+
+def _several(field: Field, key: str = "") -> list[Field]:
+    """What is said of the input or output, or of several by their names, where it is said; `key`
+    is one that a single one has."""
+    value = field.value
+    if isinstance(value, dict) and isinstance(value.get(key), (dict, type(None))):
+        return [one for _, one in field.items() if one.optional()]
+    return [field] if field.optional() else []

@@ -8,6 +8,17 @@ from typing import Any, NamedTuple
 from ztorch.dtypes import DType, dtype
 
 
+def spelled(shape: list[Any], batch: Any) -> str:
+    """A shape as tables show it, with the batch.
+
+    >>> spelled([28, 28], "batch"), spelled([[3], [4]], 8)
+    ('(batch, 28, 28)', '(8, 3), (8, 4)')
+    """
+    if shape and isinstance(shape[0], list):
+        return ", ".join(spelled(one, batch) for one in shape)
+    return f"({', '.join(map(str, [batch, *shape]))})"
+
+
 class TensorSpec(NamedTuple):
     """An input or an output."""
 
@@ -39,8 +50,9 @@ class StateSpec(NamedTuple):
 
     @property
     def derived(self) -> bool:
-        """Whether the function `prepare` makes it of other states, so that nobody need keep it."""
-        return self.role == "derived"
+        """Whether nobody need keep it: the function `prepare` makes it of other states, or it is
+        a cache, which is filled anew."""
+        return self.role in ("derived", "cache")
 
     @property
     def nbytes(self) -> int:

@@ -14,11 +14,12 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, DataError
-from ztorch.training.intake import Intake, is_stream, pad, store
+from ztorch.training.columns import pad, store
+from ztorch.training.intake import Columns, Intake, is_stream
 
 Staging = Mapping[str, np.ndarray]
 Step = tuple[int, float]
-Piece = tuple[np.ndarray | None, ...]  # x, y, w
+Piece = tuple[Columns, np.ndarray | None]  # x and y, w
 
 
 def permutation(seed: int, number: int, rows: int) -> np.ndarray:
@@ -65,20 +66,19 @@ class ArrayBatches:
     length goes on where the one before it stopped, and a resumed run sees what it would have seen.
     """
 
-    def __init__(self, intake: Intake, x: np.ndarray, y: np.ndarray | None,
-                 w: np.ndarray | None, batch: int, seed: int | None = None):
-        self.x, self.y, self.w = x, y, w
-        self.rows = len(x)
+    def __init__(self, intake: Intake, columns: Columns, w: np.ndarray | None, batch: int,
+                 seed: int | None = None):
+        self.columns, self.w = columns, w
+        self.rows = len(next(iter(columns.values())))
         self.batch = batch
         self.steps = -(-self.rows // batch)
         self._intake = intake
         self._seed = seed  # None keeps the order of the arrays
 
     def epoch(self, staging: Staging, number: int = 0, steps: int | None = None) -> Iterator[Step]:
-        feeds = [Feed(self.x, staging["x"], self._intake.x_dtype)]
-        if self.y is not None:
-            assert self._intake.y_dtype is not None
-            feeds.append(Feed(self.y, staging["y"], self._intake.y_dtype))
+        dtypes = self._intake.dtypes
+        feeds = [Feed(array, staging[name], dtypes[name]) for name, array in self.columns.items()
+                 if name in staging]  # an input that leads to no loss is not there
         weights = staging.get("w")
         count = steps or self.steps
         batch, order, seed = self.batch, None, self._seed
@@ -123,8 +123,9 @@ class ArrayBatches:
         return self._part(slice(0, at), self._seed), self._part(slice(at, self.rows), None)
 
     def _part(self, rows: slice, seed: int | None) -> ArrayBatches:
-        y, w = (None if a is None else a[rows] for a in (self.y, self.w))
-        return ArrayBatches(self._intake, self.x[rows], y, w, self.batch, seed)
+        columns = {name: array[rows] for name, array in self.columns.items()}
+        w = None if self.w is None else self.w[rows]
+        return ArrayBatches(self._intake, columns, w, self.batch, seed)
 
 
 class StreamBatches:
@@ -146,7 +147,7 @@ class StreamBatches:
 
     def epoch(self, staging: Staging, number: int = 0, steps: int | None = None) -> Iterator[Step]:
         made = filled = 0
-        weights = staging.get("w")
+        weights, dtypes = staging.get("w"), self._intake.dtypes
         while steps is None or made < steps:
             piece = self._next()
             if piece is None:  # the source is at its end
@@ -158,18 +159,18 @@ class StreamBatches:
                 if steps is None:
                     break
                 continue
-            x, y, w = piece
-            assert x is not None
-            take = min(len(x), self.batch - filled)
+            columns, w = piece
+            rows = len(next(iter(columns.values())))
+            take = min(rows, self.batch - filled)
             where = slice(filled, filled + take)
-            store(staging["x"][where], self._intake.x_dtype, x[:take])
-            if y is not None:
-                assert self._intake.y_dtype is not None
-                store(staging["y"][where], self._intake.y_dtype, y[:take])
+            for name, array in columns.items():
+                if name in staging:
+                    store(staging[name][where], dtypes[name], array[:take])
             if weights is not None:
                 weights[where] = 1.0 if w is None else w[:take]
-            if take < len(x):
-                self._rest = tuple(None if a is None else a[take:] for a in piece)
+            if take < rows:
+                self._rest = ({name: array[take:] for name, array in columns.items()},
+                              None if w is None else w[take:])
             filled += take
             if filled == self.batch:
                 total = self.batch if weights is None else weights.sum(dtype=np.float64)
@@ -196,18 +197,19 @@ class StreamBatches:
         for k, item in enumerate(self._source):
             x, y, w = self._parts(item, k)
             where = f" of batch {k}"
-            array = self._intake.inputs(x, "x" + where)
-            targets = weights = None
+            columns, weights = self._intake.inputs(x, where), None
+            rows = len(next(iter(columns.values())))
             if self._targets:
-                targets = self._intake.targets(y, len(array), "y" + where, row)
-                weights = self._intake.weights(w, self._class_weight, targets, len(array))
-            row += len(array)
-            yield array, targets, weights
+                columns |= self._intake.targets(y, rows, where, row)
+                weights = self._intake.weights(w, self._class_weight, columns, rows)
+            row += rows
+            yield columns, weights
         if row == 0:
             raise DataError("the iterator gave no batches; pass at least one row")
 
     def _parts(self, item: Any, k: int) -> tuple[Any, Any, Any]:
-        if not isinstance(item, (tuple, list)):
+        if not isinstance(item, tuple) and not (isinstance(item, list) and (
+                self._targets or not self._intake.several)):
             item = (item,)
         if len(item) > 3 or (self._targets and len(item) < 2):
             wanted = "(x, y) or (x, y, sample_weight)" if self._targets else "x"
@@ -228,7 +230,8 @@ def batches(intake: Intake, batch: int, x: Any, y: Any = None, sample_weight: An
             raise DataError("x is an iterator of batches; y and sample_weight must come from it "
                             "too: yield (x, y, sample_weight)")
         return StreamBatches(intake, x, batch, True, class_weight)
-    rows = intake.inputs(x)
-    labels = intake.targets(y, len(rows))
-    weights = intake.weights(sample_weight, class_weight, labels, len(rows))
-    return ArrayBatches(intake, rows, labels, weights, batch, seed)
+    columns = intake.inputs(x)
+    rows = len(next(iter(columns.values())))
+    columns |= intake.targets(y, rows)
+    weights = intake.weights(sample_weight, class_weight, columns, rows)
+    return ArrayBatches(intake, columns, weights, batch, seed)

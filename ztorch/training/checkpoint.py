@@ -18,13 +18,13 @@ from ztorch.errors import WeightsError
 from ztorch.training.history import History
 
 if TYPE_CHECKING:
-    from ztorch.training.program import Program
+    from ztorch.training.stateful import Stateful
 
 _KIND = "ztorch checkpoint"
 _VERSION = 1
 
 
-def save(program: Program, path: str | os.PathLike[str]) -> None:
+def save(program: Stateful, path: str | os.PathLike[str]) -> None:
     """Writes all that training depends on, in one atomic step.
 
     >>> save(program, "run.safetensors")    # doctest: +SKIP
@@ -32,11 +32,12 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     run = describe(program)
     states = program.executable.states
     snapshot = program.executable.states_snapshot()
-    tensorfile.write(path, {n: (states[n].dtype, a) for n, a in snapshot.items()},
+    kept = {n: (states[n].dtype, a) for n, a in snapshot.items() if not states[n].derived}
+    tensorfile.write(path, kept,
                      {"format": _KIND, "model": program.name, "training": json.dumps(run)})
 
 
-def load(program: Program, path: str | os.PathLike[str]) -> None:
+def load(program: Stateful, path: str | os.PathLike[str]) -> None:
     """Puts a program where `save` left it; the next `fit` goes on from there."""
     tensors, metadata = tensorfile.read(path)
     where = os.fspath(path)
@@ -51,7 +52,7 @@ def load(program: Program, path: str | os.PathLike[str]) -> None:
     program.resume(*place)
 
 
-def describe(program: Program) -> dict[str, Any]:
+def describe(program: Stateful) -> dict[str, Any]:
     """Where a run stands, as JSON-able values; the weights and other states come beside it."""
     return {"version": _VERSION, "epoch": program.epoch, "passes": program.epochs_trained,
             "seed": program.seed, "batch_size": program.batch_size,
@@ -75,11 +76,11 @@ def run_place(run: Any, where: str) -> tuple[int, int, int, History]:
                            "file, or load_weights for its weights alone") from None
 
 
-def _assign(program: Program, tensors: tensorfile.Tensors, where: str) -> None:
+def _assign(program: Stateful, tensors: tensorfile.Tensors, where: str) -> None:
     """All states from tensors, or an error that names the first wrong one and no change."""
     states = program.executable.states
     new: dict[str, np.ndarray] = {}
-    for name in states:
+    for name in (n for n, spec in states.items() if not spec.derived):
         if name not in tensors:
             extra = [n for n in tensors if n not in states]
             hint = f"; it has {extra[0]!r}, which the model has not" if extra else ""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ztorch.training.progress import Progress
 
 
+Outputs = dict[str, np.ndarray]  # y, or y/NAME where there are several
+
+
 class Calls:
     """The bound calls of an executable, lent to one thread at a time and used again."""
 
@@ -97,24 +100,26 @@ def evaluate(calls: Calls, batches: Batches, progress: Progress | None = None,
         return means
 
 
-def predict(calls: Calls, batches: Batches, progress: Progress | None = None) -> np.ndarray:
+def predict(calls: Calls, batches: Batches, progress: Progress | None = None) -> Outputs:
     """The model's outputs for every row."""
     with calls.lend("predict") as call:
-        y = call.outputs["y"]
-        whole = np.empty((getattr(batches, "rows", 0), *y.shape[1:]), y.dtype)
-        parts, done, row = [], 0, 0
+        outputs, total = call.outputs, getattr(batches, "rows", 0)
+        whole = {n: np.empty((total, *y.shape[1:]), y.dtype) for n, y in outputs.items()}
+        parts: dict[str, list[np.ndarray]] = {n: [] for n in outputs}
+        done = row = 0
         if progress:
             progress.begin(steps=batches.steps)
         for rows, _ in batches.epoch(call.inputs):
             call()
-            if len(whole):
-                whole[row:row + rows] = y[:rows]
-            else:
-                parts.append(y[:rows].copy())
+            for n, y in outputs.items():
+                if total:
+                    whole[n][row:row + rows] = y[:rows]
+                else:
+                    parts[n].append(y[:rows].copy())
             row, done = row + rows, done + 1
             if progress and progress.live and perf_counter() > progress.due:
                 progress.draw(done, {})
         if progress:
             progress.trained(done)
             progress.end({})
-        return whole if len(whole) else np.concatenate(parts)
+        return whole if total else {n: np.concatenate(part) for n, part in parts.items()}

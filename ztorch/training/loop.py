@@ -147,15 +147,16 @@ class Fit:
 
     def _not_finite(self, call: Call, loss: float, epoch: int, step: int) -> NonFiniteLoss:
         """Names the place, and what to try, from what the batch and the program show."""
-        x = call.inputs["x"]
         tips = []
-        if x.dtype.kind == "f":
-            bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
-            if bad.any():
-                tips.append(f"row {int(np.argmax(bad))} of this batch of x is not finite: clean "
-                            "the data")
-            elif (largest := float(np.abs(x).max())) > 30:
-                tips.append(f"x reaches {largest:g}: scale it to about 1")
+        for name, x in call.inputs.items():
+            if name[0] == "x" and x.dtype.kind == "f":
+                what = f"x[{name[2:]!r}]" if name[2:] else "x"
+                bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+                if bad.any():
+                    tips.append(f"row {int(np.argmax(bad))} of this batch of {what} is not finite: "
+                                "clean the data")
+                elif (largest := float(np.abs(x).max())) > 30:
+                    tips.append(f"{what} reaches {largest:g}: scale it to about 1")
         rate = self.program.learning_rate_or_none()
         lower = "" if rate is None else f" (it is {rate:g})"
         tips += [f"lower the learning rate{lower}", "clip gradients with clipnorm=1.0"]

@@ -1,4 +1,4 @@
-"""A compiled model in memory: it trains, evaluates, predicts, and reads and writes its weights.
+"""A compiled model in memory: it trains, evaluates and predicts.
 
 Loaded at the top is what `predict` needs. The rest is imported where it is used, so that a service
 that loads an artifact and predicts starts quickly.
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from ztorch.config import fraction, number
+from ztorch.config import fraction
 from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.training import forward
-from ztorch.training.intake import Intake, as_array, batch_agrees, is_stream, store
+from ztorch.training.columns import Input, Target, store
+from ztorch.training.intake import Columns, Intake, batch_agrees, is_stream
+from ztorch.training.stateful import Path, Stateful
 
 if TYPE_CHECKING:
     from ztorch.runtime.executable import Executable
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
     from ztorch.training.history import History
     from ztorch.training.hooks import Callback
 
-Path = str | os.PathLike[str]
 Scores = float | list[float] | dict[str, float]
 
 
-class Program:
+class Program(Stateful):
     """What `model.compile` returns.
 
         program = model.compile("cpu", batch_size=64, optimizer="adam", loss="mse")
@@ -41,39 +41,36 @@ class Program:
     """
 
     def __init__(self, executable: Executable, metadata: Mapping[str, Any]):
-        self.executable = executable
-        self.metadata = dict(metadata)
-        self.name: str = self.metadata.get("name", executable.name)
-        self.seed = int(self.metadata.get("seed") or 0)
-        self.batch_size: int = executable.functions["predict"].inputs["x"].shape[0]
+        super().__init__(executable, metadata)
+        predict = executable.functions["predict"]
+        self.batch_size = next(iter(predict.inputs.values())).shape[0]
         self.stop_training = False  # a callback sets it to end training
-        self.epoch = 0  # where the next epoch of this run would be
-        self.epochs_trained = 0  # in all runs: with the seed, it decides the next shuffling
-        self._resumed = False
         self._calls = forward.Calls(executable)
         self._training = threading.Lock()
+        self.writing = threading.Lock()  # held by who generates: there is one cache
         self._intake = self._describe()
 
     def _describe(self) -> Intake:
         functions = self.executable.functions
         scored = functions.get("train") or functions.get("evaluate")
-        x = functions["predict"].inputs["x"]
-        y = scored.inputs["y"] if scored is not None else None
-        loss = self.metadata.get("loss") or {}
-        limits = self.metadata.get("input_range")
-        return Intake(tuple(x.shape[1:]), dtype(x.dtype),
-                      None if y is None else tuple(y.shape[1:]),
-                      None if y is None else dtype(y.dtype),
-                      self.metadata.get("classes"), str(loss.get("name", "")),
-                      limits and (limits["low"], limits["high"], f"layer {limits['layer']!r}"),
-                      bool(self.metadata.get("probabilities")))
 
-    @cached_property
-    def history(self) -> History:
-        """The record of the last fit."""
-        from ztorch.training.history import History
+        def known(what: str, port: str, kind: type) -> Any:
+            """What the metadata say of an input or output, where they say such a thing."""
+            value = self.metadata.get(what)
+            if port[2:]:
+                value = value.get(port[2:]) if isinstance(value, dict) else None
+            return value if isinstance(value, kind) else None
 
-        return History()
+        takes = []
+        for port, x in functions["predict"].inputs.items():
+            limits = known("input_range", port, dict)
+            takes.append(Input(port, tuple(x.shape[1:]), dtype(x.dtype), limits and (
+                limits["low"], limits["high"], f"layer {limits['layer']!r}")))
+        return Intake(tuple(takes), tuple(
+            Target(port, tuple(y.shape[1:]), dtype(y.dtype), known("classes", port, int),
+                   str((known("loss", port, dict) or {}).get("name", "")),
+                   bool(known("probabilities", port, bool)))
+            for port, y in (scored.inputs.items() if scored else ()) if port[0] == "y"))
 
     @property
     def device(self) -> str:
@@ -132,7 +129,7 @@ class Program:
                 raise ConfigError("validation_split needs arrays; pass validation_data with an "
                                   "iterator")
             train, validation = train.split(split)  # classes weigh in training only, as in Keras
-            train.w = self._intake.weights(train.w, class_weight, train.y, train.rows)
+            train.w = self._intake.weights(train.w, class_weight, train.columns, train.rows)
         if not self._training.acquire(blocking=False):
             raise ConfigError("this program is being trained already; wait for that fit to end")
         try:
@@ -171,7 +168,8 @@ class Program:
         if data is None:
             return None
         pair = isinstance(data, (tuple, list)) and len(data) in (2, 3)
-        if pair and not isinstance(data[0], tuple):
+        inputs_in_a_tuple = isinstance(data, tuple) and self._intake.several
+        if pair and (inputs_in_a_tuple or not isinstance(data[0], tuple)):
             return batches(self._intake, self.batch_size, *data)
         if not is_stream(data, None):
             raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that "
@@ -192,28 +190,57 @@ class Program:
         assert means is not None
         return _scores(means, return_dict)
 
-    def predict(self, x: Any, *, batch_size: int | None = None,
-                verbose: int | str = 0) -> np.ndarray:
-        """The model's output for each row of x, any number of them."""
+    def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0) -> Any:
+        """The model's output for each row of x, any number of them; for several outputs a list or
+        dict of arrays, as the model was declared."""
         batch_agrees(batch_size, self.batch_size)
-        rows = None if is_stream(x, None) else self._intake.inputs(x)
-        if rows is not None and len(rows) <= self.batch_size and not verbose:
-            return self._predict_one(rows)
+        columns = None if is_stream(x, None) else self._intake.inputs(x)
+        if columns is not None and not verbose and _rows(columns) <= self.batch_size:
+            return self._predict_one(columns)
         from ztorch.training.batches import ArrayBatches, StreamBatches
         from ztorch.training.progress import Progress
 
         source: Batches = (
-            StreamBatches(self._intake, x, self.batch_size, False) if rows is None else
-            ArrayBatches(self._intake, rows, None, None, self.batch_size))
-        return forward.predict(self._calls, source, Progress(verbose) if verbose else None)
+            StreamBatches(self._intake, x, self.batch_size, False) if columns is None else
+            ArrayBatches(self._intake, columns, None, self.batch_size))
+        return self._arranged(forward.predict(self._calls, source,
+                                              Progress(verbose) if verbose else None))
 
-    def _predict_one(self, rows: np.ndarray) -> np.ndarray:
+    def _predict_one(self, columns: Columns) -> Any:
         """What serving does all day: at most one batch, with nothing around it."""
-        count, d = len(rows), self._intake.x_dtype
+        count = _rows(columns)
         with self._calls.lend("predict") as call:
-            store(call.inputs["x"][:count], d, rows)  # old rows may fill the rest
+            for one in self._intake.takes:
+                # old rows may fill the rest
+                store(call.inputs[one.port][:count], one.dtype, columns[one.port])
             call()
-            return call.outputs["y"][:count].copy()
+            return self._arranged({n: y[:count].copy() for n, y in call.outputs.items()})
+
+    def _arranged(self, outputs: dict[str, np.ndarray]) -> Any:
+        """Outputs as the model gives them: one, or a list or dict of several."""
+        if "y" in outputs:
+            return outputs["y"]
+        if self.metadata.get("outputs_are") == "dict":
+            return {name[2:]: y for name, y in outputs.items()}
+        return list(outputs.values())
+
+    def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
+                 top_k: int | None = None, seed: int = 0) -> Iterator[int]:
+        """Goes on from a list of whole numbers, giving one after the other as they are made, each
+        by one native call. They are drawn by their probability, from the `top_k` likeliest if
+        that is given; a temperature above 1 is bolder, and 0 always takes the likeliest.
+
+            program = model.compile("cpu", decode=True)
+            for k in program.generate(encode("Shall I"), 100, temperature=0.5):
+                print(decode([k]), end="", flush=True)
+        """
+        from ztorch.training.generate import Choice, generate
+
+        return generate(self, prompt, length, Choice(temperature, top_k, seed))
+
+    def lend(self, function: str) -> forward.Lent:
+        """A call of a function for a `with` block."""
+        return self._calls.lend(function)
 
     # -- single steps -----------------------------------------------------------------------------
 
@@ -228,7 +255,7 @@ class Program:
         """The scores of at most a batch of rows."""
         return self._one("evaluate", x, y, sample_weight, None, return_dict)
 
-    def predict_on_batch(self, x: Any) -> np.ndarray:
+    def predict_on_batch(self, x: Any) -> Any:
         """The outputs for at most a batch of rows."""
         return self._predict_one(self._at_most_one(self._intake.inputs(x)))
 
@@ -236,147 +263,36 @@ class Program:
              class_weight: Mapping[int, float] | None, return_dict: bool) -> Scores:
         self._need(function)
         intake = self._intake
-        rows = intake.inputs(x)
-        labels = intake.targets(y, len(rows))
-        weights = intake.weights(sample_weight, class_weight, labels, len(rows))
-        self._at_most_one(rows)
+        columns = intake.inputs(x)
+        rows = _rows(columns)
+        columns |= intake.targets(y, rows)
+        weights = intake.weights(sample_weight, class_weight, columns, rows)
+        self._at_most_one(columns)
         with self._calls.lend(function) as call:
             meter = forward.Meter(call)
-            weight = intake.stage(call.inputs, rows, labels, weights)
+            weight = intake.stage(call.inputs, columns, weights)
             if weight:
                 call()
                 meter.add(weight)
         return _scores(meter.means(), return_dict)
 
-    def _at_most_one(self, x: np.ndarray) -> np.ndarray:
-        if len(x) > self.batch_size:
-            raise DataError(f"x has {len(x)} rows, but this program is compiled for batches of "
-                            f"{self.batch_size}; use fit, evaluate or predict for more")
-        return x
-
-    # -- weights and states -----------------------------------------------------------------------
-
-    @property
-    def weight_names(self) -> list[str]:
-        """The names of the weights, `layer/kernel`, in Keras' order."""
-        return [n for n, spec in self.executable.states.items() if spec.role == "weight"]
-
-    @property
-    def weights(self) -> dict[str, np.ndarray]:
-        """Copies of the weights by name."""
-        return {n: self.executable.state(n) for n in self.weight_names}
-
-    def get_weights(self) -> list[np.ndarray]:
-        """Copies of the weights in Keras' order."""
-        return list(self.weights.values())
-
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replaces all weights, given in Keras' order; all are checked before any is changed."""
-        names, given = self.weight_names, list(weights)
-        if len(given) != len(names):
-            raise WeightsError(f"set_weights got {len(given)} arrays; the model has {len(names)} "
-                               f"weights: {', '.join(names)}")
-        from ztorch.training import checkpoint
-
-        new = {}
-        for k, (name, value) in enumerate(zip(names, given, strict=True)):
-            array = as_array(value, f"set_weights()[{k}]")
-            if array.dtype.kind != "f":
-                array = array.astype(np.float32)
-            new[name] = checkpoint.fit_state(name, array, dtype(array.dtype),
-                                             self.executable.states[name], f"set_weights()[{k}]")
-        for name, array in new.items():
-            self.executable.set_state(name, array)
-
-    def save_weights(self, path: Path) -> None:
-        """Writes the weights to a safetensors file, atomically."""
-        from ztorch import weight_files
-
-        weight_files.write(path, self.weights, self.name)
-
-    def load_weights(self, path: Path) -> None:
-        """Reads the weights of a safetensors file or a checkpoint."""
-        from ztorch import weight_files
-
-        shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
-        self.set_weights(list(weight_files.read(path, shapes, self.name).values()))
-
-    def save_checkpoint(self, path: Path) -> None:
-        """Writes weights, optimiser, random step, epoch and history to one file, atomically."""
-        from ztorch.training import checkpoint
-
-        checkpoint.save(self, path)
-
-    def load_checkpoint(self, path: Path) -> None:
-        """Goes back to a checkpoint: `fit(epochs=n)` then trains the epochs up to n that it lacks,
-        bit for bit as if training had never stopped."""
-        from ztorch.training import checkpoint
-
-        checkpoint.load(self, path)
-
-    def resume(self, epoch: int, epochs_trained: int, seed: int, history: History) -> None:
-        """The place in a run at which the next fit goes on; load_checkpoint sets it."""
-        self.epoch, self.epochs_trained, self.seed = epoch, epochs_trained, seed
-        self.history, self._resumed = history, True
-
-    def place(self) -> dict[str, Any]:
-        """Where training stands beside its states, as JSON-able values; artifacts keep it."""
-        from ztorch.training import checkpoint
-
-        return {**checkpoint.describe(self), "resumed": self._resumed}
-
-    def save(self, path: Path) -> None:
-        """Writes the compiled artifact, which runs without the compiler."""
-        from ztorch.artifact.write import save_artifact
-
-        save_artifact(self, path)
-
-    @property
-    def learning_rate(self) -> float:
-        """The optimiser's learning rate; settable while training."""
-        return float(self.executable.state(self._rate_name()))
-
-    @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        name = self._rate_name()
-        rate = number("learning_rate", rate, least=0)
-        spec = self.executable.states[name]
-        self.executable.set_state(name, np.full(tuple(spec.shape), rate, spec.dtype.numpy))
-
-    def learning_rate_or_none(self) -> float | None:
-        """The learning rate, or None where it follows a schedule."""
-        return self.learning_rate if self._rate_state() else None
-
-    def _rate_state(self) -> str | None:
-        return next((n for n in self.executable.states if n.endswith("/learning_rate")), None)
-
-    def _rate_name(self) -> str:
-        self._need("train")
-        name = self._rate_state()
-        if name is None:
-            raise ConfigError("the learning rate follows the schedule it was compiled with; to "
-                              "set it, compile with a number: optimizer=Adam(1e-3)")
-        return name
+    def _at_most_one(self, columns: Columns) -> Columns:
+        if _rows(columns) > self.batch_size:
+            raise DataError(f"x has {_rows(columns)} rows, but this program is compiled for "
+                            f"batches of {self.batch_size}; use fit, evaluate or predict for more")
+        return columns
 
     # -- the rest ---------------------------------------------------------------------------------
 
-    def _need(self, function: str) -> Any:
-        found = self.executable.functions.get(function)
-        if found is None:
-            verb = {"train": "train", "evaluate": "evaluate"}[function]
-            needs = "loss= and optimizer=" if function == "train" else "loss="
-            raise ConfigError(f"program {self.name!r} cannot {verb}: it was compiled without; "
-                              f"compile with {needs}, such as compile(..., optimizer='adam', "
-                              "loss='mse')")
-        return found
-
     def summary(self, print_fn: Any = print) -> None:
         """Prints what is compiled: layers, functions, and the memory its states take."""
+        from ztorch.runtime.spec import spelled
+
         states = self.executable.states.values()
         rows = [("Layer (type)", "Output shape", "Parameters")]
         for layer in self.metadata.get("layers", ()):
-            shape = ", ".join(map(str, [self.batch_size, *layer["output_shape"]]))
-            rows.append((f"{layer['name']} ({layer['class']})", f"({shape})",
+            rows.append((f"{layer['name']} ({layer['class']})",
+                         spelled(layer["output_shape"], self.batch_size),
                          f"{layer['parameters']:,}"))
         wide = [max(len(r[k]) for r in rows) for k in range(3)]
         print_fn(f"Program: {self.name} on {self.device}, {self.batch_size} rows at a time")
@@ -454,6 +370,10 @@ def load(path: Path, threads: int | None = None) -> Program:
     except ArtifactError as error:  # about the library in it
         raise ArtifactError(f"{where}: {error}") from None
     return program
+
+
+def _rows(columns: Columns) -> int:
+    return len(next(iter(columns.values())))
 
 
 def _scores(means: dict[str, float], as_dict: bool) -> Scores:

@@ -1,4 +1,4 @@
-"""A model's weights on disk: safetensors, named `layer/weight`."""
+"""Weights in our own files: safetensors, named `layer/weight`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import numpy as np
 from ztorch import tensorfile
 from ztorch.config import RESERVED
 from ztorch.dtypes import dtype, from_storage
-from ztorch.errors import WeightsError
+from ztorch.errors import ConfigError, WeightsError
 
 _FIX = "load it into a model with the layers and names it comes from"
 
 
 def write(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray], model: str) -> None:
     """Writes the arrays, all or nothing."""
+    if os.fspath(path).endswith((".h5", ".keras", ".pt", ".pth", ".bin")):
+        raise ConfigError(f"cannot write safetensors to {os.fspath(path)!r}, the name of a file of "
+                          "another kind; only a model can write those it knows: "
+                          "model.set_weights(program.get_weights()), then model.save_weights(path)")
     tensorfile.write(path, {name: (dtype(w.dtype), w) for name, w in weights.items()},
                      {"format": "ztorch weights", "model": model})
 
@@ -25,7 +29,12 @@ def read(path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]],
          model: str) -> dict[str, np.ndarray]:
     """The arrays of those names, in order; the first that does not fit is an error."""
     found, _ = tensorfile.read(path)
-    where = os.fspath(path)
+    return fitting(found, shapes, model, os.fspath(path))
+
+
+def fitting(found: tensorfile.Tensors, shapes: Mapping[str, tuple[int, ...]], model: str,
+            where: str) -> dict[str, np.ndarray]:
+    """The arrays of those names among the ones found; the first that does not fit is an error."""
     for name, shape in shapes.items():
         if name not in found:
             raise WeightsError(f"{where} lacks weight {name!r} of shape {shape}; {_FIX}")

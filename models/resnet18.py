@@ -1,0 +1,61 @@
+"""ResNet-18 for ImageNet: He et al., "Deep residual learning for image recognition" (2015).
+
+Layers, sizes and the number of weights are those of the network as PyTorch users know it. The
+small one has an eighth of the channels and is made for pictures of 32 x 32 pixels:
+
+    ztorch train resnet18:small --out shapes.zt
+    ztorch train resnet18 --data x.npy,y.npy --out resnet18.zt     # pictures (224, 224, 3), yours
+"""
+
+from __future__ import annotations
+
+from ztorch import Sequential
+from ztorch import layers as L
+
+SMALL = {"size": 64, "classes": 8, "width": 16}
+DATA = "shapes_64"
+LOSS = "sparse_categorical_crossentropy"
+OPTIMIZER = "adam"
+LEARNING_RATE = 2e-3
+METRICS = ("accuracy",)
+EPOCHS = 8
+BATCH_SIZE = 32
+BAR = {"accuracy": 0.9}
+
+
+def build(size: int = 224, classes: int = 1000, width: int = 64) -> Sequential:
+    """A stem that makes a quarter of the size, four stages of two blocks, the mean, one matrix.
+
+    >>> sum(w.size for w in build().weights if w.trains)
+    11689512
+    """
+    stages = [block(f"stage_{k + 1}_block_{n + 1}", width << k, 2 if k and not n else 1,
+                    shortcut=k > 0 and n == 0) for k in range(4) for n in range(2)]
+    return Sequential([
+        L.Input((size, size, 3)),
+        *convolution("stem", width, 7, 2),
+        L.ReLU(name="stem_relu"),
+        L.ZeroPadding2D(1, name="pool_frame"),  # zero is as good as nothing below a ReLU's output
+        L.MaxPooling2D(3, 2, name="pool"),
+        *(layer for stage in stages for layer in stage),
+        L.GlobalAveragePooling2D(name="mean"),
+        L.Dense(classes, activation="softmax", name="classes"),
+    ], name="resnet18", seed=1)
+
+
+def block(name: str, filters: int, stride: int, shortcut: bool) -> list[L.Layer]:
+    """Two convolutions, and what they were given added to what they make of it."""
+    other = Sequential(convolution("fit", filters, 1, stride), name="shortcut")
+    return [L.Residual(*convolution("first", filters, 3, stride), L.ReLU(name="relu"),
+                       *convolution("second", filters, 3, 1),
+                       shortcut=other if shortcut else None, name=name),
+            L.ReLU(name=f"{name}_relu")]
+
+
+def convolution(name: str, filters: int, kernel: int, stride: int) -> list[L.Layer]:
+    """With as much frame on either side, where "same" would put more of it behind."""
+    frame = [L.ZeroPadding2D(kernel // 2, name=f"{name}_frame")] if kernel > 1 else []
+    return [*frame,
+            L.Conv2D(filters, kernel, stride, use_bias=False, kernel_initializer="he_normal",
+                     name=name),
+            L.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_norm")]

@@ -1,0 +1,81 @@
+"""Tiny ONNX files, and both ways to run one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from ztorch.graph.evaluate import evaluate
+from ztorch.model import Model
+
+
+def tensor(name: str, array: Any) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def port(name: str, array: np.ndarray, batch: Any = "batch") -> onnx.ValueInfoProto:
+    """An input like this array, for any batch."""
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype),
+                                         [batch, *array.shape[1:]])
+
+
+def model_of(nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto],
+             outputs: list[onnx.ValueInfoProto], arrays: list[onnx.TensorProto] | None = None,
+             opset: int = 18) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, arrays or [])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def anything(name: str) -> onnx.ValueInfoProto:
+    """An output of which nothing is said; shape inference finds its type."""
+    return onnx.ValueInfoProto(name=name)
+
+
+def single(op: str, data: list[np.ndarray], known: list[Any], attrs: dict[str, Any],
+           opset: int, count: int = 1, fixed: bool = False) -> onnx.ModelProto:
+    """A file of one node: data are inputs, known arrays are initializers, None is absent. With
+    `fixed`, it is for batches of one size."""
+    names = [f"x{k}" for k in range(len(data))]
+    used = [*names, *("" if a is None else f"k{k}" for k, a in enumerate(known))]
+    outputs = [f"y{k}" for k in range(count)]
+    node = helper.make_node(op, used, outputs, name=op, **attrs)
+    made = model_of([node], [
+        port(n, a, len(a) if fixed else "batch") for n, a in zip(names, data, strict=True)], [],
+                    [tensor(f"k{k}", a) for k, a in enumerate(known) if a is not None], opset)
+    for name in outputs:
+        made.graph.output.append(anything(name))
+    inferred = onnx.shape_inference.infer_shapes(made)
+    del made.graph.output[:]
+    for found in inferred.graph.output:
+        kind = found.type.tensor_type.elem_type
+        rank = len(found.type.tensor_type.shape.dim)
+        if not kind:  # of functions made of other ops, whose result is like their input
+            kind, rank = helper.np_dtype_to_tensor_dtype(data[0].dtype), data[0].ndim
+        made.graph.output.append(helper.make_tensor_value_info(found.name, kind, [None] * rank))
+    return made
+
+
+def written(made: onnx.ModelProto, path: Path) -> Path:
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def runtime(file: Path | bytes, *x: np.ndarray) -> list[np.ndarray]:
+    """What ONNX Runtime makes of it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(file if isinstance(file, bytes) else str(file), options)
+    names = [i.name for i in session.get_inputs()]
+    return session.run(None, dict(zip(names, x, strict=True)))
+
+
+def ours(model: Model, *x: np.ndarray) -> list[np.ndarray]:
+    """What the graph of the model means, by NumPy."""
+    graph = model.trace(batch_size=len(x[0])).functions["predict"]
+    feeds = dict(zip(graph.leaves("input"), x, strict=True))
+    return evaluate(list(graph.outputs.values()), feeds)

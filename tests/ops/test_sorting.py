@@ -1,0 +1,152 @@
+"""Order: against NumPy's stable sort, by counting and by the network, with ties, NaN and zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests import references
+from tests.parity import HERE, Job, Module, compiled
+from ztorch import ops
+from ztorch.dtypes import dtype, f64, from_storage, to_storage
+from ztorch.errors import ShapeError, Unsupported
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import constant, leaf
+from ztorch.graph.value import Graph, Value
+
+random = np.random.default_rng(5)
+WAYS = {"counted": 1 << 30, "network": 1}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both algorithms, whatever the length."""
+    monkeypatch.setattr("ztorch.ops.sorting.COUNTED", WAYS[request.param])
+    return request.param
+
+
+def value(y: Value) -> np.ndarray:
+    return evaluate([y], {})[0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 31, 33, 64])
+def test_every_length_with_many_ties(n: int, way: str) -> None:
+    data = random.integers(0, max(2, n // 3), (4, n)).astype(np.float64)
+    np.testing.assert_array_equal(value(ops.argsort(constant(data))),
+                                  np.argsort(data, -1, kind="stable"))
+    np.testing.assert_array_equal(value(ops.sort(constant(data))), np.sort(data, -1))
+    down = value(ops.argsort(constant(data), descending=True))
+    np.testing.assert_array_equal(down, np.argsort(-data, -1, kind="stable"))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_every_axis(axis: int, way: str) -> None:
+    data = random.normal(size=(5, 6, 7))
+    np.testing.assert_array_equal(value(ops.argsort(constant(data), axis)),
+                                  np.argsort(data, axis, kind="stable"))
+
+
+def test_nan_is_last_and_both_zeros_are_one(way: str) -> None:
+    data = np.array([np.nan, 0.0, -np.inf, -0.0, np.inf, -np.nan, 1.0, np.inf, 0.0])
+    order = value(ops.argsort(constant(data)))
+    np.testing.assert_array_equal(order, np.argsort(data, kind="stable"))
+    down = value(ops.argsort(constant(data), descending=True))
+    np.testing.assert_array_equal(down, [4, 7, 6, 1, 3, 8, 2, 0, 5])
+
+
+@pytest.mark.parametrize("name", ["int8", "int64", "uint8", "uint32", "uint64", "bool", "float16",
+                                  "bfloat16", "float32", "float64"])
+def test_every_dtype_compiled(name: str, way: str) -> None:
+    d = dtype(name)
+    x = leaf("input", "x", (3, 7 if way == "network" else 21), d)
+    if d.is_float:
+        data = from_storage(d, to_storage(d, random.normal(size=x.shape)))
+        data[0, 3], data[1, 4:6], data[2, 5] = np.nan, -np.inf, np.inf
+    elif name == "bool":
+        data = random.random(x.shape) < 0.5
+    else:
+        info = np.iinfo(d.numpy)
+        data = random.integers(info.min, info.max, x.shape, d.numpy, endpoint=True)
+        data[0, :2] = info.max, info.min
+    job = Job(Graph({"up": ops.argsort(x), "down": ops.argsort(x, descending=True),
+                     "sorted": ops.sort(x)}), {x: data})
+    up, down, ordered = compiled(job, HERE[-1])
+    np.testing.assert_array_equal(up, np.argsort(data, -1, kind="stable"))
+    np.testing.assert_array_equal(ordered, np.take_along_axis(data, up, -1))
+    key = -data if d.is_float else ~data
+    np.testing.assert_array_equal(down, np.argsort(key, -1, kind="stable"))
+
+
+@pytest.mark.parametrize(("target", "n"), [
+    *((t, 40) for t in HERE), pytest.param(HERE[-1], 3000, marks=pytest.mark.slow)])
+def test_the_network_on_every_level_and_any_threads(
+        target: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ztorch.ops.sorting.COUNTED", 1)
+    x = leaf("input", "x", (n,), "float32")
+    data = random.integers(0, n // 3, x.shape).astype(np.float32)
+    module = Module([Job(Graph({"y": ops.argsort(x)}), {x: data})], target)
+    for threads in (1, 3):
+        [got] = module.run(0, threads)
+        np.testing.assert_array_equal(got, np.argsort(data, kind="stable"))
+
+
+def test_too_long_is_refused_with_its_length() -> None:
+    with pytest.raises(Unsupported, match="sorting 65537 elements along axis -1"):
+        ops.sort(leaf("input", "x", (65537,), "float32"))
+
+
+def test_the_gradient_of_sort_goes_back(way: str) -> None:
+    x = leaf("input", "x", (4, 9), f64)
+    data, weights = random.normal(size=x.shape), random.normal(size=x.shape)
+    [dx] = gradients(ops.sum(ops.sort(x, 0) * weights), [x])
+    want = np.empty_like(weights)
+    np.put_along_axis(want, np.argsort(data, 0), weights, 0)
+    np.testing.assert_array_equal(evaluate([dx], {x: data})[0], want)
+
+
+def test_top_k_and_its_gradient_are_pytorchs() -> None:
+    torch = references.torch()
+    data, weights = random.normal(size=(5, 11)), random.normal(size=(5, 3))
+    theirs = torch.tensor(data, requires_grad=True)
+    values, places = torch.topk(theirs, 3)
+    (values * torch.tensor(weights)).sum().backward()
+    x = leaf("input", "x", data.shape, f64)
+    best, at = ops.top_k(x, 3)
+    [dx] = gradients(ops.sum(best * weights), [x])
+    got = evaluate([best, at, dx], {x: data})
+    for ours, want in zip(got, (values.detach(), places, theirs.grad), strict=True):
+        np.testing.assert_array_equal(ours, want.numpy())
+
+
+def test_top_k_of_whole_numbers_ties_and_nan() -> None:
+    best, at = (value(y) for y in ops.top_k(constant([[3, 7, 7, -1], [0, 0, 5, 5]], "int32"), 2))
+    np.testing.assert_array_equal(best, [[7, 7], [5, 5]])
+    np.testing.assert_array_equal(at, [[1, 2], [2, 3]])
+    best, at = (value(y) for y in ops.top_k(constant([np.nan, 1.0, -np.inf]), 3))
+    np.testing.assert_array_equal(at, [1, 2, 0])
+    for k in (5, -1):
+        with pytest.raises(ShapeError, match=r"k is between 0 and 4"):
+            ops.top_k(constant([1.0, 2.0, 3.0, 4.0]), k)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 100])
+def test_searchsorted_is_numpys(n: int, side: str) -> None:
+    row = np.sort(random.integers(0, n, n).astype(np.float64))
+    asked = np.concatenate([row, row + 0.5, [-1.0, n + 1.0, np.inf, -np.inf, np.nan]])
+    np.testing.assert_array_equal(value(ops.searchsorted(constant(row), constant(asked), side)),
+                                  np.searchsorted(row, asked, side))
+    row[-1] = np.nan
+    np.testing.assert_array_equal(value(ops.searchsorted(constant(row), constant(asked), side)),
+                                  np.searchsorted(row, asked, side))
+
+
+def test_searchsorted_says_what_does_not_fit() -> None:
+    x = leaf("input", "x", (3, 2), f64)
+    with pytest.raises(ShapeError, match=r"a vector of sorted numbers, not \(3, 2\)"):
+        ops.searchsorted(x, x)
+    with pytest.raises(ShapeError, match="'middle' is neither"):
+        ops.searchsorted(x[0], x, "middle")
+    with pytest.raises(ShapeError, match="float32 values are not found among float64"):
+        ops.searchsorted(x[0], leaf("input", "v", (2,), "float32"))

@@ -1,0 +1,62 @@
+"""ztorch generate: a model of letters goes on writing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from ztorch.commands.models import find
+from ztorch.data import verse
+from ztorch.errors import ConfigError, DataError
+from ztorch.training.program import Program, load
+
+
+def generate(name: str, *, text: str, length: int, temperature: float, top_k: int | None,
+             seed: int, alphabet: str | None, weights: str | None, device: str,
+             threads: int | None) -> None:
+    """Prints the text and, letter by letter as they are made, what follows it."""
+    program = _program(name, weights, device, threads)
+    letters = verse.ALPHABET if alphabet is None else alphabet
+    given = encode(text, letters)
+    made = program.generate(given, length, temperature=temperature, top_k=top_k, seed=seed)
+    known = program.executable.functions["decode"].outputs["logits"].shape[1]
+    if known != len(letters):
+        raise ConfigError(f"{name} tells {known} numbers apart, and the alphabet has "
+                          f"{len(letters)} letters; give --alphabet with a letter for each number")
+    _print(text, letters, made)
+
+
+def _program(name: str, weights: str | None, device: str, threads: int | None) -> Program:
+    if name.endswith(".zt"):
+        if weights:
+            raise ConfigError(f"{name} has weights; --weights is for a model that is compiled now")
+        return load(name, threads)
+    recipe = find(name)
+    if not weights:
+        raise ConfigError(f"{name} has learned nothing yet; give --weights, or train it: "
+                          f"ztorch train {name} --out model.zt, then ztorch generate model.zt")
+    recipe.model.load_weights(weights)
+    return recipe.model.compile(device, batch_size=1, threads=threads, decode=True)
+
+
+def encode(text: str, letters: str) -> list[int]:
+    """The places of the text's letters; upper case counts as lower where there is no other.
+
+    >>> encode("Ab", "abc")
+    [0, 1]
+    """
+    place = {letter: k for k, letter in enumerate(letters)}
+    found = [place.get(c, place.get(c.lower())) for c in text]
+    missing = sorted({c for c, k in zip(text, found, strict=True) if k is None})
+    if missing:
+        raise DataError(f"the model does not know {', '.join(map(repr, missing))}; its letters are "
+                        f"{letters!r}")
+    return [k for k in found if k is not None]
+
+
+def _print(text: str, letters: str, made: Iterable[int]) -> None:
+    sys.stdout.write(text)
+    for k in made:
+        sys.stdout.write(letters[k])
+        sys.stdout.flush()
+    sys.stdout.write("\n")

@@ -1,0 +1,133 @@
+"""CIFAR-10 and CIFAR-100 in their binary form, from files that the user has.
+
+The form with pickles inside is not read: a pickle can run code.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ztorch.data.places import digest, find_folder
+from ztorch.data.registry import Pair, Split, data_set
+from ztorch.errors import DataError
+
+RECORDS = 10_000  # in a file of CIFAR-10, and in the test file of both
+PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the files of a set are called, and what is in them."""
+
+    name: str
+    archive: str
+    md5: str  # of the published archive
+    folder: str  # in the archive
+    train: tuple[str, ...]
+    test: str
+    per_file: int  # records in each training file, in units of RECORDS
+    labels: int  # bytes before the pixels; the last one is the class
+    classes: int
+
+
+_TEN = _Form("cifar10", "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530",
+             "cifar-10-batches-bin", tuple(f"data_batch_{k}.bin" for k in range(1, 6)),
+             "test_batch.bin", 1, 1, 10)
+_HUNDRED = _Form("cifar100", "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8",
+                 "cifar-100-binary", ("train.bin",), "test.bin", 5, 2, 100)
+
+
+@data_set("cifar10")
+def load_cifar10(path: str | os.PathLike[str] | None = None) -> Split:
+    """50,000 + 10,000 images of shape (32, 32, 3) in 10 classes, from the published archive in
+    `path`, or from its unpacked files."""
+    return _load(_TEN, path)
+
+
+@data_set("cifar100")
+def load_cifar100(path: str | os.PathLike[str] | None = None) -> Split:
+    """50,000 + 10,000 images of shape (32, 32, 3) in 100 (fine) classes, from the published archive
+    in `path`, or from its unpacked files."""
+    return _load(_HUNDRED, path)
+
+
+def _load(form: _Form, path: str | os.PathLike[str] | None) -> Split:
+    folder = find_folder(form.name, path, lambda place: _unpacked(form, place) is not None
+                         or (place / form.archive).is_file(),
+                         f"{form.archive} from https://www.cs.toronto.edu/~kriz/cifar.html (as it "
+                         "is, or unpacked)")
+    unpacked = _unpacked(form, folder)
+    names = (*form.train, form.test)
+    files = (_from_archive(form, folder / form.archive, names) if unpacked is None else
+             {name: _read(unpacked / name) for name in names})
+    where = folder / form.archive if unpacked is None else unpacked
+    train = [_records(form, files[n], f"{where}: {n}", form.per_file * RECORDS)
+             for n in form.train]
+    test = _records(form, files[form.test], f"{where}: {form.test}", RECORDS)
+    return _pair(np.concatenate(train)), _pair(test)
+
+
+def _unpacked(form: _Form, place: Path) -> Path | None:
+    """The folder with the files, if they are in this place."""
+    for folder in (place, place / form.folder):
+        if (folder / form.train[0]).is_file():
+            return folder
+    return None
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise DataError(f"{path.parent} lacks {path.name}; unpack the archive again")
+    with open(path, "rb") as file:
+        return file.read(_most() + 1)
+
+
+def _most() -> int:
+    """More bytes than any of the files has."""
+    return 5 * RECORDS * (PIXELS + 2)
+
+
+def _from_archive(form: _Form, path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    """The files in the published archive, read without unpacking it."""
+    if (found := digest(path)) != form.md5:
+        raise DataError(f"{path} is not the published file: its MD5 is {found}, not {form.md5}; "
+                        "get it again, or unpack it there yourself if you made it")
+    files = {}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                name = member.name.rpartition("/")[2]
+                if name in names and member.isfile() and (file := archive.extractfile(member)):
+                    files[name] = file.read(_most() + 1)
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path} is damaged ({error}); get it again") from None
+    if lacks := [n for n in names if n not in files]:
+        raise DataError(f"{path} lacks {', '.join(lacks)}; get it again")
+    return files
+
+
+def _records(form: _Form, data: bytes, where: str, count: int) -> np.ndarray:
+    """One row of bytes for each image: the class, then the pixels."""
+    size = form.labels + PIXELS
+    if len(data) != count * size:
+        held = "more" if len(data) > count * size else f"{len(data):,}"
+        raise DataError(f"{where} should hold {count:,} images in {count * size:,} bytes, but "
+                        f"holds {held}; get it again")
+    rows = np.frombuffer(data, np.uint8).reshape(count, size)[:, form.labels - 1:]
+    if (bad := rows[:, 0] >= form.classes).any():
+        raise DataError(f"{where}: image {int(np.argmax(bad))} is of class {rows[bad][0, 0]}, but "
+                        f"classes are 0..{form.classes - 1}; get it again")
+    return rows
+
+
+def _pair(rows: np.ndarray) -> Pair:
+    images = rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)  # channels last
+    x = np.empty(images.shape, np.float32)
+    np.divide(images, np.float32(255), out=x)
+    return x, rows[:, 0].astype(np.int32)

@@ -1,0 +1,1 @@
+"""Models and weights of other frameworks, in and out."""

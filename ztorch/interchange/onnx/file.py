@@ -1,0 +1,322 @@
+"""ONNX files as plain data: read with every size checked, written whole or not at all.
+
+The one door of the `onnx` package, which parses the protobuf and knows what each op's inputs and
+attributes must be.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, dtype
+from ztorch.errors import ArtifactError, ConfigError, Unsupported
+
+OPSETS = range(13, 24)
+_MOST = 1 << 31  # what a protobuf message can hold
+
+# The format's numbers of dtypes, by our names; the rest (strings, complex, float8) is foreign.
+DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
+          "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16}
+_NAMES = {number: name for name, number in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """A node as the file has it; absent inputs and outputs are empty names."""
+
+    op: str
+    domain: str
+    name: str
+    attrs: dict[str, Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = self.name or next((o for o in self.outputs if o), "")
+        return f"{self.op} {shown!r}"
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: a dimension is a number, a symbol, or None where nothing is said."""
+
+    name: str
+    dims: tuple[int | str | None, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """One graph. `arrays` are its initializers; `inferred` says what the `onnx` package expects of
+    values between nodes."""
+
+    path: str
+    opset: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    nodes: tuple[NodeSpec, ...]
+    arrays: dict[str, np.ndarray]
+    inferred: dict[str, Port]
+
+
+def package() -> Any:
+    """The `onnx` package, or an error that says how to get it."""
+    try:
+        import onnx
+        import onnx.checker
+        import onnx.external_data_helper
+        import onnx.helper
+        import onnx.inliner
+        import onnx.numpy_helper
+        import onnx.shape_inference
+    except ImportError:
+        raise ConfigError("ONNX files need the package onnx: pip install ztorch[onnx]") from None
+    return onnx
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> OnnxFile:
+    """The file as data, or an error that says what is wrong with it."""
+    onnx, where = package(), os.fspath(path)
+    try:
+        if os.path.getsize(path) > _MOST:
+            raise ArtifactError(f"{where} is larger than 2 GiB, which no ONNX file can be; keep "
+                                "its weights as external data")
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"cannot read {where}: {error.strerror or error}; "
+                            "check the path") from None
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except Exception as error:  # protobuf's own, whose class depends on its implementation
+        raise ArtifactError(f"{where} is no ONNX file ({error}); it may be truncated or of "
+                            "another kind") from None
+    return _Reader(onnx, where, Path(os.path.realpath(path)).parent).file(proto)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    onnx: Any
+    where: str
+    folder: Path
+
+    def file(self, proto: Any) -> OnnxFile:
+        if not proto.graph.node and not proto.graph.output:
+            raise ArtifactError(f"{self.where} is no ONNX file: it holds no graph")
+        opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+        if opset not in OPSETS:
+            raise Unsupported(
+                f"{self.where} has opset {opset}; ztorch reads {OPSETS[0]} to {OPSETS[-1]}: "
+                "onnx.version_converter.convert_version(model, 18) brings a file to another")
+        if proto.functions:
+            proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
+        arrays = {}
+        for tensor in proto.graph.initializer:
+            if tensor.name in arrays:
+                raise ArtifactError(f"{self.where} has two initializers named {tensor.name!r}")
+            arrays[tensor.name] = self.array(tensor, f"initializer {tensor.name!r}")
+        if proto.graph.sparse_initializer:
+            raise Unsupported(f"{self.where} has sparse initializers; store them densely")
+        light = self._without_data(proto)
+        self._tried(lambda: self.onnx.checker.check_model(light))
+        graph = proto.graph
+        return OnnxFile(
+            self.where, opset,
+            tuple(self.port(v) for v in graph.input if v.name not in arrays),
+            tuple(self.port(v) for v in graph.output),
+            tuple(self.node(n) for n in graph.node), arrays, self._inferred(light))
+
+    def _tried(self, step: Any) -> Any:
+        """A step of the onnx package, whose complaints are about the file."""
+        try:
+            return step()
+        except Exception as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            raise ArtifactError(f"{self.where} is not a valid ONNX file: "
+                                f"{' '.join(lines[:3]) or type(error).__name__}") from None
+
+    def _without_data(self, proto: Any) -> Any:
+        """The model with inputs instead of large arrays, which the checker need not see: it would
+        open external files by itself, wherever they lie."""
+        light = self.onnx.ModelProto()
+        light.CopyFrom(proto)
+        declared = {v.name for v in light.graph.input}
+        kept = []
+        for tensor in light.graph.initializer:
+            if len(tensor.raw_data) < 1024 and (
+                    tensor.data_location != self.onnx.TensorProto.EXTERNAL):
+                kept.append(tensor)
+            elif tensor.name not in declared:
+                light.graph.input.append(self.onnx.helper.make_tensor_value_info(
+                    tensor.name, tensor.data_type, tensor.dims))
+        del light.graph.initializer[:]
+        light.graph.initializer.extend(kept)
+        return light
+
+    def _inferred(self, light: Any) -> dict[str, Port]:
+        try:
+            graph = self.onnx.shape_inference.infer_shapes(light).graph
+            return {v.name: self.port(v) for v in graph.value_info
+                    if v.type.HasField("tensor_type")
+                    and v.type.tensor_type.HasField("shape")
+                    and v.type.tensor_type.elem_type in _NAMES}
+        except Exception:  # a help for error messages, nothing more
+            return {}
+
+    def port(self, info: Any) -> Port:
+        """An input or output, with its declared shape."""
+        kind = info.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise Unsupported(f"{self.where}: {info.name!r} is a {kind or 'thing without type'}, "
+                              "not a tensor")
+        t = info.type.tensor_type
+        if t.elem_type not in _NAMES:
+            raise Unsupported(f"{self.where}: {info.name!r} has dtype {self.type_name(t.elem_type)}"
+                              ", which ztorch does not compute with")
+        dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
+                     for d in t.shape.dim)
+        return Port(info.name, dims, dtype(_NAMES[t.elem_type]))
+
+    def type_name(self, number: int) -> str:
+        """The format's name of a dtype."""
+        return {v: k for k, v in self.onnx.TensorProto.DataType.items()}.get(number, str(number))
+
+    def node(self, proto: Any) -> NodeSpec:
+        spec = NodeSpec(proto.op_type, "" if proto.domain == "ai.onnx" else proto.domain,
+                        proto.name, {}, tuple(proto.input), tuple(proto.output))
+        for a in proto.attribute:
+            spec.attrs[a.name] = self.attribute(a, spec)
+        return spec
+
+    def attribute(self, proto: Any, spec: NodeSpec) -> Any:
+        """A number, a text, a list of them, or an array; others as what they are called."""
+        if proto.type == proto.TENSOR:
+            return self.array(proto.t, f"attribute {proto.name!r} of node {spec}")
+        if proto.type not in (proto.FLOAT, proto.INT, proto.STRING, proto.FLOATS, proto.INTS,
+                              proto.STRINGS):
+            return Foreign(proto.name)
+        value = self._tried(lambda: self.onnx.helper.get_attribute_value(proto))
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if proto.type == proto.STRINGS:
+            return [v.decode("utf-8", "replace") for v in value]
+        return list(value) if proto.type in (proto.FLOATS, proto.INTS) else value
+
+    # -- arrays ------------------------------------------------------------------------------------
+
+    def array(self, tensor: Any, what: str) -> np.ndarray:
+        """The numbers of a tensor, as many as its shape says and the file holds."""
+        if tensor.data_type not in _NAMES:
+            raise Unsupported(f"{self.where}: {what} has dtype {self.type_name(tensor.data_type)}, "
+                              "which ztorch does not compute with")
+        d = dtype(_NAMES[tensor.data_type])
+        dims = tuple(tensor.dims)
+        if any(n < 0 for n in dims):
+            raise ArtifactError(f"{self.where}: {what} has the impossible shape {dims}")
+        count = math.prod(dims)
+        if tensor.data_location == self.onnx.TensorProto.EXTERNAL:
+            raw = self.external(tensor, count * d.bytes, what)
+        elif tensor.HasField("raw_data"):
+            raw = tensor.raw_data
+        else:
+            held = max(len(tensor.float_data), len(tensor.int32_data), len(tensor.int64_data),
+                       len(tensor.double_data), len(tensor.uint64_data))
+            if held != count:
+                raise ArtifactError(f"{self.where}: {what} of shape {dims} holds {held} numbers, "
+                                    f"not {count}")
+            return _usable(self._tried(lambda: self.onnx.numpy_helper.to_array(tensor)))
+        if len(raw) != count * d.bytes:
+            raise ArtifactError(f"{self.where}: {what} of shape {dims} holds {len(raw)} bytes, "
+                                f"not {count * d.bytes}")
+        stored = np.frombuffer(raw, d.numpy.newbyteorder("<")).reshape(dims)
+        if d.name == "bf16":
+            stored = (stored.astype(np.uint32) << 16).view(np.float32)
+        return _usable(stored)
+
+    def external(self, tensor: Any, size: int, what: str) -> bytes:
+        """Bytes beside the model, in its folder or below; nowhere else."""
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = entries.get("location", "")
+        try:
+            offset = int(entries.get("offset") or 0)
+            length = int(entries.get("length") or size)
+            beside = Path(os.path.realpath(self.folder / location))
+        except ValueError as error:
+            raise ArtifactError(f"{self.where}: {what} says impossible things about its data: "
+                                f"{error}") from None
+        if os.path.isabs(location) or not location or not beside.is_relative_to(self.folder):
+            raise ArtifactError(f"{self.where}: the data of {what} would lie in {location!r}, "
+                                "outside the model's folder; put them beside the model")
+        if offset < 0 or length != size:
+            raise ArtifactError(f"{self.where}: {what} needs {size} bytes, its data are said to "
+                                f"be {length} at {offset}")
+        try:
+            if not beside.is_file() or beside.stat().st_size < offset + length:
+                raise ArtifactError(f"{self.where}: the data of {what} are not in {location!r}; "
+                                    "copy the whole file beside the model")
+            with open(beside, "rb") as file:
+                file.seek(offset)
+                return file.read(length)
+        except OSError as error:
+            raise ArtifactError(f"cannot read {beside}: {error.strerror or error}") from None
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An attribute that is a graph, a sparse tensor or a type."""
+
+    name: str
+
+
+def _usable(x: np.ndarray) -> np.ndarray:
+    """In the host's byte order, writable, halves widened to float32."""
+    x = np.array(x)
+    if x.dtype.name in ("float16", "bfloat16"):
+        return x.astype(np.float32)
+    return x.astype(x.dtype.newbyteorder("="))
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replaces the file in one step."""
+    from ztorch.tensorfile import write_atomic
+
+    write_atomic(path, data)
+
+
+def packed(name: str, nodes: list[tuple[str, str, list[str], list[str], Mapping[str, Any]]],
+           inputs: list[Port], outputs: list[Port], arrays: Mapping[str, np.ndarray],
+           opset: int) -> bytes:
+    """The bytes of a checked model; a node is (op, name, inputs, outputs, attributes)."""
+    onnx = package()
+    make = onnx.helper
+    size = sum(a.nbytes for a in arrays.values())
+    if size > _MOST - (1 << 24):
+        raise Unsupported(f"model {name!r} has {size / 2**30:.1f} GiB of weights; an ONNX file "
+                          "holds less than 2 GiB")
+
+    def port(p: Port) -> Any:
+        return make.make_tensor_value_info(p.name, DTYPES[p.dtype.long], p.dims)
+
+    graph = make.make_graph(
+        [make.make_node(op, i, o, name=n, **a) for op, n, i, o, a in nodes], name,
+        [port(p) for p in inputs], [port(p) for p in outputs],
+        [onnx.numpy_helper.from_array(np.ascontiguousarray(a), n) if a.ndim else
+         onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()])
+    from ztorch import __version__
+
+    model = make.make_model(graph, producer_name="ztorch", producer_version=__version__,
+                            opset_imports=[make.make_opsetid("", opset)], ir_version=10)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString(deterministic=True)

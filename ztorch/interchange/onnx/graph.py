@@ -1,0 +1,208 @@
+"""An ONNX graph as a layer: its float initializers are weights, its nodes are called in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends.host import need_memory
+from ztorch.errors import ArtifactError, ConfigError, ShapeError, Unsupported, ZtorchError
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
+from ztorch.interchange.onnx.file import NodeSpec, OnnxFile, Port
+from ztorch.interchange.onnx.node import NODES, Node, Result, Stored, Tensor
+from ztorch.interchange.onnx.nodes.movement import LIMIT
+from ztorch.layers.context import Context
+from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.symbol import leaves
+
+_DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A node that cannot be imported."""
+
+    node: NodeSpec
+    why: str
+
+
+class _OnnxGraph(Layer):
+    """The nodes of a file between its inputs and outputs.
+
+    Initializers of floats with at least one axis are weights, named as in the file; those with
+    infinities or NaN, single numbers and whole numbers are constants.
+    """
+
+    takes_many = True
+
+    def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
+                 **common: Any):
+        super().__init__(**common)
+        self.file = file
+        self.outputs = tuple(outputs)
+        self.sizes = dict(sizes)
+        self.fixed = batch_of(file, sizes)
+        self.nodes = _needed(file.nodes, outputs)
+        self.stored: dict[str, Weight] = {}
+
+    def call(self, x: Any, context: Context) -> Any:
+        """The output; a dict where there are several."""
+        given = leaves(x)
+        if self.fixed is None or given[0].shape[0] == self.fixed:
+            made = self.run(given, context)
+        elif given[0].shape[0] != 1 or context.states.data:
+            raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, not "
+                              f"{given[0].shape[0]}: compile(batch_size={self.fixed}), or export "
+                              "it again with a dynamic batch axis")
+        else:  # only shapes are asked for, and those of one example
+            whole = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in given]
+            made = [leaf("input", "y", (1, *y.shape[1:]), y.dtype)
+                    for y in self.run(whole, context)]
+        return made[0] if len(made) == 1 else dict(
+            zip(map(plain, self.outputs), made, strict=True))
+
+    def run(self, x: Sequence[Value], context: Context,
+            faults: list[Fault] | None = None) -> list[Value]:
+        """The outputs for a batch. With `faults`, a list, nodes that cannot be imported are added
+        to it instead of raised."""
+        results: tuple[Tensor | None, ...]
+        held: dict[str, Tensor | None] = {
+            name: self._initial(name, array, context) for name, array in self.file.arrays.items()}
+        held.update((port.name, v) for port, v in zip(self.file.inputs, x, strict=True))
+        for spec in self.nodes:
+            try:
+                results = self._result(spec, held, context)
+            except Unsupported as error:
+                if faults is None:
+                    raise Unsupported(f"{self.file.path}: node {spec}: {error}") from None
+                faults.append(Fault(spec, str(error)))
+                results = tuple(self._expected(name, x[0].shape[0]) for name in spec.outputs)
+            for name, result in zip(spec.outputs, results, strict=False):
+                if name:
+                    held[name] = result
+        if faults:
+            return []
+        for name in self.outputs:
+            if held.get(name) is None:
+                raise ArtifactError(f"{self.file.path}: no node gives the output {name!r}")
+        ends = Node(NodeSpec("", "", "", {}, (), ()), tuple(held[name] for name in self.outputs),
+                    0, context)
+        return ends.values()
+
+    def _initial(self, name: str, array: np.ndarray, context: Context) -> Tensor:
+        if array.dtype.kind != "f" or array.ndim == 0 or not np.isfinite(array).all():
+            return array
+
+        def read(trainable: bool) -> Value:
+            if name not in self.stored:
+                weight = self.stored[name] = self.add_weight(name, array.shape, "zeros", trainable)
+                weight.value = array
+            self.stored[name].trainable &= trainable
+            return context.read(self.stored[name])
+
+        return Stored(name, array, read)
+
+    def _result(self, spec: NodeSpec, held: dict[str, Tensor | None],
+                context: Context) -> tuple[Tensor | None, ...]:
+        if spec.domain:
+            raise Unsupported(f"it is of the domain {spec.domain!r}, not of ONNX itself")
+        if spec.op not in NODES:
+            raise Unsupported("ztorch has no such op")
+        for name in spec.inputs:
+            if name and name not in held:
+                raise ArtifactError(f"{self.file.path}: node {spec} reads {name!r}, which nothing "
+                                    "before it gives")
+        inputs = tuple(held[name] if name else None for name in spec.inputs)
+        if any(x is None and name for x, name in zip(inputs, spec.inputs, strict=True)):
+            return (None,) * len(spec.outputs)  # behind a node that is not supported
+        here = Node(spec, inputs, self.file.opset, context)
+        result = self._tried(here)
+        results = result if isinstance(result, tuple) else (result,)
+        for r in results:
+            if isinstance(r, Value):
+                need_memory(f"{self.file.path}: the result of node {spec}", r.nbytes,
+                            "its shape is hardly meant")
+        if all(isinstance(x, np.ndarray) for x in inputs if x is not None):
+            return tuple(_known(r) for r in results)
+        return results
+
+    def _tried(self, here: Node) -> Result:
+        where = f"{self.file.path}: node {here.spec}"
+        try:
+            return NODES[here.op](here)
+        except ShapeError as error:
+            raise ShapeError(f"{where}: {error}") from None
+        except ZtorchError:
+            raise
+        except (*_DAMAGE, MemoryError) as error:
+            raise ArtifactError(f"{where} makes no sense: {type(error).__name__}: "
+                                f"{error}") from error
+
+    def _expected(self, name: str, batch: int) -> Tensor | None:
+        """A stand-in for what a node that is not supported gives, so that those after it are
+        looked at as well; None where its shape is not known."""
+        port = self.file.inferred.get(name)
+        if port is None:
+            return None
+        first = {p.dims[0]: batch for p in self.file.inputs if isinstance(p.dims[0], str)}
+        dims = _shape(port, {**first, **self.sizes})
+        return None if dims is None else leaf("input", name, dims, port.dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        raise ConfigError(f"layer {self.name!r} is an ONNX graph, which cannot be written to a "
+                          "config; keep the file, and load its weights by load_weights")
+
+    def __repr__(self) -> str:
+        return f"<OnnxGraph {self.name!r} of {len(self.nodes)} nodes>"
+
+
+def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
+    """The batch size that a file fixes, if it does."""
+    found = {}
+    for port in file.inputs:
+        if not port.dims:
+            raise Unsupported(f"{file.path}: the input {port.name!r} has no axes, so it has no "
+                              "batch")
+        first = port.dims[0]
+        size = first if isinstance(first, int) else sizes.get(first or "")
+        if size is not None:
+            found[port.name] = size
+    if len(set(found.values())) > 1:
+        raise Unsupported(f"{file.path}: the first axis of every input must be the batch; here "
+                          f"they are {found}")
+    return next(iter(found.values()), None)
+
+
+def plain(name: str) -> str:
+    """A name of the file as one of ours, where '/' leads into layers."""
+    return name.replace("/", "_")
+
+
+def _shape(port: Port, known: Mapping[str, int]) -> tuple[int, ...] | None:
+    """A shape in numbers, if all its symbols are known."""
+    dims = [n if isinstance(n, int) else known.get(n or "") for n in port.dims]
+    return None if None in dims else tuple(n for n in dims if n is not None)
+
+
+def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSpec, ...]:
+    """The nodes that the outputs need, in order."""
+    wanted, kept = set(outputs), []
+    for spec in reversed(specs):
+        if any(name in wanted for name in spec.outputs if name):
+            wanted.update(spec.inputs)
+            kept.append(spec)
+    return tuple(reversed(kept))
+
+
+def _known(x: Tensor) -> Tensor:
+    """What is made of known numbers alone, as numbers, unless it is large."""
+    if not isinstance(x, Value) or x.size > LIMIT:
+        return x
+    [array] = evaluate([x], {})
+    return array

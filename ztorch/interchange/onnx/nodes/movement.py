@@ -1,0 +1,230 @@
+"""Shapes, and everything that only moves elements. Shape arithmetic is done while importing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ztorch.graph.op import OPS, broadcast_shapes, constant
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.file import Foreign
+from ztorch.interchange.onnx.node import Node, Result, Tensor, node
+
+LIMIT = 1 << 20  # elements of an array that is worked out while importing
+
+
+# -- known now -------------------------------------------------------------------------------------
+
+
+@node("Constant", but="no texts or sparse tensors")
+def _constant(n: Node) -> Result:
+    [(name, value)] = n.spec.attrs.items()
+    if name.startswith(("sparse", "value_string")) or isinstance(value, Foreign):
+        n.unsupported(f"a constant with {name!r}")
+    if name == "value":
+        return value
+    return np.asarray(value, np.int64 if "int" in name else np.float32)
+
+
+@node("Shape")
+def _shape(n: Node) -> Result:
+    shape = n.shape(0)
+    return np.array(shape[slice(n.attr("start", 0), n.attr("end", len(shape)))], np.int64)
+
+
+@node("Size")
+def _size(n: Node) -> Result:
+    return np.array(math.prod(n.shape(0)), np.int64)
+
+
+@node("ConstantOfShape")
+def _constant_of_shape(n: Node) -> Result:
+    shape = tuple(int(m) for m in n.array(0))
+    value = n.attr("value", np.zeros(1, np.float32)).reshape(())
+    if min(shape, default=0) < 0:
+        raise ValueError(f"the shape {shape}")
+    if math.prod(shape) <= LIMIT:
+        return np.full(shape, value, value.dtype)
+    return OPS.broadcast_to(n.as_value(value), shape)
+
+
+@node("Range")
+def _range(n: Node) -> Result:
+    start, stop, step = (n.number(k) for k in range(3))
+    if step == 0 or (stop - start) / step > LIMIT:
+        raise ValueError(f"a range from {start} to {stop} in steps of {step}")
+    return np.arange(start, stop, step).astype(n.array(0).dtype)
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+@node("Reshape")
+def _reshape(n: Node) -> Result:
+    x, given = n.value(0), [int(m) for m in n.array(1)]
+    if not n.attr("allowzero", 0):
+        given = [x.shape[k] if m == 0 else m for k, m in enumerate(given)]
+    return OPS.reshape(x, tuple(given))
+
+
+@node("Flatten")
+def _flatten(n: Node) -> Result:
+    x, axis = n.value(0), n.attr("axis", 1)
+    at = axis + x.rank if axis < 0 else axis
+    return OPS.reshape(x, (math.prod(x.shape[:at]), math.prod(x.shape[at:])))
+
+
+@node("Squeeze")
+def _squeeze(n: Node) -> Result:
+    x, axes = n.value(0), n.ints("axes", 1)
+    gone = ({k for k, m in enumerate(x.shape) if m == 1} if axes is None else
+            {range(x.rank)[a] for a in axes})
+    return OPS.reshape(x, tuple(m for k, m in enumerate(x.shape) if k not in gone))
+
+
+@node("Unsqueeze")
+def _unsqueeze(n: Node) -> Result:
+    x, axes = n.value(0), n.ints("axes", 1) or ()
+    rank = x.rank + len(axes)
+    new = {range(rank)[a] for a in axes}
+    if len(new) != len(axes):
+        raise ValueError(f"axes {axes} name one twice")
+    old = iter(x.shape)
+    return OPS.reshape(x, tuple(1 if k in new else next(old) for k in range(rank)))
+
+
+@node("Expand")
+def _expand(n: Node) -> Result:
+    x = n.value(0)
+    return OPS.broadcast_to(x, broadcast_shapes(x.shape, tuple(int(m) for m in n.array(1))))
+
+
+@node("Tile")
+def _tile(n: Node) -> Result:
+    x, times = n.value(0), [int(m) for m in n.array(1)]
+    if len(times) != x.rank or min(times, default=1) < 1:
+        raise ValueError(f"repeats {times} for {x.rank} axes")
+    split = tuple(m for size in x.shape for m in (1, size))
+    wide = tuple(m for pair in zip(times, x.shape, strict=True) for m in pair)
+    return OPS.reshape(OPS.broadcast_to(OPS.reshape(x, split), wide),
+                       tuple(t * m for t, m in zip(times, x.shape, strict=True)))
+
+
+# -- order and parts -------------------------------------------------------------------------------
+
+
+@node("Transpose")
+def _transpose(n: Node) -> Result:
+    return OPS.transpose(n.value(0), n.ints("perm"))
+
+
+@node("Concat")
+def _concat(n: Node) -> Result:
+    return OPS.concat(*n.values(), axis=n.attr("axis"))
+
+
+@node("Split")
+def _split(n: Node) -> Result:
+    x = n.value(0)
+    axis, count = range(x.rank)[n.attr("axis", 0)], len(n.spec.outputs)
+    size = x.shape[axis]
+    sizes = n.ints("split", 1)
+    if sizes is None:
+        each = -(-size // count)
+        sizes = (*(each,) * (count - 1), size - each * (count - 1))
+    if len(sizes) != count or sum(sizes) != size or min(sizes) < 0:
+        raise ValueError(f"parts of {sizes} do not make {size}")
+    parts: list[Tensor] = []
+    before = (slice(None),) * axis
+    for k in range(count):
+        at = sum(sizes[:k])
+        key = (*before, slice(at, at + sizes[k]))
+        parts.append(x[key])
+    return tuple(parts)
+
+
+@node("Slice")
+def _slice(n: Node) -> Result:
+    x = n.value(0)
+    starts, ends = n.ints("starts", 1) or (), n.ints("ends", 2) or ()
+    axes = n.ints("axes", 3) or tuple(range(len(starts)))
+    steps = n.ints("steps", 4) or (1,) * len(starts)
+    keys = [slice(None)] * x.rank
+    for a, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        keys[a] = slice(start, end, step)
+    return x[tuple(keys)] if keys else x
+
+
+@node("Gather", but="positions out of range that are only known later meet the nearest element")
+def _gather(n: Node) -> Result:
+    x, where = n.value(0), n.given(1)
+    axis = range(x.rank)[n.attr("axis", 0)]
+    size = x.shape[axis]
+    if isinstance(where, Value):
+        n.context.need_range(where, -size, size - 1)
+        zero = OPS.zeros_like(where)
+        return OPS.take(x, OPS.where(OPS.less(where, zero), where + size, where), axis=axis)
+    index = n.array(1)
+    if index.size and not (-size <= index.min() and index.max() < size):
+        raise ValueError(f"positions {index.min()} to {index.max()} on an axis of {size}")
+    index = np.where(index < 0, index + size, index).astype(np.int32)
+    if index.ndim == 0:
+        before = (slice(None),) * axis
+        key = (*before, int(index))
+        return x[key]
+    return OPS.take(x, constant(index), axis=axis)
+
+
+@node("Pad")
+def _pad(n: Node) -> Result:
+    x, mode = n.value(0), n.attr("mode", "constant")
+    axes = [a % x.rank for a in (n.ints("", 3) or range(x.rank))]
+    given = n.ints("pads", 1) or ()
+    if len(given) != 2 * len(axes):
+        raise ValueError(f"pads {given} for {len(axes)} axes")
+    low, high = [0] * x.rank, [0] * x.rank
+    for k, a in enumerate(axes):
+        low[a], high[a] = given[k], given[k + len(axes)]
+    cut = tuple(slice(max(-a, 0), m - max(-b, 0))
+                for m, a, b in zip(x.shape, low, high, strict=True))
+    x = x[cut]
+    low, high = [max(a, 0) for a in low], [max(b, 0) for b in high]
+    if mode == "constant":
+        value = n.number(2) if n.has(2) else 0
+        return OPS.pad(x, tuple(low), tuple(high), value)
+    if mode not in ("reflect", "edge", "wrap"):
+        n.unsupported(f"mode={mode!r}")
+    for axis, (a, b) in enumerate(zip(low, high, strict=True)):
+        if a or b:
+            if a + b > LIMIT:
+                raise ValueError(f"pads of {a} and {b}")
+            index = np.pad(np.arange(x.shape[axis], dtype=np.int32), (a, b), mode)
+            x = OPS.take(x, constant(index), axis=axis)
+    return x
+
+
+# -- made of positions -----------------------------------------------------------------------------
+
+
+@node("OneHot")
+def _one_hot(n: Node) -> Result:
+    labels, depth, (off, on) = n.value(0), int(n.number(1)), n.array(2)
+    labels = OPS.cast(labels, "int64") if labels.dtype.is_float else labels
+    axis = range(labels.rank + 1)[n.attr("axis", -1)]
+    zero = OPS.zeros_like(labels)
+    labels = OPS.expand_dims(OPS.where(OPS.less(labels, zero), labels + depth, labels), axis)
+    shape = tuple(depth if k == axis else m for k, m in enumerate(labels.shape))
+    hit = OPS.equal(labels, OPS.iota(shape, axis, labels.dtype))
+    return OPS.where(hit, n.as_value(np.asarray(on)), n.as_value(np.asarray(off)))
+
+
+@node("Trilu")
+def _triangle(n: Node) -> Result:
+    x, k = n.value(0), int(n.number(1)) if n.has(1) else 0
+    rows, columns = x.shape[-2:]
+    if rows * columns > LIMIT:
+        raise ValueError(f"a triangle of {rows} x {columns}")
+    upper = bool(n.attr("upper", 1))
+    kept = ~np.tri(rows, columns, k - 1, bool) if upper else np.tri(rows, columns, k, bool)
+    return OPS.where(constant(kept), x, OPS.zeros_like(x))

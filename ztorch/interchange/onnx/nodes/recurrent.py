@@ -1,0 +1,155 @@
+"""LSTM, GRU and RNN: unrolled, one or both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.nodes.elementwise import hard_sigmoid
+
+MOST_STEPS = 4096  # each is a part of the graph
+
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DEFAULT = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_LEFT_OUT = "no lengths for each row, no clip, no peepholes; unrolled"
+Function = Callable[[Value], Value]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One direction: its weights, and the functions of its gates."""
+
+    kernel: Value
+    recurrent: Value
+    bias: Value | None
+    recurrent_bias: Value | None
+    functions: list[Function]
+
+
+@node("LSTM", "GRU", "RNN", but=_LEFT_OUT)
+def _recurrent(n: Node) -> Result:
+    x = n.value(0)
+    if n.attr("layout", 0):
+        x = OPS.transpose(x, (1, 0, 2))
+    steps, batch, _ = x.shape
+    _check(n, steps)
+    w, r = n.value(1), n.value(2)
+    directions, units = w.shape[0], r.shape[-1]
+    names = {"forward": 1, "reverse": 1, "bidirectional": 2}
+    direction = n.attr("direction", "forward")
+    if names.get(direction) != directions:
+        raise ValueError(f"direction={direction!r} with weights for {directions}")
+    states = 2 if n.op == "LSTM" else 1
+    sequences, lasts = [], []
+    for d in range(directions):
+        first = []
+        for k in range(states):
+            given = n.value(5 + k) if n.has(5 + k) else None
+            if given is not None and n.attr("layout", 0):
+                given = OPS.transpose(given, (1, 0, 2))
+            first.append(given[d] if given is not None else OPS.full((batch, units), 0.0, x.dtype))
+        backwards = direction == "reverse" or d == 1
+        outputs, last = _run(n, x, _way(n, d, w, r), tuple(first), units, backwards)
+        sequences.append(OPS.concat(*(OPS.reshape(h, (1, 1, batch, units)) for h in outputs),
+                                    axis=0))
+        lasts.append(last)
+    y = OPS.concat(*sequences, axis=1)  # (steps, directions, batch, units)
+    ends = [OPS.concat(*(OPS.expand_dims(last[k], 0) for last in lasts), axis=0)
+            for k in range(states)]
+    if n.attr("layout", 0):
+        return (OPS.transpose(y, (2, 0, 1, 3)), *(OPS.transpose(h, (1, 0, 2)) for h in ends))
+    return (y, *ends)
+
+
+def _check(n: Node, steps: int) -> None:
+    n.only(clip=None, input_forget=0)
+    if n.has(4) and not (n.array(4) == steps).all():
+        n.unsupported("sequences of several lengths")
+    if n.has(7):
+        n.unsupported("peepholes")
+    if steps > MOST_STEPS:
+        n.unsupported(f"a sequence of {steps} steps; at most {MOST_STEPS} are unrolled")
+
+
+def _way(n: Node, d: int, w: Value, r: Value) -> _Way:
+    width = w.shape[1]
+    bias = n.value(3)[d] if n.has(3) else None
+    return _Way(OPS.transpose(w[d]), OPS.transpose(r[d]),
+                None if bias is None else bias[:width], None if bias is None else bias[width:],
+                _functions(n, d, w.shape[0]))
+
+
+def _functions(n: Node, d: int, directions: int) -> list[Function]:
+    each = len(_DEFAULT[n.op])
+    names = n.attr("activations") or [*_DEFAULT[n.op]] * directions
+    if len(names) != each * directions:
+        raise ValueError(f"activations={names}")
+    alphas, betas = iter(n.attr("activation_alpha") or ()), iter(n.attr("activation_beta") or ())
+    made: list[Function] = []
+    for name in names:
+        folded = name.lower()
+        if folded in ("tanh", "sigmoid", "relu", "softsign", "softplus"):
+            made.append(getattr(OPS, folded))
+        elif folded == "hardsigmoid":
+            made.append(partial(hard_sigmoid, alpha=next(alphas, 0.2), beta=next(betas, 0.5)))
+        else:
+            n.unsupported(f"activation {name!r}")
+    return made[d * each:(d + 1) * each]
+
+
+def _run(n: Node, x: Value, way: _Way, state: tuple[Value, ...], units: int,
+         backwards: bool) -> tuple[list[Value], tuple[Value, ...]]:
+    """The output of each step in order of time, and the last state."""
+    step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[n.op]
+    projected = OPS.matmul(x, way.kernel)
+    if way.bias is not None:
+        projected = projected + way.bias
+    outputs: dict[int, Value] = {}
+    order = range(x.shape[0])
+    for t in reversed(order) if backwards else order:
+        state = step(n, projected[t], state, way, units)
+        outputs[t] = state[0]
+    return [outputs[t] for t in order], state
+
+
+def _parts(x: Value, units: int) -> list[Value]:
+    return [x[:, k:k + units] for k in range(0, x.shape[1], units)]
+
+
+def _plus(x: Value, bias: Value | None) -> Value:
+    return x if bias is None else x + bias
+
+
+def _rnn(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) -> tuple[Value, ...]:
+    return (way.functions[0](_plus(x + OPS.matmul(state[0], way.recurrent), way.recurrent_bias)),)
+
+
+def _lstm(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) -> tuple[Value, ...]:
+    gate, cell, out = way.functions
+    z = _plus(x + OPS.matmul(state[0], way.recurrent), way.recurrent_bias)
+    into, output, forget, new = _parts(z, units)
+    c = gate(forget) * state[1] + gate(into) * cell(new)
+    return gate(output) * out(c), c
+
+
+def _gru(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) -> tuple[Value, ...]:
+    gate, activation = way.functions
+    h = state[0]
+    x_update, x_reset, x_new = _parts(x, units)
+    if n.attr("linear_before_reset", 0):
+        h_update, h_reset, h_new = _parts(
+            _plus(OPS.matmul(h, way.recurrent), way.recurrent_bias), units)
+        new = activation(x_new + gate(x_reset + h_reset) * h_new)
+    else:
+        kernel, bias = way.recurrent, way.recurrent_bias
+        h_update, h_reset = _parts(_plus(OPS.matmul(h, kernel[:, :2 * units]),
+                                         None if bias is None else bias[:2 * units]), units)
+        held = gate(x_reset + h_reset) * h
+        new = activation(x_new + _plus(OPS.matmul(held, kernel[:, 2 * units:]),
+                                       None if bias is None else bias[2 * units:]))
+    update = gate(x_update + h_update)
+    return (new + update * (h - new),)

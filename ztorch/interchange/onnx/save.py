@@ -1,0 +1,165 @@
+"""From a model to an ONNX file."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch.config import positive
+from ztorch.errors import Unsupported, WeightsError, unknown
+from ztorch.graph.op import Call, remember_calls
+from ztorch.graph.value import Value, topological
+from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
+from ztorch.interchange.onnx.file import Port, packed, write
+from ztorch.interchange.onnx.recipe import Choice, Recipe
+from ztorch.interchange.onnx.writer import Writer
+from ztorch.layers.context import Context, States
+from ztorch.tracing import float_dtype, port
+
+if TYPE_CHECKING:
+    from ztorch.model import Model
+
+OPSET = 21
+_BATCHES = (104_729, 1_299_709)  # sizes that nothing else has
+
+
+def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None = None,
+         weights: Mapping[str, Any] | None = None, dtype: Any = "float32") -> None:
+    """Writes what the model predicts as an ONNX file, for any batch size unless one is given.
+
+    Initializers have the names of the weights, in the layout of ONNX. `weights` (by name, such as
+    a trained program's) replace the model's own. Everything that ONNX has no word for is listed in
+    one Unsupported.
+
+        zt.onnx.save(model, "digits.onnx", weights=program.weights)
+    """
+    write(path, encode(model, batch_size, weights, dtype))
+
+
+def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, Any] | None = None,
+           dtype: Any = "float32") -> bytes:
+    """The bytes of the file.
+
+    For any batch size it is written for two, which nothing else in the model has: wherever a
+    multiple of one stands, the batch is meant, and so both must give the same file.
+    """
+    d = float_dtype(dtype)
+    model.build()
+    model.need_memory(4 + 2 * d.bytes)
+    states = States(d, model.seed, root=model.path)
+    if batch_size is not None:
+        return _draft(model, positive("batch_size", batch_size), False, states, weights).packed()
+    one, other = (_draft(model, size, True, states, weights) for size in _BATCHES)
+    if not one.same_as(other):
+        raise Unsupported(f"model {model.name!r} computes with the number of rows in a batch; "
+                          "give batch_size=, and the file is for batches of that size")
+    return one.packed()
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a file will hold."""
+
+    name: str
+    inputs: list[Port]
+    outputs: list[Port]
+    writer: Writer
+
+    def same_as(self, other: Draft) -> bool:
+        ours, theirs = self.writer.arrays, other.writer.arrays
+        return ((self.inputs, self.outputs, self.writer.nodes, list(ours)) ==
+                (other.inputs, other.outputs, other.writer.nodes, list(theirs))
+                and all(np.array_equal(a, theirs[name], equal_nan=True)
+                        for name, a in ours.items()))
+
+    def packed(self) -> bytes:
+        return packed(self.name, self.writer.nodes, self.inputs, self.outputs, self.writer.arrays,
+                      OPSET)
+
+
+def _draft(model: Model, batch: int, symbolic: bool, states: States,
+           weights: Mapping[str, Any] | None) -> Draft:
+    context = Context(states=states)
+    x = model.leaves(batch, states.dtype)
+    with remember_calls() as calls:
+        outputs = model.called(x, context)
+    _replace(context, weights or {})
+    return drafted(model.name, x, outputs, context, calls, batch if symbolic else 0)
+
+
+def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], context: Context,
+            calls: Mapping[Value, list[Call]], batch: int = 0) -> Draft:
+    """The file of a graph from its inputs to its outputs."""
+    order = topological(outputs.values())
+    uses = Counter(a for v in order for a in v.args) + Counter(outputs.values())
+    writer = Writer(batch, checked=frozenset(context.ranges))
+    for one, v in x.items():
+        writer.source = writer.unique(port("x", one))
+        writer.give(v, writer.source)
+    for one in outputs:
+        writer.unique(port("y", one))
+    _write(writer, Choice(context, calls, uses), list(outputs.values()))
+    for one, v in outputs.items():
+        _call(writer, writer.name(v), port("y", one))
+    return Draft(name,
+                 [Port(port("x", one), writer.dims(v.shape), v.dtype) for one, v in x.items()],
+                 [Port(port("y", one), writer.dims(v.shape), v.dtype)
+                  for one, v in outputs.items()], writer)
+
+
+def _replace(context: Context, weights: Mapping[str, Any]) -> None:
+    """Other numbers for the states of those names; others than the model's are no matter."""
+    for name, state in context.states.leaves.items():
+        if name in weights:
+            array = np.asarray(weights[name])
+            if array.shape != state.shape:
+                raise WeightsError(f"weight {name!r} has shape {state.shape}, the given array "
+                                   f"{array.shape}")
+            state.attrs["data"] = array.astype(state.dtype.working)
+    if weights and not set(weights) & set(context.states.leaves):
+        raise WeightsError(str(unknown("weight", next(iter(weights)), context.states.leaves)))
+
+
+def _write(writer: Writer, choice: Choice, roots: list[Value]) -> None:
+    """Every value that the roots need, each after those it is made of."""
+    recipes: dict[Value, Recipe] = {}
+    faults: dict[str, None] = {}
+    stack = [(v, False) for v in reversed(roots)]
+    while stack:
+        v, ready = stack.pop()
+        if ready:
+            if not faults:
+                writer.layer = v.layer
+                recipes[v].write(writer)
+            continue
+        if v in recipes or v in writer.lying:
+            continue
+        recipe = choice.recipe(v)
+        if recipe is None:
+            where = f" in layer {v.layer!r}" if v.layer else ""
+            faults[f"  {v.op.name}{where}: ONNX has no word for it"] = None
+            recipe = Recipe(v.args, lambda w: None)
+        recipes[v] = recipe
+        stack.append((v, True))
+        stack.extend((a, False) for a in reversed(recipe.needs))
+    if faults:
+        raise Unsupported("some ops cannot be written to ONNX:\n" + "\n".join(faults))
+
+
+def _call(writer: Writer, made: str, name: str) -> None:
+    """Gives a tensor the name of an output: as its maker's, where it has one."""
+    for k, (op, of, inputs, outputs, attrs) in enumerate(writer.nodes):
+        if made in outputs:
+            renamed = [name if o == made else o for o in outputs]
+            writer.nodes[k] = (op, of, inputs, renamed, attrs)
+            for j, (op2, of2, inputs2, outputs2, attrs2) in enumerate(writer.nodes):
+                if made in inputs2:
+                    writer.nodes[j] = (op2, of2, [name if i == made else i for i in inputs2],
+                                       outputs2, attrs2)
+            return
+    writer.nodes.append(("Identity", f"{name}/Identity", [made], [name], {}))

@@ -1,0 +1,237 @@
+"""The nodes of the graph one by one: whatever is not known as something larger."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.file import DTYPES
+from ztorch.interchange.onnx.recipe import primitive
+from ztorch.interchange.onnx.writer import SMALL, Writer, moved
+
+# -- element by element ----------------------------------------------------------------------------
+
+_DIRECT = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "neg": "Neg", "abs": "Abs",
+    "minimum": "Min", "maximum": "Max", "round": "Round", "floor": "Floor", "ceil": "Ceil",
+    "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "tanh": "Tanh", "erf": "Erf", "sin": "Sin",
+    "cos": "Cos", "power": "Pow", "less": "Less", "less_equal": "LessOrEqual",
+    "greater": "Greater", "greater_equal": "GreaterOrEqual", "equal": "Equal", "where": "Where",
+    "sigmoid": "Sigmoid",
+}
+_BITS = {"bitwise_and": ("And", "BitwiseAnd"), "bitwise_or": ("Or", "BitwiseOr"),
+         "bitwise_xor": ("Xor", "BitwiseXor"), "bitwise_not": ("Not", "BitwiseNot")}
+_COMPOSED = ("not_equal", "rsqrt", "rem", "exp2", "log2", "expm1", "log1p", "trunc", "fma", "cast")
+
+
+@primitive(*_DIRECT, *_BITS, *_COMPOSED)
+def _elementwise(w: Writer, v: Value) -> None:
+    numbers = [w.known(a) for a in v.args]
+    if all(x is not None for x in numbers):
+        with np.errstate(all="ignore"):
+            result = np.asarray(v.op.numpy(*numbers, **v.attrs))
+        if result.size <= max(SMALL, *(x.size for x in numbers if x is not None)):
+            w.know(v, result)
+            return
+    order = w.order_of(*v.args)
+    parts = [w.lie(a, order) for a in v.args]
+    shape = np.broadcast_shapes(*(p.shape for p in parts))
+    w.give(v, _combined(w, v, [p.name for p in parts]), order, shape)
+
+
+def _combined(w: Writer, v: Value, names: list[str]) -> str:
+    op, a = v.op.name, v.args[-1]
+    if op == "where" and a.dtype.kind == "b":  # which ONNX Runtime does not choose between
+        condition, yes, no = names
+        return w.node("Or", [w.node("And", [condition, yes]),
+                             w.node("And", [w.node("Not", [condition]), no])])
+    if op in _DIRECT:
+        return w.node(_DIRECT[op], names)
+    if op in _BITS:
+        return w.node(_BITS[op][a.dtype.kind != "b"], names)
+    if op == "cast":
+        return w.node("Cast", names, to=DTYPES[v.dtype.long])
+    if op == "not_equal":
+        return w.node("Not", [w.node("Equal", names)])
+    if op == "rsqrt":
+        return w.node("Reciprocal", [w.node("Sqrt", names)])
+    if op == "rem":
+        return w.node("Mod", names, fmod=1)
+    if op == "exp2":
+        return w.node("Pow", [w.scalar(2, a), *names])
+    if op == "log2":
+        return w.node("Mul", [w.node("Log", names), w.scalar(1 / math.log(2), a)])
+    if op == "expm1":
+        return w.node("Sub", [w.node("Exp", names), w.scalar(1, a)])
+    if op == "log1p":
+        return w.node("Log", [w.node("Add", [*names, w.scalar(1, a)])])
+    if op == "trunc":
+        return w.node("Mul", [w.node("Sign", names), w.node("Floor", [w.node("Abs", names)])])
+    return w.node("Add", [w.node("Mul", names[:2]), names[2]])  # fma
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+@primitive("full")
+def _full(w: Writer, v: Value) -> None:
+    w.know(v, v.attrs["value"])
+
+
+@primitive("iota")
+def _iota(w: Writer, v: Value) -> None:
+    """It varies along one axis only."""
+    axis = v.attrs["axis"]
+    if w.varies(v.shape[axis]):
+        raise w.unsupported("it counts along the batch")
+    w.know(v, np.arange(v.shape[axis]).reshape(-1, *(1,) * (v.rank - 1 - axis)))
+
+
+# -- movement --------------------------------------------------------------------------------------
+
+
+@primitive("stop_gradient", "rows")
+def _same(w: Writer, v: Value) -> None:
+    [x] = v.args
+    if x in w.numbers:
+        w.numbers[v] = w.numbers[x]
+    else:
+        w.lying[v] = list(w.lying[x])
+
+
+@primitive("broadcast_to")
+def _broadcast(w: Writer, v: Value) -> None:
+    """Whoever needs the repeated elements asks for the whole."""
+    [x] = v.args
+    if x in w.numbers:
+        w.numbers[v] = w.numbers[x]
+    elif x.rank == v.rank:
+        w.lying[v] = list(w.lying[x])
+    else:
+        here = w.lie(x)
+        w.give(v, here.name, (), here.shape)
+
+
+def _moved_numbers(w: Writer, v: Value) -> bool:
+    """Moves numbers that are known, unless they would be many."""
+    [x] = v.args
+    if x not in w.numbers:
+        return False
+    array, label = w.numbers[x]
+    if array.size == 1:
+        w.know(v, array.reshape(()), label)
+        return True
+    if array.size != x.size and x.size > SMALL:
+        return False
+    w.know(v, v.op.numpy(np.broadcast_to(array, x.shape), **v.attrs), label)
+    return True
+
+
+@primitive("transpose")
+def _transpose(w: Writer, v: Value) -> None:
+    """No node: the same tensor in another order."""
+    [x] = v.args
+    if _moved_numbers(w, v):
+        return
+    axes = v.attrs["axes"]
+    forms = w.lying.get(x) or [w.lie(x)]
+    if all(len(form.shape) < x.rank for form in forms):
+        forms = [w.lie(x, whole=True)]
+    for form in forms:
+        if len(form.shape) == x.rank:
+            w.give(v, form.name, moved(form.order or tuple(range(x.rank)), axes), form.shape)
+
+
+@primitive("reshape")
+def _reshape(w: Writer, v: Value) -> None:
+    if not _moved_numbers(w, v):
+        w.give(v, w.node("Reshape", [w.name(v.args[0]), w.shape(v.shape, infer=True)]))
+
+
+@primitive("slice")
+def _slice(w: Writer, v: Value) -> None:
+    [x] = v.args
+    if _moved_numbers(w, v):
+        return
+    order = w.order_of(x)
+    start, step, size = (v.attrs[k] for k in ("start", "step", "size"))
+    cut = [k for k in range(x.rank) if (start[k], step[k], size[k]) != (0, 1, x.shape[k])]
+    ends = [start[k] + step[k] * (size[k] - 1) + (1 if step[k] > 0 else -1) for k in cut]
+    ends = [e if e >= 0 else np.iinfo(np.int64).min for e in ends]
+    axes = [order.index(k) if order else k for k in cut]
+    w.give(v, w.node("Slice", [w.name(x, order), w.integers(start[k] for k in cut),
+                               w.integers(ends), w.integers(axes),
+                               w.integers(step[k] for k in cut)]), order)
+
+
+@primitive("pad")
+def _pad(w: Writer, v: Value) -> None:
+    [x] = v.args
+    order = w.order_of(x)
+    low, high, value = (v.attrs[k] for k in ("low", "high", "value"))
+    axes = order or tuple(range(x.rank))
+    pads = [*(low[k] for k in axes), *(high[k] for k in axes)]
+    w.give(v, w.node("Pad", [w.name(x, order), w.integers(pads), w.scalar(value, x)]), order)
+
+
+@primitive("concat")
+def _concat(w: Writer, v: Value) -> None:
+    order, axis = w.order_of(*v.args), v.attrs["axis"]
+    w.give(v, w.node("Concat", [w.name(x, order) for x in v.args],
+                     axis=order.index(axis) if order else axis), order)
+
+
+@primitive("take")
+def _take(w: Writer, v: Value) -> None:
+    x, axis = v.args[0], v.attrs["axis"]
+    w.give(v, w.node("Gather", [w.name(x), _positions(w, v, x.shape[axis])], axis=axis))
+
+
+@primitive("take_along_axis")
+def _take_along_axis(w: Writer, v: Value) -> None:
+    """Its elements come in one row."""
+    axis, n = v.attrs["axis"], v.attrs["n"]
+    x = w.node("Reshape", [w.name(v.args[0]), w.shape((*v.shape[:axis], n, *v.shape[axis + 1:]),
+                                                      infer=True)])
+    w.give(v, w.node("GatherElements", [x, _positions(w, v, n)], axis=axis))
+
+
+def _positions(w: Writer, v: Value, n: int) -> str:
+    """The indices, those beyond an end as that end, which ONNX would refuse or count from behind;
+    unless whoever feeds them must see to it."""
+    indices = source = v.args[1]
+    while source.op.movement:
+        source = source.args[0]
+    if source in w.checked:
+        return w.name(indices)
+    above = w.node("Max", [w.name(indices), w.scalar(0, indices)])
+    return w.node("Min", [above, w.scalar(n - 1, indices)])
+
+
+# -- many into one ---------------------------------------------------------------------------------
+
+
+def reduced(w: Writer, v: Value, x: Value, op: str, axes: tuple[int, ...], keep: bool) -> None:
+    """v = op of x along axes, in the order in which x lies."""
+    order = w.order_of(x) or tuple(range(x.rank))
+    at = w.integers(k for k, axis in enumerate(order) if axis in axes)
+    name = w.node(op, [w.name(x, order), at], keepdims=int(keep))
+    if keep:
+        w.give(v, name, order)
+    else:
+        left = [k for k in order if k not in axes]
+        w.give(v, name, tuple(sorted(left).index(k) for k in left))
+
+
+@primitive("sum", "max", "min", "prod")
+def _reduce(w: Writer, v: Value) -> None:
+    op = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd"}
+    reduced(w, v, v.args[0], op[v.op.name], v.attrs["axes"], False)
+
+
+@primitive("matmul")
+def _matmul(w: Writer, v: Value) -> None:
+    w.give(v, w.node("MatMul", [w.name(a) for a in v.args]))
+

@@ -1,0 +1,93 @@
+"""One position at a time: what a layer of a causal model needs to be run step by step.
+
+Layers see a single position, of shape (batch, 1, ...), and its number. What attention has to know
+of the positions before it lies in caches: states of the program, as long as the model's rows are,
+in which each step writes at its own position.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztorch.errors import Unsupported
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.layers import activation, core, embedding, normalization, regularization
+
+if TYPE_CHECKING:
+    from ztorch.layers.context import Context
+    from ztorch.layers.layer import Layer
+
+
+class Decoding:
+    """The step at `position`, an int32 tensor of shape (1,), in rows of `length` positions.
+
+    >>> from ztorch.graph.op import leaf
+    >>> Decoding(leaf("input", "position", (1,), "int32"), 32).seen().shape
+    (1, 32)
+    """
+
+    def __init__(self, position: Value, length: int):
+        self.position, self.length = position, length
+
+    def seen(self) -> Value:
+        """Which positions have been there, this one included: (1, length)."""
+        return OPS.less_equal(OPS.iota((1, self.length), 1), self.position)
+
+    def kept(self, name: str, new: Value, context: Context) -> Value:
+        """What all positions gave, (batch, heads, length, dim), of what this one gives. Those to
+        come hold anything: hide them by `seen`."""
+        shape = (*new.shape[:2], self.length, new.shape[3])
+        cache = context.states.cache(name, shape)
+        context.updates[cache] = self._where_it_is(new, cache)
+        return context.updates[cache]
+
+    def turned(self, new: Value) -> Value:
+        """`new`, (batch, heads, 1, dim), turned by `ops.rotary` as at its position."""
+        shape = (*new.shape[:2], self.length, new.shape[3])
+        alone = self._where_it_is(new, OPS.full(shape, 0.0, new.dtype))
+        return OPS.sum(OPS.rotary(alone), axis=2, keepdims=True)  # zeros, turned, stay zeros
+
+    def row(self, table: Value) -> Value:
+        """The row of this position in a table of (positions, features): (1, 1, features)."""
+        return OPS.expand_dims(OPS.take(table, self.position), 0)
+
+    def _where_it_is(self, new: Value, others: Value) -> Value:
+        here = OPS.equal(OPS.iota(others.shape, 2), self.position)
+        return OPS.where(here, OPS.broadcast_to(new, others.shape), others)
+
+
+def need_stepwise(model: Layer) -> None:
+    """Unsupported, naming the layer, unless each layer gives a position the same whether it sees
+    the whole row or that position with what its cache holds."""
+    for _, layer in list(model.walk())[1:]:
+        if fault := _fault(layer):
+            raise Unsupported(f"layer {layer.path!r} ({type(layer).__name__}) cannot run one "
+                              f"position at a time: {fault}. Leave decode=True out, or change it")
+
+
+def _fault(layer: Layer) -> str:
+    """Why a layer cannot; empty if it can. A subclass may do anything, so that classes count."""
+    from ztorch.layers import attention, containers
+
+    kind = type(layer)
+    if kind in (attention.MultiHeadAttention, attention.TransformerEncoder):
+        causal = getattr(layer, "use_causal_mask", False)
+        return "" if causal else "it looks at positions that are yet to come"
+    if kind in _NORMALIZATIONS:
+        return "" if getattr(layer, "axis", None) == -1 else "it mixes positions"
+    if not isinstance(getattr(layer, "activation", None), str | None):
+        return "nobody knows what its activation, a function of yours, does with positions"
+    if kind in (*_POSITIONWISE, attention.TransformerDecoder, containers.Identity,
+                containers.Residual):
+        return ""
+    return "it mixes positions, or nobody has said that it does not"
+
+
+_NORMALIZATIONS = (normalization.LayerNormalization, normalization.RMSNormalization,
+                   normalization.BatchNormalization, normalization.UnitNormalization)
+_POSITIONWISE = (
+    core.Dense, core.Rescaling, embedding.Embedding, embedding.PositionEmbedding,
+    embedding.SinusoidalPosition, activation.Activation, activation.ReLU, activation.LeakyReLU,
+    activation.ELU, regularization.Dropout, regularization.SpatialDropout1D,
+    regularization.GaussianNoise, regularization.GaussianDropout, regularization.AlphaDropout)

@@ -1,0 +1,188 @@
+"""Tensors of a model that is being declared: what layers will give, known by shape and dtype.
+
+Calling a layer on them gives more of them, and leaves a Call that remembers who was called on
+what; a Model follows the calls back from its outputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ztorch.dtypes import DType
+from ztorch.errors import ConfigError
+from ztorch.graph.value import Value, layer_scope
+from ztorch.initializers import Shape
+from ztorch.layers.context import Context, Made, States
+
+if TYPE_CHECKING:
+    from ztorch.layers.layer import Layer
+
+_serial = itertools.count()
+
+
+class NoNumbers(ConfigError, AttributeError):
+    """A symbolic tensor asked for what only tensors with numbers have."""
+
+
+class Symbol:
+    """A tensor of a model being declared; its shape leaves out the batch.
+
+    `+`, `-` and `*` with another one, or with a number, are layers too: Add, Subtract, Multiply
+    and Rescaling.
+
+    >>> from ztorch.layers import Dense, Input
+    >>> x = Input((4,))
+    >>> y = Dense(3)(x)
+    >>> y.shape, (y + Dense(3)(x)).shape
+    ((3,), (3,))
+    """
+
+    def __init__(self, value: Value, layer: Layer, call: Call | None, made: Made):
+        self.value = value  # for one example
+        self.layer = layer  # which gives it
+        self.call = call  # None for an Input
+        self.made = made
+
+    @property
+    def shape(self) -> Shape:
+        return self.value.shape[1:]
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.dtype
+
+    def __repr__(self) -> str:
+        return f"<tensor of layer {self.layer.name!r}, {self.dtype} of shape {self.shape}>"
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    def _with(self, layer: str, other: Any) -> Any:
+        return self._layer(layer)([self, other]) if as_symbol(other) is not None else NotImplemented
+
+    def _scaled(self, scale: float, offset: float) -> Any:
+        return self._layer("Rescaling", scale=scale, offset=offset)(self)
+
+    def _layer(self, name: str, **how: Any) -> Any:
+        return type(self.layer).known[name](**how)
+
+    def __add__(self, other: Any) -> Any:
+        return self._scaled(1.0, other) if _number(other) else self._with("Add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._scaled(1.0, -other) if _number(other) else self._with("Subtract", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._scaled(-1.0, other) if _number(other) else NotImplemented
+
+    def __mul__(self, other: Any) -> Any:
+        return self._scaled(other, 0.0) if _number(other) else self._with("Multiply", other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self._scaled(-1.0, 0.0)
+
+    # -- what it cannot do -------------------------------------------------------------------------
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise NoNumbers(f"{self!r} has no numbers while the model is declared; compute with it in "
+                        "a layer, such as Lambda(lambda x: ops.mean(x, axis=1))(tensor)")
+
+    __array__ = __bool__ = __iter__ = __getitem__ = __truediv__ = __rtruediv__ = _refuse
+    __pow__ = __matmul__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python and NumPy ask for much that is not there
+            raise AttributeError(name)
+        self._refuse()
+
+
+def _number(x: Any) -> bool:
+    return isinstance(x, (int, float)) and not isinstance(x, bool)
+
+
+@dataclass(eq=False)
+class Call:
+    """One layer called once."""
+
+    layer: Layer
+    args: tuple[Any, ...]  # symbols, or lists and dicts of them
+    how: dict[str, Any]  # keyword arguments, symbols among them
+    gives: Any = None  # a symbol, or a list or dict of them
+    serial: int = field(default_factory=lambda: next(_serial))
+
+    @property
+    def inputs(self) -> list[Symbol]:
+        return symbols((self.args, self.how))
+
+
+# -- nested arguments ------------------------------------------------------------------------------
+
+
+def as_symbol(x: Any) -> Symbol | None:
+    """A symbol, or that of an Input; None for anything else."""
+    return x if isinstance(x, Symbol) else getattr(type(x), "symbol", None) and x.symbol
+
+
+def nested(change: Callable[[Any], Any], x: Any) -> Any:
+    """x with every leaf of its lists, tuples and dicts changed."""
+    if isinstance(x, (list, tuple)):
+        return type(x)([nested(change, item) for item in x])
+    if isinstance(x, dict):
+        return {key: nested(change, item) for key, item in x.items()}
+    return change(x)
+
+
+def leaves(x: Any) -> list[Any]:
+    """All that lies in nested lists, tuples and dicts, in order.
+
+    >>> leaves([1, (2, {"a": 3})])
+    [1, 2, 3]
+    """
+    if isinstance(x, (list, tuple, dict)):
+        items = x.values() if isinstance(x, dict) else x
+        return [leaf for item in items for leaf in leaves(item)]
+    return [x]
+
+
+def symbols(x: Any) -> list[Symbol]:
+    """The symbols among the leaves, where an Input stands for its own."""
+    return [s for s in map(as_symbol, leaves(x)) if s is not None]
+
+
+# -- declaring -------------------------------------------------------------------------------------
+
+
+def declare(layer: Layer, args: tuple[Any, ...], how: dict[str, Any]) -> Any:
+    """What a layer gives when called on symbols: traced at once for one example, so that a mistake
+    shows in the line that makes it."""
+    call = Call(layer, *(nested(lambda x: x if as_symbol(x) is None else as_symbol(x), given)
+                         for given in (args, how)))
+    made = _together(call.inputs)
+    context = Context(states=States(data=False), made=made)
+    values = [nested(lambda x: x.value if isinstance(x, Symbol) else x, given)
+              for given in (call.args, call.how)]
+    y = layer(*values[0], context=context, **values[1])
+    call.gives = nested(lambda value: Symbol(value, layer, call, made), y)
+    return call.gives
+
+
+def _together(given: Iterable[Symbol]) -> Made:
+    """What is known of the origins of all of them."""
+    made, *others = {id(s.made): s.made for s in given}.values()
+    for other in others:
+        made.update(other)
+    return made
+
+
+def source(layer: Layer, shape: Shape, d: DType | str) -> Symbol:
+    """The symbol of an Input."""
+    from ztorch.graph.op import leaf
+
+    with layer_scope(layer.name):
+        return Symbol(leaf("input", layer.name, (1, *shape), d), layer, None, {})

@@ -1,0 +1,240 @@
+"""How the layers of a Model hang together: the calls that lead from its inputs to its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch.config import described
+from ztorch.errors import ConfigError
+from ztorch.graph.value import Value
+from ztorch.layers.context import Context
+from ztorch.layers.core import Input
+from ztorch.layers.layer import Layer
+from ztorch.layers.symbol import Call, Symbol, as_symbol, leaves, nested, symbols
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Calls in an order that works, and layers in Keras' order: the farthest from the outputs
+    first, as met on the way back from them."""
+
+    inputs: dict[str, Input]
+    calls: list[Call]
+    layers: list[Layer]
+    outputs: Any  # a symbol, or a list or dict of several
+
+    @property
+    def outputs_are(self) -> str:
+        return type(self.outputs).__name__ if isinstance(self.outputs, (list, dict)) else "one"
+
+    @property
+    def output_names(self) -> list[str]:
+        """Those of a dict, else of the layers that make them; a single output has none."""
+        if isinstance(self.outputs, dict):
+            return list(self.outputs)
+        return [s.layer.name for s in self.outputs] if isinstance(self.outputs, list) else [""]
+
+    @property
+    def names(self) -> set[str]:
+        """The names that layers keep; others have to be apart from these."""
+        return {layer.name for layer in self.layers if layer.keeps_name}
+
+    def run(self, values: dict[Symbol, Value], context: Context) -> Any:
+        """The outputs for values of the inputs."""
+
+        def now(x: Any) -> Any:
+            return nested(lambda one: values[one] if isinstance(one, Symbol) else one, x)
+
+        for call in self.calls:
+            y = call.layer(*now(call.args), context=context, **now(call.how))
+            values.update(zip(leaves(call.gives), leaves(y), strict=True))
+        return now(self.outputs)
+
+    # -- description -------------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """Tensors are numbered: the inputs, then what each call gives."""
+        number = {one.symbol: k for k, one in enumerate(self.inputs.values())}
+        for call in self.calls:
+            for symbol in leaves(call.gives):
+                number[symbol] = len(number)
+
+        def numbered(x: Any) -> Any:
+            return nested(lambda one: {"tensor": number[one]} if isinstance(one, Symbol) else
+                          described(one, "an argument of a call"), x)
+
+        return {"inputs": {name: described(one, one.name) for name, one in self.inputs.items()},
+                "layers": [described(layer, layer.name) for layer in self.layers],
+                "calls": [{"layer": call.layer.name, "args": numbered(list(call.args)),
+                           "how": numbered(call.how)} for call in self.calls],
+                "outputs": numbered(self.outputs)}
+
+
+def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Inputs and outputs of the wiring that `get_config` described, its layers called again."""
+    try:
+        inputs = {name: Layer.get(spec) for name, spec in config["inputs"].items()}
+        layers = {layer.name: layer for layer in map(Layer.get, config["layers"])}
+        tensors = [as_symbol(one) for one in inputs.values()]
+
+        def tensor(x: Any) -> Any:
+            if isinstance(x, dict) and set(x) == {"tensor"}:
+                k = x["tensor"]
+                if type(k) is not int or not 0 <= k < len(tensors):
+                    raise KeyError(f"tensor {k!r}")
+                return tensors[k]
+            if isinstance(x, dict):
+                return {key: tensor(item) for key, item in x.items()}
+            return [tensor(item) for item in x] if isinstance(x, list) else x
+
+        for call in config["calls"]:
+            given = layers[call["layer"]](*tensor(call["args"]), **tensor(call["how"]))
+            tensors += leaves(given)
+        return inputs.get("", inputs), tensor(config["outputs"])
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError("this config does not describe a Model: it needs inputs, layers, calls "
+                          f"and outputs that fit together ({type(error).__name__}: {error})"
+                          ) from None
+
+
+# -- finding it --------------------------------------------------------------------------------
+
+
+def found(inputs: Any, outputs: Any, model: str) -> Wiring:
+    """The wiring between inputs and outputs, or an error that says where it is broken."""
+    given = _inputs(inputs, model)
+    ends = nested(lambda x: x if as_symbol(x) is None else as_symbol(x), outputs)
+    for end in leaves(ends) or [None]:
+        if not isinstance(end, Symbol):
+            what = (f"the {type(end).__name__} {end.name!r}: call it on a tensor first"
+                    if isinstance(end, Layer) else f"{end!r}")
+            raise ConfigError(f"model {model!r}: outputs must be tensors that layers give, such as "
+                              f"Dense(10)(x), not {what}")
+    calls = _calls(leaves(ends), {one.symbol: one for one in given.values()}, model)
+    if not calls:
+        raise ConfigError(f"model {model!r} has no layers between inputs and outputs; call one, "
+                          "such as Dense(10)(x)")
+    used = {s for call in calls for s in call.inputs}
+    for name, one in given.items():
+        if one.symbol not in used:
+            raise ConfigError(f"model {model!r}: no output depends on input {name or one.name!r}; "
+                              "leave it out of inputs, or call a layer on it")
+    layers = _layers(calls, leaves(ends))
+    _need_names(layers, model)
+    return Wiring(given, calls, layers, _outputs(ends, model))
+
+
+def _inputs(inputs: Any, model: str) -> dict[str, Input]:
+    """Inputs by name; a single one has none."""
+    for one in leaves(inputs) or [None]:
+        symbol = as_symbol(one)
+        if symbol is None or symbol.call is not None:
+            what = f"what layer {symbol.layer.name!r} gives" if symbol else repr(one)
+            raise ConfigError(f"model {model!r}: inputs must be made by Input(shape), not {what}")
+    flat: list[Any] = [s.layer for s in symbols(inputs)]
+    if len(set(flat)) != len(flat):
+        twice = next(one for one in flat if flat.count(one) > 1)
+        raise ConfigError(f"model {model!r} lists input {twice.name!r} twice; list it once")
+    if len(flat) == 1:
+        return {"": flat[0]}
+    if isinstance(inputs, dict):
+        for name in inputs:
+            if not isinstance(name, str) or not name or "/" in name:
+                raise ConfigError(f"model {model!r}: {name!r} cannot name an input; use a text "
+                                  "without '/'")
+        return dict(zip(inputs, flat, strict=True))
+    names: dict[str, Input] = {}
+    taken = {one.name for one in flat if one.keeps_name}
+    for one in flat:
+        name, k = one.name, 0
+        if one.keeps_name and name in names:
+            raise ConfigError(f"model {model!r} has two inputs named {name!r}; give one another "
+                              "name=")
+        while not one.keeps_name and (name in names or name in taken):
+            k += 1
+            name = f"{one.name}_{k}"
+        names[name] = one
+    return names
+
+
+def _outputs(ends: Any, model: str) -> Any:
+    """One symbol, or a list or dict of several that can be told apart."""
+    flat = leaves(ends)
+    if len(flat) == 1:
+        return flat[0]
+    if isinstance(ends, dict):
+        if flat != list(ends.values()) or any(
+                not isinstance(n, str) or not n or "/" in n for n in ends):
+            raise ConfigError(f"model {model!r}: outputs={list(ends)} must name single tensors, by "
+                              "texts without '/'")
+        return dict(ends)
+    for k, end in enumerate(flat):
+        if end.layer in [other.layer for other in flat[:k]]:
+            raise ConfigError(f"model {model!r} has two outputs of layer {end.layer.name!r}; name "
+                              "them with a dict: outputs={'first': a, 'second': b}")
+    return flat
+
+
+def _calls(ends: list[Symbol], inputs: Mapping[Symbol, Input], model: str) -> list[Call]:
+    """All calls that the ends need, each after those that it needs itself."""
+    done: dict[Call, None] = {}
+    seen: set[Call] = set()
+    for end in ends:
+        stack = [(end, False)]
+        while stack:
+            symbol, ready = stack.pop()
+            call = symbol.call
+            if symbol in inputs:
+                continue
+            if call is None:
+                raise ConfigError(f"model {model!r}: output of layer {end.layer.name!r} depends on "
+                                  f"Input {symbol.layer.name!r} of shape {symbol.shape}, which is "
+                                  "not among the inputs; add it to Model(inputs=...)")
+            if ready:
+                done[call] = None
+            elif call not in seen:
+                seen.add(call)
+                stack.append((symbol, True))
+                stack.extend((s, False) for s in reversed(call.inputs))
+    return list(done)
+
+
+def _layers(calls: list[Call], ends: list[Symbol]) -> list[Layer]:
+    """The layers of the calls in Keras' order."""
+    depth: dict[Call, int] = {}
+    of_layer: dict[Layer, int] = {}
+    for call in reversed(calls):
+        depth[call] = max(depth.get(call, 0), of_layer.get(call.layer, 0))
+        of_layer[call.layer] = depth[call]
+        for symbol in call.inputs:
+            if symbol.call is not None:
+                depth[symbol.call] = max(depth.get(symbol.call, 0), depth[call] + 1)
+    met = {layer: k for k, layer in enumerate(_met(ends))}
+    return sorted(of_layer, key=lambda layer: (-of_layer[layer], met[layer]))
+
+
+def _met(ends: list[Symbol]) -> Iterator[Layer]:
+    """The layers as one meets them on the way back from the outputs."""
+    seen: set[Call] = set()
+    layers: set[Layer] = set()
+    stack = list(reversed(ends))
+    while stack:
+        call = stack.pop().call
+        if call is not None and call not in seen:
+            seen.add(call)
+            if call.layer not in layers:
+                layers.add(call.layer)
+                yield call.layer
+            stack.extend(reversed(call.inputs))
+
+
+def _need_names(layers: list[Layer], model: str) -> None:
+    taken: set[str] = set()
+    for layer in layers:
+        if layer.keeps_name:
+            if layer.name in taken:
+                raise ConfigError(f"model {model!r} has two layers named {layer.name!r}; give one "
+                                  "another name=")
+            taken.add(layer.name)

@@ -1,0 +1,353 @@
+"""Model: layers called on tensors, in any graph; and all that models share."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch.backends import host
+from ztorch.config import whole_seed
+from ztorch.dtypes import DType, f32
+from ztorch.errors import ConfigError, WeightsError
+from ztorch.graph.op import leaf, shape_error
+from ztorch.graph.value import Value, topological
+from ztorch.layers import wiring
+from ztorch.layers.context import Context, States
+from ztorch.layers.core import Input
+from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.symbol import leaves, nested
+from ztorch.summary import Traced, print_summary
+from ztorch.tracing import Functions, port, trace
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# What Keras users look for here, and find on the program that compile returns.
+_OF_PROGRAMS = ("evaluate", "fit", "generate", "history", "plot", "predict", "predict_on_batch",
+                "save", "test_on_batch", "train_on_batch")
+
+
+class Model(Layer):
+    """A model of layers called on tensors, from its inputs to its outputs.
+
+    Both are one, or a list or dict of several; those of a list have the names of their Inputs, and
+    of the layers that make them. Layers without a name get one from their class, counted within
+    the model: dense, dense_1. A layer called twice is one layer. First weights depend on the seed
+    and each weight's name alone; the default seed is 0, or that of the model around it: a model
+    can also be a layer of another one.
+
+    >>> from ztorch.layers import Add, Dense, Input
+    >>> x = Input((4,))
+    >>> hidden = Dense(8, activation="relu")(x)
+    >>> model = Model(x, Dense(3)(Add()([hidden, Dense(8)(hidden)])))
+    >>> model.output_shape, model.count_params()
+    ((3,), 139)
+    """
+
+    takes_many = True
+
+    def __init__(self, inputs: Any, outputs: Any, name: str | None = None,
+                 seed: int | None = None, trainable: bool = True):
+        self._begin(name, seed, trainable)
+        self._wiring = wiring.found(inputs, outputs, self.name)
+        for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
+            self.adopt(layer, self._wiring.names)
+        self.inner = list(self._wiring.layers)
+
+    def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
+        self._seed = None if seed is None else whole_seed(seed)
+        self._traced: list[Traced] = []  # filled by build, for
+        self._traced_of: list[Layer] = []  # these
+        self._output: Any = None
+        super().__init__(name=name, trainable=trainable)
+
+    # -- layers ------------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers, without Inputs, in the order of their weights, which is Keras'."""
+        return list(self.inner)
+
+    @property
+    def path(self) -> str:
+        """Empty unless the model is part of another: weights are named from the model on."""
+        return super().path if self.outer is not None else ""
+
+    @property
+    def model_seed(self) -> int:
+        """The seed of first weights: the model's own, or that of the model around it."""
+        return super().model_seed if self._seed is None else self._seed
+
+    @property
+    def seed(self) -> int:
+        """The seed of first weights, dropout and shuffling."""
+        return self.model_seed
+
+    def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
+        """The layer of that name or at that index."""
+        named = {layer.name: k for k, layer in enumerate(self.inner)}
+        if index is not None or name in named:
+            return self.inner[named[str(name)] if index is None else index]
+        raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has "
+                          f"{', '.join(named)}")
+
+    # -- inputs and outputs ------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        """The Inputs by name; the name is empty where there is only one."""
+        return self._wiring.inputs
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of outputs; empty where there is only one."""
+        return self._wiring.output_names
+
+    @property
+    def outputs_are(self) -> str:
+        """What calling the model gives: "one" tensor, or a "list" or "dict" of several."""
+        return self._wiring.outputs_are
+
+    def named_outputs(self, given: Any) -> dict[str, Value]:
+        """What calling the model gave, by the names of outputs."""
+        return dict(zip(self.output_names, leaves(given), strict=True))
+
+    def leaves(self, batch: int, d: DType = f32) -> dict[str, Value]:
+        """Tensors for the inputs of a function, by name; floats are of dtype d."""
+        return {name: leaf("input", port("x", name), (batch, *one.shape), one.dtype or d)
+                for name, one in self.inputs.items()}
+
+    def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
+        """The outputs, by name, for inputs by name."""
+        return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
+
+    def call(self, x: Any, context: Context) -> Any:
+        """The model's outputs for a batch, as values of the graph."""
+        given = self._by_name(x)
+        return self._wiring.run({one.symbol: given[name] for name, one in self.inputs.items()},
+                                context)
+
+    def prepare(self, x: Any, *more: Any) -> None:
+        """Called as a layer: inputs must have the shapes that they are declared with."""
+        for name, v in self._by_name(x).items():
+            if v.shape[1:] != self.inputs[name].shape:
+                which = f"input {name!r}" if name else "inputs"
+                raise shape_error(f"it is declared for {which} of one shape and called with "
+                                  "another:", self.inputs[name].shape, v.shape[1:],
+                                  fix="change its Input or the layers before it")
+
+    def _by_name(self, x: Any) -> dict[str, Value]:
+        names = list(self.inputs)
+        if "" in names:
+            if len(leaves(x)) != 1:
+                raise shape_error(f"it takes one tensor, not {len(leaves(x))}",
+                                  fix="join them first, such as Concatenate()([a, b])")
+            return {"": leaves(x)[0]}
+        if isinstance(x, dict) and set(x) == set(names):
+            return {name: x[name] for name in names}
+        if isinstance(x, (list, tuple)) and len(x) == len(names):
+            return dict(zip(names, x, strict=True))
+        given = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
+                 "one" if isinstance(x, Value) else str(len(x)))
+        raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {given}",
+                          fix="give them as a list in this order, or as a dict by these names")
+
+    # -- shapes and weights ------------------------------------------------------------------------
+
+    def build(self, input_shape: Any = None) -> None:
+        """Finds every shape and makes the weights; called for you where it is needed."""
+        layers = [layer for _, layer in self.walk()]
+        if self._traced and self._traced_of == layers:
+            return
+        context = Context(states=States(data=False, root=self.path))
+        outputs = self.called(self.leaves(1), context)
+        self._output = {name: y.shape[1:] for name, y in outputs.items()}
+        nodes: dict[str, list[Value]] = {}
+        for v in topological(outputs.values()):
+            nodes.setdefault(v.layer, []).append(v)
+        self._traced = [Traced(depth, layer, nested(lambda v: v.shape[1:], context.results[layer]),
+                               nodes.get(layer.path, []))
+                        for depth, layer in self.walk(-1) if layer in context.results]
+        self._traced_of = layers
+        self._need_distinct_names()
+
+    def _need_distinct_names(self) -> None:
+        """Layers of several models may meet deep in this one, each named by where it was first."""
+        taken: dict[str, Layer] = {}
+        for row in self._traced:
+            other = taken.setdefault(row.layer.path, row.layer)
+            if other is not row.layer:
+                raise ConfigError(f"model {self.name!r} has two layers named {other.path!r}; give "
+                                  "one another name=")
+            if sum(row.layer is r.layer for r in self._traced) > 1:
+                raise ConfigError(f"layer {other.path!r} is in the model twice; make a second "
+                                  "layer")
+
+    def traced_layers(self) -> list[Traced]:
+        """Each layer, those inside others as well, for one example."""
+        self.build()
+        return self._traced
+
+    @property
+    def input_shape(self) -> Any:
+        """The shape of one example; of several inputs, by their names."""
+        self.build()
+        shapes = {name: one.shape for name, one in self.inputs.items()}
+        return shapes.get("", shapes)
+
+    @input_shape.setter
+    def input_shape(self, shape: Any) -> None:
+        """A model has Inputs for this; its base class sets None."""
+
+    @property
+    def input_dtype(self) -> Any:
+        """The dtype of inputs, where it differs from the model's; of several, by their names."""
+        dtypes = {name: one.dtype for name, one in self.inputs.items()}
+        return dtypes.get("", dtypes)
+
+    @property
+    def output_shape(self) -> Any:
+        """The shape of one prediction; of several outputs, by their names."""
+        self.build()
+        return self._output.get("", self._output)
+
+    @property
+    def weights(self) -> list[Weight]:
+        """All weights, in Keras' order."""
+        self.build()
+        return super().weights
+
+    def named_weights(self) -> dict[str, Weight]:
+        """All weights by their names in this model's files: `dense/kernel`."""
+        states = States(root=self.path)
+        return {states.name(w): w for w in self.weights}
+
+    def summary(self, print_fn: Callable[[str], Any] = print) -> None:
+        """Prints the layers with output shapes, parameters, FLOPs and bytes."""
+        print_summary(self, print_fn)
+
+    def need_memory(self, bytes_each: int) -> None:
+        """An error where so many bytes for each parameter cannot be had."""
+        n = self.count_params()
+        host.need_memory(f"model {self.name!r} with {n:,} parameters", n * bytes_each,
+                         "make layers smaller; summary() shows which are large")
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Copies of all weights, in Keras' order."""
+        self.need_memory(8)
+        return [w.value.copy() for w in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Replaces all weights; takes what `get_weights` of a model or a program gives."""
+        own = self.weights
+        if len(weights) != len(own):
+            raise WeightsError(f"model {self.name!r} has {len(own)} weights, {len(weights)} were "
+                               "given; use the weights of a model with the same layers")
+        checked = [w.checked(array) for w, array in zip(own, weights, strict=True)]
+        for w, array in zip(own, checked, strict=True):  # only once all fit
+            w.value = array
+
+    def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
+                     names: Mapping[str, str] | None = None,
+                     flatten_from: str | None = None) -> None:
+        """Writes the weights, whole or not at all: as safetensors, named `layer/weight`; for Keras
+        where the path ends in .weights.h5; for PyTorch with layout="torch".
+
+        `names` says what layers are called over there: {"dense": "fc1"}. `flatten_from` is the
+        order in which features of images lie there, where the layers do not tell it.
+        """
+        from ztorch.weight_files import models  # which knows the formats of others
+
+        self.need_memory(8)
+        models.save(self, path, layout, names, flatten_from)
+
+    def load_weights(self, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
+                     flatten_from: str | None = None) -> None:
+        """Reads weights that the same model, or a program made of it, wrote; or Keras or PyTorch
+        for a model with the same layers: .keras, .weights.h5, .pt and .safetensors.
+
+        `names` and `flatten_from` are those of `save_weights`.
+        """
+        from ztorch.weight_files import models
+
+        self.set_weights(models.load(self, path, names, flatten_from))
+
+    # -- description -------------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """All arguments of the model and its layers, ready for JSON; without weights."""
+        return {**self._common_config(), **self._wiring.get_config()}
+
+    def _common_config(self) -> dict[str, Any]:
+        return {"name": self.name, "seed": self.seed if self.outer is None else self._seed,
+                **({} if self.trainable else {"trainable": False})}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The model that `get_config` described, with first weights."""
+        import ztorch.sequential  # noqa: F401 (a Sequential may be one of the layers)
+
+        inputs, outputs = wiring.from_config(config)
+        return cls(inputs, outputs, config.get("name"), config.get("seed"),
+                   config.get("trainable", True))
+
+    def to_json(self, **options: Any) -> str:
+        """The model's description as JSON; options go to json.dumps."""
+        return json.dumps({"class_name": type(self).__name__, "config": self.get_config()},
+                          **options)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The model that `to_json` described."""
+        import ztorch.sequential  # noqa: F401 (a Model may be a Sequential)
+
+        try:
+            data = json.loads(text)
+            kind, config = Layer.known[data["class_name"]], data["config"]
+        except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
+            kind, config = Layer, None
+        if not issubclass(kind, cls) or not isinstance(config, dict):
+            raise ConfigError(f"this text does not describe a {cls.__name__}; use that of "
+                              "to_json()")
+        return kind.from_config(config)
+
+    # -- programs ----------------------------------------------------------------------------------
+
+    def trace(self, batch_size: int, optimizer: Any = None, loss: Any = None,
+              metrics: Any = (), dtype: Any = "float32", seed: int | None = None,
+              loss_weights: Any = None, decode: bool = False) -> Functions:
+        """The graphs of a program: predict, with a loss evaluate, with an optimizer train, and
+        where asked for decode."""
+        return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
+
+    def compile(self, device: str = "auto", *, batch_size: int = 32, optimizer: Any = None,
+                loss: Any = None, metrics: Iterable[Any] = (), dtype: Any = "float32",
+                threads: int | None = None, seed: int | None = None,
+                loss_weights: Any = None, decode: bool = False) -> Any:
+        """A program for one device and batch size: native code for the whole step.
+
+        Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains.
+        `seed` changes the random numbers of training (dropout, shuffling), the model's otherwise.
+        With several outputs, loss, metrics and loss_weights are lists in their order, or dicts by
+        their names; the loss that training makes small is the weighted sum. With `decode` a causal
+        model of (length,) whole numbers can also `generate`.
+        """
+        from ztorch.compile import build  # the compiler is needed from here on, not before
+        from ztorch.training.program import Program
+
+        traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
+        return Program(build(traced.functions, device, self.name, threads=threads),
+                       traced.metadata)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_PROGRAMS:
+            raise AttributeError(f"a model has no {name!r}, what compile returns has: program = "
+                                 f"model.compile(...), then program.{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"

@@ -1,0 +1,174 @@
+"""Matrix products by the names, and with the arguments, of BLAS; rows lie one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.value import Value
+
+Size = tuple[int, int, int]
+
+
+def _turned(x: Value) -> Value:
+    return OPS.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
+def _joined(product: Value, c: Value | None, alpha: float, beta: float | None) -> Value:
+    """alpha * product + beta * c; c is not even read where beta is 0."""
+    y = product if alpha == 1.0 else product * alpha
+    beta = (1.0 if c is not None else 0.0) if beta is None else beta
+    if c is None:
+        if beta:
+            raise shape_error(f"beta={beta} multiplies c, but there is no c")
+        return y
+    return y if not beta else y + (c if beta == 1.0 else c * beta)
+
+
+def _gemm_numpy(a: Any, b: Any, c: Any = 0.0, alpha: float = 1.0, beta: float = 1.0,
+                transpose_a: bool = False, transpose_b: bool = False) -> Any:
+    a = np.swapaxes(a, -1, -2) if transpose_a else a
+    b = np.swapaxes(b, -1, -2) if transpose_b else b
+    return alpha * (a @ b) + beta * c
+
+
+@op(Sample(((3, 5), (5, 4))), Sample(((5, 3), (4, 5), (3, 4)), {
+    "alpha": 0.5, "beta": -2.0, "transpose_a": True, "transpose_b": True}),
+    Sample(((2, 3, 5), (2, 5, 4), (4,)), {"alpha": 2.0}), numpy=_gemm_numpy)
+def gemm(a: Value, b: Value, c: Value | None = None, alpha: float = 1.0,
+         beta: float | None = None, transpose_a: bool = False, transpose_b: bool = False) -> Value:
+    """alpha * (a @ b) + beta * c, with a or b transposed on the way; beta is 1 if c is given.
+    Leading axes are a batch, and broadcast; so does c.
+
+    >>> import ztorch as zt
+    >>> a, b = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]])
+    >>> zt.ops.gemm(a, b, np.array([1.0, 1.0]), alpha=2.0, transpose_b=True)
+    array([[23., 35.]])
+    """
+    if a.rank < 2 or b.rank < 2:
+        raise shape_error("ops.gemm needs matrices, not", a.shape, b.shape,
+                          fix="ops.gemv takes a vector, ops.gemm_strided flat buffers")
+    product = OPS.matmul(_turned(a) if transpose_a else a, _turned(b) if transpose_b else b)
+    return _joined(product, c, alpha, beta)
+
+
+@op(Sample(((3, 5), (5,))), Sample(((5, 3), (5,), (3,)), {"transpose_a": True, "beta": 0.5}),
+    numpy=lambda a, x, y=0.0, alpha=1.0, beta=1.0, transpose_a=False: (
+        alpha * ((a.T if transpose_a else a) @ x) + beta * y))
+def gemv(a: Value, x: Value, y: Value | None = None, alpha: float = 1.0,
+         beta: float | None = None, transpose_a: bool = False) -> Value:
+    """alpha * (a @ x) + beta * y for a matrix and vectors; beta is 1 if y is given.
+
+    >>> import ztorch as zt
+    >>> zt.ops.gemv(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]), transpose_a=True)
+    array([4., 6.])
+    """
+    if a.rank != 2 or x.rank != 1:
+        raise shape_error("ops.gemv needs a matrix and a vector, not", a.shape, x.shape,
+                          fix="ops.gemm takes two matrices")
+    return _joined(OPS.matmul(_turned(a) if transpose_a else a, x), y, alpha, beta)
+
+
+# -- flat buffers ----------------------------------------------------------------------------------
+
+
+def _strided_numpy(a: Any, b: Any, c: Any = None, size: Size = (1, 1, 1), alpha: float = 1.0,
+                   beta: float = 1.0, transpose_a: bool = False, transpose_b: bool = False,
+                   lda: int | None = None, ldb: int | None = None, ldc: int | None = None,
+                   batch: int = 1, stride_a: int | None = None, stride_b: int | None = None,
+                   stride_c: int | None = None) -> Any:
+    m, n, k = size
+    rows = (k if transpose_a else m, n if transpose_b else k, m)
+    wide = (m if transpose_a else k, k if transpose_b else n, n)
+    steps = [ld or w for ld, w in zip((lda, ldb, ldc), wide, strict=True)]
+    jumps = [r * ld if s is None else s for r, ld, s in zip(
+        rows, steps, (stride_a, stride_b, stride_c), strict=True)]
+    at = [np.arange(batch)[:, None, None] * s + np.arange(r)[:, None] * ld + np.arange(w)
+          for r, w, ld, s in zip(rows, wide, steps, jumps, strict=True)]
+    last = (batch - 1) * jumps[2] + m * steps[2]
+    y = np.zeros(last, np.result_type(a)) if c is None else np.array(c)
+    product = alpha * _gemm_numpy(a[at[0]], b[at[1]], 0.0, 1.0, 0.0, transpose_a, transpose_b)
+    y[at[2]] = product if c is None else product + beta * y[at[2]]
+    return y
+
+
+@op(Sample(((15,), (20,)), {"size": (3, 4, 5)}),
+    Sample(((19,), (35,), (25,)), {"size": (3, 4, 5), "lda": 7, "ldb": 7, "ldc": 9, "alpha": 0.5,
+                                   "beta": 2.0, "transpose_b": True}),
+    Sample(((32,), (21,), (32,)), {"size": (2, 3, 4), "batch": 3, "transpose_a": True, "ldb": 5,
+                                   "ldc": 4, "stride_a": 12, "stride_b": 0, "stride_c": 12}),
+    numpy=_strided_numpy)
+def gemm_strided(a: Value, b: Value, c: Value | None = None, size: Size = (1, 1, 1),
+                 alpha: float = 1.0, beta: float | None = None, transpose_a: bool = False,
+                 transpose_b: bool = False, lda: int | None = None, ldb: int | None = None,
+                 ldc: int | None = None, batch: int = 1, stride_a: int | None = None,
+                 stride_b: int | None = None, stride_c: int | None = None) -> Value:
+    """`gemm` of size (m, n, k) on flat buffers: rows start `lda`, `ldb`, `ldc` elements apart, and
+    the matrices of a batch `stride_a`, `stride_b`, `stride_c` (0 means they share one).
+
+    The result is laid out like c: all elements between and behind its rows are c's own, or 0
+    without a c.
+
+    >>> import ztorch as zt
+    >>> a, b = np.array([1.0, 2.0, 0.0, 3.0, 4.0, 0.0]), np.eye(2).reshape(-1)
+    >>> zt.ops.gemm_strided(a, b, size=(2, 2, 2), lda=3)
+    array([1., 2., 3., 4.])
+    """
+    m, n, k = size
+    left = _matrices("a", a, batch, k if transpose_a else m, m if transpose_a else k, lda, stride_a)
+    right = _matrices("b", b, batch, n if transpose_b else k, k if transpose_b else n, ldb,
+                      stride_b)
+    wide, apart = _steps("c", m, n, ldc, stride_c)
+    if batch > 1 and not apart:
+        raise shape_error("stride_c=0 would write all products of the batch to one place")
+    old = None if c is None else _matrices("c", c, batch, m, n, ldc, stride_c)
+    y = gemm(left, right, old, alpha, beta, transpose_a, transpose_b)
+    if c is None:
+        gaps = OPS.pad(y, (0, 0, 0), (0, 0, wide - n))
+        flat = OPS.reshape(gaps, (batch, m * wide))
+        return OPS.reshape(OPS.pad(flat, (0, 0), (0, apart - m * wide)),
+                           (batch * apart,))[:(batch - 1) * apart + m * wide]
+    beside = OPS.reshape(_filled(c, batch * apart), (batch, apart))
+    kept = OPS.reshape(beside[:, :m * wide], (batch, m, wide))
+    rows = OPS.reshape(OPS.concat(y, kept[:, :, n:], axis=2), (batch, m * wide))
+    flat = OPS.reshape(OPS.concat(rows, beside[:, m * wide:], axis=1), (batch * apart,))
+    return OPS.concat(flat, c[batch * apart:], axis=0) if c.size > flat.size else flat[:c.size]
+
+
+def _steps(name: str, rows: int, columns: int, ld: int | None,
+           stride: int | None) -> tuple[int, int]:
+    """How far apart rows and matrices are."""
+    wide = columns if ld is None else ld
+    if wide < columns:
+        raise shape_error(f"ld{name}={wide} is less than the {columns} columns of {name}")
+    apart = rows * wide if stride is None else stride
+    if 0 < apart < rows * wide:
+        raise shape_error(f"stride_{name}={apart}: matrices of {rows} rows, {wide} apart, overlap",
+                          fix=f"use at least {rows * wide}, or 0 for a shared one")
+    return wide, apart
+
+
+def _matrices(name: str, x: Value, batch: int, rows: int, columns: int, ld: int | None,
+              stride: int | None) -> Value:
+    """(batch, rows, columns) read from a flat buffer."""
+    if x.rank != 1:
+        raise shape_error(f"ops.gemm_strided reads {name} from a flat buffer, not", x.shape)
+    wide, apart = _steps(name, rows, columns, ld, stride)
+    needed = (batch - 1) * apart + (rows - 1) * wide + columns
+    if x.size < needed:
+        raise shape_error(f"{batch} matrices {rows} x {columns} with ld{name}={wide} and "
+                          f"stride_{name}={apart} need {needed} elements of {name}; it has",
+                          x.shape)
+    if apart:
+        x = OPS.reshape(_filled(x, batch * apart), (batch, apart))
+        x = x[:, :rows * wide]
+    else:
+        x = OPS.reshape(_filled(x, rows * wide), (1, rows * wide))
+    return OPS.reshape(x, (x.shape[0], rows, wide))[:, :, :columns]
+
+
+def _filled(x: Value, size: int) -> Value:
+    """A buffer cut, or filled up with zeros, to a size: its last row may end early."""
+    return x[:size] if x.size >= size else OPS.pad(x, (0,), (size - x.size,))

@@ -1,0 +1,87 @@
+"""Cuts whose places are known only when the program runs: one for each example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.op import Op, Sample, op, shape_error
+from ztorch.graph.value import Value
+
+Shape = tuple[int, ...]
+
+
+def _starts(start: Any, room: int) -> Any:
+    return np.clip(np.asarray(start, np.int64), 0, room)  # a bad start never leaves the tensor
+
+
+def _cut_infer(x: Value, start: Value, size: int, axis: int) -> tuple[Shape, DType]:
+    return (*x.shape[:axis], size, *x.shape[axis + 1:]), x.dtype
+
+
+def _cut_numpy(x: Any, start: Any, size: int, axis: int) -> Any:
+    rows = zip(x, _starts(start, x.shape[axis] - size), strict=True)
+    return np.stack([np.take(row, np.arange(s, s + size), axis - 1) for row, s in rows])
+
+
+def _cut_body(e: Any, index: Any, size: int, axis: int) -> Any:
+    start = e.index(e.read(1, index[:1]), e.shape(0)[axis] - size + 1)
+    return e.read(0, (*index[:axis], index[axis] + start, *index[axis + 1:]))
+
+
+def _cut_grad(o: Any, g: Value, y: Value, x: Value, start: Value, size: int, axis: int) -> tuple:
+    return _PUT(g, start, size=x.shape[axis], axis=axis), None
+
+
+def _put_numpy(x: Any, start: Any, size: int, axis: int) -> Any:
+    out = np.zeros((*x.shape[:axis], size, *x.shape[axis + 1:]), x.dtype)
+    n = x.shape[axis]
+    for row, given, s in zip(out, x, _starts(start, size - n), strict=True):
+        np.moveaxis(row, axis - 1, 0)[s:s + n] = np.moveaxis(given, axis - 1, 0)
+    return out
+
+
+def _put_body(e: Any, index: Any, size: int, axis: int) -> Any:
+    n = e.shape(0)[axis]
+    at = index[axis] - e.index(e.read(1, index[:1]), size - n + 1)
+    inside = e.within((at,), (0,), (n,))
+    x = e.read(0, (*index[:axis], at, *index[axis + 1:]), where=inside)
+    return x if inside is None else e.b.select(inside, x, 0)
+
+
+def _put_grad(o: Any, g: Value, y: Value, x: Value, start: Value, size: int, axis: int) -> tuple:
+    return _CUT(g, start, size=x.shape[axis], axis=axis), None
+
+
+# Each is the other's gradient.
+_CUT = Op("cut", "map", _cut_infer, _cut_numpy, _cut_grad, _cut_body, cost=4)
+_PUT = Op("put", "map", _cut_infer, _put_numpy, _put_grad, _put_body, cost=6)
+
+
+@op(Sample(((3, 7, 4), np.array([0, 3, 2], np.int32)), {"size": 4, "axis": 1}, dtypes="fs"),
+    Sample(((3, 2, 9), np.array([5, -1, 99], np.int32)), {"size": 4, "axis": 2}),
+    Sample(((2, 5), np.array([0, 0], np.int32)), {"size": 5, "axis": -1}), primitive=_CUT,
+    numpy=lambda x, start, size, axis: _cut_numpy(x, start, size, axis % x.ndim))
+def crop(x: Value, start: Value, size: int, axis: int) -> Value:
+    """`size` elements along an axis, in each example (axis 0) from a start of its own.
+
+    Starts beyond the last possible one count as that one, those below zero as zero.
+
+    >>> from ztorch.graph.evaluate import evaluate
+    >>> from ztorch.graph.op import constant
+    >>> rows, starts = constant(np.arange(8.0).reshape(2, 4)), constant(np.array([0, 2], np.int32))
+    >>> evaluate([crop(rows, starts, 2, axis=1)], {})[0].tolist()
+    [[0.0, 1.0], [6.0, 7.0]]
+    """
+    a = axis % x.rank if -x.rank <= axis < x.rank else 0
+    if a == 0:
+        raise shape_error(f"ops.crop cannot cut along axis {axis} of", x.shape,
+                          fix="use an axis of the examples, 1 or above")
+    if start.shape != x.shape[:1] or not start.dtype.is_int:
+        raise shape_error(f"ops.crop needs a whole number for each of {x.shape[0]} examples, not "
+                          f"{start.dtype} of shape", start.shape)
+    if not 1 <= size <= x.shape[a]:
+        raise shape_error(f"cannot cut {size} elements from axis {axis} of", x.shape)
+    return _CUT(x, start, size=size, axis=a)

@@ -1,0 +1,244 @@
+"""Reads and sums at positions that are data: rows of a table, one element a place, and back.
+
+What reads often collects often: the gradient of a look-up is a sum over all that read the same
+place. It has a fixed order: either each place looks through all readers, or, where that is too
+much work, the readers are sorted by place, and runs of equals added up in steps of 1, 2, 4, ...
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS, Op, Sample, broadcast_shapes, normal_axes, op, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.reduction import widened
+from ztorch.ops.sorting import LONGEST, count_before, effort
+
+Shape = tuple[int, ...]
+
+MUCH = 1 << 22  # comparisons up to which nothing else is worth its kernels
+
+
+def _need_integers(name: str, indices: Value) -> Value:
+    """Indices wide enough to name any place."""
+    if not indices.dtype.is_int:
+        raise shape_error(f"ops.{name} needs integer indices, not {indices.dtype}",
+                          fix="use ops.cast(indices, 'int32')")
+    return OPS.cast(indices, "int32") if indices.dtype.bits < 32 else indices
+
+
+def _flat(x: Value, axis: int, count: int = 1) -> Value:
+    """x with three axes: all before the axis, the axis (and the next), all behind it."""
+    return OPS.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:axis + count]),
+                           math.prod(x.shape[axis + count:])))
+
+
+def _held(indices: Value, n: int) -> Value:
+    return OPS.clip(indices, 0, n - 1)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _take_infer(x: Value, indices: Value, axis: int) -> tuple[Shape, DType]:
+    return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:]), x.dtype
+
+
+def _take_body(e: Any, index: Any, axis: int) -> Any:
+    rank = len(e.shape(1))
+    at = e.read(1, index[axis:axis + rank])
+    row = e.index(at, e.shape(0)[axis])  # clamped: a bad index never leaves the tensor
+    return e.read(0, (*index[:axis], row, *index[axis + rank:]))
+
+
+def _take_numpy(x: Any, indices: Any, axis: int = 0) -> Any:
+    return np.take(x, np.clip(indices, 0, x.shape[axis] - 1), axis)
+
+
+def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
+    n = x.shape[axis]
+    places = OPS.reshape(_held(indices, n), (1, indices.size, 1))
+    found = _collected(_flat(g, axis, indices.rank), places, n)
+    return o.reshape(found, x.shape), None
+
+
+_TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8)
+
+
+@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"), primitive=_TAKE,
+    numpy=_take_numpy)
+def take(x: Value, indices: Value, axis: int = 0) -> Value:
+    """Slices of x along an axis at integer positions (an embedding look-up). Positions beyond an
+    end mean that end.
+
+    >>> import ztorch as zt
+    >>> zt.ops.take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]))
+    array([[3., 4.],
+           [3., 4.],
+           [1., 2.]])
+    """
+    [a] = normal_axes(axis, x.rank)
+    return _TAKE(x, _need_integers("take", indices), axis=a)
+
+
+@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 0}), numpy=_take_numpy)
+def gather(x: Value, indices: Value, axis: int = 0) -> Value:
+    """Another name of take, as in ONNX and TensorFlow."""
+    return take(x, indices, axis)
+
+
+# -- one element a place ---------------------------------------------------------------------------
+
+
+def _along_infer(x: Value, indices: Value, axis: int, n: int, once: bool) -> tuple[Shape, DType]:
+    return indices.shape, x.dtype
+
+
+def _along_body(e: Any, index: Any, axis: int, n: int, once: bool) -> Any:
+    """x is flat: which element it is depends on the loops and on data at once."""
+    b, shape = e.b, [n if k == axis else m for k, m in enumerate(e.shape(1))]
+    strides = [math.prod(shape[k + 1:]) for k in range(len(shape))]
+    at = b.max(b.min(b.cast(e.read(1, index), dtype=b.index), n - 1), 0)
+    own = sum((i * s for k, (i, s) in enumerate(zip(index, strides, strict=True)) if k != axis),
+              e.zero)
+    flat = b.add(b.mul(at, strides[axis]), e.value(own))
+    return e.read(0, (e.index(flat, math.prod(shape)),))
+
+
+def _along_numpy(x: Any, indices: Any, axis: int = -1, once: bool = False) -> Any:
+    return np.take_along_axis(x, np.clip(indices, 0, x.shape[axis] - 1), axis)
+
+
+def _along_flat_numpy(x: Any, indices: Any, axis: int, n: int, once: bool) -> Any:
+    shape = [n if k == axis else m for k, m in enumerate(indices.shape)]
+    return _along_numpy(np.reshape(x, shape), indices, axis)
+
+
+def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int, n: int,
+                once: bool) -> tuple:
+    if once:  # a permutation: its gradient goes the way back
+        back = _ALONG(o.reshape(g, (g.size,)), o.argsort(indices, axis), axis=axis, n=n, once=True)
+        return o.reshape(back, x.shape), None
+    found = _collected(_flat(g, axis), _flat(_held(indices, n), axis), n)
+    return o.reshape(found, x.shape), None
+
+
+_ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_grad, _along_body,
+            cost=16)
+
+
+@op(Sample(((4, 3), np.array([[0, 3, 1], [2, 2, 9]], np.int32)), {"axis": 0}, dtypes="fsub"),
+    Sample(((2, 5, 2), np.array([[[4], [0], [4]]], np.int32)), {"axis": 1}),
+    Sample(((4,), np.array([2, 0, 3, 1], np.int32)), {"once": True}),
+    primitive=_ALONG, numpy=_along_numpy)
+def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False) -> Value:
+    """For each index the element of x at that position along the axis, and at the index's own
+    place on all others, where the two shapes broadcast. Positions beyond an end mean that end.
+
+    `once` promises that the indices are a permutation: it makes the gradient a look-up as well.
+
+    >>> import ztorch as zt
+    >>> zt.ops.take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
+    array([[2.],
+           [3.]])
+    """
+    [a] = normal_axes(axis, x.rank)
+    indices = _need_integers("take_along_axis", indices)
+    if indices.rank != x.rank:
+        raise shape_error("ops.take_along_axis needs as many axes of indices as of elements, not",
+                          indices.shape, x.shape, fix="ops.take looks up whole rows")
+    rest = broadcast_shapes((*x.shape[:a], 1, *x.shape[a + 1:]),
+                            (*indices.shape[:a], 1, *indices.shape[a + 1:]))
+    x, indices = (OPS.broadcast_to(v, (*rest[:a], v.shape[a], *rest[a + 1:])) for v in (x, indices))
+    return _ALONG(OPS.reshape(x, (x.size,)), indices, axis=a, n=x.shape[a], once=once)
+
+
+# -- sums at places --------------------------------------------------------------------------------
+
+
+def _scatter_numpy(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
+    y, axis = np.array(x), axis % x.ndim
+    inside = (indices >= 0) & (indices < x.shape[axis])
+    rows = np.moveaxis(np.reshape(updates, (*x.shape[:axis], indices.size, *x.shape[axis + 1:])),
+                       axis, 0)
+    np.add.at(np.moveaxis(y, axis, 0), indices[inside], rows[inside.reshape(-1)])
+    return y
+
+
+@op(Sample(((4, 3), np.array([1, 3, 1], np.int32), (3, 3)), dtypes="fs"),
+    Sample(((2, 4, 2), np.array([[0, 7], [-1, 0]], np.int32), (2, 2, 2, 2)), {"axis": 1}),
+    numpy=_scatter_numpy)
+def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
+    """x with each slice of `updates` added at its position along an axis: what `take` with the same
+    indices would read. Positions outside x are left out. Equal positions add up in a fixed order,
+    so the same arguments give the same bits.
+
+    >>> import ztorch as zt
+    >>> zt.ops.scatter_add(np.zeros(3), np.array([2, 0, 2]), np.array([1.0, 2.0, 3.0]))
+    array([2., 0., 4.])
+    """
+    [a] = normal_axes(axis, x.rank)
+    indices = _need_integers("scatter_add", indices)
+    wanted = (*x.shape[:a], *indices.shape, *x.shape[a + 1:])
+    if updates.shape != wanted or updates.dtype != x.dtype:
+        raise shape_error(f"ops.scatter_add got {updates.dtype} updates that do not fit:",
+                          updates.shape, wanted, fix=f"the second is what take(x, indices, {axis}) "
+                                                     f"gives, of {x.dtype}")
+    places = OPS.reshape(indices, (1, indices.size, 1))
+    return x + OPS.reshape(_collected(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)
+
+
+def _collected(given: Value, places: Value, n: int) -> Value:
+    """given (outer, m, inner) added up at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
+    outer, m, inner = given.shape
+    if not given.size or not n:
+        return OPS.full((outer, n, inner), 0, given.dtype)
+    if m > LONGEST:
+        half = m // 2
+        return _collected(given[:, :half], places[:, :half], n) + _collected(
+            given[:, half:], places[:, half:], n)
+    rows, bits = places.shape[0] * places.shape[2], m.bit_length()
+    sorting = rows * (effort(m) + 16 * n * bits) + outer * inner * (3 * m * bits + n)
+    looking = outer * inner * n * m
+    if looking <= max(sorting, MUCH):
+        return _looked_through(given, places, n)
+    return _sorted_sums(given, places, n)
+
+
+def _looked_through(given: Value, places: Value, n: int) -> Value:
+    """Each place looks through all that is given."""
+    outer, m, inner = given.shape
+    at = OPS.reshape(places, (places.shape[0], 1, m, places.shape[2]))
+    hit = OPS.equal(at, OPS.iota((1, n, 1, 1), 1, places.dtype))
+    spread = OPS.reshape(given, (outer, 1, m, inner))
+    return OPS.sum(OPS.where(hit, spread, OPS.zeros_like(spread)), axis=2)
+
+
+def _sorted_sums(given: Value, places: Value, n: int) -> Value:
+    """Sorted by place, equals are neighbours: after steps of 1, 2, 4, ... the last of each run
+    holds its sum."""
+    m = given.shape[1]
+    order = OPS.argsort(places, 1)
+    place = OPS.take_along_axis(places, order, 1)
+    total = widened(_rows(given, order))
+    for bit in range((m - 1).bit_length()):
+        step = 1 << bit
+        back = ((0, step, 0), (0, 0, 0))  # nothing comes before the first: zeros, wherever added
+        same = OPS.equal(OPS.pad(place[:, :m - step], *back), place)
+        earlier = OPS.pad(total[:, :m - step], *back)
+        total = total + OPS.where(same, earlier, 0)
+    rows = OPS.broadcast_to(OPS.iota((1, n, 1), 1, place.dtype),
+                            (place.shape[0], n, place.shape[2]))
+    last = OPS.maximum(count_before(place, rows, "right") - 1, 0)
+    found = OPS.equal(OPS.take_along_axis(place, last, 1), rows)
+    return OPS.cast(OPS.where(found, _rows(total, last), 0), given.dtype)
+
+
+def _rows(x: Value, at: Value) -> Value:
+    """Elements along the middle axis; whole rows at once where they share their places."""
+    return take(x, OPS.reshape(at, (at.size,)), 1) if at.shape[::2] == (1, 1) else (
+        OPS.take_along_axis(x, at, 1))

@@ -1,0 +1,282 @@
+"""The pickles of PyTorch's files, read without running them.
+
+A pickle is a program: it may call whatever it names. Here its words are walked one by one, and all
+that can be named is what a state dict is made of; anything else ends the reading with its name.
+"""
+
+from __future__ import annotations
+
+import math
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch import dtypes
+from ztorch.dtypes import DType
+from ztorch.errors import WeightsError
+
+MOST_BYTES = 16 << 20  # some hundred thousand tensors
+_MOST_AXES = 32
+_STORAGES = {"Float": "f32", "Double": "f64", "Half": "f16", "BFloat16": "bf16", "Char": "i8",
+             "Short": "i16", "Int": "i32", "Long": "i64", "Byte": "u8", "Bool": "bool"}
+_DTYPES = {d.long: d for d in dtypes.ALL}
+_HOW = ("write the state dict alone, torch.save(model.state_dict(), path), or "
+        "safetensors.torch.save_file(model.state_dict(), path)")
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor as it lies in its storage: a view, of which no byte is copied yet."""
+
+    dtype: DType
+    array: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Name:
+    """Something of Python that the pickle names."""
+
+    path: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Storage:
+    dtype: DType | None  # None where the tensor says it
+    data: bytes
+
+
+def load(pickle: bytes, storage: Callable[[str], bytes], where: str) -> Any:
+    """What the pickle holds, in dicts, lists, tuples, numbers, texts and Tensors; `storage` gives
+    the bytes of a storage by its key, `where` names the file in errors."""
+    if len(pickle) > MOST_BYTES:
+        raise WeightsError(f"{where} has a pickle of {len(pickle):,} bytes; at most "
+                           f"{MOST_BYTES:,} are read: {_HOW}")
+    machine = _Machine(storage, where)
+    try:
+        for opcode, argument, _ in pickletools.genops(pickle):
+            step = _STEPS.get(opcode.name)
+            if step is None:
+                raise _refused(where, f"uses the pickle opcode {opcode.name}")
+            step(machine, argument)
+        return machine.result()
+    except WeightsError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError,
+            MemoryError) as error:
+        raise WeightsError(f"{where} is damaged or truncated ({error}); copy or write it "
+                           "again") from None
+
+
+def _refused(where: str, what: str) -> WeightsError:
+    return WeightsError(f"{where} {what}, which no state dict needs; nothing of it was run. If you "
+                        f"trust its source, {_HOW}")
+
+
+class _Machine:
+    """The stack and the memory that a pickle works on."""
+
+    def __init__(self, storage: Callable[[str], bytes], where: str):
+        self.storage, self.where = storage, where
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memory: dict[int, Any] = {}
+        self.storages: dict[str, bytes] = {}
+
+    def push(self, x: Any) -> None:
+        self.stack.append(x)
+
+    def pop(self) -> Any:
+        if self.marks and len(self.stack) == self.marks[-1]:
+            raise ValueError("a pickle opcode lacks its operand")
+        return self.stack.pop()
+
+    def pop_marked(self) -> list[Any]:
+        """All that was pushed since the last mark."""
+        at = self.marks.pop()
+        items = self.stack[at:]
+        del self.stack[at:]
+        return items
+
+    def result(self) -> Any:
+        if len(self.stack) != 1 or self.marks:
+            raise ValueError("its pickle ends too early or too late")
+        return self.stack[0]
+
+    # -- what names mean ---------------------------------------------------------------------------
+
+    def name(self, module: str, name: str) -> None:
+        path = f"{module}.{name}"
+        if path not in _KNOWN:
+            raise _refused(self.where, f"refers to {path[:120]}")
+        self.push(_Name(path))
+
+    def put(self, target: Any, keys: list[Any], values: list[Any]) -> None:
+        if not isinstance(target, dict):
+            raise ValueError("an item of something that is no dict")
+        for key, value in zip(keys, values, strict=True):
+            if not isinstance(key, str | int | float | None):  # a deep tuple's hash is no safe call
+                raise ValueError(f"a key that is a {type(key).__name__}")
+            target[key] = value
+
+    def extend(self, target: Any, items: list[Any]) -> None:
+        if not isinstance(target, list):
+            raise ValueError("an item of something that is no list")
+        target.extend(items)
+
+    def call(self, function: Any, arguments: Any) -> Any:
+        if not isinstance(function, _Name) or not isinstance(arguments, tuple):
+            raise ValueError("a call of something that is no function")
+        make = _CALLS.get(function.path)
+        if make is None:
+            raise _refused(self.where, f"calls {function.path}")
+        return make(self, *arguments)
+
+    def rebuild(self, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
+        """torch._utils._rebuild_tensor_v2; the rest is about gradients."""
+        if not isinstance(storage, _Storage) or storage.dtype is None:
+            raise ValueError("a tensor without a storage")
+        return _view(storage.data, storage.dtype, offset, size, stride)
+
+    def rebuild_untyped(self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any,
+                        hooks: Any, dtype: Any, *rest: Any) -> Tensor:
+        """torch._utils._rebuild_tensor_v3: the tensor says the dtype, not the storage."""
+        d = _DTYPES.get(dtype.path.removeprefix("torch.")) if isinstance(dtype, _Name) else None
+        if not isinstance(storage, _Storage) or d is None:
+            raise ValueError("a tensor without a storage or a dtype")
+        return _view(storage.data, d, offset, size, stride)
+
+    def parameter(self, tensor: Any, *rest: Any) -> Tensor:
+        if not isinstance(tensor, Tensor):
+            raise ValueError("a parameter that is no tensor")
+        return tensor
+
+    def ordered(self, *items: Any) -> dict[Any, Any]:
+        if items:
+            raise ValueError("an OrderedDict with arguments")
+        return {}
+
+    def size(self, numbers: Any) -> tuple[int, ...]:
+        return _whole_numbers("torch.Size", numbers)
+
+    def persistent(self, given: Any) -> _Storage:
+        """('storage', type, key, device, number of elements), as PyTorch names a storage."""
+        kind, of, key, _, count = given
+        if kind != "storage" or not isinstance(of, _Name) or not isinstance(key, str):
+            raise ValueError(f"a persistent id {kind!r} that is no storage")
+        short = of.path.rpartition(".")[2].removesuffix("Storage")
+        d = dtypes.dtype(_STORAGES[short]) if short in _STORAGES else None
+        if key not in self.storages:
+            self.storages[key] = self.storage(key)
+        data = self.storages[key]
+        if type(count) is not int or len(data) != count * (d.bytes if d else 1):
+            raise ValueError(f"storage {key[:40]!r} has {len(data)} bytes, not {count} elements of "
+                             f"{short}")
+        return _Storage(d, data)
+
+
+def _whole_numbers(what: str, given: Any) -> tuple[int, ...]:
+    if not isinstance(given, tuple) or len(given) > _MOST_AXES or any(
+            type(n) is not int or n < 0 for n in given):
+        raise ValueError(f"{what} that is no tuple of whole numbers")
+    return given
+
+
+def _view(data: bytes, d: DType, offset: Any, size: Any, stride: Any) -> Tensor:
+    """A tensor over its storage, once no element of it can lie outside."""
+    _whole_numbers("an offset", (offset,))
+    size, stride = _whole_numbers("a size", size), _whole_numbers("a stride", stride)
+    if len(size) != len(stride):
+        raise ValueError("a tensor with more axes than strides")
+    count, held = math.prod(size), len(data) // d.bytes
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if count and (count > held or last >= held):
+        raise ValueError(f"a tensor of shape {size} at {offset} that ends beyond its storage of "
+                         f"{held} elements")
+    if not count:
+        return Tensor(d, np.empty(size, d.numpy))
+    steps = tuple(s * d.bytes if n > 1 else d.bytes for n, s in zip(size, stride, strict=True))
+    return Tensor(d, np.ndarray(size, d.numpy.newbyteorder("<"), data, offset * d.bytes, steps))
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": _Machine.ordered,
+    "torch.Size": _Machine.size,
+    "torch._utils._rebuild_tensor_v2": _Machine.rebuild,
+    "torch._utils._rebuild_tensor_v3": _Machine.rebuild_untyped,
+    "torch._utils._rebuild_parameter": _Machine.parameter,
+}
+_KNOWN = {*_CALLS, "torch.storage.UntypedStorage", *(f"torch.{n}Storage" for n in _STORAGES),
+          *(f"torch.{n}" for n in _DTYPES)}
+
+
+def _taken(count: int) -> Callable[[_Machine, Any], None]:
+    def step(m: _Machine, _: Any) -> None:
+        items = [m.pop() for _ in range(count)]
+        m.push(tuple(reversed(items)))
+    return step
+
+
+def _set_items(m: _Machine, _: Any) -> None:
+    items = m.pop_marked()
+    m.put(m.stack[-1], items[::2], items[1::2])
+
+
+def _set_item(m: _Machine, _: Any) -> None:
+    value, key = m.pop(), m.pop()
+    m.put(m.stack[-1], [key], [value])
+
+
+def _append(m: _Machine, _: Any) -> None:
+    item = m.pop()
+    m.extend(m.stack[-1], [item])
+
+
+def _appends(m: _Machine, _: Any) -> None:
+    items = m.pop_marked()
+    m.extend(m.stack[-1], items)
+
+
+def _stack_global(m: _Machine, _: Any) -> None:
+    name, module = m.pop(), m.pop()
+    m.name(str(module), str(name))
+
+
+def _reduce(m: _Machine, _: Any) -> None:
+    arguments, function = m.pop(), m.pop()
+    m.push(m.call(function, arguments))
+
+
+def _build(m: _Machine, _: Any) -> None:
+    """Attributes of the object below: a state dict keeps versions of modules there."""
+    m.pop()
+    if not isinstance(m.stack[-1], dict):
+        raise ValueError("attributes of something that is no dict")
+
+
+def _remember(m: _Machine, key: Any) -> None:
+    m.memory[len(m.memory) if key is None else key] = m.stack[-1]
+
+
+_push = _Machine.push
+_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+    "PROTO": lambda m, _: None, "FRAME": lambda m, _: None, "STOP": lambda m, _: None,
+    "MARK": lambda m, _: m.marks.append(len(m.stack)),
+    "NONE": lambda m, _: m.push(None), "NEWTRUE": lambda m, _: m.push(True),
+    "NEWFALSE": lambda m, _: m.push(False),
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE",
+                     "SHORT_BINUNICODE", "BINUNICODE8"), _push),
+    "EMPTY_DICT": lambda m, _: m.push({}), "EMPTY_LIST": lambda m, _: m.push([]),
+    "EMPTY_TUPLE": lambda m, _: m.push(()),
+    "TUPLE1": _taken(1), "TUPLE2": _taken(2), "TUPLE3": _taken(3),
+    "TUPLE": lambda m, _: m.push(tuple(m.pop_marked())),
+    "SETITEM": _set_item, "SETITEMS": _set_items, "APPEND": _append, "APPENDS": _appends,
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _remember),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda m, key: m.push(m.memory[key])),
+    "GLOBAL": lambda m, names: m.name(*names.split(" ", 1)),
+    "STACK_GLOBAL": _stack_global,
+    "BINPERSID": lambda m, _: m.push(m.persistent(m.pop())),
+    "REDUCE": _reduce, "BUILD": _build,
+}

@@ -1,0 +1,62 @@
+"""Zips of others, read strictly: nothing compressed, nothing unpacked to disk."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from ztorch.errors import WeightsError
+
+_MOST_MEMBERS = 200_000  # a file of PyTorch has one for each tensor
+_FAULTS = (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, OverflowError, OSError, EOFError,
+           NotImplementedError, RuntimeError, KeyError, IndexError)
+
+
+class StoredZip:
+    """The members of a zip by name. Keras and PyTorch store them as they are, so a small file
+    that would unfold into a large one is not theirs."""
+
+    def __init__(self, data: bytes, where: str):
+        self.where = where
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(data))
+            found = self._zip.infolist()
+        except _FAULTS as error:
+            raise self._damaged(error) from None
+        if len(found) > _MOST_MEMBERS or sum(i.file_size for i in found) > len(data):
+            raise self._damaged(f"its {len(found)} members claim more bytes than it has")
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        for info in found:
+            name = info.filename
+            if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
+                raise WeightsError(f"{where} has a member named {name[:80]!r}, which leads out of "
+                                   "the folder; such a file was made to do harm, do not use it")
+            if name in self._members:
+                raise self._damaged(f"it has two members named {name[:80]!r}")
+            if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+                raise WeightsError(f"{where}: member {name[:80]!r} is compressed or encrypted; "
+                                   "give the file as Keras or PyTorch wrote it")
+            self._members[name] = info
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def size(self, name: str) -> int:
+        """The size of a member in bytes."""
+        return self._members[name].file_size
+
+    def read(self, name: str) -> bytes:
+        """A member's bytes, which its checksum confirms."""
+        if name not in self._members:
+            raise self._damaged(f"it lacks the member {name[:80]!r}")
+        try:
+            return self._zip.read(self._members[name])
+        except _FAULTS as error:
+            raise self._damaged(error) from None
+
+    def _damaged(self, why: object) -> WeightsError:
+        return WeightsError(f"{self.where} is damaged or truncated ({why}); copy or write it again")
