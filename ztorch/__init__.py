@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
+    from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
     from ztorch.sequential import Sequential as Sequential
     from ztorch.training.program import Program as Program
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "metrics", "ops",
             "optimizers", "schedules", "settings")
 _NAMES = {"Sequential": "sequential", "Program": "training.program", "load": "training.program",
-          "devices": "runtime.devices"}
+          "best_device": "runtime.devices", "devices": "runtime.devices"}
 
 
 def __getattr__(name: str) -> Any:

@@ -35,8 +35,8 @@ def environment() -> Environment:
 
 @dataclass(frozen=True)
 class View:
-    """An operand as macros see it: `r` is its spelling, `t` its type, `e` that of one lane, `p` that
-    of a predicate with as many lanes, `k` its kind (f s u b), `c` its number if it is a constant."""
+    """An operand as macros see it: `r` is its spelling, `t` its type, `e` that of one lane, `p`
+    that of a predicate with as many lanes, `k` its kind (f s u b), `c` a constant's number."""
 
     r: str
     t: str

@@ -70,6 +70,8 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
            data=(("futex", 98),)),
     Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid()), lacks=_CALLS,
            backend="opencl"),
+    Target("dummy", ("dummy",), "txt", Limits(0, 64, True, grid=Grid(threads=1024, subgroup=32)),
+           backend="dummy", stored=()),
 )}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -172,17 +172,17 @@ class RemoteCall:
                 device.free(getattr(self, held))
 
 
-def _offsets(tensors: Sequence[TensorSpec] | object) -> list[int]:
+def _offsets(tensors: Iterable[TensorSpec]) -> list[int]:
     out, at = [], 0
-    for t in tensors:  # type: ignore[attr-defined]
+    for t in tensors:
         out.append(at)
         at += -(-max(t.nbytes, 1) // PLACE) * PLACE
     return out
 
 
-def _arrays(tensors: object) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _arrays(tensors: Iterable[TensorSpec]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """An array for each tensor, all in one block, so that they travel in one copy."""
-    listed: list[TensorSpec] = list(tensors)  # type: ignore[call-overload]
+    listed = list(tensors)
     offsets = _offsets(listed)
     total = offsets[-1] + -(-max(listed[-1].nbytes, 1) // PLACE) * PLACE if listed else 0
     block = aligned(max(total, 1))[:total]
