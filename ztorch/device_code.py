@@ -39,8 +39,13 @@ class DeviceCode:
         assert grid is not None
         needs = (("threads", max((w[0] * w[1] * w[2] for *_, w in self.entries), default=1)),
                  ("subgroup", grid.subgroup))
+        for name, state in spec.states.items():
+            if target.limits.stored(state.dtype).bytes != state.dtype.bytes:
+                raise Unsupported(f"{target.name} has no bytes, so the state {name!r} cannot be a "
+                                  f"{state.dtype} there; make it float32 or int32")
         functions = {n: f._replace(launches=self.launches[n]) for n, f in spec.functions.items()}
-        return spec._replace(functions=functions, entries=self.entries, limits=needs)
+        return spec._replace(functions=functions, entries=self.entries, limits=needs,
+                             flag=target.limits.flag.long)
 
 
 @dataclass
@@ -68,7 +73,6 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: debug.Watch) -
     kernels = _Kernels(words)
     launches = {}
     for name, plan in plans.items():
-        _crosses(plan, target)
         launches[name] = tuple(_launch(step, target, kernels) for step in plan.steps)
     frame: dict[str, Any] = {"limits": target.limits.grid, "chip": target.chip,
                              **dict(target.data)}
@@ -84,14 +88,6 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: debug.Watch) -
     code = b"".join(parts)
     watch.done("code", code)
     return DeviceCode("\n".join(texts), code, tuple(entries), launches)
-
-
-def _crosses(plan: Plan, target: Target) -> None:
-    """Bools that come from or go to the host are bytes there: a device must hold them so."""
-    for what, v in [*((v.attrs["name"], v) for v in plan.inputs), *plan.outputs]:
-        if target.limits.stored(v.dtype).bytes != v.dtype.bytes:
-            raise Unsupported(f"{target.name} has no bytes, so {what!r} cannot be a {v.dtype} "
-                              "there; cast it to float32 or int32")
 
 
 def _launch(step: Step, target: Target, kernels: _Kernels) -> LaunchSpec:

@@ -161,6 +161,6 @@ def lacking(spec: ProgramSpec) -> str:
     found, why = registry.seen(spec.backend)
     if not found:
         return f"needs a {spec.backend} device: {why}"
-    if spec.arch and spec.arch not in [d.chip for d in found]:
+    if spec.arch and not any(spec.arch in (d.chip, *d.runs) for d in found):
         return f"is for chips {spec.arch}; here is {', '.join(d.chip for d in found)}"
     return ""

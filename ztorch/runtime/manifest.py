@@ -172,6 +172,8 @@ def _entries(spec: Field) -> None:
         size.whole(1, MOST_BYTES)
         for n in group.row(3, "three numbers"):
             n.whole(1, 1 << 16)
+    if spec["flag"].text() not in ("uint8", "uint32"):
+        raise spec["flag"].wrong("'uint8' or 'uint32'")
     for limit in spec["limits"]:
         what, value = limit.row(2, "[name, number]")
         what.text()
@@ -198,7 +200,8 @@ def _launches(function: Field, entries: int, sizes: dict[str, int]) -> None:
                 slots = list(function[space.value])
                 if start >= len(slots):
                     raise at.wrong(f"a slot below {len(slots)}")
-                if length > tensor(slots[start], set()):
+                wide = 4 if slots[start]["dtype"].value == "bool" else 1
+                if length > tensor(slots[start], set()) * wide:
                     raise nbytes.wrong("no more than its tensor takes")
             elif start + length > sizes[space.value]:
                 raise nbytes.wrong(f"a part within the {sizes[space.value]} bytes of {space.value}")
