@@ -56,7 +56,8 @@ def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int)
     step = Step(kernel, (Place("inputs", 0, source.nbytes), Place("outputs", 0, result.nbytes)),
                 (False, True), cycles=1e12)  # dear enough that every worker is woken
     plans = {"predict": Plan("predict", [source], [("y", result)], [step], 0, [])}
-    t, params = target(), Params()
+    t = target()
+    params = Params(t.limits)
     code = link(assemble(pipeline._render(plans, t), t), soname=f"{kernel.name}.so",
                 exports=["zt_predict", "zt_worker"])
     spec = pipeline._spec(kernel.name, t, plans, params)

@@ -156,6 +156,7 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
     spaces = {"params": _params(params), "arena": np.full(plan.arena, 0xEE, np.uint8)}
     inputs = [_stored(v.dtype, v.attrs["fed"]).reshape(-1).view(np.uint8) for v in plan.inputs]
     outputs = [np.full(v.size * _stored_type(v).bytes, 0xEE, np.uint8) for _, v in plan.outputs]
+    subgroup = (limits.grid.subgroup if limits.grid else 0) or 8
     groups: list[list] = []
     for step in plan.steps:
         if step.barrier or not groups:
@@ -173,7 +174,7 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
                     raw = spaces[place.space][place.at:place.at + place.size]
                 assert raw.size == place.size == m.size * m.dtype.bytes, (m, place)
                 buffers[m.name] = raw.view(m.dtype.numpy)
-            interpret(step.kernel, buffers, workers)
+            interpret(step.kernel, buffers, workers, subgroup=subgroup)
     found = [(raw, v) for raw, (_, v) in zip(outputs, plan.outputs, strict=True)]
     for name, v in graph.updates.items():
         at = params.offsets[name]

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ztorch as zt
+from ztorch.backends import registry
 from ztorch.cli import main
 
 ROOT = Path(zt.__file__).parents[1]
@@ -184,7 +185,9 @@ def test_show(run: Run, stage: str, word: str, device: str) -> None:
 def test_devices(run: Run) -> None:
     assert ok(run("devices")).startswith("cpu: ")
     found = json.loads(ok(run("devices", "--json")))
-    assert [d["id"] for d in found] == ["cpu"] and found[0]["threads"] >= 1
+    assert found[0]["id"] == "cpu" and found[0]["threads"] >= 1
+    assert {d["id"].split(":")[0] for d in found} == {"cpu", *registry.names()}
+    assert all(d["available"] != bool(d["reason"]) for d in found)
     assert any(level["available"] for level in found[0]["levels"])
     assert all(level["reason"] for level in found[0]["levels"] if not level["available"])
 

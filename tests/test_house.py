@@ -30,7 +30,7 @@ def _floors() -> dict[str, set[str]]:
 
 
 FLOORS = _floors()
-BASE = {"errors", "dtypes", "settings", "assets", "config", "tensorfile"}
+BASE = {"errors", "dtypes", "settings", "choices", "assets", "config", "tensorfile"}
 
 
 def _room(path: Path) -> str:

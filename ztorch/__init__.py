@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ztorch.interchange.keras_models import load_keras as load_keras
     from ztorch.model import Model as Model
     from ztorch.eager import compiled as compiled
+    from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
     from ztorch.sequential import Sequential as Sequential
     from ztorch.training.program import Program as Program
@@ -36,7 +37,7 @@ _MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "
             "optimizers", "schedules", "settings")
 _NAMES = {"Model": "model", "Sequential": "sequential", "Program": "training.program",
           "load": "training.program", "load_keras": "interchange.keras_models",
-          "devices": "runtime.devices", "compiled": "eager"}
+          "best_device": "runtime.devices", "devices": "runtime.devices", "compiled": "eager"}
 _INNER = {"onnx": "interchange.onnx"}  # modules that lie deeper than their name
 
 

@@ -23,15 +23,14 @@ import numpy as np
 from ztorch import debug
 from ztorch.artifact.c_export import CLibrary, put_states, write_c
 from ztorch.artifact.c_interface import CInterface, describe
-from ztorch.backends import registry
 from ztorch.backends.host import architecture, need_memory
 from ztorch.codegen import targets
 from ztorch.codegen.assemble import assemble
 from ztorch.codegen.elf import link
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import Target
-from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.device_code import device_code
+from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
@@ -40,8 +39,8 @@ from ztorch.ir.verify import verify
 from ztorch.lower.frozen import Derived
 from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
-from ztorch.runtime.devices import resolve
-from ztorch.runtime.executable import PREPARE, Executable
+from ztorch.runtime.devices import limits_of, resolve
+from ztorch.runtime.executable import PREPARE, Executable, aligned, start
 from ztorch.runtime.remote import Remote
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
@@ -65,16 +64,14 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
           threads: int | None = None) -> Executable | Remote:
     """Compile functions that share their states, and load them on a device."""
     where = resolve(device)
-    chosen = targets.target(where.target)
     if where.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run: "
                           f"name a device, such as {where.backend}:0")
-    if chosen.limits.grid is None:
-        made = compile_functions(functions, chosen, name)
-        return Executable(made.spec, made.code, made.params, threads)
-    here = registry.opened(where.backend, where.ordinal)
-    made = compile_functions(functions, chosen.on(dict(here.found.limits)), name)
-    return Remote(made.spec, made.code, made.params, here)
+    chosen = targets.target(where.target)
+    if chosen.limits.grid is not None:
+        chosen = chosen.on(limits_of(where))
+    made = compile_functions(functions, chosen, name)
+    return start(made.spec, made.code, made.params, threads, where.ordinal)
 
 
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
@@ -212,8 +209,8 @@ def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) 
 
 def _initial(params: Params) -> np.ndarray:
     """States and constants at their places."""
-    need_memory("the program", 2 * params.size, "make layers smaller")  # twice: here, and loaded
-    block = np.zeros(params.size, np.uint8)
+    need_memory("the program", params.size, "make layers smaller")
+    block = aligned(max(params.size, 1))[:params.size]
     for name, v in params.states.items():
         if "data" not in v.attrs:  # derived: `prepare` fills it
             continue

@@ -20,6 +20,9 @@ class Settings(NamedTuple):
     threads: int = 0  # worker threads; 0 means one for each usable core
     data: str | None = None  # folder of data sets that do not ship with the package
     spin: int = 2_000  # turns a waiting worker spins before it sleeps
+    config: str | None = None  # the file that says which devices may be used
+    backends: tuple[str, ...] = ()  # the only ones to look at, if any
+    device: str | None = None  # what "auto" means
 
 
 def _read() -> Settings:
@@ -36,6 +39,9 @@ def _read() -> Settings:
         threads=_whole("ZTORCH_THREADS", 0),
         data=env.get("ZTORCH_DATA") or None,
         spin=_whole("ZTORCH_SPIN", 2_000),
+        config=env.get("ZTORCH_CONFIG") or None,
+        backends=tuple(s.strip() for s in env.get("ZTORCH_BACKENDS", "").split(",") if s.strip()),
+        device=env.get("ZTORCH_DEVICE") or None,
     )
 
 

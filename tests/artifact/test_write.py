@@ -19,6 +19,7 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.compile import compile_functions
 from ztorch.dtypes import ALL, f32
 from ztorch.runtime.load import open_artifact, read_artifact
+from ztorch.runtime.manifest import VERSION
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
 
@@ -92,7 +93,7 @@ def test_other_tools_read_it() -> None:
         manifest = json.loads(archive.read("manifest.json"))
     assert {n: w.shape for n, w in weights.items()} == {
         "hidden/kernel": (4, 6), "hidden/bias": (6,), "out/kernel": (6, 3), "out/bias": (3,)}
-    assert manifest["format"] == "ztorch artifact" and manifest["version"] == 1
+    assert manifest["format"] == "ztorch artifact" and manifest["version"] == VERSION
     assert b"pickle" not in whole()
 
 

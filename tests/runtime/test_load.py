@@ -29,6 +29,7 @@ from ztorch.backends import host
 from ztorch.errors import ArtifactError, DeviceError
 from ztorch.runtime.container import MANIFEST
 from ztorch.runtime.load import open_artifact, read_artifact
+from ztorch.runtime.manifest import VERSION
 
 
 def refuse(tmp_path: Path, data: bytes, message: str,
@@ -158,9 +159,15 @@ def test_members(tmp_path: Path, data: bytes, message: str) -> None:
 
 def test_a_newer_format_is_said_to_be_newer(tmp_path: Path) -> None:
     def newer(m: Manifest) -> None:
-        m.update(version=2, ztorch="9.1", files="something else")
-    refuse(tmp_path, changed(newer), r"format version 2, written by ztorch 9\.1; this ztorch reads "
-                                     "up to version 1: install a newer one")
+        m.update(version=VERSION + 1, ztorch="9.1", files="something else")
+    refuse(tmp_path, changed(newer), rf"format version {VERSION + 1}, written by ztorch 9\.1; this "
+                                     f"ztorch reads version {VERSION}: install a newer one")
+
+
+def test_an_older_format_is_said_to_be_older(tmp_path: Path) -> None:
+    """Its code would be called in another way."""
+    refuse(tmp_path, changed(lambda m: m.update(version=1)),
+           f"format version 1, .* reads version {VERSION}: export it again")
 
 
 def spec(m: Manifest) -> dict[str, Any]:

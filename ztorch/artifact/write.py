@@ -58,11 +58,12 @@ def write_artifact(path: str | os.PathLike[str], spec: ProgramSpec, code: bytes,
 
 def pack(spec: ProgramSpec, code: bytes, params: np.ndarray, metadata: Mapping[str, Any]) -> bytes:
     """The bytes of an artifact."""
-    files = {"weights.safetensors": _weights(spec, params), f"code/{spec.target}.so": code}
-    target: dict[str, Any] = {"spec": spec.to_json(), "code": f"code/{spec.target}.so",
-                              "constants": None}
+    name = spec.target.replace(":", "-")
+    held = f"code/{name}.{'so' if spec.backend == 'cpu' else 'bin'}"
+    files = {"weights.safetensors": _weights(spec, params), held: code}
+    target: dict[str, Any] = {"spec": spec.to_json(), "code": held, "constants": None}
     if spec.constants:
-        target["constants"] = f"constants/{spec.target}.bin"
+        target["constants"] = f"constants/{name}.bin"
         files[target["constants"]] = b"".join(
             params[at:at + size].tobytes() for at, size in spec.constants)
     program = {k: v for k, v in metadata.items() if k != "training"}

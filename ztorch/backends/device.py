@@ -99,7 +99,7 @@ class Backend(ABC):
 
     @abstractmethod
     def refusal(self) -> str:
-        """Why there is no device; empty if there is one. A driver that is absent is not an error."""
+        """Why there is no device; empty if there is one. An absent driver is not an error."""
 
     @abstractmethod
     def found(self) -> list[Found]:

@@ -7,9 +7,11 @@ import functools
 import importlib
 import pkgutil
 import threading
+import warnings
 
 from ztorch.backends import drivers
-from ztorch.backends.device import Backend, Device
+from ztorch.backends.device import Backend, Device, Found
+from ztorch.choices import choices
 from ztorch.errors import DeviceError, unknown
 
 _opened: dict[tuple[str, int], Device] = {}
@@ -34,18 +36,40 @@ def backend(name: str) -> Backend:
     return found
 
 
-def opened(name: str, ordinal: int = 0) -> Device:
-    """A device, opened when first asked for and shared from then on."""
+def seen(name: str) -> tuple[list[Found], str]:
+    """The devices of a backend that may be used here, and if there are none, why. A driver that is
+    absent is silent; one that breaks while it is asked warns."""
+    chosen = choices()
+    if chosen.enabled is not None and name not in chosen.enabled:
+        return [], "not among the enabled backends of the configuration"
+    driver = backend(name)
+    try:
+        if why := driver.refusal():
+            return [], why
+        found = driver.found()
+    except Exception as error:  # whatever a driver does, the others still count
+        warnings.warn(f"backend {name} is broken: {type(error).__name__}: {error}", stacklevel=2)
+        return [], f"its driver broke: {error}"
+    numbers, platforms = chosen.devices.get(name), chosen.platforms.get(name)
+    kept = [d for d in found if (numbers is None or d.ordinal in numbers) and (
+        platforms is None or any(p.lower() in d.driver.lower() for p in platforms))]
+    return kept, "" if kept else "the configuration leaves none of its devices"
+
+
+def opened(name: str, ordinal: int | None = None) -> Device:
+    """A device, opened when first asked for and shared from then on; without a number the first
+    that may be used."""
     with _lock:
+        found, why = seen(name)
+        if not found:
+            raise DeviceError(f"there is no {name} device here: {why}")
+        ordinal = found[0].ordinal if ordinal is None else ordinal
+        if ordinal not in [d.ordinal for d in found]:
+            has = ", ".join(f"{name}:{d.ordinal}" for d in found)
+            raise DeviceError(f"there is no device {name}:{ordinal} here; there is {has}")
         device = _opened.get((name, ordinal))
         if device is None or device.closed:
-            driver = backend(name)
-            if why := driver.refusal():
-                raise DeviceError(f"there is no {name} device here: {why}")
-            count = len(driver.found())
-            if not 0 <= ordinal < count:
-                raise DeviceError(f"there is no device {name}:{ordinal}; {name} has {count} here")
-            device = _opened[name, ordinal] = driver.open(ordinal)
+            device = _opened[name, ordinal] = backend(name).open(ordinal)
         return device
 
 

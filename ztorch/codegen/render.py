@@ -35,8 +35,8 @@ def environment() -> Environment:
 
 @dataclass(frozen=True)
 class View:
-    """An operand as macros see it: `r` is its spelling, `t` its type, `e` that of one lane, `p` that
-    of a predicate with as many lanes, `k` its kind (f s u b), `c` its number if it is a constant."""
+    """An operand as macros see it: `r` is its spelling, `t` its type, `e` that of one lane, `p`
+    that of a predicate with as many lanes, `k` its kind (f s u b), `c` a constant's number."""
 
     r: str
     t: str
@@ -115,11 +115,14 @@ class Renderer:
         memories = {m.name: (str(k), m) for k, m in enumerate(kernel.memories)}
         lines = [self._line(i, memories) for i in kernel.body]
         counters = [i.dest for i in kernel.body if i.opcode == "loop"]
+        body, above = _parted("\n".join(lines))
         return {
-            "body": "\n".join(lines),
+            "body": body,
+            "above": above,
             "workgroup": kernel.workgroup,
             "exact": kernel.exact,
             "constants": self._constants(kernel),
+            "values": self._values(kernel),
             "variables": [self._view(v, str(v.id)) for v in kernel.variables],
             "counters": [self._view(c, str(c.id)) for c in counters],
             "memories": [self._memory(m, k) for k, m in memories.values() if m.space == "global"],
@@ -147,6 +150,15 @@ class Renderer:
                                 o.number))
         return out
 
+    def _values(self, kernel: Kernel) -> dict[str, list[int]]:
+        """The numbers of the values of each type, for languages that declare registers."""
+        found: dict[str, list[int]] = {}
+        for i in kernel.body:
+            if i.dest.kind == "value":
+                o = self._spelled(i.dest)
+                found.setdefault(self._type(o.dtype, o.lanes)[0], []).append(o.id)
+        return found
+
     # -- instructions ----------------------------------------------------------------------------
 
     def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> str:
@@ -156,7 +168,8 @@ class Renderer:
             instr.opcode,
             tuple((o.dtype.name, o.lanes, o.kind, o.bits) for o in operands),
             tuple((k, bool(v) if k == "off" else v) for k, v in instr.attrs.items() if k != "mem"),
-            (memories[mem][1].dtype.name, memories[mem][1].space) if mem else None,
+            (memories[mem][1].dtype.name, memories[mem][1].space, memories[mem][1].access)
+            if mem else None,
         )
         parts = self._texts.get(key)
         if parts is None:
@@ -204,8 +217,11 @@ class Renderer:
     def _type(self, d: DType, lanes: int) -> tuple[str, str]:
         key = (d.name, lanes)
         if key not in self._types:
-            self._types[key] = (str(self.spell.type(d.name, lanes)),
-                                str(self.spell.type(d.name, 1)))
+            whole, one = (str(self.spell.type(d.name, n)) for n in (lanes, 1))
+            if not whole:
+                raise Unsupported(f"{self.target.name} has no {d}; use a dtype that it has, such "
+                                  "as float32 or int32, or another device")
+            self._types[key] = (whole, one)
         return self._types[key]
 
     def _predicate(self, lanes: int) -> str:
@@ -229,6 +245,21 @@ class Renderer:
         d = u16 if self._as_bits(m.dtype) else m.dtype
         return MemoryView(str(self.spell.memory(number)), self._type(d, 1)[0], number, d.name,
                           m.dtype.bytes, m.size, m.space, m.access)
+
+
+def _parted(text: str) -> tuple[str, dict[str, list[str]]]:
+    """The text without the lines that words send above it, and those: `^section line`, each once."""
+    if "^" not in text:
+        return text, {}
+    body: list[str] = []
+    above: dict[str, dict[str, None]] = {}
+    for line in text.split("\n"):
+        if line.lstrip().startswith("^"):
+            section, _, rest = line.lstrip()[1:].partition(" ")
+            above.setdefault(section, {})[rest] = None
+        else:
+            body.append(line)
+    return "\n".join(body), {section: list(lines) for section, lines in above.items()}
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ztorch.dtypes import u32
 from ztorch.errors import unknown
 from ztorch.ir.limits import Grid, Limits
 
@@ -60,6 +61,16 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
                   lacks=lacks | no_fma | _CALLS, **_X86)  # type: ignore[arg-type]
 
 
+def _cuda(chip: str, units: int, isa: str, converts: tuple[str, ...] = ("f16", "bf16")) -> Target:
+    """`units` are the multiprocessors of a typical card; `isa` is the least version of PTX that
+    has the chip, so that old drivers take it too."""
+    grid = Grid(threads=1024, shared=48 * 1024, subgroup=32, groups=(1 << 31) - 1, memories=256,
+                align=256, units=units)
+    return Target(f"cuda:{chip}", ("ptx",), "ptx", Limits(0, 255, True, grid=grid), lacks=_CALLS,
+                  converts=converts, data=(("version", isa),), backend="cuda", chip=chip,
+                  assembler="ptx")
+
+
 TARGETS: dict[str, Target] = {t.name: t for t in (
     _x86("scalar", 0, 16, False, _V2),
     _x86("sse4.1", 128, 16, False, _V2),
@@ -70,6 +81,19 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
            data=(("futex", 98),)),
     Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid()), lacks=_CALLS,
            backend="opencl"),
+    Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=Grid(threads=128, shared=16384)),
+           backend="vulkan", assembler="spirv", apart=True),
+    Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, grid=Grid(memories=8, shared=16384,
+           span=128 << 20), flag=u32), stored=(), backend="webgpu", apart=True),
+    Target("dummy", ("dummy",), "txt", Limits(0, 64, True, grid=Grid(threads=1024, subgroup=32)),
+           backend="dummy", stored=()),
+    _cuda("sm_75", 40, "7.0", ("f16",)),
+    _cuda("sm_80", 108, "7.0"),
+    _cuda("sm_86", 84, "7.1"),
+    _cuda("sm_89", 76, "7.8"),
+    _cuda("sm_90", 132, "7.8"),
+    _cuda("sm_90a", 132, "8.0"),
+    _cuda("sm_100", 148, "8.6"),
 )}
 
 

@@ -145,9 +145,17 @@ def list_devices(as_json: bool) -> None:
     if as_json:
         print(json.dumps([d.to_json() for d in found], indent=2))
         return
-    for d in found:
-        print(f"{d.id}: {d.name}, {d.cores} cores, {d.threads} threads, "
-              f"{d.memory_bytes / 2**30:.1f} GiB")
+    here = [d for d in found if d.available]
+    for d in here:
+        size = f"{d.memory_bytes / 2**30:.1f} GiB"
+        if not d.levels:
+            chip = f", {d.chip}" if d.chip else ""
+            print(f"{d.id}: {d.name} ({d.kind}{chip}), {size}, {d.driver}")
+            continue
+        print(f"{d.id}: {d.name}, {d.cores} cores, {d.threads} threads, {size}")
         best = next((v.name for v in reversed(d.levels) if v.available), None)
         print(table(((f"{d.id}:{v.name}", ("yes" + ", the best" * (v.name == best))
                       if v.available else f"no: {v.reason}") for v in d.levels), "  "))
+    if absent := [d for d in found if not d.available]:
+        print("Not here:")
+        print(table(((d.id, d.reason) for d in absent), "  "))

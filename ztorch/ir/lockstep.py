@@ -14,6 +14,7 @@ from ztorch.errors import InterpretError
 from ztorch.ir.kernel import Grid, Kernel, Memory
 from ztorch.ir.races import Detector
 
+
 class Watched:
     """One memory while the kernel runs."""
 

@@ -1,9 +1,9 @@
 """The loop nest of a matrix product for a machine of workgroups.
 
-Each workgroup computes a tile of the result. Step by step along k, its threads bring a strip of both
-operands into memory they share, and each thread multiplies out a small tile of its own in
-registers. Operands are read element by element wherever their views say, so transposes, windows of
-a convolution and paddings need no copy. The epilogue runs over the finished tile.
+Each workgroup computes a tile of the result. Step by step along k, its threads bring a strip of
+both operands into memory they share, and each thread multiplies out a small tile of its own in
+registers. Operands are read element by element wherever their views say, so transposes, windows
+of a convolution and paddings need no copy. The epilogue runs over the finished tile.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class _Plan:
     # -- kernels ---------------------------------------------------------------------------------
 
     def _step(self, region: Region, number: int) -> Step:
-        b = Builder(_kernel_name(region, number), index=self.limits.index, exact=not self.limits.fma)
+        b = Builder(_kernel_name(region, number), self.limits.index, exact=not self.limits.fma)
         b.origin = tuple(dict.fromkeys(
             re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
         names: dict[Place, str] = {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
-from ztorch.ir.limits import Limits
+from ztorch.ir.limits import Grid, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.contract import pack
 from ztorch.lower.index import Index, Var
@@ -12,6 +14,8 @@ from ztorch.lower.region import COPY, is_view, view_of
 
 PAGE = 4096
 PACK_ROWS = 512  # rows of a product above which packing its right operand pays
+DEEP = 256  # steps along k that a part of a product should have,
+TILE = 64  # where tiles of about so many rows and columns are too few
 LONG = 1 << 15  # elements above which a lone reduction is done in two steps
 
 
@@ -61,6 +65,8 @@ def _product(v: Value, limits: Limits, frozen: bool) -> Value:
     if n == 1:  # rows times one vector: sums along rows
         row = OPS.broadcast_to(OPS.reshape(b, (*b.shape[:-2], 1, k)), a.shape)
         return OPS.reshape(_reduction(OPS.sum(OPS.mul(a, row), axis=-1)), v.shape)
+    if limits.grid is not None:
+        return _on_grid(v, limits.grid)
     if limits.lanes(v.dtype) == 1:
         return v
     if not _readable(a, lanes_along_last=False):
@@ -74,6 +80,28 @@ def _product(v: Value, limits: Limits, frozen: bool) -> Value:
     elif not _readable(b, lanes_along_last=True):
         b = COPY(b)
     return v if (a, b) == v.args else Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
+
+
+def _on_grid(v: Value, grid: Grid) -> Value:
+    """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the machine
+    and k is deep, parts of k are products of their own, added up afterwards: where it is cut
+    depends on sizes only."""
+    a, b = v.args
+    m, n, k = *v.shape[-2:], a.shape[-1]
+    batch = v.shape[:-2]
+    if m == 1:
+        column = OPS.broadcast_to(OPS.reshape(a, (*batch, k, 1)), b.shape)
+        return OPS.reshape(_reduction(OPS.sum(OPS.mul(column, b), axis=-2)), v.shape)
+    tiles = math.ceil(m / TILE) * math.ceil(n / TILE) * math.prod(batch)
+    wanted = min(k // DEEP, grid.units // tiles)
+    parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
+    if parts == 1:
+        return v
+    rank = len(batch)
+    order = (*range(rank), rank + 1, rank, rank + 2)
+    left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
+    right = OPS.reshape(b, (*batch, parts, k // parts, n))
+    return OPS.sum(v.op(left, right), axis=-3)
 
 
 def _is_state(v: Value) -> bool:

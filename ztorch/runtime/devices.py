@@ -6,13 +6,18 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from ztorch.backends import host, registry
+from ztorch.backends.device import Found
+from ztorch.choices import choices
 from ztorch.errors import DeviceError, unknown
+from ztorch.runtime.spec import ProgramSpec
 
 # CPU levels from the best; each with the feature that tells it and the machines it is for.
 LEVELS = {
     "x86_64": (("avx512", "avx512bw"), ("avx2", "avx2"), ("sse4.1", "sse4.1")),
     "aarch64": (("neon", "neon"),),
 }
+# What "auto" prefers to the CPU where there is a GPU: drivers that answer that at no cost.
+PREFERRED = ("cuda", "rocm", "metal")
 NAMES = ("scalar", "sse4.1", "avx2", "avx512", "neon")
 
 
@@ -27,28 +32,68 @@ class Level:
 
 @dataclass(frozen=True)
 class Device:
-    """One device of this machine. `id` is what `compile` takes."""
+    """One device of this machine, or a backend that has none here. `id` is what `compile` takes;
+    `kind` is cpu, gpu, integrated or virtual; `reason` says why it is not available."""
 
     id: str
     kind: str
-    name: str
-    cores: int  # physical
-    threads: int  # that can run at once
-    memory_bytes: int
-    levels: tuple[Level, ...]
+    name: str = ""
+    available: bool = True
+    reason: str = ""
+    memory_bytes: int = 0
+    cores: int = 0  # physical
+    threads: int = 0  # that can run at once, or the most of a workgroup
+    levels: tuple[Level, ...] = ()
+    chip: str = ""
+    driver: str = ""
+    limits: tuple[tuple[str, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "limits": dict(self.limits)}
 
 
 def devices() -> list[Device]:
-    """The devices of this machine.
+    """The devices of this machine, the CPU first, and every backend that has none, with its reason.
 
     >>> devices()[0].id
     'cpu'
     """
-    return [Device("cpu", "cpu", host.cpu_name(), host.physical_cores(), host.usable_cores(),
-                   host.memory_bytes(), tuple(_level(name) for name in NAMES))]
+    cpu = Device("cpu", "cpu", host.cpu_name(), memory_bytes=host.memory_bytes(),
+                 cores=host.physical_cores(), threads=host.usable_cores(),
+                 levels=tuple(_level(name) for name in NAMES))
+    listed = [cpu]
+    for name in registry.names():
+        found, why = registry.seen(name)
+        listed += [_described(name, d) for d in found] or [
+            Device(name, "", available=False, reason=why)]
+    return listed
+
+
+def _described(backend: str, d: Found) -> Device:
+    return Device(f"{backend}:{d.ordinal}", d.kind, d.name, memory_bytes=d.memory_bytes,
+                  threads=dict(d.limits).get("threads", 0), chip=d.chip, driver=d.driver,
+                  limits=d.limits)
+
+
+def best_device() -> str:
+    """What "auto" means: the default of the configuration, else the fastest kind there is. Drivers
+    that only imitate a GPU on the CPU never come before the CPU itself.
+
+    >>> best_device()     # doctest: +SKIP
+    'cpu'
+    """
+    if chosen := choices().default:
+        return chosen
+    for name in PREFERRED:
+        for d in registry.seen(name)[0] if name in registry.names() else ():
+            if d.kind in ("gpu", "integrated"):
+                return f"{name}:{d.ordinal}"
+    enabled = choices().enabled
+    if enabled is not None and "cpu" not in enabled:
+        reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in enabled)
+        raise DeviceError(f"no device is left: the configuration enables {', '.join(enabled)} "
+                          f"({reasons}). Add 'cpu', or install what is missing")
+    return "cpu"
 
 
 def _level(name: str) -> Level:
@@ -86,7 +131,11 @@ def resolve(device: str) -> Where:
     >>> resolve("cuda:sm_90")
     Where(target='cuda:sm_90', backend='cuda', ordinal=None)
     """
-    if device in ("auto", "cpu"):
+    if device == "auto":
+        device = best_device()
+        if device == "auto":
+            raise DeviceError("the configured default device is 'auto' itself; name one")
+    if device == "cpu":
         return Where(best_level(), "cpu", 0)
     kind, _, rest = str(device).partition(":")
     if kind == "cpu" and rest in NAMES:
@@ -96,6 +145,22 @@ def resolve(device: str) -> Where:
         raise unknown("device", device, known)
     if rest and not rest.isdigit():
         return Where(device, kind, None)
-    ordinal = int(rest or 0)
-    chip = registry.opened(kind, ordinal).found.chip
-    return Where(f"{kind}:{chip}" if chip else kind, kind, ordinal)
+    found = registry.opened(kind, int(rest) if rest else None).found
+    return Where(f"{kind}:{found.chip}" if found.chip else kind, kind, found.ordinal)
+
+
+def limits_of(where: Where) -> dict[str, int]:
+    """What the device says of itself."""
+    return dict(registry.opened(where.backend, where.ordinal).found.limits)
+
+
+def lacking(spec: ProgramSpec) -> str:
+    """Why no device here can run a program; empty if one can."""
+    if spec.backend not in registry.names():
+        return f"is for a backend {spec.backend!r} that this ztorch does not have"
+    found, why = registry.seen(spec.backend)
+    if not found:
+        return f"needs a {spec.backend} device: {why}"
+    if spec.arch and not any(spec.arch in (d.chip, *d.runs) for d in found):
+        return f"is for chips {spec.arch}; here is {', '.join(d.chip for d in found)}"
+    return ""

@@ -22,6 +22,10 @@ from ztorch.errors import DeviceError, WeightsError
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 from ztorch.settings import current
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ztorch.runtime.remote import Remote
+
 HUGE = 1 << 21
 MEETING = 10_000  # cycles a kernel should take on average before workers share it
 PREPARE = "prepare"  # the function that fills derived states, where there are any
@@ -139,6 +143,18 @@ def _unlock() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock)
+
+
+def start(spec: ProgramSpec, code: bytes, params: np.ndarray, threads: int | None = None,
+          ordinal: int | None = None) -> Executable | Remote:
+    """The program on this CPU, or on the device of that number of its backend. `params` are the
+    program's own from then on."""
+    if spec.backend == "cpu":
+        return Executable(spec, code, params, threads, adopt=True)
+    from ztorch.backends.registry import opened
+    from ztorch.runtime.remote import Remote
+
+    return Remote(spec, code, params, opened(spec.backend, ordinal))
 
 
 def refuse_foreign(spec: ProgramSpec) -> None:

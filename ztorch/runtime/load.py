@@ -44,6 +44,10 @@ class Compilation(NamedTuple):
 
     def refusal(self) -> str:
         """Why this machine cannot run it; empty if it can."""
+        if self.spec.backend != "cpu":
+            from ztorch.runtime.devices import lacking
+
+            return lacking(self.spec)
         if self.spec.arch != host.architecture():
             return f"is for {self.spec.arch} processors"
         missing = sorted(set(self.spec.needs) - host.features())
@@ -113,7 +117,7 @@ def read_artifact(path: str | os.PathLike[str]) -> Loaded:
     artifact = open_artifact(path)
     runs = next((t for t in artifact.targets if not t.refusal()), None)
     if runs is None:
-        made = "; ".join(f"its code for cpu:{t.spec.target} {t.refusal()}"
+        made = "; ".join(f"its code for {t.spec.where} {t.refusal()}"
                          for t in artifact.targets)
         raise DeviceError(f"{artifact.where} does not run on this machine ({host.architecture()}, "
                           f"{host.cpu_name()}): {made}. Export it again for a device that "
@@ -150,7 +154,11 @@ def _target(target: Field, found: dict[str, memoryview]) -> Compilation:
         raise target["constants"].wrong(f"the name of a member of {total} bytes, as the spec says")
     code = _member(target["code"], found)
     names = bytes(code)
-    for function in target["spec"]["functions"]:
+    for entry in target["spec"]["entries"]:
+        _, at, size, _ = entry
+        if at.value + size.value > len(names):
+            raise size.wrong(f"a part of the {len(names)} bytes of {target['code'].value}")
+    for function in target["spec"]["functions"] if spec.backend == "cpu" else ():
         symbol = function["symbol"]
         if b"\0%s\0" % symbol.value.encode() not in names:
             raise symbol.wrong(f"a symbol of {target['code'].value}")

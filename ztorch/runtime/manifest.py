@@ -15,14 +15,17 @@ from ztorch.runtime.executable import PREPARE
 from ztorch.runtime.spec import ProgramSpec
 
 FORMAT = "ztorch artifact"
-VERSION = 1  # of the format; raised when an older ztorch could not read what is written
+VERSION = 2  # of the format; raised whenever what is written, or how its code is called, changes
 
 MOST_BYTES = 1 << 40  # of anything; whether this machine has as much is asked later
 # What a function takes and gives; those that score take x, y and w, and give a loss at least.
 _SIGNATURES = {"predict": ({"x"}, {"y"}), "decode": ({"x", "position"}, {"logits"}),
                PREPARE: (set(), set())}
 _SYMBOL = re.compile(r"zt_(?!worker$)[A-Za-z0-9_]+")
-_TARGET = re.compile(r"[a-z0-9][a-z0-9._\-]*")
+_TARGET = re.compile(r"[a-z0-9][a-z0-9._\-]*(:[a-z0-9_\-]+)?")
+_BACKEND = re.compile(r"[a-z]+")
+_ENTRY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPACES = ("inputs", "outputs", "params", "arena")
 _ALIGN = 64  # what compiled code expects of every state and constant
 
 
@@ -100,10 +103,11 @@ def parse(data: bytes | memoryview, where: str) -> Field:
     if manifest["format"].value != FORMAT:
         raise manifest["format"].wrong(repr(FORMAT))
     version = manifest["version"]
-    if version.whole(1, 1 << 31) > VERSION:
+    if version.whole(1, 1 << 31) != VERSION:
+        what = "install a newer one" if version.value > VERSION else "export it again"
         raise ArtifactError(f"{where} has format version {version.value}, written by ztorch "
-                            f"{manifest['ztorch'].text()}; this ztorch reads up to version "
-                            f"{VERSION}: install a newer one")
+                            f"{manifest['ztorch'].text()}; this ztorch reads version {VERSION}: "
+                            f"{what}")
     return manifest
 
 
@@ -125,8 +129,10 @@ def program_spec(spec: Field) -> ProgramSpec:
     spec["target"].text(_TARGET, "the name of a target, such as 'avx2'")
     for feature in (*spec["needs"], *spec["kernels"]):
         feature.text()
+    spec["backend"].text(_BACKEND, "the name of a backend, such as 'cpu'")
     size = spec["params_bytes"].whole(0, MOST_BYTES)
-    spec["arena_bytes"].whole(0, MOST_BYTES)
+    arena = spec["arena_bytes"].whole(0, MOST_BYTES)
+    _entries(spec)
     parts = []  # (first byte, last byte + 1, field) of all that lies in params
     names: set[str] = set()
     derived = False
@@ -148,10 +154,58 @@ def program_spec(spec: Field) -> ProgramSpec:
     functions: set[str] = set()
     for function in spec["functions"]:
         _function(function, functions)
+        _launches(function, len(list(spec["entries"])), {"params": size, "arena": arena})
     for needed in ("predict", *((PREPARE,) if derived else ())):
         if needed not in functions:
             raise spec["functions"].wrong(f"a list with a function {needed!r}")
     return ProgramSpec.from_json(spec.value)
+
+
+def _entries(spec: Field) -> None:
+    """The kernels of a device's code; that they lie within it is checked with the code at hand."""
+    names: set[str] = set()
+    for entry in spec["entries"]:
+        name, at, size, group = entry.row(4, "[name, first byte, bytes, workgroup]")
+        name.text(_ENTRY, "the name of a kernel")
+        _new(name, names)
+        at.whole(0, MOST_BYTES)
+        size.whole(1, MOST_BYTES)
+        for n in group.row(3, "three numbers"):
+            n.whole(1, 1 << 16)
+    if spec["flag"].text() not in ("uint8", "uint32"):
+        raise spec["flag"].wrong("'uint8' or 'uint32'")
+    for limit in spec["limits"]:
+        what, value = limit.row(2, "[name, number]")
+        what.text()
+        value.whole(0, MOST_BYTES)
+    if bool(names) == (spec["backend"].value == "cpu"):
+        raise spec["entries"].wrong("a list of kernels for a device, and empty for a CPU")
+
+
+def _launches(function: Field, entries: int, sizes: dict[str, int]) -> None:
+    """Every launch names a kernel there is and parts within their space."""
+    for launch in function["launches"]:
+        entry, grid, places, barrier = launch.row(4, "[kernel, grid, places, barrier]")
+        if not 0 <= entry.whole(0, MOST_BYTES) < entries:
+            raise entry.wrong(f"the number of one of {entries} kernels")
+        for n in grid.row(3, "three numbers"):
+            n.whole(1, (1 << 31) - 1)
+        for place in places:
+            space, at, nbytes, writes = place.row(4, "[space, place, bytes, writes]")
+            if space.text() not in _SPACES:
+                raise space.wrong(f"one of {', '.join(_SPACES)}")
+            start, length = at.whole(0, MOST_BYTES), nbytes.whole(1, MOST_BYTES)
+            writes.flag()
+            if space.value in ("inputs", "outputs"):
+                slots = list(function[space.value])
+                if start >= len(slots):
+                    raise at.wrong(f"a slot below {len(slots)}")
+                wide = 4 if slots[start]["dtype"].value == "bool" else 1
+                if length > tensor(slots[start], set()) * wide:
+                    raise nbytes.wrong("no more than its tensor takes")
+            elif start + length > sizes[space.value]:
+                raise nbytes.wrong(f"a part within the {sizes[space.value]} bytes of {space.value}")
+        barrier.flag()
 
 
 def _part(offset: Field, nbytes: int, size: int) -> tuple[int, int, Field]:

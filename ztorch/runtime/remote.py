@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from ztorch.backends.device import Binding, Buffer, Device, Entry, Launch, Recording
-from ztorch.dtypes import boolean
+from ztorch.dtypes import DType, boolean, dtype
 from ztorch.errors import DeviceError, WeightsError
 from ztorch.runtime.executable import PREPARE, aligned
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
@@ -106,7 +106,7 @@ def refuse_other(spec: ProgramSpec, device: Device) -> None:
     """An error, not wrong numbers, where code takes for granted what this device has not."""
     if spec.backend != device.backend:
         raise DeviceError(f"{spec.name} was compiled for {spec.backend}, not for {device.id}")
-    if spec.arch and spec.arch != device.found.chip:
+    if spec.arch and spec.arch not in (device.found.chip, *device.found.runs):
         raise DeviceError(f"{spec.name} was compiled for {spec.backend}:{spec.arch}; {device.id} "
                           f"({device.found.name}) is {device.found.chip}. Compile it again for "
                           "this device")
@@ -123,16 +123,18 @@ class RemoteCall:
 
     def __init__(self, program: Remote, function: FunctionSpec):
         self.program, self.function = program, function
-        self.inputs, self._given = _arrays(function.inputs.values())
-        self.outputs, self._found = _arrays(function.outputs.values())
+        flag = dtype(program.spec.flag)
+        self.inputs, self._given, self._flags_in = _arrays(function.inputs.values(), flag)
+        self.outputs, self._found, self._flags_out = _arrays(function.outputs.values(), flag)
         device = program.target
         self._in = device.alloc(max(self._given.nbytes, 1))
         self._out = device.alloc(max(self._found.nbytes, 1))
         self._recording: Recording = device.record(program.module, self._launches())
 
     def _launches(self) -> list[Launch]:
-        slots = {"inputs": (self._in, _offsets(self.function.inputs.values())),
-                 "outputs": (self._out, _offsets(self.function.outputs.values()))}
+        flag = dtype(self.program.spec.flag)
+        slots = {"inputs": (self._in, _offsets(self.function.inputs.values(), flag)),
+                 "outputs": (self._out, _offsets(self.function.outputs.values(), flag))}
         launches = []
         for launch in self.function.launches:
             bindings = []
@@ -155,11 +157,15 @@ class RemoteCall:
     def run(self) -> None:
         """One run; the caller holds the lock of the program."""
         device = self.program.target
+        for name, raw in self._flags_in.items():
+            raw[...] = self.inputs[name]
         if self.inputs:
             device.write(self._in, self._given)
         device.run(self._recording)
         if self.outputs:
             device.read(self._out, self._found)
+            for name, raw in self._flags_out.items():
+                self.outputs[name][...] = raw
         else:
             device.synchronise()
 
@@ -172,22 +178,33 @@ class RemoteCall:
                 device.free(getattr(self, held))
 
 
-def _offsets(tensors: Sequence[TensorSpec] | object) -> list[int]:
-    out, at = [], 0
-    for t in tensors:  # type: ignore[attr-defined]
-        out.append(at)
-        at += -(-max(t.nbytes, 1) // PLACE) * PLACE
+def _stored(t: TensorSpec, flag: DType) -> DType:
+    return flag if t.dtype is boolean else t.dtype
+
+
+def _offsets(tensors: Iterable[TensorSpec], flag: DType) -> list[int]:
+    """Where each tensor begins, and at the end the bytes of all."""
+    out = [0]
+    for t in tensors:
+        nbytes = max(1, math.prod(t.shape) * _stored(t, flag).bytes)
+        out.append(out[-1] + -(-nbytes // PLACE) * PLACE)
     return out
 
 
-def _arrays(tensors: object) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """An array for each tensor, all in one block, so that they travel in one copy."""
-    listed: list[TensorSpec] = list(tensors)  # type: ignore[call-overload]
-    offsets = _offsets(listed)
-    total = offsets[-1] + -(-max(listed[-1].nbytes, 1) // PLACE) * PLACE if listed else 0
+def _arrays(tensors: Iterable[TensorSpec], flag: DType) -> tuple[
+        dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray]]:
+    """An array for each tensor, all in one block, so that they travel in one copy. Bools that lie
+    otherwise there than here have one here and one in the block."""
+    listed = list(tensors)
+    *offsets, total = _offsets(listed, flag)
     block = aligned(max(total, 1))[:total]
-    arrays = {}
+    arrays, flags = {}, {}
     for t, at in zip(listed, offsets, strict=True):
-        nbytes = math.prod(t.shape) * t.dtype.bytes
-        arrays[t.name] = block[at:at + nbytes].view(t.dtype.numpy).reshape(t.shape)
-    return arrays, block
+        stored = _stored(t, flag)
+        raw = block[at:at + math.prod(t.shape) * stored.bytes]
+        if stored.bytes == t.dtype.bytes:
+            arrays[t.name] = raw.view(t.dtype.numpy).reshape(t.shape)
+        else:
+            flags[t.name] = raw.view(stored.numpy).reshape(t.shape)
+            arrays[t.name] = np.zeros(t.shape, t.dtype.numpy)
+    return arrays, block, flags

@@ -352,14 +352,14 @@ def load(path: Path, threads: int | None = None) -> Program:
 
     A program that trained goes on as the saved one would, bit for bit.
     """
-    from ztorch.runtime.executable import Executable
+    from ztorch.runtime.executable import start
     from ztorch.runtime.load import read_artifact
 
     where = os.fspath(path)
     spec, code, params, metadata = read_artifact(where)
     training = metadata.pop("training")
     try:
-        program = Program(Executable(spec, code, params, threads, adopt=True), metadata)
+        program = Program(start(spec, code, params, threads), metadata)
         if training is not None:
             from ztorch.training import checkpoint
 

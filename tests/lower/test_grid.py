@@ -1,0 +1,103 @@
+"""Products and reductions on machines of workgroups, at sizes where tiles, teams and turns differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.parity import GROUPS, SUBGROUPS, Job, agree, interpreted, plan_of
+from ztorch import ops
+from ztorch.dtypes import DType, f16, f32, f64, i32
+from ztorch.errors import Unsupported
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import Grid, Limits
+from ztorch.lower.grid import team
+from ztorch.lower.grid_contract import TILES, choose
+from ztorch.lower.passes import launched
+
+MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
+            "wide": Limits(0, 16, True, grid=Grid(threads=1024, subgroup=32, units=132))}
+both = pytest.mark.parametrize("limits", MACHINES.values(), ids=MACHINES)
+
+
+def job(make, *shapes: tuple[int, ...], d: DType = f32) -> Job:
+    rng = np.random.default_rng(3)
+    leaves = [leaf("input", f"x{k}", shape, d) for k, shape in enumerate(shapes)]
+    numbers = [rng.normal(size=v.shape) if d.is_float else rng.integers(-9, 9, v.shape)
+               for v in leaves]
+    feeds = {v: n.astype(d.numpy) for v, n in zip(leaves, numbers, strict=True)}
+    return Job(Graph({"y": make(*leaves)}), feeds)
+
+
+@both
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 70, 90), (2, 3, 5), (17, 33, 40), (64, 64, 64),
+                                           (70, 130, 37), (128, 20, 300), (5, 200, 16)])
+def test_products(limits: Limits, m: int, n: int, k: int) -> None:
+    one = job(ops.matmul, (m, k), (k, n))
+    agree(one, interpreted(one, limits), terms=k)
+
+
+@both
+def test_deep_products_are_cut(limits: Limits) -> None:
+    one = job(ops.matmul, (8, 2048), (2048, 8))
+    agree(one, interpreted(one, limits), terms=2048)
+    assert len(plan_of(one.alone("j"), limits)[0].steps) == 2
+
+
+@both
+@pytest.mark.parametrize("d", [f32, f64, f16, i32])
+def test_batches_views_and_epilogues(limits: Limits, d: DType) -> None:
+    def make(a: Value, b: Value, c: Value) -> Value:
+        y = ops.matmul(ops.transpose(a, (0, 2, 1)), b) + c
+        return ops.tanh(y) if d.is_float else ops.abs(y)
+    one = job(make, (3, 19, 21), (3, 19, 18), (18,), d=d)
+    agree(one, interpreted(one, limits), terms=19)
+    assert len(plan_of(one.alone("j"), limits)[0].steps) == 1
+
+
+@both
+@pytest.mark.parametrize("shape", [(3, 5), (700, 3), (2, 1000), (65, 64), (1, 40_000), (300, 17)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reductions(limits: Limits, shape: tuple[int, int], axis: int) -> None:
+    for make in (lambda x: ops.sum(x, axis=axis), lambda x: ops.max(x, axis=axis),
+                 lambda x: ops.softmax(x, axis=axis), lambda x: ops.all(x > -3.0, axis=axis)):
+        one = job(make, shape)
+        agree(one, interpreted(one, limits), terms=shape[axis])
+
+
+def test_a_tile_fits_its_machine() -> None:
+    for grid in (Grid(), Grid(threads=64, shared=1 << 14), Grid(threads=1024, shared=227 << 10)):
+        for m, n, k in ((1, 1, 1), (64, 10, 784), (4096, 4096, 4096), (3, 4000, 9)):
+            for through in (False, True):
+                tile = choose(m, n, k, 1, grid, 4, through)
+                assert tile.threads <= grid.threads and tile.shared(4, through) <= grid.shared
+    with pytest.raises(Unsupported, match="64 threads"):
+        choose(8, 8, 8, 1, Grid(threads=16), 4, False)
+
+
+def test_tiles_are_whole() -> None:
+    for tile in TILES:
+        assert tile.rows % tile.high == 0 and tile.columns % tile.wide == 0
+        assert tile.threads <= 256
+
+
+def test_teams_are_whole_subgroups() -> None:
+    for sub in (0, 8, 32, 64):
+        grid = Grid(subgroup=sub)
+        for outer in (1, 3, 64, 5000):
+            for inner in (1, 2, 9, 1000):
+                for beside in (False, True):
+                    t = team(outer, inner, beside, grid)
+                    assert t.size <= 256
+                    if not beside and t.ways > 1 and sub:
+                        assert t.size % sub == 0
+
+
+def test_a_launch_has_no_loop_over_its_grid() -> None:
+    one = job(ops.matmul, (70, 40), (40, 70))
+    [step] = plan_of(one.alone("j"), SUBGROUPS)[0].steps
+    kernel, grid = launched(step.kernel)
+    kinds = {i.attrs["kind"] for i in kernel.body if i.opcode == "loop"}
+    assert kinds == {"serial"} and grid[0] > 1
+    assert {"grid_id", "block_id"} <= kernel.opcodes()

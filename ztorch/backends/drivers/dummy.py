@@ -1,0 +1,100 @@
+"""A device that computes nothing and has a terabyte: for planning and scheduling at any size.
+
+It keeps account of memory, code and launches, and holds what is written to it page by page, as far
+as it was written; the rest of a buffer reads as zeros. Kernels run in no time and change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.errors import OutOfMemory
+
+MEMORY = 1 << 40
+PAGE = 1 << 16
+
+
+class Dummy(Backend):
+    """Always there."""
+
+    name = "dummy"
+
+    def refusal(self) -> str:
+        return ""
+
+    def found(self) -> list[Found]:
+        return [Found(0, "nothing at all", "virtual", MEMORY)]
+
+    def open(self, ordinal: int = 0) -> Device:
+        return DummyDevice(self.found()[ordinal])
+
+
+class DummyDevice(Device):
+    """`launched` counts the launches that were run."""
+
+    def __init__(self, found: Found):
+        super().__init__("dummy", found)
+        self.launched = 0
+
+    def _close(self) -> None: ...
+
+    def _alloc(self, nbytes: int) -> Any:
+        if self.allocated + nbytes > MEMORY:
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and {MEMORY - self.allocated:,} are "
+                              "left")
+        return {}
+
+    def _free(self, handle: Any) -> None:
+        handle.clear()
+
+    def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
+        for page, inside, part in _pages(at, data):
+            handle.setdefault(page, np.zeros(PAGE, np.uint8))[inside:inside + part.size] = part
+
+    def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
+        for page, inside, part in _pages(at, out):
+            kept = handle.get(page)
+            part[...] = 0 if kept is None else kept[inside:inside + part.size]
+
+    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
+              nbytes: int) -> None:
+        for start in range(0, nbytes, PAGE):
+            part = np.empty(min(PAGE, nbytes - start), np.uint8)
+            self._read(source, source_at + start, part)
+            self._write(target, target_at + start, part)
+
+    def _memory(self) -> tuple[int, int]:
+        return MEMORY - self.allocated, MEMORY
+
+    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+        return [code[e.at:e.at + e.size] for e in entries]
+
+    def _unload(self, handles: Any) -> None:
+        handles.clear()
+
+    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+        return len(launches)
+
+    def _drop(self, handle: Any) -> None: ...
+
+    def _run(self, handle: Any) -> None:
+        self.launched += handle
+
+    def _synchronise(self) -> None: ...
+
+
+def _pages(at: int, data: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
+    """(page, place in it, part of the data), in order."""
+    out, done = [], 0
+    while done < data.size:
+        page, inside = divmod(at + done, PAGE)
+        size = min(PAGE - inside, data.size - done)
+        out.append((page, inside, data[done:done + size]))
+        done += size
+    return out
+
+
+BACKEND = Dummy()

@@ -1,0 +1,198 @@
+"""WebGPU devices, through wgpu."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.errors import DeviceError, OutOfMemory
+
+KINDS = {"DiscreteGPU": "gpu", "IntegratedGPU": "integrated", "CPU": "cpu"}
+# What a device offers beyond the least that WebGPU promises is asked for, up to what it has.
+WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
+          "max-storage-buffers-per-shader-stage", "max-compute-workgroup-storage-size",
+          "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x",
+          "min-storage-buffer-offset-alignment")
+
+
+@functools.cache
+def _adapters() -> list[Any]:
+    import wgpu
+
+    return list(wgpu.gpu.enumerate_adapters_sync())
+
+
+class WebGPU(Backend):
+    """Every adapter that wgpu finds with a driver of the system's own API below it."""
+
+    name = "webgpu"
+
+    def refusal(self) -> str:
+        try:
+            found = _usable()
+        except ImportError:
+            return "wgpu is not installed; pip install 'ztorch[webgpu]'"
+        except RuntimeError as error:
+            return f"wgpu finds no driver ({error})"
+        return "" if found else "wgpu finds no adapter; it needs Vulkan, Metal or Direct3D 12"
+
+    def found(self) -> list[Found]:
+        return [] if self.refusal() else [_describe(k, a) for k, a in enumerate(_usable())]
+
+    def open(self, ordinal: int = 0) -> Device:
+        return WebGPUDevice(self.found()[ordinal], _usable()[ordinal])
+
+
+def _usable() -> list[Any]:
+    return [a for a in _adapters() if a.info["backend_type"] not in ("OpenGL", "OpenGLES")]
+
+
+def _describe(ordinal: int, adapter: Any) -> Found:
+    has, info = adapter.limits, adapter.info
+    limits = {
+        "threads": min(has["max-compute-invocations-per-workgroup"],
+                       has["max-compute-workgroup-size-x"]),
+        "shared": has["max-compute-workgroup-storage-size"],
+        "groups": has["max-compute-workgroups-per-dimension"],
+        "memories": has["max-storage-buffers-per-shader-stage"],
+        "span": min(has["max-storage-buffer-binding-size"], (1 << 31) - 4),
+        "align": max(256, has["min-storage-buffer-offset-alignment"]),
+    }
+    return Found(ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
+                 int(has["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
+                 f"{info['backend_type']}, {info['description']}".strip(", "))
+
+
+class WebGPUDevice(Device):
+    """One device and its queue. A buffer's bytes come in fours."""
+
+    def __init__(self, found: Found, adapter: Any):
+        super().__init__("webgpu", found)
+        wanted = {name: adapter.limits[name] for name in WANTED if name in adapter.limits}
+        self._device = self._try("requestDevice", adapter.request_device_sync,
+                                 required_limits=wanted)
+        self._most = int(adapter.limits["max-buffer-size"])
+        self._layouts: dict[int, Any] = {}
+
+    def _try(self, call: str, function: Any, *args: Any, **more: Any) -> Any:
+        import wgpu
+
+        try:
+            return function(*args, **more)
+        except wgpu.GPUOutOfMemoryError as error:
+            raise OutOfMemory(f"{self.id}: {call}: {error}") from None
+        except (wgpu.GPUError, RuntimeError) as error:
+            raise DeviceError(f"{self.id}: {call}: {error}") from None
+
+    def _close(self) -> None:
+        self._synchronise()
+        self._layouts.clear()
+        self._device.destroy()
+
+    def _alloc(self, nbytes: int) -> Any:
+        import wgpu
+
+        if nbytes > self._most:
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have {self._most:,}")
+        use = wgpu.BufferUsage
+        return self._try("createBuffer", self._device.create_buffer, size=_fours(nbytes),
+                         usage=use.STORAGE | use.COPY_SRC | use.COPY_DST)
+
+    def _free(self, handle: Any) -> None:
+        self._try("destroy", handle.destroy)
+
+    def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
+        first, size = at // 4 * 4, _fours(at + data.size) - at // 4 * 4
+        if (first, size) != (at, data.size):  # the rest of the outer fours stays what it was
+            whole = np.empty(size, np.uint8)
+            self._read(handle, first, whole)
+            whole[at - first:at - first + data.size] = data
+            at, data = first, whole
+        self._try("writeBuffer", self._device.queue.write_buffer, handle, at, data)
+
+    def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
+        first = at // 4 * 4
+        size = _fours(at + out.size) - first
+        raw = self._try("readBuffer", self._device.queue.read_buffer, handle, first, size)
+        out[...] = np.frombuffer(raw, np.uint8)[at - first:at - first + out.size]
+
+    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
+              nbytes: int) -> None:
+        if source is target or source_at % 4 or target_at % 4 or nbytes % 4:
+            part = np.empty(nbytes, np.uint8)
+            self._read(source, source_at, part)
+            self._write(target, target_at, part)
+            return
+        encoder = self._device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, source_at, target, target_at, nbytes)
+        self._try("submit", self._device.queue.submit, [encoder.finish()])
+
+    def _memory(self) -> tuple[int, int]:
+        total = self.found.memory_bytes
+        return total - self.allocated, total
+
+    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+        return [self._pipeline(code[e.at:e.at + e.size].decode(errors="replace"), e)
+                for e in entries]
+
+    def _pipeline(self, text: str, entry: Entry) -> Any:
+        count = text.count("@binding(")
+        module = self._try("createShaderModule", self._device.create_shader_module, code=text)
+        layout = self._try("createPipelineLayout", self._device.create_pipeline_layout,
+                           bind_group_layouts=[self._layout(count)])
+        return self._try("createComputePipeline", self._device.create_compute_pipeline,
+                         layout=layout, compute={"module": module, "entry_point": entry.name})
+
+    def _layout(self, count: int) -> Any:
+        import wgpu
+
+        if count not in self._layouts:
+            rows = [{"binding": k, "visibility": wgpu.ShaderStage.COMPUTE,
+                     "buffer": {"type": "storage"}} for k in range(count)]
+            self._layouts[count] = self._try("createBindGroupLayout",
+                                             self._device.create_bind_group_layout, entries=rows)
+        return self._layouts[count]
+
+    def _unload(self, handles: Any) -> None:
+        handles.clear()
+
+    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+        ready = []
+        for launch in launches:
+            rows = [{"binding": k, "resource": {"buffer": b.buffer.handle, "offset": b.at,
+                                                "size": _fours(b.nbytes)}}
+                    for k, b in enumerate(launch.bindings)]
+            group = self._try("createBindGroup", self._device.create_bind_group,
+                              layout=self._layout(len(rows)), entries=rows)
+            ready.append((module.handles[launch.entry], group, launch.grid))
+        return ready
+
+    def _drop(self, handle: Any) -> None:
+        handle.clear()
+
+    def _run(self, handle: Any) -> None:
+        """A pass puts the dispatches in order by itself."""
+        encoder = self._device.create_command_encoder()
+        work = encoder.begin_compute_pass()
+        for pipeline, group, grid in handle:
+            work.set_pipeline(pipeline)
+            work.set_bind_group(0, group)
+            work.dispatch_workgroups(*grid)
+        work.end()
+        self._try("submit", self._device.queue.submit, [self._try("finish", encoder.finish)])
+
+    def _synchronise(self) -> None:
+        """Reading is what waits; there is nothing else that does in every version of wgpu."""
+        mark = self._alloc(4)
+        self._try("readBuffer", self._device.queue.read_buffer, mark, 0, 4)
+        mark.destroy()
+
+
+def _fours(nbytes: int) -> int:
+    return -(-nbytes // 4) * 4
+
+
+BACKEND = WebGPU()

@@ -1,0 +1,262 @@
+"""Our SPIR-V assembler: text in the language of Khronos' `spirv-as` to the words of a module.
+
+What instructions and enumerants there are, it reads from Khronos' grammar (`grammar/`). The words
+are the very ones that spirv-as makes of the same text. Floats may be written by value, or as `!`
+and their bits, which keeps every bit of a NaN as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ztorch.codegen.targets import Target
+from ztorch.errors import ZtorchError, nearest
+
+MAGIC, VERSION = 0x07230203, 0x00010300
+GENERATOR = 0x00070000  # the number of spirv-as, whose words these are
+GRAMMAR = Path(__file__).parent / "grammar" / "spirv.json.gz"
+INT, FLOAT, EXTENSIONS = 21, 22, 11  # OpTypeInt, OpTypeFloat, OpExtInstImport
+
+
+class Shape(NamedTuple):
+    """An instruction: its number, whether it has a type and a result, and the kinds of its other
+    operands; `ids` is how many there are if all are plain ids, else -1."""
+
+    opcode: int
+    typed: bool
+    result: bool
+    kinds: tuple[str, ...]
+    ids: int
+
+
+class Grammar(NamedTuple):
+    """What Khronos publishes, as the assembler looks things up."""
+
+    shapes: dict[str, Shape]
+    enums: dict[str, dict[str, list[Any]]]
+    masks: frozenset[str]
+    composites: dict[str, list[str]]
+    sets: dict[str, dict[str, int]]
+
+
+@functools.cache
+def grammar() -> Grammar:
+    """The grammar, read once.
+
+    >>> grammar().shapes["OpFAdd"].opcode
+    129
+    """
+    g = json.loads(gzip.decompress(GRAMMAR.read_bytes()))
+    shapes = {}
+    for name, (opcode, kinds) in g["instructions"].items():
+        typed, result = "IdResultType" in kinds, "IdResult" in kinds
+        others = tuple(k for k in kinds if k not in ("IdResultType", "IdResult"))
+        ids = len(others) if set(others) <= {"Id"} else -1
+        shapes[name] = Shape(opcode, typed, result, others, ids)
+    return Grammar(shapes, g["enums"], frozenset(g["masks"]), g["composites"], g["sets"])
+
+
+def assemble(text: str, target: Target | None = None) -> bytes:
+    """The module of a text. Errors name the line.
+
+    >>> words = assemble("OpCapability Shader\\nOpMemoryModel Logical GLSL450")
+    >>> words[20:].hex()
+    '11000200010000000e0003000000000001000000'
+    """
+    return _Assembler().module(text)
+
+
+class _Wrong(Exception):
+    """What is wrong with a line."""
+
+
+class _Assembler:
+    def __init__(self) -> None:
+        self.grammar = grammar()
+        self.numbers: dict[str, int] = {}  # of ids, in the order in which they first stand
+        self.types: dict[int, tuple[int, int]] = {}  # number of a scalar type: (opcode, bits)
+        self.sets: dict[int, dict[str, int]] = {}  # of extended instructions
+
+    def module(self, text: str) -> bytes:
+        words: list[int] = []
+        for number, line in enumerate(text.split("\n"), 1):
+            tokens = line.split() if '"' not in line and ";" not in line else _tokens(line)
+            if not tokens:
+                continue
+            try:
+                words += self._instruction(tokens)
+            except _Wrong as wrong:
+                raise ZtorchError(f"SPIR-V, line {number}: {wrong}: {line.strip()}") from None
+        head = (MAGIC, VERSION, GENERATOR, len(self.numbers) + 1, 0)
+        return struct.pack(f"<{len(head) + len(words)}I", *head, *words)
+
+    def _instruction(self, tokens: list[str]) -> list[int]:
+        result = ""
+        if len(tokens) > 2 and tokens[1] == "=":
+            result, name, rest = tokens[0], tokens[2], tokens[3:]
+        else:
+            name, rest = tokens[0], tokens[1:]
+        shape = self.grammar.shapes.get(name)
+        if shape is None:
+            raise _Wrong(f"there is no instruction {name}{nearest(name, self.grammar.shapes)}")
+        if bool(result) != shape.result:
+            raise _Wrong(f"{name} has {'a' if shape.result else 'no'} result")
+        words = [0]
+        if shape.typed:
+            words.append(self._id(rest.pop(0) if rest else ""))
+        if result:
+            words.append(self._id(result))
+        if len(rest) == shape.ids:
+            words += [self._id(token) for token in rest]
+        else:
+            self._operands(shape, rest, words)
+        if len(words) > 0xFFFF:
+            raise _Wrong("an instruction has at most 65535 words")
+        words[0] = len(words) << 16 | shape.opcode
+        if shape.opcode in (INT, FLOAT):
+            self.types[words[1]] = shape.opcode, words[2]
+        elif shape.opcode == EXTENSIONS:
+            self.sets[words[1]] = self.grammar.sets.get(_unquoted(rest[0]), {})
+        return words
+
+    def _id(self, token: str) -> int:
+        if token[:1] != "%" or len(token) == 1:
+            raise _Wrong(f"{token or 'nothing'!r} stands where an id belongs, such as %1")
+        number = self.numbers.get(token)
+        if number is None:
+            if not token[1:].isidentifier() and not token[1:].replace("_", "0").isalnum():
+                raise _Wrong(f"{token!r} is no id")
+            number = self.numbers[token] = len(self.numbers) + 1
+        return number
+
+    # -- operands --------------------------------------------------------------------------------
+
+    def _operands(self, shape: Shape, rest: list[str], words: list[int]) -> None:
+        rest.reverse()  # the next one is the last
+        for kind in shape.kinds:
+            if kind[-1] == "*":
+                while rest:
+                    self._operand(kind[:-1], rest, words)
+            elif kind[-1] != "?" or rest:
+                self._operand(kind.removesuffix("?"), rest, words)
+        if rest:
+            raise _Wrong(f"{rest[-1]!r} is one operand too many")
+
+    def _operand(self, kind: str, rest: list[str], words: list[int]) -> None:
+        if kind in self.grammar.composites:
+            for part in self.grammar.composites[kind]:
+                self._operand(part, rest, words)
+            return
+        if not rest:
+            raise _Wrong(f"an operand is missing ({kind})")
+        if kind in self.grammar.enums:
+            self._enumerant(kind, rest, words)
+            return
+        token = rest.pop()
+        if kind == "Id":
+            words.append(self._id(token))
+        elif kind == "LiteralInteger":
+            words += _number(token, INT, 32)
+        elif kind == "LiteralString":
+            data = _unquoted(token).encode() + b"\0"
+            data += b"\0" * (-len(data) % 4)
+            words += struct.unpack(f"<{len(data) // 4}I", data)
+        elif kind == "LiteralContextDependentNumber":
+            words += self._constant(token, rest, words[1])
+        elif kind == "LiteralExtInstInteger":
+            known = self.sets.get(words[-1], {})
+            if token not in known:
+                raise _Wrong(f"no instruction {token} in that set{nearest(token, known)}")
+            words.append(known[token])
+        else:
+            raise _Wrong(f"the assembler does not know operands of the kind {kind}")
+
+    def _enumerant(self, kind: str, rest: list[str], words: list[int]) -> None:
+        """A name and its parameters, or several joined by |."""
+        known, value, parameters = self.grammar.enums[kind], 0, []
+        token = rest.pop()
+        for name in token.split("|") if kind in self.grammar.masks else [token]:
+            if name not in known:
+                raise _Wrong(f"{kind} has no {name}{nearest(name, known)}")
+            number, *more = known[name]
+            value |= number
+            parameters += more
+        words.append(value)
+        for parameter in parameters:
+            self._operand(parameter, rest, words)
+
+    def _constant(self, token: str, rest: list[str], of: int) -> list[int]:
+        if of not in self.types:
+            raise _Wrong("the type of a constant must be a number declared above")
+        opcode, bits = self.types[of]
+        if token[:1] != "!":
+            return _number(token, opcode, bits)
+        raw = [token]
+        while rest:
+            raw.append(rest.pop())
+        if any(t[:1] != "!" for t in raw) or len(raw) != max(1, bits // 32):
+            raise _Wrong(f"{bits} bits are {max(1, bits // 32)} words, each after a !")
+        return [word for t in raw for word in _number(t[1:], INT, 32)]
+
+
+_FLOATS = {32: "<f", 64: "<d"}
+
+
+def _number(token: str, opcode: int, bits: int) -> list[int]:
+    """A number as words: the low one first, a short one filled up with its sign."""
+    wide = max(bits, 32)
+    if opcode == FLOAT:
+        if bits not in _FLOATS:
+            raise _Wrong(f"floats of {bits} bits are written as ! and their bits")
+        read: Callable[[str], float] = float.fromhex if "0x" in token else float
+        data = struct.pack(_FLOATS[bits], _parsed(read, token))
+        number = int.from_bytes(data, "little")
+    else:
+        number = _parsed(lambda t: int(t, 0), token)
+        if not -(1 << bits - 1) <= number < 1 << bits:
+            raise _Wrong(f"{token} does not fit {bits} bits")
+    number &= (1 << wide) - 1
+    return [number & 0xFFFFFFFF] if wide == 32 else [number & 0xFFFFFFFF, number >> 32]
+
+
+def _parsed(read: Callable[[str], Any], token: str) -> Any:
+    try:
+        return read(token)
+    except ValueError:
+        raise _Wrong(f"{token!r} is no number") from None
+
+
+def _tokens(line: str) -> list[str]:
+    """The words of a line with strings or a comment."""
+    found, word, quoted, at = [], "", False, 0
+    while at < len(line):
+        c = line[at]
+        if quoted and c == "\\" and at + 1 < len(line):
+            at += 1
+            word += line[at]
+        elif c == '"':
+            quoted = not quoted
+            word += c
+        elif not quoted and (c.isspace() or c == ";"):
+            found += [word] if word else []
+            word = ""
+            if c == ";":
+                return found
+        else:
+            word += c
+        at += 1
+    if quoted:
+        raise ZtorchError(f"SPIR-V: a string without an end: {line.strip()}")
+    return [*found, word] if word else found
+
+
+def _unquoted(token: str) -> str:
+    if len(token) < 2 or token[0] != '"' or token[-1] != '"':
+        raise _Wrong(f"{token!r} stands where a \"string\" belongs")
+    return token[1:-1]
