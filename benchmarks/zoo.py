@@ -116,8 +116,8 @@ def page(table: Section, facts: dict[str, Any], took: float) -> str:
         f"`python -m benchmarks.zoo` on {facts['cpu']}, {facts['cores']}, {facts['SIMD level']}; "
         f"{versions}; load average at the start {facts['load average at the start']}. All in "
         f"{took:.0f} s.", "",
-        "Each model is trained once, as its file in `models/` says, from its own seed, and measured "
-        "on rows that it was not trained on. The bar is the file's own.", "",
+        "Each model is trained once, as its file in `models/` says, from its own seed, and "
+        "measured on rows that it was not trained on. The bar is the file's own.", "",
         *("| " + " | ".join(row) + " |" for row in rows), ""])
 
 

@@ -11,11 +11,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from ztorch import Sequential
+from ztorch import Sequential, ops
 from ztorch import layers as L
-from ztorch import ops
 from ztorch.config import number
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
@@ -41,7 +42,7 @@ class Latent(Layer):
     Adds to the loss how far that distribution is from the standard one, times `weight`.
     """
 
-    def __init__(self, weight: float = 1.0, **common: object):
+    def __init__(self, weight: float = 1.0, **common: Any):
         super().__init__(**common)
         self.weight = number("Latent(weight=...)", weight, least=0)
 

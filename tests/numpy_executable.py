@@ -32,6 +32,7 @@ class Signature:
 class StateSpec(Spec):
     role: str
     trainable: bool
+    derived = False  # what compiled programs make of weights, NumPy makes each time
 
 
 class NumpyExecutable:
@@ -110,9 +111,10 @@ class NullCall:
 
 
 def compile_numpy(model: Any, batch_size: int = 16, optimizer: Any = None, loss: Any = None,
-                  metrics: Iterable[Any] = (), seed: int | None = None) -> Program:
+                  metrics: Iterable[Any] = (), seed: int | None = None,
+                  loss_weights: Any = None) -> Program:
     """What model.compile gives, on the NumPy executable."""
     from ztorch.tracing import trace
 
-    traced = trace(model, batch_size, optimizer, loss, metrics, seed=seed)
+    traced = trace(model, batch_size, optimizer, loss, metrics, seed=seed, loss_weights=loss_weights)
     return Program(NumpyExecutable(traced), traced.metadata)  # type: ignore[arg-type]

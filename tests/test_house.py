@@ -95,7 +95,7 @@ DOORS = {
     "ctypes": {"backends", "runtime/executable.py"},
     "h5py": {"weight_files/keras_files.py"},
     "PIL": {"data/images.py"},
-    "onnx": {"interchange/onnx/file.py"},
+    "onnx": {"interchange/onnx/protobuf.py"},
     "matplotlib": {"training/history.py", "picture.py"},
 }
 

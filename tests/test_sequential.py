@@ -60,7 +60,7 @@ def test_two_layers_of_one_name():
     with pytest.raises(ConfigError, match=r"two layers named 'a'"):
         Sequential([L.Dense(2, name="a"), L.Dense(2, name="a")])
     layer = L.Dense(2)
-    with pytest.raises(ConfigError, match=r"'dense' is in the model twice"):
+    with pytest.raises(ConfigError, match=r"'dense' is in model 'sequential' twice"):
         Sequential([layer, layer])
 
 

@@ -171,11 +171,13 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @examples("""ztorch export digits_mlp --weights w.safetensors -o digits.zt
              ztorch export digits_mlp --device cpu:neon --batch-size 1 -o arm.zt
              ztorch export net.py:build --train --loss mse -o net.zt
-             ztorch export digits_mlp --so --batch-size 1 -o c_library""")
+             ztorch export digits_mlp --so --batch-size 1 -o c_library
+             ztorch export digits_mlp -o digits.onnx""")
 def export(model: str, optimizer: str | None, **options: Any) -> None:
     """Compile a model and write an artifact.
 
-    The device need not be in this machine.
+    The device need not be in this machine. A FILE named .onnx becomes an ONNX file, for any batch
+    size unless --batch-size is given.
     """
     from ztorch.commands.export import export
 

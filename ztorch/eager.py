@@ -66,7 +66,9 @@ def compute(public: Public, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any
     order: list[tuple[str, int | None]] = []  # parameter, and how many of a *parameter
 
     def add(parameter: str, x: Any) -> None:
-        given.append(_given(name, parameter, x))
+        mere = isinstance(x, float) or "float" in str(own.parameters[parameter.partition("[")[0]]
+                                                      .annotation)
+        given.append(_given(name, parameter, x, mere))
 
     plain: dict[str, Any] = {}
     parameters = own.parameters
@@ -113,7 +115,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*arrays: Any) -> Any:
         name = getattr(function, "__name__", "function")
-        given = [_given(name, f"argument {k}", a) for k, a in enumerate(arrays)]
+        given = [_given(name, f"argument {k}", a, True) for k, a in enumerate(arrays)]
         settled = [(g, _dtype(g.array.dtype)) for g in given]
         return _run(function, name, {}, settled, lambda leaves: function(*leaves))
 
@@ -124,15 +126,16 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Given(NamedTuple):
-    """An argument as an array; `weak` if it was a mere number, which has no dtype of its own."""
+    """An argument as an array; `weak` if it was a mere number, which has no dtype of its own,
+    where one is welcome: as an index, a whole number is one of int64."""
 
     array: np.ndarray
     weak: bool
 
 
-def _given(name: str, parameter: str, x: Any) -> Given:
+def _given(name: str, parameter: str, x: Any, weak: bool) -> Given:
     if isinstance(x, (bool, int, float)):
-        return Given(np.asarray(x), True)
+        return Given(np.asarray(x), weak)
     if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
         return Given(np.from_dlpack(x), False)
     try:
@@ -215,8 +218,9 @@ class _Program:
         leaves = [leaf("input", f"x{k}", g.array.shape, d) for k, (g, d) in enumerate(settled)]
         made = make(leaves)
         self.single = isinstance(made, Value)
-        results = [made] if self.single else list(made)
-        if not results or not all(isinstance(y, Value) for y in results):
+        results = [made] if self.single else made
+        if not isinstance(results, (list, tuple)) or not all(
+                isinstance(y, Value) for y in results) or not results:
             raise TypeError(f"{label} must give a value or a tuple of values, not {made!r}")
         self.dtypes = [y.dtype for y in results]
         graph = Graph({f"y{k}": y for k, y in enumerate(results)})

@@ -47,7 +47,10 @@ class Sequential(Model):
         """Appends a layer."""
         if isinstance(layer, Input):
             if self.inner or self._input is not None:
-                raise ConfigError(f"model {self.name!r}: Input must be the first layer, once")
+                before = (f"layer {self.inner[-1].name!r} comes before this one" if self.inner else
+                          f"Input({self._input.shape}) is there already")  # type: ignore[union-attr]
+                raise ConfigError(f"model {self.name!r}: Input must be the first layer, once; "
+                                  f"{before}: leave it out")
             self._input = layer
             return
         self.adopt(layer)
@@ -60,7 +63,7 @@ class Sequential(Model):
     def pop(self) -> Layer:
         """Removes and returns the last layer."""
         if not self.inner:
-            raise ConfigError(f"model {self.name!r} has no layers to pop")
+            raise ConfigError(f"model {self.name!r} has no layers to pop; add() comes first")
         layer = self.inner.pop()
         if layer.outer is self:
             layer.outer = None
@@ -91,7 +94,8 @@ class Sequential(Model):
                 self._input = Input(given)
             elif self._input.shape != given:
                 raise ConfigError(f"model {self.name!r} is declared for inputs of shape "
-                                  f"{self._input.shape}, not {given}")
+                                  f"{self._input.shape}, not {given}; change its Input, or leave "
+                                  "input_shape out")
         self._need_layers()
         if self._input is None:
             raise ConfigError(f"model {self.name!r} does not know the shape of its inputs; begin "

@@ -87,6 +87,7 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
     x = model.leaves(batch_size, d)
     outputs = model.called(x, context)
     functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()})}
+    _need_all(model, x, functions["predict"])
     goals = _goals(model, outputs, losses_, metrics, loss_weights)
     step = _Step(model, batch_size, states, goals)
     if goals:
@@ -133,6 +134,16 @@ def _named(parts: Mapping[str, _T]) -> Any:
     return parts[""] if "" in parts else dict(parts)
 
 
+def _need_all(model: Model, x: Mapping[str, Value], predict: Graph) -> None:
+    """An error where a layer is called on an input and makes nothing of it."""
+    used = set(predict.leaves("input"))
+    for name, v in x.items():
+        if v not in used:
+            raise ConfigError(f"model {model.name!r}: no output depends on the numbers of "
+                              f"{f'input {name!r}' if name else 'its input'}; leave it out, or use "
+                              "it in the layers that it leads to")
+
+
 # -- what outputs are trained for ------------------------------------------------------------------
 
 
@@ -143,6 +154,12 @@ def _each(what: str, given: Any, model: Model, get: Any, spread: bool = True) ->
     if given is None:
         return {}
     if names == [""]:
+        if spread and isinstance(given, (list, tuple)):
+            if len(given) != 1:
+                raise ConfigError(f"{what} lists {len(given)} for the only output of model "
+                                  f"{model.name!r}; give it one, such as {what}={given[0]!r}"
+                                  if given else f"{what} is an empty list; leave it out")
+            return {"": get(given[0])}
         return {"": get(given)}
     if isinstance(given, Mapping) and not ("class_name" in given and spread):
         for name in given:
@@ -167,7 +184,7 @@ def _goals(model: Model, outputs: Mapping[str, Value], losses_: Mapping[str, Los
     several = "" not in outputs
     chosen = _each("metrics", metrics or None, model, list_of if several else lambda m: m, False)
     share = _each("loss_weights", weights, model,
-                  lambda w: number("loss_weights", w[0] if w == [w] else w))
+                  lambda w: number("loss_weights", w))
     for name in (*chosen, *share):
         if name not in losses_ and losses_:
             raise ConfigError(f"output {name!r} has metrics or a loss weight but no loss; give it "
@@ -234,6 +251,9 @@ class _Step:
         context = Context(training=True, states=self.states)
         scores = self.scores(context)
         params = [context.read(w) for w in self.model.weights if w.trains]
+        if not params and not self.model.weights:
+            raise ConfigError(f"model {self.model.name!r} has no weights to train; add a layer "
+                              "that has some, such as Dense, or leave the optimizer out")
         if not params:
             raise ConfigError(f"model {self.model.name!r} has no trainable weights; leave the "
                               "optimizer out, or set layer.trainable = True")
@@ -247,17 +267,21 @@ class _Step:
 def _decode(model: Model, states: States) -> Graph:
     """One position of a row: its logits, by what caches know of the positions before it."""
     need_stepwise(model)
-    fits = "decode=True takes a model with one input of whole numbers, (length,), which gives logits "
-    if list(model.inputs) != [""] or len(model.input_shape) != 1 or model.output_names != [""]:
-        raise Unsupported(f"{fits}for each position; model {model.name!r} is another one")
-    [length] = model.input_shape
+
+    def refused(but: str) -> Unsupported:
+        return Unsupported("decode=True takes a model with one input of whole numbers, (length,), "
+                           f"which gives logits, (length, classes); model {model.name!r} {but}")
+
+    if list(model.inputs) != [""] or model.output_names != [""]:
+        raise refused("has several inputs or outputs")
     x = leaf("input", "x", (1, 1), model.input_dtype or states.dtype)
+    if len(model.input_shape) != 1 or not x.dtype.is_int:
+        raise refused(f"takes {model.input_shape} of {x.dtype}")
     position = leaf("input", "position", (1,), "int32")
-    context = Context(states=states, decoding=Decoding(position, length))
+    context = Context(states=states, decoding=Decoding(position, model.input_shape[0]))
     y = model.called({"": x}, context)[""]
-    if not x.dtype.is_int or y.shape[:-1] != (1, 1):
-        raise Unsupported(f"{fits}of shape (length, classes); model {model.name!r} takes "
-                          f"{x.dtype} and gives {model.output_shape}")
+    if y.shape[:-1] != (1, 1):
+        raise refused(f"gives {model.output_shape}")
     activation, logits = context.probabilities.get(y, ("", y))
     y = logits if activation == "softmax" else y
     return Graph({"logits": OPS.reshape(y, (1, y.shape[2]))},

@@ -20,8 +20,9 @@ from ztorch import ops
 from ztorch.commands.models import find, zoo
 from ztorch.errors import Unsupported, WeightsError
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import OPS, remember_calls
+from ztorch.graph.op import OPS, constant, leaf, remember_calls
 from ztorch.interchange.onnx import load
+from ztorch.interchange.onnx.recipe import Choice
 from ztorch.interchange.onnx.save import drafted, encode
 from ztorch.layers.activation import ACTIVATIONS
 from ztorch.layers.context import Context
@@ -283,6 +284,42 @@ def test_weights_have_their_names_and_can_be_others(tmp_path: Path) -> None:
         encode(model, weights={"end/bias": np.zeros(3)})
     with pytest.raises(WeightsError, match="end/bais"):
         encode(model, weights={"end/bais": np.zeros(2)})
+
+
+def test_a_layer_that_depends_on_more_is_no_single_node() -> None:
+    """A mask or a state from elsewhere would be lost; so would what a subclass adds."""
+    a, b = (leaf("input", name, (1, 4), "float32") for name in "ab")
+    norm, context = L.LayerNormalization(), Context()
+    alone = norm(a, context)
+    masked = alone * b
+    context.made[masked] = (norm, [a])
+    choice = Choice(context, {}, Counter())
+    for y, needs in ((alone, (a,)), (masked, masked.args)):
+        recipe = choice.recipe(y)
+        assert recipe is not None and recipe.needs == needs
+
+    class Doubled(L.LSTM):
+        def call(self, x: Any, context: Context, *more: Any, **how: Any) -> Any:
+            return super().call(x, context, *more, **how) * 2.0
+
+    assert "LSTM" not in kinds(agrees(zt.Sequential([L.Input((3, 2)), Doubled(2)])))
+
+
+def test_a_bias_along_another_axis_is_no_bias() -> None:
+    steps = np.arange(4, dtype=np.float32)
+
+    def shifted(x: Any) -> Any:
+        return x + ops.reshape(constant(steps), (4, 1))
+
+    model = zt.Sequential([L.Input((4, 2)), L.Conv1D(4, 1, use_bias=False), L.Lambda(shifted)])
+    assert kinds(agrees(model))["Add"] == 1
+
+
+def test_names_that_look_like_ours() -> None:
+    layers = [L.Dense(3, name=name, activation="relu") for name in ("x", "y", "Gemm", "constant",
+                                                                   "Gemm_1")]
+    agrees(zt.Sequential([L.Input((4,)), zt.Sequential(layers, name="x"),
+                          L.Lambda(lambda v: v * 0.5 + 0.25, name="y")]))
 
 
 def test_float64() -> None:

@@ -196,6 +196,8 @@ MOVEMENT = [
     Case("Slice", [X], [i64(0, 1, -2), i64(9, 3, -1)]),
     Case("Gather", [X], [i64(2, -1, 0)], {"axis": 1}), Case("Gather", [X], [i64(-1)[0]], {"axis": 2}),
     Case("Gather", [X], [np.array([[0, 1], [2, 3]])], {"axis": -1}),
+    Case("GatherElements", [X, ints(2, 2, 4, low=-3, high=3)], [], {"axis": 1}),
+    Case("GatherElements", [X, ints(2, 3, 6, low=-4, high=4)], [], {"axis": -1}),
     Case("Pad", [X], [i64(0, 1, 2, 0, 3, 0)]), Case("Pad", [X], [i64(0, 1, 2, 0, 3, 0), f32(1.5)]),
     Case("Pad", [X], [i64(0, -1, 2, 0, 3, -2)]), Case("Pad", [X], [i64(1, 2), None, i64(-1)]),
     Case("Pad", [X], [i64(0, 1, 2, 0, 2, 1)], {"mode": "reflect"}),
@@ -218,6 +220,8 @@ REDUCTION = [
     *(Case(op, [X], [], attrs) for op in ("ArgMax", "ArgMin")
       for attrs in ({"axis": 1}, {"axis": -1, "keepdims": 0})),
     *(Case("CumSum", [X], [i64(1)[0]], {"exclusive": e, "reverse": r}) for e in (0, 1) for r in (0, 1)),
+    Case("CumSum", [ints(2, 5)], [i64(-1)[0]], {"exclusive": 1}),
+    Case("TopK", [X], [i64(2)], {}, 18, 2), Case("TopK", [X], [i64(3)], {"axis": 1}, 18, 2),
 ]
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import ztorch as zt
+from tests.interchange.onnx_files import runtime, single, written
 from ztorch.interchange.onnx import load
 
 
@@ -140,7 +141,7 @@ def test_an_exported_network(name: str, dynamo: bool, tmp_path: Path) -> None:
 
 
 def test_weights_keep_their_names_and_train(tmp_path: Path) -> None:
-    net, x = exported("lenet", True, tmp_path / "net.onnx")
+    net, x = exported("lenet", False, tmp_path / "net.onnx")
     model = load(tmp_path / "net.onnx")
     names = {f"graph/{n}": p.detach().numpy() for n, p in net.named_parameters()}
     weights = model.named_weights()
@@ -159,10 +160,26 @@ def test_weights_keep_their_names_and_train(tmp_path: Path) -> None:
         np.testing.assert_allclose(trained, p.detach().numpy(), rtol=1e-3, atol=1e-5, err_msg=n)
 
 
+@pytest.mark.parametrize("name", ["lenet", "encoder", "gru"])
+def test_an_imported_network_goes_everywhere(name: str, tmp_path: Path) -> None:
+    """Into a summary, an artifact, and an ONNX file again."""
+    net, x = exported(name, False, tmp_path / "net.onnx")
+    with torch.no_grad():
+        expected = net(x).numpy()
+    model = load(tmp_path / "net.onnx")
+    lines: list[str] = []
+    model.summary(lines.append)
+    assert any("graph" in line for line in lines)
+    zt.onnx.save(model, tmp_path / "again.onnx")
+    np.testing.assert_allclose(runtime(tmp_path / "again.onnx", x.numpy())[0], expected, rtol=1e-4,
+                               atol=2e-6)
+    model.compile("cpu", batch_size=3).save(tmp_path / "net.zt")
+    np.testing.assert_allclose(zt.load(tmp_path / "net.zt").predict(x.numpy()), expected,
+                               rtol=1e-4, atol=2e-6)
+
+
 def test_statistics_do_not_train(tmp_path: Path) -> None:
     """They are in the file of a network that was exported for training."""
-    from tests.interchange.onnx_files import single, written
-
     x, four = np.zeros((2, 4), np.float32), np.ones(4, np.float32)
     path = written(single("BatchNormalization", [x], [four] * 4, {}, 18), tmp_path / "bn.onnx")
     assert [w.trains for w in load(path).weights] == [True, True, False, False]

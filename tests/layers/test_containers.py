@@ -399,7 +399,7 @@ def test_functions_are_checked_when_the_model_is_built(function, message):
 
 def test_a_layer_has_one_place():
     layer = L.Dense(3)
-    with pytest.raises(ConfigError, match=r"'dense' is in the layer twice"):
+    with pytest.raises(ConfigError, match=r"'dense' is in layer 'add' twice"):
         L.Add(layer, layer)
     with pytest.raises(ConfigError, match=r"dense' is in the model twice"):
         build(L.Input((3,)), L.Residual(layer), L.Add(layer))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tests import references
-from ztorch import layers as L
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.layers import Layer

@@ -14,7 +14,7 @@ from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
-from ztorch.graph.value import Value
+from ztorch.graph.value import Graph, Value
 
 random = np.random.default_rng(2)
 BOTH = list(itertools.product((False, True), repeat=2))
@@ -105,8 +105,6 @@ def test_every_dtype_compiled(name: str) -> None:
     leaves = [leaf("input", n, s, d) for n, s in shapes.items()]
     feeds = {v: from_storage(d, to_storage(d, random.normal(size=v.shape))) if d.is_float else
              random.integers(0, 9, v.shape).astype(d.numpy) for v in leaves}
-    from ztorch.graph.value import Graph
-
     y = ops.gemm_strided(*leaves, size=(3, 5, 3), lda=8, ldb=6, ldc=7)
     job = Job(Graph({"y": y}), feeds)
     [got], [want] = compiled(job, HERE[-1]), job.oracle()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests import references
-from tests.parity import plan_of
-from tests.parity import SCALAR
+from tests.parity import SCALAR, plan_of
 from ztorch import ops, optimizers
 from ztorch.dtypes import f64
 from ztorch.errors import ShapeError
@@ -116,7 +115,7 @@ def test_adam_is_the_optimizers_and_one_kernel() -> None:
     got = evaluate(ours, dict(zip((w, g, m, v), data, strict=True)))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
-    plan, _ = plan_of(Graph({n: y for n, y in zip("wmv", ours, strict=True)}), SCALAR)
+    plan, _ = plan_of(Graph(dict(zip("wmv", ours, strict=True))), SCALAR)
     assert len(plan.steps) == 1
 
 

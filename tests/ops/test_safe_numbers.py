@@ -102,7 +102,7 @@ def test_losses_of_probabilities_that_are_zero(name: str, d: str) -> None:
     for y, want in run(lambda p, t: loss(t, p), dtype(d), given, truth):
         assert np.isfinite(y).all()
         # They hold probabilities 1e-7 away from 0 and 1, which float32 rounds near 1.
-        np.testing.assert_allclose(y, want, rtol=0.01 if d == "float32" else 1e-8, atol=2e-7)
+        np.testing.assert_allclose(y, want, rtol=0.02 if d == "float32" else 1e-8, atol=2e-7)
 
 
 # -- means and variances ---------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_attention_with_rows_that_see_nothing(size: float, d: str) -> None:
     mask[2, 3:] = False
     results = run(lambda q, k, v, m: ops.attention(q, k, v, m), dtype(d), q, k, v, mask)
     assert all(np.isfinite(y).all() for y, _ in results)
-    [(y, want), (dq, _), *_] = results
+    [(y, _), (dq, _), *_] = results
     assert not y[1].any() and not dq[1].any()
     if size == 1.0:  # beyond, one rounding of a score decides which key is seen
         for got, exact in results:

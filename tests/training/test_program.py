@@ -161,6 +161,15 @@ def test_weights_have_keras_order_and_names() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(new, program.get_weights(), strict=True))
 
 
+def test_weights_come_in_the_order_of_the_model_also_where_they_are_read_in_another() -> None:
+    model = Sequential([L.Input((4,)), L.BatchNormalization(name="norm"), L.Dense(2, name="out")])
+    model.set_weights([np.full(w.shape, k) for k, w in enumerate(model.weights)])
+    program = model.compile("cpu", batch_size=8, loss="mse", optimizer="sgd", threads=1)
+    assert program.weight_names == [w.path for w in model.weights]
+    assert [float(w.max()) for w in program.get_weights()] == [0, 1, 2, 3, 4, 5]
+    assert list(program.weights) == program.weight_names
+
+
 def test_set_weights_refuses_and_changes_nothing() -> None:
     program = classifier()
     before = program.get_weights()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,18 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests import references
+from tests import programs, references
+from tests.artifact.artifacts import changed
 from tests.programs import same_states
 from ztorch import layers as L
-from ztorch.errors import ConfigError, DataError, NonFiniteLoss, UnknownName, Unsupported
+from ztorch.errors import (
+    ArtifactError,
+    ConfigError,
+    DataError,
+    NonFiniteLoss,
+    UnknownName,
+    Unsupported,
+)
 from ztorch.training.program import Program
 
 random = np.random.default_rng(2)
@@ -40,7 +49,7 @@ def declared(K: Any, names: bool = True) -> tuple[Any, Any]:
 
 def compiled(names: bool = True, seed: int = 1, **how: Any) -> Program:
     model = zt.Model(*declared(L, names), name="two", seed=seed)
-    return model.compile("cpu", batch_size=8, threads=1, **{"optimizer": "adam", **HOW, **how})
+    return programs.compiled(model, 8, **{"optimizer": "adam", **HOW, **how})
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +57,7 @@ def program() -> Program:
     return compiled()
 
 
-def predicts(**how: Any) -> Program:
+def native(**how: Any) -> Program:
     return zt.Model(*declared(L), seed=1).compile("cpu", batch_size=8, threads=1, **how)
 
 
@@ -154,6 +163,15 @@ def test_some_outputs_may_have_no_loss() -> None:
     b = compiled(loss=[None, "mse"], metrics=[None, []], loss_weights=None).fit(
         X, {"size": SIZE}, verbose=0, shuffle=False).history
     assert a == b
+    a, b = L.Input((4,), name="a"), L.Input((3,), name="b")
+    apart = zt.Model([a, b], {"p": L.Dense(2)(a), "q": L.Dense(1)(b)}, seed=1)
+    half = programs.compiled(apart, 8, optimizer="sgd", loss={"q": "mse"})
+    alone = programs.compiled(zt.Model(b, L.Dense(1, name=apart.layers[1].name)(b), seed=1), 8,
+                              optimizer="sgd", loss="mse")
+    assert "x/a" not in half.executable.functions["train"].inputs
+    assert half.fit([IMAGE, META], SIZE, verbose=0, epochs=2).history["loss"] == (
+        alone.fit(META, SIZE, verbose=0, epochs=2).history["loss"])
+    half.train_on_batch([IMAGE[:8], META[:8]], {"q": SIZE[:8]})
     one = zt.Model(*declared(L)).trace(4, loss="mse", metrics=["mae", ["mse"]])
     assert list(one.functions["evaluate"].outputs) == [
         "loss", "kind_loss", "size_loss", "kind_mae", "size_mse"]
@@ -167,8 +185,15 @@ def test_a_single_output_takes_a_loss_weight() -> None:
         plain.evaluate(META, SIZE, verbose=0) / 2)
 
 
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("several") / "two.zt"
+    native(optimizer="adam", **HOW).save(path)
+    return path.read_bytes()
+
+
 def test_artifacts_go_on_training(tmp_path: Path) -> None:
-    program = compiled()
+    program = native(optimizer="adam", **HOW)
     program.fit(X, Y, epochs=2, verbose=0)
     program.save(tmp_path / "two.zt")
     again = zt.load(tmp_path / "two.zt", threads=1)
@@ -183,8 +208,24 @@ def test_artifacts_go_on_training(tmp_path: Path) -> None:
     program.save_checkpoint(tmp_path / "c")
     again.load_checkpoint(tmp_path / "c")
     assert same_states(program, again)
-    predicts().save(tmp_path / "p.zt")
+    native().save(tmp_path / "p.zt")
     assert list(zt.load(tmp_path / "p.zt").predict(X)) == ["kind", "size"]
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda m: m["program"]["classes"].update(kind=0), "program.classes.kind is 0; it must be a whole"),
+    (lambda m: m["program"]["loss"].update(kind={"name": 3}), "program.loss.kind.name is 3"),
+    (lambda m: m["program"]["layers"][0].update(output_shape=[1, [2]]), r"output_shape\[0\] is 1; it "
+                                                                        r"must be a list"),
+    (lambda m: m["program"]["weights"][0].pop("name"), r"weights\[0\].name is missing"),
+    *((lambda m, name=name: m["targets"][0]["spec"]["functions"][0]["inputs"][0].update(name=name),
+       r"inputs is .*; it must be the inputs x") for name in ("x", "x/", "z/image", "")),
+], ids=str)
+def test_manifests_that_are_wrong(artifact: bytes, tmp_path: Path, change: Any,
+                                  message: str) -> None:
+    (tmp_path / "two.zt").write_bytes(changed(change, artifact))
+    with pytest.raises(ArtifactError, match=message):
+        zt.load(tmp_path / "two.zt")
 
 
 def test_the_c_library_names_each(tmp_path: Path) -> None:
@@ -198,6 +239,13 @@ def test_the_c_library_names_each(tmp_path: Path) -> None:
     for line in ("TWO_INPUT_IMAGE_SIZE 4UL", "TWO_INPUT_META_SIZE 3UL", "TWO_OUTPUT_KIND_SIZE 3UL",
                  "TWO_TARGET_KIND_SIZE 1UL", "TWO_TARGET_SIZE_SIZE 1UL"):
         assert f"#define {line} " in header
+    library = ctypes.CDLL(str(tmp_path / "libtwo.so"))
+    arrays = [np.ascontiguousarray(a[:4]) for a in (IMAGE, META)]
+    given = [np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)]
+    library.two_predict(*(a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, *given)))
+    expected = model.compile("cpu", batch_size=4, threads=1).predict(arrays)
+    for a, b in zip(given, expected.values(), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_ids_are_checked_by_input() -> None:

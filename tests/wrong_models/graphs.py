@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import ztorch as zt
@@ -12,10 +10,10 @@ from ztorch import layers as L
 from ztorch import ops
 
 
-def two(**how: Any) -> zt.Model:
+def two(name: str = "two") -> zt.Model:
     a, b = L.Input((4,), name="a"), L.Input((3,), name="b")
     y = L.Dense(2, name="y")(L.Concatenate()([a, b]))
-    return zt.Model([a, b], {"p": y, "q": L.Dense(1)(y)}, name="two", **how)
+    return zt.Model([a, b], {"p": y, "q": L.Dense(1)(y)}, name=name)
 
 
 def disconnected() -> None:
@@ -36,7 +34,7 @@ def middle() -> None:
 
 def same_name() -> None:
     x = L.Input((4,))
-    zt.Model(x, L.Dense(2, name="a")(L.Dense(2, name="a")(x)), name="net")
+    zt.Model(x, L.Dense(2, name="twin")(L.Dense(2, name="twin")(x)), name="graph")
 
 
 def same_output() -> None:
@@ -72,7 +70,7 @@ CASES: dict[str, Case] = {
     "tensors by wrong names": lambda: two()({"a": L.Input((4,)), "c": L.Input((3,))}),
     "tensors of wrong shapes": lambda: two()([L.Input((4,)), L.Input((4,))]),
     "a list for a model of one input": lambda: zt.Model(X, L.Dense(2)(X), name="one")([X, X]),
-    "several inputs in a row": lambda: zt.Sequential([L.Input((4,)), two()], name="net").build(),
+    "several inputs in a row": lambda: zt.Sequential([L.Input((4,)), two("pair")], name="net").build(),
     "an op on a symbolic tensor": lambda: ops.mean(L.Dense(3, name="three")(X), axis=1),
     "numpy on a symbolic tensor": lambda: np.mean(L.Dense(2, name="two")(X)),
     "a choice by a symbolic tensor": lambda: bool(L.Dense(1, name="one")(X)),
@@ -82,6 +80,9 @@ CASES: dict[str, Case] = {
         '{"class_name": "Model", "config": {"inputs": {}}}'),
     "json of a layer as a model": lambda: zt.Model.from_json(
         '{"class_name": "Dense", "config": {"units": 3}}'),
+    "an input whose numbers nobody uses": lambda: zt.Model(
+        [X, c := L.Input((4,), name="c")], L.Lambda(lambda pair: pair[0])([X, c]),
+        name="net").trace(2),
     # what outputs are trained for
     "a loss for an unknown output": lambda: two().trace(2, "sgd", {"r": "mse"}),
     "a loss too few": lambda: two().trace(2, "sgd", ["mse"]),

@@ -56,7 +56,6 @@ CASES: dict[str, Case] = {
     "a delta of zero": lambda: zt.losses.Huber(delta=0),
     "a batch of nothing": lambda: row(L.Dense(1)).trace(0),
     "a model of whole numbers": lambda: row(L.Dense(1)).trace(4, dtype="int32"),
-    "an unknown device": lambda: row(L.Dense(1)).compile("cpuu"),
     "two outputs for one loss": lambda: row(L.Dense(1)).trace(4, "sgd", ["mse", "mse"]),
     # data
     "rows of another width": lambda: fitted(X[:, :5], LABELS),

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ztorch.commands import data, named
 from ztorch.commands.models import find, optimizer
 from ztorch.errors import ConfigError
 
+if TYPE_CHECKING:
+    from ztorch.model import Model
+
 
 def export(name: str, *, out: str, device: str, batch_size: int | None, weights: str | None,
            trains: bool, library: bool, optimizer_: str | None, rate: float | None,
            loss: str | None) -> None:
-    """Compiles a model for a device, which need not be here, and writes it."""
+    """Compiles a model for a device, which need not be here, and writes it; or writes what it
+    predicts as an ONNX file."""
     from ztorch.artifact.write import write_artifact
     from ztorch.codegen.targets import target
     from ztorch.compile import compile_functions, export_c
@@ -21,9 +25,12 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
 
     recipe = find(name)
     if not library:
-        data.writable(out, (".zt",))
+        data.writable(out, (".zt", ".onnx"))
     if weights:
         recipe.model.load_weights(weights)
+    if out.endswith(".onnx") and not library:
+        _export_onnx(recipe.model, out, batch_size, trains)
+        return
     how: dict[str, Any] = {}
     if trains:
         loss = loss or recipe.loss
@@ -41,6 +48,16 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     write_artifact(out, made.spec, made.code, made.params, {**traced.metadata, "training": None})
     print(f"Wrote {out}: {', '.join(made.spec.functions)} for {made.spec.where}, "
           f"{Path(out).stat().st_size:,} bytes")
+
+
+def _export_onnx(model: Model, out: str, batch_size: int | None, trains: bool) -> None:
+    from ztorch.interchange import onnx
+
+    if trains:
+        raise ConfigError("an ONNX file only predicts; leave --train out, or write a .zt")
+    onnx.save(model, out, batch_size=batch_size)
+    rows = f"batches of {batch_size}" if batch_size else "any batch size"
+    print(f"Wrote {out}: predict for {rows}, {Path(out).stat().st_size:,} bytes")
 
 
 def run(artifact: str, source: str, out: str | None, classes: bool, threads: int | None) -> None:

@@ -64,7 +64,8 @@ def find(name: str) -> Recipe:
     if name not in zoo():
         raise ConfigError(f"{unknown('model', name, zoo())}, or path/to/file.py:attribute")
     if variant not in ("", "small"):
-        raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have {name}:small")
+        raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have "
+                          f"{name}:small")
     return _recipe(_run(assets.folder("models") / f"{name}.py"), "build", bool(variant))
 
 
@@ -117,7 +118,7 @@ def _recipe(module: ModuleType, attribute: str, small: bool = False) -> Recipe:
     arguments = getattr(module, "SMALL", None)
     if small and arguments is None:
         raise ConfigError(f"{module.__file__} names no SMALL model; the model itself is small")
-    given = arguments if small else {}
+    given = arguments or {} if small else {}
     if callable(found) and not isinstance(found, Model):
         try:
             inspect.signature(found).bind()

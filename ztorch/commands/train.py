@@ -61,6 +61,10 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
         raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
     itself = (target or (recipe.target if recipe else "y")) == "x"
     given_pair, test = _data(data_name, ports)  # before compiling, which takes longer
+    if (recipe and recipe.small is not None and data_name == recipe.data
+            and given_pair[0].shape[1:] != ports.x):
+        raise ConfigError(f"the data that {name} names, {data_name}, are for its small variant; "
+                          f"train {name}:small, or give --data with rows of shape {ports.x}")
     split, validation = _validation(val, ports)
     if recipe is not None:
         if weights:

@@ -28,6 +28,13 @@ class _Numbers:
     def below(self, n: int, *shape: int) -> np.ndarray:
         return self.between(0, n, *shape).astype(np.int32)
 
+    def noise(self, level: float, *shape: int) -> np.ndarray:
+        """Numbers around zero, float32, with no more bits than a picture has."""
+        count = int(np.prod(shape))
+        words = self.generator.random_raw(-(-count // 8)).astype("<u8")
+        return (words.view(np.uint8)[:count].reshape(shape) - np.float32(127.5)) * np.float32(
+            level / 127.5)
+
 
 def _inside(u: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
     """Where each shape covers a plane: it reaches from about -1 to 1 along u and v."""
@@ -43,10 +50,9 @@ def _inside(u: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _backgrounds(numbers: _Numbers, rows: int, size: int, noise: float) -> np.ndarray:
-    slope = np.linspace(0.0, 1.0, size)[None, :, None, None]
-    one, other = (numbers.between(0, 1, rows, 1, 1, 3) for _ in range(2))
-    drawn = np.broadcast_to(one * slope + other * (1 - slope), (rows, size, size, 3))
-    return drawn + numbers.between(-noise, noise, rows, size, size, 3)
+    slope = np.linspace(0.0, 1.0, size, dtype=np.float32)[None, :, None, None]
+    one, other = (numbers.between(0, 1, rows, 1, 1, 3).astype(np.float32) for _ in range(2))
+    return numbers.noise(noise, rows, size, size, 3) + (one * slope + other * (1 - slope))
 
 
 def _place(numbers: _Numbers, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,21 +60,22 @@ def _place(numbers: _Numbers, rows: int, size: int) -> tuple[np.ndarray, np.ndar
     radius = numbers.between(0.19, 0.4, rows, 1, 1) * size
     x, y = (radius + (size - 1 - 2 * radius) * numbers.between(0, 1, rows, 1, 1) for _ in range(2))
     across = np.arange(size)
-    return (across[None, None, :] - x) / radius, (across[None, :, None] - y) / radius
+    u, v = (across[None, None, :] - x) / radius, (across[None, :, None] - y) / radius
+    return u.astype(np.float32), v.astype(np.float32)
 
 
 def _colours(numbers: _Numbers, drawn: np.ndarray, where: np.ndarray) -> np.ndarray:
     """A colour for each picture that stands off from what it covers."""
-    covered = where[..., None].sum((1, 2)).clip(1)
-    beneath = (drawn * where[..., None]).sum((1, 2)) / covered
+    beneath = np.einsum("nyxc,nyx->nc", drawn, where) / where.sum((1, 2)).clip(1)[:, None]
     away = numbers.between(0.35, 0.5, len(drawn), 3)
-    return (beneath + np.where(beneath < 0.5, away, -away))[:, None, None, :]
+    found = beneath + np.where(beneath < 0.5, away, -away)
+    return found[:, None, None, :].astype(np.float32)
 
 
 def _split(x: np.ndarray, y: np.ndarray) -> Split:
     first = len(x) - len(x) // 5
-    given = x.clip(0, 1).astype(np.float32)
-    return (given[:first], y[:first]), (given[first:], y[first:])
+    np.clip(x, 0, 1, out=x)
+    return (x[:first], y[:first]), (x[first:], y[first:])
 
 
 @data_set("shapes")

@@ -127,6 +127,12 @@ class MultiHeadAttention(Layer):
             if not self.built:
                 self.build(query.shape[1:], value.shape[1:], key.shape[1:])
                 self.built = True
+            for x in (query, value, key):
+                need_sequence(self, x.shape[1:])
+            if key.shape[1] != value.shape[1]:
+                raise shape_error("each key needs a value, but these differ in length:",
+                                  key.shape[1:], value.shape[1:], fix="leave key out to find "
+                                  "values by themselves")
             q, k, v = (self._heads(name, x, context)
                        for name, x in (("query", query), ("key", key), ("value", value)))
             causal, step_by_step = self.use_causal_mask or use_causal_mask, context.decoding

@@ -127,7 +127,8 @@ class TimeDistributed(Layer):
     def call(self, x: Value, context: Context) -> Value:
         if x.rank < 3:
             raise shape_error("TimeDistributed needs inputs of at least 2 axes (time, features) "
-                              "besides the batch, not", x.shape[1:])
+                              "besides the batch, not", x.shape[1:],
+                              fix="add a Reshape((steps, features)) before it")
         steps = x.shape[:2]
         merged = OPS.reshape(x, (steps[0] * steps[1], *x.shape[2:]))
         y = self.layer(merged, context)

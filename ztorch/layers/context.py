@@ -155,7 +155,7 @@ class Context:
                 shapes = " and ".join(str(x.shape[1:]) for x in inputs)
                 return f"layer {layer.name!r}, which makes {v.shape[1:]} of {shapes}"
             v = inputs[0]
-        return f"the input of shape {v.shape[1:]}"
+        return f"{f'Input {v.layer!r}' if v.layer else 'the input'} of shape {v.shape[1:]}"
 
 
 def differing(a: Shape, b: Shape) -> set[int]:

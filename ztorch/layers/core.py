@@ -93,6 +93,10 @@ class Dense(Layer):
             self.bias = self.add_weight("bias", (self.units,), self.bias_initializer)
 
     def call(self, x: Value, context: Context) -> Value:
+        if not x.dtype.is_float:
+            raise shape_error(f"Dense takes numbers with fractions, not {x.dtype}",
+                              fix="before it, cast them with Rescaling(1.0), or look ids up with "
+                                  "an Embedding")
         if x.shape[-1:] != self.kernel.shape[:1]:
             raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
                               fix=f"the last axis must be {self.kernel.shape[0]}, for which the "
@@ -126,6 +130,9 @@ class Reshape(Layer):
         given, have = self.target_shape, math.prod(x.shape[1:])
         known_part = math.prod(n for n in given if n != -1)
         open_axes = given.count(-1)
+        if open_axes > 1:
+            raise shape_error("cannot reshape each example of shape", x.shape[1:],
+                              fix=f"{given} leaves {open_axes} axes open, and only one can be -1")
         fits = (known_part == have if open_axes == 0 else
                 open_axes == 1 and known_part > 0 and have % known_part == 0)
         if not fits:

@@ -77,6 +77,7 @@ class PositionEmbedding(Layer):
             "position_embeddings", (length, input_shape[1]), self.initializer)
 
     def call(self, x: Value, context: Context) -> Value:
+        need_sequence(self, x.shape[1:])
         table = context.read(self.position_embeddings)
         if context.decoding is not None:
             return x + context.decoding.row(table)

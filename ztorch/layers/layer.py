@@ -135,10 +135,10 @@ class Layer(Named, family="layer"):
         return y
 
     def _check_call(self, inputs: Any, how: dict[str, Any], context: Context | None) -> None:
-        """A ConfigError unless the layer can be called like this."""
+        """An error unless the layer can be called like this."""
         wrong = next((x for x in leaves(inputs) if not isinstance(x, Value) and x is not None
                       and (context is not None or not symbols(x))), None)
-        if wrong is not None or not inputs or inputs[0] is None:
+        if wrong is not None or leaves(inputs[:1]) in ([], [None]):
             what = (f"the {type(wrong).__name__} {wrong!r}" if isinstance(wrong, Layer) else
                     "nothing" if wrong is None else f"a {type(wrong).__name__}")
             fix = (f"call that layer first: {self.name}({wrong.name}(x))"
@@ -147,15 +147,19 @@ class Layer(Named, family="layer"):
             raise shape_error(f"it is called on {what}, not on a tensor", fix=fix)
         many = len(leaves(inputs[0]))
         if isinstance(inputs[0], (list, tuple, dict)) and not self.takes_many:
-            raise shape_error(f"it takes one tensor, not a list of {many}", fix="join them first, "
-                              "such as Concatenate()([a, b])")
+            alone = len(inspect.signature(self.call).parameters) < 3  # x, context
+            raise shape_error(f"it takes one tensor, not a list of {many}", fix=(
+                "join them first, such as Concatenate()([a, b])" if alone else
+                f"pass them one by one: {self.name}(a, b)"))
         if len(inputs) > 1 or how:
             try:
                 inspect.signature(self.call).bind(inputs[0], context, *inputs[1:], **how)
             except TypeError as error:
-                raise shape_error(f"it cannot be called like this: {error}", fix="a layer takes "
-                                  "one tensor; layers that merge several take them as a list, "
-                                  "such as Add()([a, b])") from None
+                more = [*inspect.signature(self.call).parameters][2:]
+                fix = (f"besides one tensor it takes {', '.join(more)}" if more else
+                       "it takes one tensor; layers that merge several take a list, such as "
+                       "Add()([a, b])")
+                raise shape_error(f"it cannot be called like this: {error}", fix=fix) from None
 
     def prepare(self, x: Any, *more: Any) -> None:
         """Builds the layer when it is called for the first time."""
@@ -189,9 +193,9 @@ class Layer(Named, family="layer"):
             raise ConfigError(f"{here} takes layers, not {what}; write Dense(10), not Dense or 10, "
                               "and Sequential([...]) for several layers in a row")
         if any(layer is other for _, other in self.walk()):
-            raise ConfigError(f"layer {layer.name!r} is in the {kind} twice; make a second layer")
+            raise ConfigError(f"layer {layer.name!r} is in {here} twice; make a second layer")
         if any(self is other for _, other in layer.walk()):
-            raise ConfigError(f"{here} cannot be a layer of itself")
+            raise ConfigError(f"{here} cannot be a layer of itself; make a second one")
         taken = {other.name for other in self.inner}
         if layer.name in taken and layer.keeps_name:
             raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")

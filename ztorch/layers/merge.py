@@ -6,10 +6,10 @@ import math
 from functools import reduce
 from typing import Any
 
-from ztorch.config import whole_numbers
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, broadcast_shapes, shape_error
 from ztorch.graph.value import Value
+from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.nested import _Container
@@ -52,6 +52,10 @@ class _Merge(_Container):
     def merged(self, values: list[Value], context: Context,
                branches: list[str] | None = None) -> Value:
         """What becomes of the tensors; errors name their branches and the layers before them."""
+        for k, v in enumerate(values):
+            if v.dtype != values[0].dtype:
+                raise apart(f"are {values[0].dtype} and {v.dtype}", values, k, context, branches,
+                            "cast one, such as with Rescaling(1.0)")
         self.fit(values, context, branches)
         return self.merge(values)
 
@@ -200,10 +204,10 @@ class Dot(_Merge):
     def __init__(self, axes: Any, normalize: bool = False, **common: Any):
         super().__init__(**common)
         pair = axes if isinstance(axes, (list, tuple)) else (axes, axes)
-        if len(pair) != 2:
+        if len(pair) != 2 or any(isinstance(a, bool) or not isinstance(a, int) for a in pair):
             raise ConfigError(f"Dot(axes={axes!r}) must be an axis, or one of each tensor, such as "
                               "(2, 1)")
-        self.axes: Any = whole_numbers("Dot(axes=...)", pair)
+        self.axes = tuple(pair)
         self.normalize = normalize
 
     def fit(self, values: list[Value], context: Context, branches: list[str] | None) -> None:
@@ -217,19 +221,20 @@ class Dot(_Merge):
                         context, branches, "both axes must be as long")
 
     def merge(self, values: list[Value]) -> Value:
-        (a, b), rest = values, []
-        for k, (v, axis) in enumerate(zip(values, self.axes, strict=True)):
-            axis %= v.rank
-            if self.normalize:
-                v = v * OPS.rsqrt(OPS.maximum(OPS.sum(v * v, axis=axis, keepdims=True), 1e-12))
-            others = [n for n in range(1, v.rank) if n != axis]
-            rest.append([v.shape[n] for n in others])
-            size = math.prod(rest[k])
-            v = OPS.transpose(v, (0, *others, axis) if k == 0 else (0, axis, *others))
-            values[k] = OPS.reshape(v, (v.shape[0], size, v.shape[-1]) if k == 0 else
-                                    (v.shape[0], v.shape[1], size))
-        a, b = values
-        return OPS.reshape(OPS.matmul(a, b), (a.shape[0], *(rest[0] + rest[1] or [1])))
+        (a, a_rest), (b, b_rest) = (self._rows(v, axis)
+                                    for v, axis in zip(values, self.axes, strict=True))
+        y = OPS.matmul(a, OPS.transpose(b, (0, 2, 1)))
+        return OPS.reshape(y, (y.shape[0], *((*a_rest, *b_rest) or (1,))))
+
+    def _rows(self, v: Value, axis: int) -> tuple[Value, Shape]:
+        """The tensor as (batch, rows, numbers along the axis), and the axes that rows stand for."""
+        axis %= v.rank
+        if self.normalize:
+            v = v * OPS.rsqrt(OPS.maximum(OPS.sum(v * v, axis=axis, keepdims=True), 1e-12))
+        others = [n for n in range(1, v.rank) if n != axis]
+        rest = tuple(v.shape[n] for n in others)
+        return OPS.reshape(OPS.transpose(v, (0, *others, axis)),
+                           (v.shape[0], math.prod(rest), v.shape[axis])), rest
 
 
 MERGES: dict[str, type[_Merge]] = {

@@ -12,7 +12,7 @@ import numpy as np
 
 from ztorch.config import fraction, positive, whole_seed
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS
+from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.activation import Given, activate, known
@@ -51,7 +51,8 @@ class _Recurrent(Layer):
 
     def build(self, input_shape: Shape) -> None:
         self.need_rank(input_shape, 2, "(steps, features)",
-                       "give each example a row for every step; a Reshape before it can")
+                       "give each example a row for every step: by a Reshape before it, or by "
+                       "return_sequences=True of a recurrent layer before it")
         width = self.gates * self.units
         self.kernel = self.add_weight("kernel", (input_shape[1], width), self.kernel_initializer)
         self.recurrent_kernel = self.add_weight("recurrent_kernel", (self.units, width),
@@ -71,6 +72,10 @@ class _Recurrent(Layer):
         return context.read(self.bias)
 
     def call(self, x: Value, context: Context) -> Value:
+        if x.shape[2:] != self.kernel.shape[:1]:
+            raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
+                              fix=f"the layer was built for (steps, {self.kernel.shape[0]}); use a "
+                                  "new one for other inputs")
         batch, steps, features = x.shape
         x = self._dropped(x, self.dropout, (batch, 1, features), context)
         projected = OPS.matmul(x, context.read(self.kernel))

@@ -6,9 +6,8 @@ what; a Model follows the calls back from its outputs.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztorch.dtypes import DType
@@ -19,9 +18,6 @@ from ztorch.layers.context import Context, Made, States
 
 if TYPE_CHECKING:
     from ztorch.layers.layer import Layer
-
-_serial = itertools.count()
-
 
 class NoNumbers(ConfigError, AttributeError):
     """A symbolic tensor asked for what only tensors with numbers have."""
@@ -89,11 +85,26 @@ class Symbol:
 
     # -- what it cannot do -------------------------------------------------------------------------
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+    def _refuse(self, *_: Any, example: str = "ops.mean(x, axis=1)") -> NoReturn:
         raise NoNumbers(f"{self!r} has no numbers while the model is declared; compute with it in "
-                        "a layer, such as Lambda(lambda x: ops.mean(x, axis=1))(tensor)")
+                        f"a layer, such as Lambda(lambda x: {example})(tensor)")
 
-    __array__ = __bool__ = __iter__ = __getitem__ = __truediv__ = __rtruediv__ = _refuse
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse()
+
+    def __bool__(self) -> NoReturn:
+        self._refuse(example="ops.where(x > 0.0, x, 0.0)")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse(example="x[:, 0]")
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        self._refuse(example="x[:, 0]")
+
+    def _divide(self, other: Any) -> NoReturn:
+        self._refuse(example="x / 2.0")
+
+    __truediv__ = __rtruediv__ = _divide
     __pow__ = __matmul__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +125,6 @@ class Call:
     args: tuple[Any, ...]  # symbols, or lists and dicts of them
     how: dict[str, Any]  # keyword arguments, symbols among them
     gives: Any = None  # a symbol, or a list or dict of them
-    serial: int = field(default_factory=lambda: next(_serial))
 
     @property
     def inputs(self) -> list[Symbol]:
@@ -126,7 +136,7 @@ class Call:
 
 def as_symbol(x: Any) -> Symbol | None:
     """A symbol, or that of an Input; None for anything else."""
-    return x if isinstance(x, Symbol) else getattr(type(x), "symbol", None) and x.symbol
+    return x if isinstance(x, Symbol) else x.symbol if hasattr(type(x), "symbol") else None
 
 
 def nested(change: Callable[[Any], Any], x: Any) -> Any:

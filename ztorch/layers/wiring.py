@@ -109,7 +109,7 @@ def found(inputs: Any, outputs: Any, model: str) -> Wiring:
     for end in leaves(ends) or [None]:
         if not isinstance(end, Symbol):
             what = (f"the {type(end).__name__} {end.name!r}: call it on a tensor first"
-                    if isinstance(end, Layer) else f"{end!r}")
+                    if isinstance(end, Layer) else "nothing" if end is None else repr(end))
             raise ConfigError(f"model {model!r}: outputs must be tensors that layers give, such as "
                               f"Dense(10)(x), not {what}")
     calls = _calls(leaves(ends), {one.symbol: one for one in given.values()}, model)
@@ -131,7 +131,8 @@ def _inputs(inputs: Any, model: str) -> dict[str, Input]:
     for one in leaves(inputs) or [None]:
         symbol = as_symbol(one)
         if symbol is None or symbol.call is not None:
-            what = f"what layer {symbol.layer.name!r} gives" if symbol else repr(one)
+            what = ("nothing" if one is None else repr(one) if symbol is None else
+                    f"what layer {symbol.layer.name!r} gives")
             raise ConfigError(f"model {model!r}: inputs must be made by Input(shape), not {what}")
     flat: list[Any] = [s.layer for s in symbols(inputs)]
     if len(set(flat)) != len(flat):

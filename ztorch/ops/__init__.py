@@ -18,13 +18,13 @@ import numpy as np
 import ztorch
 from ztorch.dtypes import DType
 from ztorch.errors import nearest
-from ztorch.graph.op import REGISTRY, Public, leaf
+from ztorch.graph.op import OPS, REGISTRY, Public, leaf
 from ztorch.graph.value import Value
 
 for _found in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_found.name}")
-    if _found.name in REGISTRY:
-        del globals()[_found.name]  # `ops.attention` is the op, not the file of its family
+for _name in REGISTRY:
+    globals().pop(_name, None)  # `ops.attention` is the op, not the file of its family
 
 __all__ = sorted(REGISTRY)
 
@@ -60,7 +60,7 @@ def _face(name: str) -> Callable[..., Any]:
     @functools.wraps(public.call)
     def face(*args: Any, **attrs: Any) -> Any:
         if not computes or any(_has_values(a) for a in (*args, *attrs.values())):
-            return public.call(*args, **attrs)
+            return getattr(OPS, name)(*args, **attrs)
         return ztorch._on_arrays(public, args, attrs)  # only the front door knows of a compiler
 
     face.__doc__ = _with_example(public)

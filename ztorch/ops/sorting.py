@@ -41,7 +41,7 @@ _SAMPLES = (Sample(((3, 5),), {}, -9.0, 9.0, "fsu"), Sample(((2, 7, 3),), {"axis
 @op(*_SAMPLES, numpy=_order_numpy)
 def argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
     """The positions, as int32, that bring x into ascending order along an axis; NaN comes last,
-    and equal elements keep their order.
+    and equal elements keep their order. Up to 65,536 elements along the axis.
 
     >>> import ztorch as zt
     >>> zt.ops.argsort(np.array([3.0, 1.0, 2.0]))

@@ -249,7 +249,7 @@ def _function(function: Field, known: set[str]) -> None:
 def _are(ports: set[str], roles: set[str]) -> bool:
     """Whether they are these inputs or outputs, each one by its role, or several as role/name."""
     found = [port.partition("/")[0] for port in ports]
-    return set(found) == roles and all(
+    return set(found) == roles and not any(port.endswith("/") for port in ports) and all(
         found.count(role) == 1 or role not in ports for role in roles)
 
 
@@ -297,8 +297,10 @@ def program_metadata(program: Field) -> dict[str, Any]:
         layer["name"].text()
         layer["class"].text()
         layer["parameters"].whole(0, MOST_BYTES)
-        for n in layer["output_shape"]:
-            for m in n if isinstance(n.value, list) else [n]:  # one shape, or one of each output
+        shape = list(layer["output_shape"])
+        several = any(isinstance(n.value, list) for n in shape)  # a shape of each output
+        for n in shape:
+            for m in n if several else [n]:
                 m.whole(0, MOST_BYTES)
     return program.value
 

@@ -112,7 +112,7 @@ class Target(NamedTuple):
         """An array of rows of the target's shape, every label checked."""
         if value is None:
             raise DataError(f"{what} is missing: the loss {self.loss} compares predictions with "
-                            "targets")
+                            f"targets; pass one for each row of x")
         array = as_array(value, what)
         if array.ndim == 0 or len(array) != rows:
             count = len(array) if array.ndim else "no"

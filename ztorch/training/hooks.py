@@ -98,6 +98,7 @@ def checked(callbacks: Callback | Iterable[Callback] | None) -> list[Callback]:
                         list(callbacks) if isinstance(callbacks, Iterable) else [callbacks])
     for one in given:
         if not isinstance(one, Callback):
-            hint = "; pass an instance: add ()" if isinstance(one, type) else ""
+            hint = ("; pass an instance: add ()" if isinstance(one, type) else
+                    "; pass instances, such as EarlyStopping()")
             raise ConfigError(f"{one!r} is not a ztorch.callbacks.Callback{hint}")
     return given

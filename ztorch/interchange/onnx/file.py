@@ -1,30 +1,20 @@
-"""ONNX files as plain data: read with every size checked, written whole or not at all.
-
-The one door of the `onnx` package, which parses the protobuf and knows what each op's inputs and
-attributes must be.
-"""
+"""ONNX files as plain data, with every size checked before it is believed."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, dtype
-from ztorch.errors import ArtifactError, ConfigError, Unsupported
+from ztorch.dtypes import dtype
+from ztorch.errors import ArtifactError, Unsupported
+from ztorch.interchange.onnx.protobuf import MOST, NAMES, Port, package
 
 OPSETS = range(13, 24)
-_MOST = 1 << 31  # what a protobuf message can hold
-
-# The format's numbers of dtypes, by our names; the rest (strings, complex, float8) is foreign.
-DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
-          "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16}
-_NAMES = {number: name for name, number in DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -44,15 +34,6 @@ class NodeSpec:
 
 
 @dataclass(frozen=True)
-class Port:
-    """An input or output: a dimension is a number, a symbol, or None where nothing is said."""
-
-    name: str
-    dims: tuple[int | str | None, ...]
-    dtype: DType
-
-
-@dataclass(frozen=True)
 class OnnxFile:
     """One graph. `arrays` are its initializers; `inferred` says what the `onnx` package expects of
     values between nodes."""
@@ -66,29 +47,11 @@ class OnnxFile:
     inferred: dict[str, Port]
 
 
-def package() -> Any:
-    """The `onnx` package, or an error that says how to get it."""
-    try:
-        import onnx
-        import onnx.checker
-        import onnx.external_data_helper
-        import onnx.helper
-        import onnx.inliner
-        import onnx.numpy_helper
-        import onnx.shape_inference
-    except ImportError:
-        raise ConfigError("ONNX files need the package onnx: pip install ztorch[onnx]") from None
-    return onnx
-
-
-# -- reading ---------------------------------------------------------------------------------------
-
-
 def read(path: str | os.PathLike[str]) -> OnnxFile:
     """The file as data, or an error that says what is wrong with it."""
     onnx, where = package(), os.fspath(path)
     try:
-        if os.path.getsize(path) > _MOST:
+        if os.path.getsize(path) > MOST:
             raise ArtifactError(f"{where} is larger than 2 GiB, which no ONNX file can be; keep "
                                 "its weights as external data")
         data = Path(path).read_bytes()
@@ -100,7 +63,10 @@ def read(path: str | os.PathLike[str]) -> OnnxFile:
     except Exception as error:  # protobuf's own, whose class depends on its implementation
         raise ArtifactError(f"{where} is no ONNX file ({error}); it may be truncated or of "
                             "another kind") from None
-    return _Reader(onnx, where, Path(os.path.realpath(path)).parent).file(proto)
+    try:
+        return _Reader(onnx, where, Path(os.path.realpath(path)).parent).file(proto)
+    except UnicodeError:
+        raise ArtifactError(f"{where} is no valid ONNX file: one of its names is no text") from None
 
 
 @dataclass(frozen=True)
@@ -168,7 +134,7 @@ class _Reader:
             return {v.name: self.port(v) for v in graph.value_info
                     if v.type.HasField("tensor_type")
                     and v.type.tensor_type.HasField("shape")
-                    and v.type.tensor_type.elem_type in _NAMES}
+                    and v.type.tensor_type.elem_type in NAMES}
         except Exception:  # a help for error messages, nothing more
             return {}
 
@@ -179,12 +145,12 @@ class _Reader:
             raise Unsupported(f"{self.where}: {info.name!r} is a {kind or 'thing without type'}, "
                               "not a tensor")
         t = info.type.tensor_type
-        if t.elem_type not in _NAMES:
+        if t.elem_type not in NAMES:
             raise Unsupported(f"{self.where}: {info.name!r} has dtype {self.type_name(t.elem_type)}"
                               ", which ztorch does not compute with")
         dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
                      for d in t.shape.dim)
-        return Port(info.name, dims, dtype(_NAMES[t.elem_type]))
+        return Port(info.name, dims, dtype(NAMES[t.elem_type]))
 
     def type_name(self, number: int) -> str:
         """The format's name of a dtype."""
@@ -215,10 +181,10 @@ class _Reader:
 
     def array(self, tensor: Any, what: str) -> np.ndarray:
         """The numbers of a tensor, as many as its shape says and the file holds."""
-        if tensor.data_type not in _NAMES:
+        if tensor.data_type not in NAMES:
             raise Unsupported(f"{self.where}: {what} has dtype {self.type_name(tensor.data_type)}, "
                               "which ztorch does not compute with")
-        d = dtype(_NAMES[tensor.data_type])
+        d = dtype(NAMES[tensor.data_type])
         dims = tuple(tensor.dims)
         if any(n < 0 for n in dims):
             raise ArtifactError(f"{self.where}: {what} has the impossible shape {dims}")
@@ -283,40 +249,3 @@ def _usable(x: np.ndarray) -> np.ndarray:
     if x.dtype.name in ("float16", "bfloat16"):
         return x.astype(np.float32)
     return x.astype(x.dtype.newbyteorder("="))
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
-def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Replaces the file in one step."""
-    from ztorch.tensorfile import write_atomic
-
-    write_atomic(path, data)
-
-
-def packed(name: str, nodes: list[tuple[str, str, list[str], list[str], Mapping[str, Any]]],
-           inputs: list[Port], outputs: list[Port], arrays: Mapping[str, np.ndarray],
-           opset: int) -> bytes:
-    """The bytes of a checked model; a node is (op, name, inputs, outputs, attributes)."""
-    onnx = package()
-    make = onnx.helper
-    size = sum(a.nbytes for a in arrays.values())
-    if size > _MOST - (1 << 24):
-        raise Unsupported(f"model {name!r} has {size / 2**30:.1f} GiB of weights; an ONNX file "
-                          "holds less than 2 GiB")
-
-    def port(p: Port) -> Any:
-        return make.make_tensor_value_info(p.name, DTYPES[p.dtype.long], p.dims)
-
-    graph = make.make_graph(
-        [make.make_node(op, i, o, name=n, **a) for op, n, i, o, a in nodes], name,
-        [port(p) for p in inputs], [port(p) for p in outputs],
-        [onnx.numpy_helper.from_array(np.ascontiguousarray(a), n) if a.ndim else
-         onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()])
-    from ztorch import __version__
-
-    model = make.make_model(graph, producer_name="ztorch", producer_version=__version__,
-                            opset_imports=[make.make_opsetid("", opset)], ir_version=10)
-    onnx.checker.check_model(model, full_check=True)
-    return model.SerializeToString(deterministic=True)

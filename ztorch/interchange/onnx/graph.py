@@ -12,11 +12,11 @@ from ztorch.backends.host import need_memory
 from ztorch.errors import ArtifactError, ConfigError, ShapeError, Unsupported, ZtorchError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
-from ztorch.interchange.onnx.file import NodeSpec, OnnxFile, Port
-from ztorch.interchange.onnx.node import NODES, Node, Result, Stored, Tensor
-from ztorch.interchange.onnx.nodes.movement import LIMIT
+from ztorch.interchange.onnx.file import NodeSpec, OnnxFile
+from ztorch.interchange.onnx.node import LIMIT, NODES, Node, Result, Stored, Tensor
+from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer, Weight
 from ztorch.layers.symbol import leaves
@@ -201,8 +201,8 @@ def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSp
 
 
 def _known(x: Tensor) -> Tensor:
-    """What is made of known numbers alone, as numbers, unless it is large."""
-    if not isinstance(x, Value) or x.size > LIMIT:
+    """What is made of known numbers alone, as numbers, unless that is much work."""
+    if not isinstance(x, Value) or any(v.size > LIMIT for v in topological([x])):
         return x
     [array] = evaluate([x], {})
     return array

@@ -9,8 +9,9 @@ from pathlib import Path
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import leaf
-from ztorch.interchange.onnx.file import OnnxFile, Port, read
+from ztorch.interchange.onnx.file import OnnxFile, read
 from ztorch.interchange.onnx.graph import Fault, _OnnxGraph, plain
+from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import checked_name

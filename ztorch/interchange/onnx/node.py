@@ -26,6 +26,8 @@ class Stored:
     read: Callable[[bool], Value]  # the weight; whether an optimizer may change it
 
 
+LIMIT = 1 << 20  # elements of an array that is worked out while importing
+
 Tensor = np.ndarray | Value | Stored
 Result = Tensor | tuple[Tensor, ...]
 Meaning = Callable[["Node"], Result]

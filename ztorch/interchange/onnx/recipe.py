@@ -100,13 +100,27 @@ class Choice:
         if made is None or len(inputs) != 1 or type(made) not in LAYERS:
             return None
         how, x = LAYERS[type(made)], inputs[0]
-        if not how.when(layer=made, x=x):
+        if not how.when(layer=made, x=x) or not self._alone(v, x, made):
             return None
 
         def weight(one: Weight) -> Any:
             return self.context.read(one).attrs["data"]
 
         return Recipe((x,), lambda w: how.write(w, v, made, x, weight))
+
+    def _alone(self, v: Value, x: Value, made: Layer) -> bool:
+        """Whether v depends on nothing but x and the layer's weights: not on a mask or a state."""
+        own = {self.context.read(w) for w in made.weights}
+        seen, stack = {x}, [v]
+        while stack:
+            one = stack.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            stack.extend(one.args)
+            if one.op.kind == "leaf" and one.attrs["role"] != "constant" and one not in own:
+                return False
+        return True
 
     def _call(self, v: Value) -> Recipe | None:
         for made in reversed(self.calls.get(v, ())):  # the outermost first
@@ -122,8 +136,7 @@ class Choice:
         for y, bias in (v.args, v.args[::-1]):
             if bias.op.name != "broadcast_to" or self.uses[y] != 1 or y not in self.calls:
                 continue
-            while bias.op.name in ("broadcast_to", "reshape"):
-                bias = bias.args[0]
+            bias = bias.args[0]
             made = self.calls[y][-1]
             arguments = bound(made)
             takes = made.name in ("conv", "conv_transpose") or (made.name == "matmul"

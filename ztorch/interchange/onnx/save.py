@@ -15,10 +15,11 @@ from ztorch.errors import Unsupported, WeightsError, unknown
 from ztorch.graph.op import Call, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
-from ztorch.interchange.onnx.file import Port, packed, write
+from ztorch.interchange.onnx.protobuf import Port, packed
 from ztorch.interchange.onnx.recipe import Choice, Recipe
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.context import Context, States
+from ztorch.tensorfile import write_atomic
 from ztorch.tracing import float_dtype, port
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
 
         zt.onnx.save(model, "digits.onnx", weights=program.weights)
     """
-    write(path, encode(model, batch_size, weights, dtype))
+    write_atomic(path, encode(model, batch_size, weights, dtype))
 
 
 def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, Any] | None = None,
@@ -50,7 +51,7 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     """
     d = float_dtype(dtype)
     model.build()
-    model.need_memory(4 + 2 * d.bytes)
+    model.need_memory(4 + 4 * d.bytes)  # own, in the graph, in the file twice
     states = States(d, model.seed, root=model.path)
     if batch_size is not None:
         return _draft(model, positive("batch_size", batch_size), False, states, weights).packed()
@@ -74,7 +75,7 @@ class Draft:
         ours, theirs = self.writer.arrays, other.writer.arrays
         return ((self.inputs, self.outputs, self.writer.nodes, list(ours)) ==
                 (other.inputs, other.outputs, other.writer.nodes, list(theirs))
-                and all(np.array_equal(a, theirs[name], equal_nan=True)
+                and all(a is theirs[name] or np.array_equal(a, theirs[name], equal_nan=True)
                         for name, a in ours.items()))
 
     def packed(self) -> bytes:

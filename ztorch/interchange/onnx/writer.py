@@ -8,7 +8,7 @@ ONNX broadcasts by itself. What is known now, such as weights, stays numbers unt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ztorch.errors import Unsupported
 from ztorch.graph.value import Value
+from ztorch.interchange.onnx.protobuf import Row
 
 Shape = tuple[int, ...]
 Order = tuple[int, ...]  # axis k of the tensor is axis order[k] of the value; () for its own order
@@ -39,8 +40,7 @@ class Writer:
     written as the symbolic batch."""
 
     batch: int = 0
-    nodes: list[tuple[str, str, list[str], list[str], Mapping[str, Any]]] = field(
-        default_factory=list)
+    nodes: list[Row] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     lying: dict[Value, list[Lying]] = field(default_factory=dict)
     numbers: dict[Value, tuple[np.ndarray, str]] = field(default_factory=dict)
@@ -49,6 +49,7 @@ class Writer:
     layer: str = ""  # of the value being written
     _stored: dict[tuple, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
+    _taken: set[str] = field(default_factory=set)
 
     # -- what values are ---------------------------------------------------------------------------
 
@@ -113,8 +114,12 @@ class Writer:
 
     def unique(self, name: str) -> str:
         """The name, with a number where it is taken."""
-        k = self._counts[name] = self._counts.get(name, -1) + 1
-        return f"{name}_{k}" if k else name
+        k = self._counts.get(name, 0)
+        while (made := f"{name}_{k}" if k else name) in self._taken:
+            k += 1
+        self._counts[name] = k + 1
+        self._taken.add(made)
+        return made
 
     def outputs(self, op: str, inputs: Sequence[str], count: int, /, **attrs: Any) -> list[str]:
         """The outputs of a new node."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
 from ztorch.ir.opcodes import identity
 from ztorch.ops.windows import pad_axes, spans
 
@@ -28,7 +28,7 @@ def channels_first(x: Value) -> Value:
 
 def _each(n: Node, name: str, count: int) -> Shape:
     given = n.ints(name) or (1,) * count
-    if len(given) != count or min(given) < 1:
+    if len(given) != count or not 1 <= min(given) <= max(given) <= LIMIT:
         raise ValueError(f"{name}={given} for {count} axes")
     return given
 
@@ -42,7 +42,7 @@ def _pads(n: Node, lengths: Shape, span: Shape, stride: Shape) -> Pairs:
         return [(t // 2, t - t // 2) if how == "SAME_UPPER" else (t - t // 2, t // 2)
                 for t in total]
     given = (n.ints("pads") if how == "NOTSET" else None) or (0,) * (2 * count)
-    if len(given) != 2 * count or min(given) < 0:
+    if len(given) != 2 * count or not 0 <= min(given) <= max(given) <= LIMIT:
         raise ValueError(f"pads={given} for {count} axes")
     return list(zip(given[:count], given[count:], strict=True))
 
@@ -88,9 +88,7 @@ def _windows(n: Node, x: Value, value: float) -> tuple[Value, Shape, Value | flo
     """x (channels last) as (batch, *positions, *places, channels), the axes of places, and how
     many elements an average counts at each position."""
     count = x.rank - 2
-    size = n.ints("kernel_shape") or ()
-    if len(size) != count or min(size) < 1:
-        raise ValueError(f"kernel_shape={size} for {count} axes")
+    size = _each(n, "kernel_shape", count)
     stride, dilation = _each(n, "strides", count), _each(n, "dilations", count)
     span, lengths = spans(size, dilation), x.shape[1:-1]
     pads = _pads(n, lengths, span, stride)
@@ -112,6 +110,8 @@ def _windows(n: Node, x: Value, value: float) -> tuple[Value, Shape, Value | flo
     counts: np.ndarray = np.ones((1,) * x.rank)
     for axis, (m, k, s, d, (a, b)) in enumerate(
             zip(lengths, size, stride, dilation, pads, strict=True), 1):
+        if seen.shape[axis] * k > 16 * LIMIT:
+            raise ValueError(f"{seen.shape[axis]} windows of {k}")
         at = np.arange(seen.shape[axis])[:, None] * s - a + np.arange(k) * d
         real = (at >= -a) & (at < m + b) if n.attr("count_include_pad", 0) else (at >= 0) & (at < m)
         counts = counts * real.sum(1).reshape([-1 if a == axis else 1 for a in range(x.rank)])
@@ -150,7 +150,7 @@ def _resize(n: Node) -> Result:
     x, mode = n.value(0), n.attr("mode", "nearest")
     if mode not in ("nearest", "linear"):
         n.unsupported(f"mode={mode!r}; only 'nearest' and 'linear' are taken")
-    axes = [a % x.rank for a in n.ints("axes") or range(x.rank)]
+    axes = [range(x.rank)[a] for a in n.ints("axes") or range(x.rank)]
     if n.has(3) and n.array(3).size:
         lengths = [int(m) for m in n.array(3).reshape(-1)]
         scales = [m / x.shape[a] for m, a in zip(lengths, axes, strict=True)]
@@ -158,8 +158,8 @@ def _resize(n: Node) -> Result:
         scales = [float(s) for s in n.array(2).reshape(-1)]
         lengths = [math.floor(x.shape[a] * s) for s, a in zip(scales, axes, strict=True)]
     for axis, length, scale in zip(axes, lengths, scales, strict=True):
-        if length < 1:
-            raise ValueError(f"a length of {length}")
+        if length < 1 or length * x.shape[axis] > 16 * LIMIT:
+            raise ValueError(f"{x.shape[axis]} elements of an axis made {length}")
         if length != x.shape[axis] or scale != 1.0:
             at = _sources(n, x.shape[axis], length, scale)
             x = _nearest(n, x, axis, at) if mode == "nearest" else _linear(n, x, axis, at)

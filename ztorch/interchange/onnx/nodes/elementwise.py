@@ -8,8 +8,8 @@ from typing import Any
 from ztorch.dtypes import DType, dtype
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.file import DTYPES
 from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.protobuf import DTYPES
 
 # Ops that ztorch has under another name, inputs in the same order.
 _SAME = {

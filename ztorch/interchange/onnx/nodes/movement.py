@@ -9,10 +9,7 @@ import numpy as np
 from ztorch.graph.op import OPS, broadcast_shapes, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.file import Foreign
-from ztorch.interchange.onnx.node import Node, Result, Tensor, node
-
-LIMIT = 1 << 20  # elements of an array that is worked out while importing
-
+from ztorch.interchange.onnx.node import LIMIT, Node, Result, Tensor, node
 
 # -- known now -------------------------------------------------------------------------------------
 
@@ -116,7 +113,10 @@ def _tile(n: Node) -> Result:
 
 @node("Transpose")
 def _transpose(n: Node) -> Result:
-    return OPS.transpose(n.value(0), n.ints("perm"))
+    x, order = n.value(0), n.ints("perm")
+    if order is not None and sorted(order) != list(range(x.rank)):
+        raise ValueError(f"perm={order} is no order of {x.rank} axes")
+    return OPS.transpose(x, order)
 
 
 @node("Concat")
@@ -176,10 +176,20 @@ def _gather(n: Node) -> Result:
     return OPS.take(x, constant(index), axis=axis)
 
 
+@node("GatherElements", but="positions out of range that are only known later meet the nearest")
+def _gather_elements(n: Node) -> Result:
+    x, where = n.value(0), n.value(1)
+    axis = range(x.rank)[n.attr("axis", 0)]
+    zero = OPS.zeros_like(where)
+    where = OPS.where(OPS.less(where, zero), where + x.shape[axis], where)
+    inside = tuple(slice(0, m if k != axis else None) for k, m in enumerate(where.shape))
+    return OPS.take_along_axis(x[inside], where, axis)
+
+
 @node("Pad")
 def _pad(n: Node) -> Result:
     x, mode = n.value(0), n.attr("mode", "constant")
-    axes = [a % x.rank for a in (n.ints("", 3) or range(x.rank))]
+    axes = [range(x.rank)[a] for a in (n.ints("", 3) or range(x.rank))]
     given = n.ints("pads", 1) or ()
     if len(given) != 2 * len(axes):
         raise ValueError(f"pads {given} for {len(axes)} axes")

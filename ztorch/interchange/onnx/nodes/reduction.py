@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ztorch.graph.op import OPS
 from ztorch.interchange.onnx.node import Node, Result, node
 
@@ -36,15 +34,22 @@ def _position(n: Node) -> Result:
     return OPS.expand_dims(y, axis % x.rank) if n.attr("keepdims", 1) else y
 
 
-@node("CumSum", but="of floats")
+@node("CumSum")
 def _cumulative_sum(n: Node) -> Result:
-    x, axis = n.value(0), n.number(1)
-    if not x.dtype.is_float:
-        n.unsupported(f"of {x.dtype}; cast it to a float")
-    at = range(x.rank)[axis]
-    length = x.shape[at]
-    seen = np.tri(length, k=-1 if n.attr("exclusive", 0) else 0).T  # (from, to)
-    seen = seen.T if n.attr("reverse", 0) else seen
-    order = (*(k for k in range(x.rank) if k != at), at)
-    y = OPS.matmul(OPS.transpose(x, order), n.as_value(seen.astype(np.float32)))
-    return OPS.transpose(y, tuple(order.index(k) for k in range(x.rank)))
+    x, axis = n.value(0), range(n.value(0).rank)[n.number(1)]
+    backwards = n.attr("reverse", 0)
+    x = OPS.flip(x, axis) if backwards else x
+    y = OPS.cumsum(x, axis)
+    if n.attr("exclusive", 0):
+        one, length = tuple(int(k == axis) for k in range(x.rank)), x.shape[axis]
+        shorter = tuple(slice(0, length - 1) if k == axis else slice(None) for k in range(x.rank))
+        y = OPS.pad(y[shorter], one, (0,) * x.rank)
+    return OPS.flip(y, axis) if backwards else y
+
+
+@node("TopK", but="the largest; sorted")
+def _top(n: Node) -> Result:
+    if not n.attr("largest", 1):
+        n.unsupported("largest=0; only the largest are taken")
+    values, positions = OPS.top_k(n.value(0), n.number(1), axis=n.attr("axis", -1))
+    return values, OPS.cast(positions, "int64")

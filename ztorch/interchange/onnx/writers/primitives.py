@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.file import DTYPES
+from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.interchange.onnx.recipe import primitive
 from ztorch.interchange.onnx.writer import SMALL, Writer, moved
 

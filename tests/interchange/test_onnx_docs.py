@@ -1,0 +1,26 @@
+"""docs/onnx.md lists what the registries hold today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.interchange.test_onnx_export import UNWRITABLE
+from ztorch.interchange.onnx.protobuf import NAMES
+from ztorch.interchange.onnx.save import OPSET
+from ztorch.interchange.onnx.tables import exported, imported
+
+PAGE = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text()
+RUN = "run python -m ztorch.interchange.onnx.tables, and put its tables into docs/onnx.md"
+
+
+@pytest.mark.parametrize("table", [imported, exported])
+def test_the_tables(table: object) -> None:
+    assert callable(table) and f"\n{table()}\n" in PAGE, RUN
+
+
+def test_what_cannot_be_exported_is_named() -> None:
+    [line] = [line for line in PAGE.splitlines() if line.startswith("No word in ONNX: ")]
+    assert {word.strip("`.") for word in line.split(": ")[1].split(", ")} == UNWRITABLE
+    assert f"opset {OPSET}" in PAGE and len(NAMES) == 13

@@ -1,0 +1,382 @@
+"""ONNX files that are damaged, hostile or beyond us: errors that name the culprit, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import ztorch as zt
+from tests.interchange.onnx_files import model_of, ours, port, runtime, tensor, written
+from ztorch.errors import ArtifactError, ConfigError, Unsupported, ZtorchError
+from ztorch.interchange.onnx import load
+
+X = np.ones((2, 4), np.float32)
+KERNEL = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def dense() -> onnx.ModelProto:
+    """relu(x @ w + b)."""
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["h"], name="gemm"),
+             helper.make_node("Relu", ["h"], ["y"], name="relu")]
+    return model_of(nodes, [port("x", X)], [port("y", np.ones((2, 3), np.float32))],
+                    [tensor("w", KERNEL), tensor("b", np.ones(3, np.float32))])
+
+
+def broken(change: Callable[[onnx.ModelProto], None], path: Path) -> Path:
+    made = dense()
+    change(made)
+    return written(made, path / "model.onnx")
+
+
+def external(location: str, **more: Any) -> Callable[[onnx.ModelProto], None]:
+    def change(made: onnx.ModelProto) -> None:
+        weight = made.graph.initializer[0]
+        weight.ClearField("raw_data")
+        weight.data_location = TensorProto.EXTERNAL
+        for key, value in {"location": location, **more}.items():
+            weight.external_data.add(key=key, value=str(value))
+
+    return change
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    path = written(dense(), tmp_path / "two words.onnx")
+    model = load(path)
+    assert model.name == "two words" and model.count_params() == 15
+    assert [w.path for w in model.weights] == ["graph/w", "graph/b"]
+    np.testing.assert_array_equal(ours(model, X)[0], runtime(path, X)[0])
+    program = zt.onnx.load(path, name="dense").compile("cpu", batch_size=2)
+    np.testing.assert_array_equal(program.predict(X), runtime(path, X)[0])
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="cannot read"):
+        load(tmp_path / "absent.onnx")
+    for name, data in {"text": b"not a model at all", "empty": b"", "zeros": bytes(100)}.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ArtifactError, match="is no ONNX file"):
+            load(tmp_path / name)
+
+
+def test_every_truncation_is_an_error(tmp_path: Path) -> None:
+    data = dense().SerializeToString()
+    path = tmp_path / "cut.onnx"
+    for n in range(len(data)):
+        path.write_bytes(data[:n])
+        with pytest.raises(ZtorchError):
+            load(path)
+
+
+def test_flipped_bytes_never_crash(tmp_path: Path) -> None:
+    """The file may still be one, of another model; anything but an error of ours is a fault."""
+    random = np.random.default_rng(0)
+    data = np.frombuffer(dense().SerializeToString(), np.uint8)
+    path = tmp_path / "flipped.onnx"
+    failed = 0
+    for _ in range(300):
+        changed = data.copy()
+        at = random.integers(0, len(data), 2)
+        changed[at] = random.integers(0, 256, 2)
+        path.write_bytes(changed.tobytes())
+        try:
+            load(path)
+        except ZtorchError:
+            failed += 1
+    assert failed > 100
+
+
+def _fewer_bytes(made: onnx.ModelProto) -> None:
+    made.graph.initializer[0].raw_data = made.graph.initializer[0].raw_data[:-4]
+
+
+def _giant(made: onnx.ModelProto) -> None:
+    made.graph.initializer[0].dims[:] = [1 << 40, 1 << 22]
+
+
+def _negative(made: onnx.ModelProto) -> None:
+    made.graph.initializer[0].dims[:] = [-4, -3]
+
+
+def _few_numbers(made: onnx.ModelProto) -> None:
+    made.graph.initializer[1].ClearField("raw_data")
+    made.graph.initializer[1].float_data.extend([1.0, 2.0])
+
+
+def _no_weight(made: onnx.ModelProto) -> None:
+    del made.graph.initializer[0]
+
+
+def _twice(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(made.graph.initializer[0])
+
+
+def _cycle(made: onnx.ModelProto) -> None:
+    made.graph.node[0].input[0] = "y"
+
+
+def _no_output(made: onnx.ModelProto) -> None:
+    made.graph.output[0].name = "z"
+
+
+def _wrong_shape(made: onnx.ModelProto) -> None:
+    made.graph.initializer[0].dims[:] = [3, 4]
+
+
+def _odd_attribute(made: onnx.ModelProto) -> None:
+    made.graph.node[1].CopyFrom(helper.make_node("Transpose", ["h"], ["y"], perm=[0, 5], name="t"))
+
+
+def _too_few_inputs(made: onnx.ModelProto) -> None:
+    del made.graph.node[0].input[1:]
+
+
+def _huge_expand(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(tensor("big", np.array([1 << 30, 1 << 20, 1, 1], np.int64)))
+    made.graph.node[1].CopyFrom(helper.make_node("Expand", ["h", "big"], ["y"], name="huge"))
+
+
+def _huge_range(made: onnx.ModelProto) -> None:
+    for name, n in (("start", 0), ("stop", 1 << 60), ("step", 1)):
+        made.graph.initializer.append(tensor(name, np.array(n, np.int64)))
+    made.graph.node.insert(0, helper.make_node("Range", ["start", "stop", "step"], ["r"], name="r"))
+    made.graph.node[2].CopyFrom(helper.make_node("Reshape", ["h", "r"], ["y"]))
+
+
+def _huge_resize(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(tensor("sizes", np.array([1, 1 << 50], np.int64)))
+    made.graph.node[1].CopyFrom(helper.make_node("Resize", ["h", "", "", "sizes"], ["y"], name="rs"))
+
+
+def _huge_window(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(tensor("one", np.ones(1, np.int64)))
+    made.graph.node[1].CopyFrom(helper.make_node("Unsqueeze", ["h", "one"], ["u"]))
+    made.graph.node.append(helper.make_node("AveragePool", ["u"], ["y"], kernel_shape=[1 << 40],
+                                            auto_pad="SAME_UPPER", name="pool"))
+
+
+DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
+    "fewer bytes": (_fewer_bytes, "initializer 'w' of shape .* holds 44 bytes, not 48"),
+    "giant": (_giant, "initializer 'w' of shape"),
+    "negative": (_negative, "initializer 'w' has the impossible shape"),
+    "few numbers": (_few_numbers, "initializer 'b' of shape .* holds 2 numbers, not 3"),
+    "no weight": (_no_weight, "not a valid ONNX file.* 'w'"),
+    "twice": (_twice, "two initializers named 'w'"),
+    "a cycle": (_cycle, "not a valid ONNX file"),
+    "no output": (_no_output, "no node gives the output 'z'|not a valid ONNX file"),
+    "wrong shape": (_wrong_shape, "node Gemm 'gemm'"),
+    "odd attribute": (_odd_attribute, "node Transpose 't'"),
+    "too few inputs": (_too_few_inputs, "not a valid ONNX file"),
+    "huge tensor": (_huge_expand, "node Expand 'huge' needs"),
+    "huge resize": (_huge_resize, "node Resize 'rs' makes no sense"),
+    "huge window": (_huge_window, "node AveragePool 'pool' makes no sense"),
+    "huge range": (_huge_range, "node Range 'r' makes no sense: .*a range from 0"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage(name: str, tmp_path: Path) -> None:
+    change, message = DAMAGE[name]
+    with pytest.raises(ZtorchError, match=message):
+        load(broken(change, tmp_path))
+
+
+# -- data beside the model -------------------------------------------------------------------------
+
+
+def test_external_data(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "w.bin").write_bytes(b"skipped!" + KERNEL.tobytes())
+    path = broken(external("sub/w.bin", offset=8, length=48), tmp_path)
+    assert np.array_equal(load(path).get_weights()[0], KERNEL)
+    assert np.array_equal(ours(load(path), X)[0], runtime(written(dense(), tmp_path / "o"), X)[0])
+
+
+def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(KERNEL.tobytes())
+    (folder / "link.bin").symlink_to(secret)
+    for location in ("../secret.bin", str(secret), "link.bin", "", "sub/../../secret.bin", "a\0b"):
+        with pytest.raises(ArtifactError, match=r"outside the model's folder|impossible things"):
+            load(broken(external(location), folder))
+
+
+def test_external_data_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(KERNEL.tobytes()[:-1])
+    for location, more, message in (
+            ("w.bin", {}, "are not in 'w.bin'"), ("absent.bin", {}, "are not in 'absent.bin'"),
+            ("w.bin", {"length": 1 << 60}, "needs 48 bytes"), (".", {}, "are not in"),
+            ("w.bin", {"offset": -8}, "needs 48 bytes"),
+            ("w.bin", {"offset": "x"}, "impossible things")):
+        with pytest.raises(ArtifactError, match=message):
+            load(broken(external(location, **more), tmp_path))
+
+
+# -- beyond us -------------------------------------------------------------------------------------
+
+
+def test_all_that_is_unsupported_is_listed_at_once(tmp_path: Path) -> None:
+    """Nodes behind one that is not supported are looked at as well."""
+    image = np.ones((2, 3, 8, 8), np.float32)
+    nodes = [helper.make_node("Hardmax", ["x"], ["a"], name="one"),
+             helper.make_node("MaxPool", ["a"], ["b", "where"], name="two", kernel_shape=[2, 2]),
+             helper.make_node("Relu", ["b"], ["c"], name="fine"),
+             helper.make_node("NonZero", ["c"], ["d"], name="three"),
+             helper.make_node("Cast", ["d"], ["e"], name="unseen", to=1),
+             helper.make_node("FusedGelu", ["c"], ["f"], name="four", domain="com.microsoft"),
+             helper.make_node("Mul", ["e", "f"], ["y"], name="last"),
+             helper.make_node("Det", ["c"], ["not_needed"], name="unused")]
+    made = model_of(nodes, [port("x", image)], [port("y", image)])
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(Unsupported) as caught:
+        load(written(made, tmp_path / "m.onnx"))
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("4 of 7 nodes cannot be imported:")
+    assert [line.split("'")[1] for line in lines[1:]] == ["one", "two", "three", "four"]
+    assert "ztorch has no such op" in lines[1] and "only its first output" in lines[2]
+    assert "'com.microsoft'" in lines[4]
+
+
+def test_shapes_from_data_are_unsupported(tmp_path: Path) -> None:
+    made = dense()
+    made.graph.node[1].CopyFrom(helper.make_node("Cast", ["h"], ["s"], to=TensorProto.INT64))
+    made.graph.node.append(helper.make_node("ReduceMax", ["s"], ["m"], keepdims=0))
+    made.graph.node.append(helper.make_node("Unsqueeze", ["m", "zero"], ["n"]))
+    made.graph.node.append(helper.make_node("Expand", ["h", "n"], ["y"], name="grow"))
+    made.graph.initializer.append(tensor("zero", np.zeros(1, np.int64)))
+    with pytest.raises(Unsupported, match="Expand 'grow': input 1 depends on the data"):
+        load(written(made, tmp_path / "m.onnx"))
+
+
+@pytest.mark.parametrize(("opset", "domain"), [(12, ""), (24, ""), (18, "else.where")])
+def test_other_opsets(opset: int, domain: str, tmp_path: Path) -> None:
+    made = dense()
+    made.opset_import[0].version, made.opset_import[0].domain = opset, domain
+    with pytest.raises(Unsupported, match=r"ztorch reads 13 to 23.*version_converter"):
+        load(written(made, tmp_path / "m.onnx"))
+
+
+def test_dtypes_that_ztorch_lacks(tmp_path: Path) -> None:
+    made = dense()
+    made.graph.initializer.append(helper.make_tensor("s", TensorProto.STRING, [1], [b"text"]))
+    with pytest.raises(Unsupported, match="initializer 's' has dtype STRING"):
+        load(written(made, tmp_path / "m.onnx"))
+    made = dense()
+    made.graph.input[0].type.tensor_type.elem_type = TensorProto.COMPLEX64
+    with pytest.raises(Unsupported, match="'x' has dtype COMPLEX64"):
+        load(written(made, tmp_path / "m.onnx"))
+
+
+# -- sizes, inputs, outputs ------------------------------------------------------------------------
+
+
+def named(dims: list[Any]) -> onnx.ModelProto:
+    made = dense()
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, dims))
+    made.graph.node[0].CopyFrom(helper.make_node("MatMul", ["x", "w"], ["h"]))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [None] * len(dims)))
+    return made
+
+
+def test_symbolic_sizes(tmp_path: Path) -> None:
+    path = written(named(["n", "steps", 4]), tmp_path / "m.onnx")
+    with pytest.raises(ConfigError, match=r"axis 1 of the input 'x' .*sizes=\{'steps': 32\}"):
+        load(path)
+    assert load(path, sizes={"steps": 5}).output_shape == (5, 3)
+    with pytest.raises(ConfigError, match="sizes"):
+        load(path, sizes={"steps": 0})
+    fixed = load(path, sizes={"steps": 5, "n": 2})
+    with pytest.raises(ConfigError, match="made for batches of 2"):
+        fixed.trace(batch_size=3)
+    with pytest.raises(ConfigError, match=r"axis 1 .* has no fixed size; export it"):
+        load(written(named(["n", None, 4]), tmp_path / "m.onnx"))
+    with pytest.raises(Unsupported, match="has no axes"):
+        load(written(named([]), tmp_path / "m.onnx"))
+
+
+def test_an_output_without_a_batch(tmp_path: Path) -> None:
+    made = dense()
+    made.graph.node[1].CopyFrom(helper.make_node("ReduceSum", ["h"], ["y"], keepdims=0))
+    with pytest.raises(Unsupported, match=r"output 'y' of shape \(\) has no row"):
+        load(written(made, tmp_path / "m.onnx"))
+
+
+def test_one_of_several_outputs(tmp_path: Path) -> None:
+    made = dense()
+    made.graph.output.append(helper.make_tensor_value_info("h", 1, ["batch", 3]))
+    path = written(made, tmp_path / "m.onnx")
+    both, one = load(path), load(path, outputs=["h"])
+    assert isinstance(one, zt.Sequential) and both.output_names == ["y", "h"]
+    np.testing.assert_array_equal(ours(one, X)[0], X @ KERNEL + 1)
+    for mine, theirs in zip(ours(both, X), runtime(path, X), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    with pytest.raises(ConfigError, match="unknown output 'g'"):
+        load(path, outputs=["g"])
+
+
+def test_halves_are_widened(tmp_path: Path) -> None:
+    made = dense()
+    made.graph.initializer[0].CopyFrom(tensor("w", KERNEL.astype(np.float16)))
+    for value in (made.graph.input[0], made.graph.output[0]):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    made.graph.initializer[1].CopyFrom(tensor("b", np.ones(3, np.float16)))
+    model = load(written(made, tmp_path / "m.onnx"))
+    assert all(w.value.dtype == np.float32 for w in model.weights)
+    np.testing.assert_array_equal(ours(model, X)[0], X @ KERNEL + 1)
+
+
+def test_what_is_no_weight(tmp_path: Path) -> None:
+    """Single numbers, whole numbers and masks of infinities are constants."""
+    mask = np.array([0, -np.inf, 0], np.float32)
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["h"]), helper.make_node("Mul", ["h", "s"], ["i"]),
+             helper.make_node("Add", ["i", "mask"], ["j"]),
+             helper.make_node("Softmax", ["j"], ["y"])]
+    made = model_of(nodes, [port("x", X)], [port("y", np.ones((2, 3), np.float32))],
+                    [tensor("w", KERNEL), tensor("s", np.float32(0.1)), tensor("mask", mask)])
+    path = written(made, tmp_path / "m.onnx")
+    model = load(path)
+    assert [w.name for w in model.weights] == ["w"]
+    np.testing.assert_allclose(ours(model, X)[0], runtime(path, X)[0], rtol=1e-6)
+    with pytest.raises(ConfigError, match="ONNX graph"):
+        model.get_config()
+
+
+def test_functions_of_the_file_are_inlined(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Twice", ["x"], ["y"], domain="mine")]
+    made = model_of(nodes, [port("x", X)], [port("y", X)])
+    made.functions.append(helper.make_function(
+        "mine", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])],
+        [helper.make_opsetid("", 18)]))
+    made.opset_import.append(helper.make_opsetid("mine", 1))
+    np.testing.assert_array_equal(ours(load(written(made, tmp_path / "m.onnx")), X)[0], 2 * X)
+
+
+def test_the_package_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ConfigError, match=r"pip install ztorch\[onnx\]"):
+        load(tmp_path / "m.onnx")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from ztorch.cli import main
+
+    path = tmp_path / "digits.onnx"
+    done = CliRunner().invoke(main, ["export", "digits_mlp", "-o", str(path)])
+    assert done.exit_code == 0 and "any batch size" in done.output
+    assert runtime(path, np.ones((3, 8, 8, 1), np.float32))[0].shape == (3, 10)
+    done = CliRunner().invoke(main, ["export", "digits_mlp", "-o", str(path), "--train"])
+    assert done.exit_code and "only predicts" in str(done.output) + str(done.exception)

@@ -1,0 +1,499 @@
+"""Every layer in PyTorch's words: the same computation by `torch.nn.functional` and modules of
+`torch.nn`, on weights in our layouts, so that PyTorch's autograd gives gradients of the same shapes.
+
+Where a layer draws random numbers, its words take the very numbers of ours: what is compared is what
+becomes of them (the draws themselves are tested in tests/ops/test_random.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests import references
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import OPS, leaf
+from ztorch.layers import Layer
+
+Tensor = Any
+
+ACTIVATIONS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "celu": lambda f, x: f.celu(x), "elu": lambda f, x: f.elu(x),
+    "exponential": lambda f, x: x.exp(), "gelu": lambda f, x: f.gelu(x),
+    "glu": lambda f, x: f.glu(x), "hard_shrink": lambda f, x: f.hardshrink(x),
+    "hard_sigmoid": lambda f, x: f.hardsigmoid(x), "hard_silu": lambda f, x: f.hardswish(x),
+    "hard_swish": lambda f, x: f.hardswish(x), "hard_tanh": lambda f, x: f.hardtanh(x),
+    "leaky_relu": lambda f, x: f.leaky_relu(x, 0.2), "linear": lambda f, x: x,
+    "log_sigmoid": lambda f, x: f.logsigmoid(x), "log_softmax": lambda f, x: f.log_softmax(x, -1),
+    "mish": lambda f, x: f.mish(x), "relu": lambda f, x: f.relu(x),
+    "relu6": lambda f, x: f.relu6(x), "selu": lambda f, x: f.selu(x),
+    "sigmoid": lambda f, x: x.sigmoid(), "silu": lambda f, x: f.silu(x),
+    "soft_shrink": lambda f, x: f.softshrink(x), "softmax": lambda f, x: f.softmax(x, -1),
+    "softplus": lambda f, x: f.softplus(x, threshold=50), "softsign": lambda f, x: f.softsign(x),
+    "sparse_plus": lambda f, x: (x + 1).clamp(0, 2).square() / 4 + (x - 1).clamp(0),
+    "sparse_sigmoid": lambda f, x: ((x + 1) / 2).clamp(0, 1),
+    "squareplus": lambda f, x: (x + (x.square() + 4).sqrt()) / 2,
+    "swish": lambda f, x: f.silu(x), "tanh": lambda f, x: x.tanh(),
+    "tanh_shrink": lambda f, x: f.tanhshrink(x), "threshold": lambda f, x: f.threshold(x, 0, 0),
+}
+
+
+class Words:
+    """Layers by their weights, tensors by path; `training` as in a training step."""
+
+    def __init__(self, weights: dict[str, Tensor], training: bool = False, seed: int = 0):
+        self.torch = references.torch()
+        self.f = self.torch.nn.functional
+        self.weights, self.training, self.seed = weights, training, seed
+        self.step = 0  # how many training steps there have been
+        self.streams = 0
+        self.moved: dict[str, Tensor] = {}  # statistics after this step
+
+    def __call__(self, layer: Layer, x: Tensor) -> Tensor:
+        """One pass through a layer, and through those inside."""
+        self.streams, self.moved = 0, {}
+        return self.run(layer, x)
+
+    def run(self, layer: Layer, x: Tensor) -> Tensor:
+        return getattr(self, f"_{type(layer).__name__}")(layer, x)
+
+    def get(self, layer: Layer, name: str) -> Tensor:
+        return self.weights[f"{layer.path}/{name}"]
+
+    def activated(self, layer: Any, y: Tensor) -> Tensor:
+        return ACTIVATIONS[layer.activation](self.f, y) if layer.activation else y
+
+    def biased(self, layer: Any, y: Tensor, axis: int = -1) -> Tensor:
+        if layer.use_bias:
+            bias = self.get(layer, "bias")
+            y = y + bias.reshape([-1 if k == axis % y.ndim else 1 for k in range(y.ndim)])
+        return self.activated(layer, y)
+
+    # -- shapes ------------------------------------------------------------------------------------
+
+    def _Identity(self, layer: Any, x: Tensor) -> Tensor:
+        return x
+
+    def _Flatten(self, layer: Any, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+    def _Reshape(self, layer: Any, x: Tensor) -> Tensor:
+        return x.reshape(len(x), *layer.target_shape)
+
+    def _Permute(self, layer: Any, x: Tensor) -> Tensor:
+        return x.permute(0, *layer.dims)
+
+    def _RepeatVector(self, layer: Any, x: Tensor) -> Tensor:
+        return x[:, None].repeat(1, layer.n, 1)
+
+    def _Rescaling(self, layer: Any, x: Tensor) -> Tensor:
+        return x * layer.scale + layer.offset
+
+    def _Lambda(self, layer: Any, x: Tensor) -> Tensor:
+        return layer.function.torch(x)
+
+    # -- dense and activations ---------------------------------------------------------------------
+
+    def _Dense(self, layer: Any, x: Tensor) -> Tensor:
+        return self.biased(layer, x @ self.get(layer, "kernel"))
+
+    def _Activation(self, layer: Any, x: Tensor) -> Tensor:
+        return self.activated(layer, x)
+
+    def _ReLU(self, layer: Any, x: Tensor) -> Tensor:
+        t = layer.threshold
+        high = self.f.threshold(x, t, 0.0)
+        low = layer.negative_slope * (x - t).clamp(max=0)
+        return (high if layer.max_value is None else high.clamp(max=layer.max_value)) + low
+
+    def _LeakyReLU(self, layer: Any, x: Tensor) -> Tensor:
+        return self.f.leaky_relu(x, layer.negative_slope)
+
+    def _PReLU(self, layer: Any, x: Tensor) -> Tensor:
+        return x.clamp(0) + self.get(layer, "alpha") * x.clamp(max=0)
+
+    def _ELU(self, layer: Any, x: Tensor) -> Tensor:
+        return self.f.elu(x, layer.alpha)
+
+    def _Softmax(self, layer: Any, x: Tensor) -> Tensor:
+        if isinstance(layer.axis, int):
+            return x.softmax(layer.axis)
+        return (x - x.logsumexp(layer.axis, keepdim=True)).exp()
+
+    # -- layers of layers --------------------------------------------------------------------------
+
+    def _Sequential(self, layer: Any, x: Tensor) -> Tensor:
+        for inner in layer.layers:
+            x = self.run(inner, x)
+        return x
+
+    def _Residual(self, layer: Any, x: Tensor) -> Tensor:
+        short = x if layer.shortcut is None else self.run(layer.shortcut, x)
+        return self._Sequential(layer, x) + short
+
+    def _Parallel(self, layer: Any, x: Tensor) -> Tensor:
+        parts = [self.run(branch, x) for branch in layer.inner]
+        return self.merged(layer.merging, parts)
+
+    def _merge(self, layer: Any, x: Tensor) -> Tensor:
+        return self.merged(layer, [self.run(branch, x) for branch in layer.inner])
+
+    _Add = _Subtract = _Multiply = _Average = _Maximum = _Minimum = _Concatenate = _Dot = _merge
+
+    def merged(self, layer: Any, parts: list[Tensor]) -> Tensor:
+        """What a merge layer makes of several tensors."""
+        torch, kind = self.torch, type(layer).__name__
+        if kind == "Concatenate":
+            return torch.cat(parts, layer.axis)
+        if kind == "Dot":
+            a, b = (v.movedim(axis, -1) for v, axis in zip(parts, layer.axes, strict=True))
+            if layer.normalize:
+                a, b = self.f.normalize(a, dim=-1), self.f.normalize(b, dim=-1)
+            y = a.flatten(1, -2) @ b.flatten(1, -2).mT if a.ndim > 2 else (a * b).sum(-1)
+            return y.reshape(len(y), *((*a.shape[1:-1], *b.shape[1:-1]) or (1,)))
+        stacked = torch.stack(torch.broadcast_tensors(*parts))
+        return {"Add": lambda: stacked.sum(0), "Subtract": lambda: stacked[0] - stacked[1],
+                "Multiply": lambda: stacked.prod(0), "Average": lambda: stacked.mean(0),
+                "Maximum": lambda: stacked.amax(0), "Minimum": lambda: stacked.amin(0)}[kind]()
+
+    def _TimeDistributed(self, layer: Any, x: Tensor) -> Tensor:
+        return self.run(layer.layer, x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+    # -- recurrent: by PyTorch's own modules -------------------------------------------------------
+
+    def gates(self, a: Tensor, order: tuple[int, ...]) -> Tensor:
+        """Columns of gates as PyTorch's rows, in its order."""
+        parts = a.chunk(len(order), -1)
+        return self.torch.cat([parts[k].T if a.ndim == 2 else parts[k] for k in order])
+
+    def _SimpleRNN(self, layer: Any, x: Tensor) -> Tensor:
+        return self.recurrent(layer, x, "RNN", (0,), nonlinearity=layer.activation)
+
+    def _LSTM(self, layer: Any, x: Tensor) -> Tensor:
+        return self.recurrent(layer, x, "LSTM", (0, 1, 2, 3))
+
+    def _GRU(self, layer: Any, x: Tensor) -> Tensor:
+        return self.recurrent(layer, x, "GRU", (1, 0, 2))
+
+    def recurrent(self, layer: Any, x: Tensor, kind: str, order: tuple[int, ...],
+                  **how: Any) -> Tensor:
+        torch = self.torch
+        cell = getattr(torch.nn, kind)(x.shape[-1], layer.units, batch_first=True,
+                                       bias=layer.use_bias, dtype=x.dtype, **how)
+        given = {"weight_ih_l0": self.gates(self.get(layer, "kernel"), order),
+                 "weight_hh_l0": self.gates(self.get(layer, "recurrent_kernel"), order)}
+        if layer.use_bias:
+            bias = self.get(layer, "bias")
+            both = bias if bias.ndim == 2 else torch.stack([bias, torch.zeros_like(bias)])
+            given |= {f"bias_{way}_l0": self.gates(both[k], order)
+                      for k, way in enumerate(("ih", "hh"))}
+        y, _ = torch.func.functional_call(cell, given, x.flip(1) if layer.go_backwards else x)
+        return y if layer.return_sequences else y[:, -1]
+
+    def _Bidirectional(self, layer: Any, x: Tensor) -> Tensor:
+        one, other = self.run(layer.forward_way, x), self.run(layer.backward_way, x)
+        if layer.layer.return_sequences:
+            other = other.flip(1)
+        return {"concat": lambda: self.torch.cat([one, other], -1), "sum": lambda: one + other,
+                "mul": lambda: one * other, "ave": lambda: (one + other) / 2}[layer.merge_mode]()
+
+    # -- windows: PyTorch has channels first -------------------------------------------------------
+
+    def turned(self, layer: Any, x: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+        """work on x with channels first, in the layer's format."""
+        if layer.data_format == "channels_first":
+            return work(x)
+        return work(x.movedim(-1, 1)).movedim(1, -1)
+
+    def framed(self, layer: Any, x: Tensor, size: tuple[int, ...], fill: float = 0.0) -> Tensor:
+        """x with what "same" and "causal" put around; the odd element goes behind."""
+        frame: list[int] = []
+        dilation = getattr(layer, "dilation_rate", (1,) * layer.axes)
+        for n, k, s, d in zip(x.shape[2:], size, layer.strides, dilation, strict=True):
+            wide = (k - 1) * d
+            total = {"valid": 0, "causal": wide}.get(layer.padding,
+                                                     max((-(-n // s) - 1) * s + wide + 1 - n, 0))
+            before = total if layer.padding == "causal" else total // 2
+            frame[:0] = [before, total - before]
+        return self.f.pad(x, frame, value=fill)
+
+    def convolved(self, layer: Any, x: Tensor, kernel: Tensor, groups: int) -> Tensor:
+        return getattr(self.f, f"conv{layer.axes}d")(
+            self.framed(layer, x, layer.kernel_size), kernel, stride=layer.strides,
+            dilation=layer.dilation_rate, groups=groups)
+
+    def _Conv2D(self, layer: Any, x: Tensor) -> Tensor:
+        kernel = self.get(layer, "kernel").movedim((-1, -2), (0, 1))
+        return self.turned(layer, x, lambda x: self.biased(
+            layer, self.convolved(layer, x, kernel, layer.groups), 1))
+
+    def _DepthwiseConv2D(self, layer: Any, x: Tensor) -> Tensor:
+        return self.turned(layer, x, lambda x: self.biased(layer, self.depthwise(
+            layer, x, self.get(layer, "kernel")), 1))
+
+    def depthwise(self, layer: Any, x: Tensor, kernel: Tensor) -> Tensor:
+        kernel = kernel.movedim((-2, -1), (0, 1)).flatten(0, 1)[:, None]
+        return self.convolved(layer, x, kernel, x.shape[1])
+
+    def _SeparableConv2D(self, layer: Any, x: Tensor) -> Tensor:
+        mixing = self.get(layer, "pointwise_kernel").movedim((-1, -2), (0, 1))
+        return self.turned(layer, x, lambda x: self.biased(layer, getattr(
+            self.f, f"conv{layer.axes}d")(self.depthwise(layer, x, self.get(
+                layer, "depthwise_kernel")), mixing), 1))
+
+    def _Conv2DTranspose(self, layer: Any, x: Tensor) -> Tensor:
+        kernel = self.get(layer, "kernel").movedim((-1, -2), (0, 1))
+        size = [(k - 1) * d + 1 for k, d in zip(layer.kernel_size, layer.dilation_rate, strict=True)]
+        more, same = layer.output_padding, layer.padding == "same"
+
+        def work(x: Tensor) -> Tensor:
+            made = {} if more is None else {
+                "output_padding": more, "padding": [k // 2 if same else 0 for k in size]}
+            y = getattr(self.f, f"conv_transpose{layer.axes}d")(
+                x, kernel, stride=layer.strides, dilation=layer.dilation_rate, **made)
+            if more is None:  # PyTorch leaves out what Keras fills up, and the other way round
+                for axis, (k, s) in enumerate(zip(size, layer.strides, strict=True), 2):
+                    n = x.shape[axis] * s
+                    missing = max(s - k, 0)
+                    y = self.f.pad(y, (0, 0) * (y.ndim - 1 - axis) + (0, missing))
+                    if same:
+                        y = y.narrow(axis, max(k - s, 0) // 2, n)
+            return self.biased(layer, y, 1)
+
+        return self.turned(layer, x, work)
+
+    _Conv1D, _DepthwiseConv1D, _SeparableConv1D = _Conv2D, _DepthwiseConv2D, _SeparableConv2D
+    _Conv1DTranspose = _Conv2DTranspose
+
+    def _MaxPooling2D(self, layer: Any, x: Tensor) -> Tensor:
+        pool = getattr(self.f, f"max_pool{layer.axes}d")
+        return self.turned(layer, x, lambda x: pool(
+            self.framed(layer, x, layer.pool_size, -math.inf), layer.pool_size, layer.strides))
+
+    def _AveragePooling2D(self, layer: Any, x: Tensor) -> Tensor:
+        def pool(x: Tensor) -> Tensor:
+            return getattr(self.f, f"avg_pool{layer.axes}d")(
+                self.framed(layer, x, layer.pool_size), layer.pool_size, layer.strides)
+
+        return self.turned(layer, x, lambda x: pool(x) / pool(self.torch.ones_like(x)))
+
+    def overall(self, layer: Any, x: Tensor, reduce: str) -> Tensor:
+        first = 2 if layer.data_format == "channels_first" else 1
+        return getattr(x, reduce)(tuple(range(first, first + layer.axes)), keepdim=layer.keepdims)
+
+    def _GlobalAveragePooling2D(self, layer: Any, x: Tensor) -> Tensor:
+        return self.overall(layer, x, "mean")
+
+    def _GlobalMaxPooling2D(self, layer: Any, x: Tensor) -> Tensor:
+        return self.overall(layer, x, "amax")
+
+    _MaxPooling1D, _AveragePooling1D = _MaxPooling2D, _AveragePooling2D
+    _GlobalAveragePooling1D, _GlobalMaxPooling1D = _GlobalAveragePooling2D, _GlobalMaxPooling2D
+
+    def _UpSampling1D(self, layer: Any, x: Tensor) -> Tensor:
+        return self.f.interpolate(x.mT, scale_factor=float(layer.size)).mT
+
+    def _UpSampling2D(self, layer: Any, x: Tensor) -> Tensor:
+        return self.turned(layer, x, lambda x: self.f.interpolate(
+            x, scale_factor=tuple(map(float, layer.size)), mode=layer.interpolation))
+
+    def _Resizing(self, layer: Any, x: Tensor) -> Tensor:
+        mode = {"nearest": "nearest-exact"}.get(layer.interpolation, layer.interpolation)
+        return self.turned(layer, x, lambda x: self.f.interpolate(
+            x, (layer.height, layer.width), mode=mode, antialias=layer.antialias))
+
+    def _CenterCrop(self, layer: Any, x: Tensor) -> Tensor:
+        def work(x: Tensor) -> Tensor:
+            for axis, n in ((2, layer.height), (3, layer.width)):
+                x = x.narrow(axis, (x.shape[axis] - n) // 2, n)
+            return x
+
+        return self.turned(layer, x, work)
+
+    def _ZeroPadding2D(self, layer: Any, x: Tensor) -> Tensor:
+        pairs = layer.padding if layer.axes == 2 else (layer.padding,)
+        return self.turned(layer, x, lambda x: self.f.pad(
+            x, [n for pair in reversed(pairs) for n in pair]))
+
+    def _Cropping2D(self, layer: Any, x: Tensor) -> Tensor:
+        pairs = layer.cropping if layer.axes == 2 else (layer.cropping,)
+        return self.turned(layer, x, lambda x: self.f.pad(
+            x, [-n for pair in reversed(pairs) for n in pair]))
+
+    _ZeroPadding1D, _Cropping1D = _ZeroPadding2D, _Cropping2D
+
+    # -- normalisation -----------------------------------------------------------------------------
+
+    def at_the_end(self, layer: Any, x: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
+        """x with the layer's axes last, where they were, and where they are."""
+        given = layer.axis if isinstance(layer.axis, (list, tuple)) else (layer.axis,)
+        axes = tuple(a % x.ndim for a in given)
+        last = tuple(range(x.ndim - len(axes), x.ndim))
+        return x.movedim(axes, last), axes, last
+
+    def _LayerNormalization(self, layer: Any, x: Tensor) -> Tensor:
+        x, axes, last = self.at_the_end(layer, x)
+        gamma, beta = self.scales(layer)
+        y = self.f.layer_norm(x, x.shape[last[0]:], gamma, beta, layer.epsilon)
+        return y.movedim(last, axes)
+
+    def scales(self, layer: Any) -> tuple[Tensor | None, Tensor | None]:
+        return (self.get(layer, "gamma") if layer.scale else None,
+                self.get(layer, "beta") if layer.center else None)
+
+    def _RMSNormalization(self, layer: Any, x: Tensor) -> Tensor:
+        x, axes, last = self.at_the_end(layer, x)
+        scale = self.get(layer, "scale")
+        return self.f.rms_norm(x, scale.shape, scale, layer.epsilon).movedim(last, axes)
+
+    def _UnitNormalization(self, layer: Any, x: Tensor) -> Tensor:
+        x, axes, last = self.at_the_end(layer, x)
+        y = self.f.normalize(x.flatten(last[0]), dim=-1).reshape(x.shape)
+        return y.movedim(last, axes)
+
+    def _GroupNormalization(self, layer: Any, x: Tensor) -> Tensor:
+        x = x.movedim(layer.axis, 1)
+        groups = x.shape[1] if layer.groups == -1 else layer.groups
+        return self.f.group_norm(x, groups, *self.scales(layer), layer.epsilon).movedim(
+            1, layer.axis)
+
+    def _BatchNormalization(self, layer: Any, x: Tensor) -> Tensor:
+        """Moves its statistics by the variance of the population, as Keras does."""
+        x = x.movedim(layer.axis, 1)
+        learns = self.training and layer.trains
+        mean, variance = (self.get(layer, f"moving_{n}") for n in ("mean", "variance"))
+        if learns:
+            with self.torch.no_grad():
+                rest = (0, *range(2, x.ndim))
+                for name, old, now in (("mean", mean, x.mean(rest)),
+                                       ("variance", variance, x.var(rest, unbiased=False))):
+                    self.moved[f"{layer.path}/moving_{name}"] = (
+                        layer.momentum * old + (1 - layer.momentum) * now)
+        y = self.f.batch_norm(x, None if learns else mean, None if learns else variance,
+                              *self.scales(layer), training=learns, eps=layer.epsilon)
+        return y.movedim(1, layer.axis)
+
+    def _Normalization(self, layer: Any, x: Tensor) -> Tensor:
+        if layer.mean is None:
+            mean, variance = self.get(layer, "mean"), self.get(layer, "variance")
+        else:
+            mean, variance = (self.torch.tensor(np.array(n), dtype=x.dtype)
+                              for n in (layer.mean, layer.variance))
+        deviation = variance.sqrt().clamp(1e-7)
+        return x * deviation + mean if layer.invert else (x - mean) / deviation
+
+    # -- text --------------------------------------------------------------------------------------
+
+    def _Embedding(self, layer: Any, x: Tensor) -> Tensor:
+        return self.f.embedding(x, self.get(layer, "embeddings"))
+
+    def _PositionEmbedding(self, layer: Any, x: Tensor) -> Tensor:
+        return x + self.get(layer, "position_embeddings")[:x.shape[1]]
+
+    def turns(self, length: int, count: int, longest: float, like: Tensor) -> Tensor:
+        """Angles by position and pair of features."""
+        torch = self.torch
+        rates = longest ** -(torch.arange(count, dtype=torch.float64) / count)
+        return torch.outer(torch.arange(length, dtype=torch.float64), rates).to(like.dtype)
+
+    def _SinusoidalPosition(self, layer: Any, x: Tensor) -> Tensor:
+        angles = self.turns(x.shape[1], x.shape[2] // 2, layer.max_wavelength, x)
+        return x + self.torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+
+    def _RotaryEmbedding(self, layer: Any, x: Tensor) -> Tensor:
+        return self.rotated(x.movedim(layer.sequence_axis, -2),
+                            layer.max_wavelength).movedim(-2, layer.sequence_axis)
+
+    def rotated(self, x: Tensor, longest: float = 10000.0) -> Tensor:
+        """Pairs of features as complex numbers, times e ** (i * angle)."""
+        torch = self.torch
+        angles = self.turns(x.shape[-2], x.shape[-1] // 2, longest, x)
+        y = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat([y.real, y.imag], -1)
+
+    def _MultiHeadAttention(self, layer: Any, x: Tensor) -> Tensor:
+        torch = self.torch
+
+        def biased(name: str, y: Tensor) -> Tensor:
+            return y + self.get(layer, f"{name}/bias") if layer.use_bias else y
+
+        q, k, v = (biased(name, torch.einsum("blf,fhd->blhd", x, self.get(
+            layer, f"{name}/kernel"))).transpose(1, 2) for name in ("query", "key", "value"))
+        if layer.rotary:
+            q, k = self.rotated(q), self.rotated(k)
+        y = self.f.scaled_dot_product_attention(q, k, v, is_causal=layer.use_causal_mask)
+        return biased("attention_output", torch.einsum(
+            "bhld,hdf->blf", y, self.get(layer, "attention_output/kernel")))
+
+    def _TransformerEncoder(self, layer: Any, x: Tensor) -> Tensor:
+        def feed(x: Tensor) -> Tensor:
+            return self.run(layer.output, self.run(layer.intermediate, x))
+
+        for part, norm in ((lambda x: self.run(layer.self_attention, x), layer.self_attention_norm),
+                           (feed, layer.feedforward_norm)):
+            x = (x + part(self.run(norm, x)) if layer.normalize_first else
+                 self.run(norm, x + part(x)))
+        return x
+
+    _TransformerDecoder = _TransformerEncoder
+
+    # -- chance ------------------------------------------------------------------------------------
+
+    def drawn(self, layer: Any, x: Tensor, draw: Callable[..., Any]) -> Tensor:
+        """The numbers that ours draw at this place and step, in float64."""
+        stream = self.streams if layer.seed is None else 1 << 31 | layer.seed
+        self.streams += layer.seed is None
+        seed, step = leaf("input", "seed", (2,), "uint32"), leaf("input", "step", (), "uint32")
+        [found] = evaluate([draw(seed=seed, step=step, stream=stream)], {
+            seed: np.array([self.seed, 0], np.uint32), step: np.uint32(self.step)})
+        return self.torch.tensor(found, dtype=x.dtype)
+
+    def kept(self, layer: Any, x: Tensor, noise: tuple[int, ...]) -> Tensor:
+        """1 where dropout lets a number pass, else 0."""
+        ones = OPS.full(tuple(x.shape), 1.0, "float32")
+        mask = self.drawn(layer, x, lambda **how: OPS.dropout(ones, rate=layer.rate,
+                                                              noise_shape=noise, **how))
+        return (mask > 0).to(x.dtype)
+
+    def _Dropout(self, layer: Any, x: Tensor) -> Tensor:
+        if not self.training or not layer.rate:
+            return x
+        noise = tuple(n if m is None else m
+                      for m, n in zip(layer.noise_shape or x.shape, x.shape, strict=True))
+        return x * self.kept(layer, x, noise) / (1 - layer.rate)
+
+    def _SpatialDropout2D(self, layer: Any, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        first = getattr(layer, "data_format", "") == "channels_first"
+        noise = tuple(n if k in (0, 1 if first else x.ndim - 1) else 1
+                      for k, n in enumerate(x.shape))
+        return x * self.kept(layer, x, noise) / (1 - layer.rate)
+
+    _SpatialDropout1D = _SpatialDropout2D
+
+    def normal(self, layer: Any, x: Tensor) -> Tensor:
+        d = str(x.dtype).removeprefix("torch.")
+        return self.drawn(layer, x, lambda **how: OPS.random_normal(
+            tuple(x.shape), dtype=d, **how))
+
+    def _GaussianNoise(self, layer: Any, x: Tensor) -> Tensor:
+        return x + layer.stddev * self.normal(layer, x) if self.training else x
+
+    def _GaussianDropout(self, layer: Any, x: Tensor) -> Tensor:
+        deviation = math.sqrt(layer.rate / (1 - layer.rate))
+        return x * (1 + deviation * self.normal(layer, x)) if self.training else x
+
+    def _AlphaDropout(self, layer: Any, x: Tensor) -> Tensor:
+        """As PyTorch's own, whose draws are others: a is its slope, b its shift."""
+        if not self.training:
+            return x
+        low = self.f.selu(self.torch.tensor(-math.inf, dtype=x.dtype))
+        noise = tuple(n if m is None else m
+                      for m, n in zip(layer.noise_shape or x.shape, x.shape, strict=True))
+        kept, q = self.kept(layer, x, noise), 1 - layer.rate
+        a = (q + low.square() * q * (1 - q)) ** -0.5
+        return a * (x * kept + low * (1 - kept)) - a * (1 - q) * low

@@ -1,0 +1,81 @@
+"""ztorch generate: what it prints, and how it says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import ztorch as zt
+from models.tiny_gpt import write
+from ztorch.cli import main
+from ztorch.data.verse import decode, encode
+
+MODEL = """
+from ztorch import Sequential, layers as L
+
+def build(words=36):
+    return Sequential([L.Input((6,), dtype="int32"), L.Embedding(words, 8), L.PositionEmbedding(),
+                       L.TransformerDecoder(8, 2), L.Dense(words)], name="own", seed=2)
+
+few = build(3)
+"""
+
+
+def run(*words: str | Path | int | float) -> Result:
+    return CliRunner().invoke(main, ["generate", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model file, an artifact made from it that can generate, one that cannot, and weights."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "net.py").write_text(MODEL)
+    scope: dict = {}
+    exec(MODEL, scope)
+    model = scope["build"]()
+    model.save_weights(folder / "w.safetensors")
+    model.compile("cpu", batch_size=1, decode=True).save(folder / "net.zt")
+    model.compile("cpu", batch_size=1).save(folder / "silent.zt")
+    scope["few"].save_weights(folder / "few.safetensors")
+    return folder
+
+
+def test_it_prints_what_the_program_generates(own: Path) -> None:
+    program = zt.load(own / "net.zt")
+    letters = list(program.generate(encode("To be"), 20, temperature=0.8, top_k=9, seed=4))
+    said = run(own / "net.zt", "To be", "--length", 20, "--temperature", 0.8, "--top-k", 9,
+               "--seed", 4)
+    assert said.exit_code == 0 and said.stdout == f"To be{decode(np.array(letters))}\n"
+    assert write(program, "To be", 20, 0.8, 9, 4) == said.stdout[:-1]
+    compiled = run(f"{own / 'net.py'}:build", "To be", "--length", 20, "--temperature", 0.8,
+                   "--top-k", 9, "--seed", 4, "--weights", own / "w.safetensors")
+    assert compiled.stdout == said.stdout
+
+
+def test_an_alphabet_of_its_own(own: Path) -> None:
+    said = run(f"{own / 'net.py'}:few", "ab", "--alphabet", "abc", "--weights",
+               own / "few.safetensors", "--length", 30)
+    assert said.exit_code == 0 and len(said.stdout) == 33 and set(said.stdout) <= set("abc\n")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["net.zt", "é"], "the model does not know 'é'"),
+    (["silent.zt", "a"], "compile a causal model with decode=True"),
+    (["net.zt", "a", "--alphabet", "abc"], "36 numbers apart, and the alphabet has 3 letters"),
+    (["net.zt", "a", "--weights", "w.safetensors"], "has weights"),
+    (["net.zt", ""], "one or more whole numbers"),
+    (["net.py:build", "a"], "has learned nothing yet"),
+    (["none.zt", "a"], "cannot read none.zt"),
+])
+def test_errors(own: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(own)
+    said = run(*words)
+    assert said.exit_code == 1 and message in said.stderr and said.stderr.count("\n") == 1
+
+
+def test_data_of_the_small_variant_do_not_train_the_large_one() -> None:
+    said = CliRunner().invoke(main, ["train", "bert_base"])
+    assert said.exit_code == 1 and "train bert_base:small" in said.stderr

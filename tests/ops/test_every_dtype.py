@@ -1,0 +1,69 @@
+"""Every op of the registry compiled in 16-bit floats and in whole numbers of every width."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from tests.ops.samples import Case, cases
+from tests.parity import HERE, Job, Module, close
+from ztorch.dtypes import DType, bf16, dtype, f16, from_storage, to_storage
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+
+NARROW = (f16, bf16)
+WHOLE = tuple(map(dtype, ("int8", "int16", "int64", "uint8", "uint16", "uint64")))
+# Where a rounding of the arguments changes what is asked, or a bound is not one of roundings.
+UNLIKE = {"one_hot", "cast"}  # their results have a dtype of their own
+FLOATS = [c for c in cases("f") if c.sample.shapes and c.public.name not in UNLIKE]
+INTEGERS = [c for c in cases("su") if c.sample.shapes and c.public.name not in UNLIKE]
+
+
+def narrow_job(case: Case, d: DType) -> Job:
+    leaves = case.leaves(d)
+    feeds = {v: from_storage(v.dtype, to_storage(v.dtype, a)) if v.dtype.is_float else a
+             for v, a in zip(leaves, case.arrays(), strict=True)}
+    return Job(Graph({"y": case.call(*leaves)}), feeds, str(case))
+
+
+def whole_job(case: Case, d: DType) -> Job:
+    """The sample's numbers where they fit, in another width."""
+    leaves, feeds = [], {}
+    for k, a in enumerate(case.arrays()):
+        given = isinstance(case.sample.shapes[k], np.ndarray) or a.dtype == bool
+        v = leaf("input", f"x{k}", a.shape, dtype(a.dtype) if given else d)
+        leaves.append(v)
+        feeds[v] = a if given else np.clip(a, 0 if d.kind == "u" else -100, 100).astype(d.numpy)
+    return Job(Graph({"y": case.call(*leaves)}), feeds, str(case))
+
+
+@functools.cache
+def module(which: str) -> tuple[list[Job], Module]:
+    jobs = {"floats": lambda: [narrow_job(c, d) for c in FLOATS for d in NARROW],
+            "integers": lambda: [whole_job(c, d) for c, d in wide()]}[which]()
+    return jobs, Module(jobs, HERE[-1])
+
+
+def wide() -> list[tuple[Case, DType]]:
+    return [(c, d) for c in INTEGERS for d in WHOLE if d.kind == c.dtype.kind]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "case", "d"), [
+    (2 * k + j, c, d) for k, c in enumerate(FLOATS) for j, d in enumerate(NARROW)], ids=str)
+def test_16_bit_floats(number: int, case: Case, d: DType) -> None:
+    jobs, compiled = module("floats")
+    [got], [want] = compiled.run(number), jobs[number].oracle()
+    y = jobs[number].graph.outputs["y"]
+    close(got, want, d if y.dtype.is_float else y.dtype, terms=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "case", "d"), [
+    (k, c, d) for k, (c, d) in enumerate(wide())], ids=str)
+def test_whole_numbers(number: int, case: Case, d: DType) -> None:
+    jobs, compiled = module("integers")
+    [got], [want] = compiled.run(number), jobs[number].oracle()
+    np.testing.assert_array_equal(got, want)

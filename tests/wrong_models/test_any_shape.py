@@ -1,0 +1,59 @@
+"""Every layer on inputs of any rank, width and dtype, fresh or built for others: it works, or says in
+an error of ztorch's own why not."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import Any
+
+import pytest
+
+from ztorch import layers as L
+from ztorch.errors import ZtorchError
+
+SHAPES = ((), (6,), (32,), (7, 6), (7, 5), (8, 8, 6), (3, 3, 2), (4, 4, 4, 6))
+# For the arguments that layers need, by their names.
+ARGUMENTS: dict[str, Any] = {
+    "units": 3, "filters": 4, "kernel_size": 3, "pool_size": 2, "rate": 0.5, "stddev": 0.5, "n": 2,
+    "num_heads": 2, "intermediate_dim": 8, "input_dim": 10, "output_dim": 4, "axes": 1,
+    "target_shape": (-1,), "dims": (2, 1), "scale": 2.0, "activation": "relu", "shape": (3,),
+    "height": 4, "width": 4, "factor": 0.1, "height_factor": 0.1, "width_factor": 0.1,
+    "function": lambda x: x}
+LAYERS = {cls.__name__: cls for cls in L.LAYERS.values() if cls.__module__.startswith("ztorch.layers")}
+
+
+def made(name: str) -> L.Layer:
+    if name in ("Bidirectional", "TimeDistributed"):
+        return LAYERS[name](L.LSTM(2) if name == "Bidirectional" else L.Dense(2))
+    if name in ("Residual", "Parallel"):
+        inner = [L.Dense(6), L.Dense(6)]
+        return L.Residual(*inner) if name == "Residual" else L.Parallel(inner)
+    needed = [p.name for p in inspect.signature(LAYERS[name]).parameters.values()
+              if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    return LAYERS[name](**{n: ARGUMENTS[n] for n in needed})
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_it_works_or_says_why_not(name: str) -> None:
+    worked = 0
+    for (first, then), d in itertools.product(itertools.product(SHAPES, SHAPES), (None, "int32")):
+        layer = made(name)
+        for shape in (first, then):
+            try:
+                worked += layer(L.Input(shape, dtype=d)).shape is not None
+            except ZtorchError as error:
+                assert f"layer '{layer.name}" in str(error)
+    merges = ("Add", "Average", "Concatenate", "Dot", "Maximum", "Minimum", "Multiply", "Subtract")
+    assert bool(worked) == (name not in merges)
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_lists_of_tensors_too(name: str) -> None:
+    for one, other in itertools.product(SHAPES, SHAPES):
+        layer, pair = made(name), [L.Input(one), L.Input(other)]
+        for given in ([pair], pair, [pair[:1]], [[]]):
+            try:
+                assert layer(*given) is not None
+            except ZtorchError as error:
+                assert f"layer '{layer.name}" in str(error)

@@ -1,0 +1,80 @@
+"""The one door of the `onnx` package, which knows the format: its dtypes, its messages, and what
+each op's inputs and attributes must be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch import __version__
+from ztorch.dtypes import DType, dtype
+from ztorch.errors import ConfigError, Unsupported
+
+MOST = 1 << 31  # bytes that a protobuf message can hold
+
+# The format's numbers of dtypes, by our names; the rest (strings, complex, float8) is foreign.
+DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
+          "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16}
+NAMES = {number: name for name, number in DTYPES.items()}
+
+# A node to be written: op, name, inputs, outputs, attributes.
+Row = tuple[str, str, list[str], list[str], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: a dimension is a number, a symbol, or None where nothing is said."""
+
+    name: str
+    dims: tuple[int | str | None, ...]
+    dtype: DType
+
+
+def package() -> Any:
+    """The `onnx` package, or an error that says how to get it."""
+    try:
+        import onnx
+        import onnx.checker
+        import onnx.external_data_helper
+        import onnx.helper
+        import onnx.inliner
+        import onnx.numpy_helper
+        import onnx.shape_inference
+    except ImportError:
+        raise ConfigError("ONNX files need the package onnx: pip install ztorch[onnx]") from None
+    return onnx
+
+
+def packed(name: str, nodes: list[Row], inputs: list[Port], outputs: list[Port],
+           arrays: Mapping[str, np.ndarray], opset: int) -> bytes:
+    """The bytes of a checked model."""
+    onnx = package()
+    make = onnx.helper
+    size = sum(a.nbytes for a in arrays.values())
+    if size > MOST - (1 << 24):
+        raise Unsupported(f"model {name!r} has {size / 2**30:.1f} GiB of weights; an ONNX file "
+                          "holds less than 2 GiB")
+
+    def port(p: Port) -> Any:
+        return make.make_tensor_value_info(p.name, DTYPES[p.dtype.long], p.dims)
+
+    large = {n: a for n, a in arrays.items() if a.nbytes > 1024}
+    graph = make.make_graph(
+        [make.make_node(op, i, o, name=n, **a) for op, n, i, o, a in nodes], name,
+        [port(p) for p in inputs], [port(p) for p in outputs],
+        [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()
+         if n not in large])
+    model = make.make_model(graph, producer_name="ztorch", producer_version=__version__,
+                            opset_imports=[make.make_opsetid("", opset)], ir_version=10)
+    light = onnx.ModelProto()  # the checker would copy weights several times
+    light.CopyFrom(model)
+    light.graph.input.extend(port(Port(n, a.shape, dtype(a.dtype))) for n, a in large.items())
+    onnx.checker.check_model(light, full_check=True)
+    for n, array in large.items():
+        model.graph.initializer.add(
+            name=n, dims=array.shape, data_type=DTYPES[dtype(array.dtype).long],
+            raw_data=array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    return model.SerializeToString(deterministic=True)

@@ -1,0 +1,48 @@
+"""What can be imported and exported, from the registries, as tables of docs/onnx.md:
+`python -m ztorch.interchange.onnx.tables` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ztorch.interchange.onnx import nodes, writers
+from ztorch.interchange.onnx.node import NODES, NOTES
+from ztorch.interchange.onnx.recipe import CALLS, LAYERS, PRIMITIVES
+
+__all__ = ["exported", "imported"]
+assert nodes and writers  # which fill the registries
+
+
+def imported() -> str:
+    """ONNX ops by family, with what of them is left out.
+
+    >>> "| `Conv` | convolution | |" in imported()
+    True
+    """
+    lines = ["| op | family | what is taken |", "| --- | --- | --- |"]
+    for op, meaning in sorted(NODES.items()):
+        family = meaning.__module__.rpartition(".")[2]
+        lines.append(f"| `{op}` | {family} | {NOTES[op]} |".replace("|  |", "| |"))
+    return "\n".join(lines)
+
+
+def exported() -> str:
+    """What becomes of layers, of ops that ONNX knows as a whole, and of the nodes of graphs.
+
+    >>> "| `conv` | Conv |" in exported()
+    True
+    """
+    return "\n".join(["| of ztorch | in the file |", "| --- | --- |", *_rows()])
+
+
+def _rows() -> Iterator[str]:
+    for kind, written in sorted(LAYERS.items(), key=lambda item: item[0].__name__):
+        yield f"| layer `{kind.__name__}` | {written.onnx} |"
+    for name, written in sorted(CALLS.items()):
+        yield f"| `{name}` | {written.onnx} |"
+    others = ", ".join(f"`{name}`" for name in sorted(set(PRIMITIVES) - set(CALLS)))
+    yield f"| {others} | one node, or a few |"
+
+
+if __name__ == "__main__":
+    print(imported(), exported(), sep="\n\n")
