@@ -279,10 +279,13 @@ class Device(ABC):
     def run(self, recording: Recording) -> None:
         """Replays the launches; may return before they are done."""
         with self._guard:
-            self._need_open()
-            if not recording.live or not recording.module.live:
-                raise DeviceError(f"{self.id}: this recording was dropped, or a buffer of it freed")
+            self._need_live(recording)
             self._run(recording.handle)
+
+    def _need_live(self, recording: Recording) -> None:
+        self._need_open()
+        if not recording.live or not recording.module.live:
+            raise DeviceError(f"{self.id}: this recording was dropped, or a buffer of it freed")
 
     def launch(self, module: Module, launch: Launch) -> None:
         """One launch by itself."""
