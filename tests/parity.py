@@ -7,6 +7,7 @@ time a module takes is spent before its first kernel.
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 
 from ztorch.backends import host
 from ztorch.backends.library import load_library
-from ztorch.codegen.assemble import assemble
+from ztorch.codegen import cc
+from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile import _render, _symbol, compile_functions
@@ -28,11 +30,15 @@ from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Grid, Limits
 from ztorch.ir.verify import verify
 from ztorch.lower.plan import Params, Place, Plan, Step, lower
+from ztorch.runtime.devices import SOURCES
 from ztorch.runtime.executable import Executable
+from ztorch.runtime.spec import CPU_LEVELS
 
 # The levels of this host's CPU: all code for them can be run here.
-HERE = [t.name for t in TARGETS.values()
-        if t.arch == host.architecture() and set(t.needs) <= host.features()]
+HERE = [n for n in CPU_LEVELS if TARGETS[n].arch == host.architecture()
+        and set(TARGETS[n].needs) <= host.features()]
+# C, where there is a compiler of it.
+C = [n for n in SOURCES if any(map(shutil.which, cc.NAMES))]
 # Machines that only the interpreter plays: one lane, few lanes and registers, many lanes.
 SCALAR, NARROW, WIDE = Limits(0, 16, False), Limits(128, 8, False), Limits(512, 32, True)
 # Workgroups: one of few threads that take turns and share by memory alone, one with subgroups.
@@ -236,7 +242,7 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
         places = tuple(Place("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
         step = Step(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
-    obj = assemble(_render(plans, t), t)
+    obj = assembled(_render(plans, t), t)
     library = load_library(link(obj, soname="kernels.so", exports=[_symbol(n) for n in plans]), "k")
     for name, kernel, held in zip(plans, kernels, buffers, strict=True):
         function = getattr(library, _symbol(name))

@@ -93,6 +93,8 @@ DOORS = {
     "subprocess": {"codegen/assemble.py", "commands/train.py"},
     "click": {"cli.py", "commands"},
     "ctypes": {"backends", "runtime/executable.py"},
+    "vulkan": {"backends/vulkan_devices.py"},
+    "cuda": {"backends/cuda_calls.py", "codegen/ptx.py"},
     "h5py": {"weight_files/keras_files.py"},
     "PIL": {"data/images.py"},
     "onnx": {"interchange/onnx/protobuf.py"},

@@ -3,7 +3,8 @@
     graph      passes simplify the graph of each function (predict, train, evaluate)
     lower      regions of values become kernels; every buffer gets its place
     render     each kernel's instructions become text, word by word, in the frame of the target
-    assemble   LLVM turns the text into an object; our linker makes it a self-contained library
+    assemble   LLVM (or a C compiler) turns the text into an object; our linker makes it a
+               self-contained library
     load       the same library that an artifact stores is what runs here
 
 For C programs the same kernels get another frame: no threads, weights inside, plain functions.
@@ -21,23 +22,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch import debug
-from ztorch.artifact.c_export import CLibrary, put_states, write_c
+from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import CInterface, describe
 from ztorch.backends.host import architecture, need_memory
 from ztorch.codegen import targets
-from ztorch.codegen.assemble import assemble
+from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
-from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import Target
-from ztorch.device_code import device_code
+from ztorch.device_code import Kernels, device_code
 from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
-from ztorch.ir.kernel import Kernel
-from ztorch.ir.verify import verify
 from ztorch.lower.frozen import Derived
-from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
 from ztorch.runtime.devices import limits_of, resolve
 from ztorch.runtime.executable import PREPARE, Executable, aligned, start
@@ -87,7 +84,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                         _initial(params))
     text = _render(plans, target)
     watch.done("text", text)
-    obj = assemble(text, target)
+    obj = assembled(text, target)
     watch.done("object", obj)
     symbols = [_symbol(n) for n in plans]
     code = link(obj, soname=f"{_symbol(name)}.so", exports=[*symbols, "zt_worker"])
@@ -98,8 +95,9 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
 def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "cpu",
              name: str | None = None, weights: Mapping[str, Any] | None = None) -> list[Path]:
     """Writes a traced model as a C library to a folder: NAME.h, libNAME.so, libNAME.a and an
-    example. It trains if it was traced with an optimizer, and computes what the compiled program
-    does, bit for bit. `weights` (by the names of states) replace first values.
+    example; for the device "c" as C source: NAME.h, NAME.c with the weights inside and an example.
+    It trains if it was traced with an optimizer, and computes what the compiled program does, bit
+    for bit. `weights` (by the names of states) replace first values.
 
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
     """
@@ -109,7 +107,7 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
 
 
 def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
-              weights: Mapping[str, Any] | None = None) -> CLibrary:
+              weights: Mapping[str, Any] | None = None) -> CLibrary | CSource:
     """All stages for a C library but the writing of files."""
     if target.arch == "x86_64" != architecture():
         raise Unsupported(f"a C library for cpu:{target.name} can only be made on x86-64: "
@@ -124,9 +122,12 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     interface = describe(spec, name, changing)
     text = _render(plans, target, interface)
     watch.done("text", text)
-    obj = assemble(text, target)
+    held = put_states(spec, _initial(params), weights or {})
+    if target.source:
+        return CSource(interface, held, text)
+    obj = assembled(text, target)
     watch.done("object", obj)
-    return CLibrary(interface, target.arch, obj, put_states(spec, _initial(params), weights or {}))
+    return CLibrary(interface, target.arch, obj, held)
 
 
 def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, ...], fusion: bool,
@@ -150,35 +151,23 @@ def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, 
 
 def _render(plans: Mapping[str, Plan], target: Target, c: CInterface | None = None) -> str:
     """One module: kernels that turn out the same are rendered once. With `c` it is for C."""
-    words = renderer(target)
-    kernels: dict[tuple, dict[str, Any]] = {}
+    kernels = Kernels(target)
     programs = []
     for plan in plans.values():
         pointers: dict[tuple[str, int], int] = {}
         steps = []
         for step in plan.steps:
-            kernel = decompose(step.kernel, words.speaks, target.name)
-            symbol = _shared(kernels, kernel, words)
+            symbol = kernels.rendered[kernels.number(step.kernel)]["symbol"]
             used = [pointers.setdefault((p.space, p.at), len(pointers)) for p in step.places]
             steps.append({"symbol": symbol, "pointers": used, "barrier": step.barrier})
         programs.append({"symbol": _symbol(plan.name), "steps": steps, "pointers": [
             {"id": k, "space": space, "offset": at,
              "slot": at if space in ("inputs", "outputs") else None}
             for (space, at), k in pointers.items()]})
-    return words.frame(
-        kernels=list(kernels.values()), programs=programs, c=c, arch=target.arch,
+    return kernels.words.frame(
+        kernels=kernels.rendered, programs=programs, c=c, arch=target.arch,
         triple=target.triple, cpu=target.cpu, vector_bits=target.limits.vector_bits,
         features=",".join(f"+{f}" for f in target.features), **dict(target.data))
-
-
-def _shared(kernels: dict[tuple, dict[str, Any]], kernel: Kernel, words: Any) -> str:
-    data = words.kernel(kernel)
-    key = (data["body"], tuple(m.t for m in data["memories"]),
-           tuple((m.t, m.size) for m in data["locals"]))
-    if key not in kernels:
-        verify(kernel)
-        kernels[key] = {**data, "symbol": f"{kernel.name}_{len(kernels)}"}
-    return kernels[key]["symbol"]
 
 
 def _symbol(name: str) -> str:

@@ -7,15 +7,15 @@ list of its launches, each on parts of the inputs, outputs, params and arena.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ztorch import debug
 from ztorch.codegen.assemblers import assembled
-from ztorch.codegen.render import Renderer, renderer
+from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
-from ztorch.ir.kernel import Kernel
+from ztorch.ir.kernel import Kernel, launch_grid
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose, launched
 from ztorch.lower.plan import Plan, Step
@@ -48,36 +48,45 @@ class DeviceCode:
                              flag=target.limits.flag.long)
 
 
-@dataclass
-class _Kernels:
-    """Each kernel once, by what it looks like as text."""
+class Kernels:
+    """The kernels of a program as text, each once: verified, in the form that a worker or a thread
+    runs, and in words that the target has."""
 
-    words: Renderer
-    rendered: list[dict[str, Any]] = field(default_factory=list)
-    known: dict[tuple, int] = field(default_factory=dict)
+    def __init__(self, target: Target):
+        self.target, self.words = target, renderer(target)
+        self.rendered: list[dict[str, Any]] = []
+        self._known: dict[tuple, int] = {}  # by their text
+        self._seen: dict[int, tuple[int, Kernel]] = {}  # by the identity of their body
 
     def number(self, kernel: Kernel) -> int:
-        data = self.words.kernel(kernel)
-        key = (data["body"], data["workgroup"],
-               *(tuple((m.t, m.access) for m in data[k]) for k in ("memories",)),
-               *(tuple((m.t, m.size) for m in data[k]) for k in ("locals", "shared")))
-        if key not in self.known:
-            self.known[key] = len(self.rendered)
+        """Which of `rendered` it is. Steps that are alike share one body."""
+        if id(kernel.body) not in self._seen:
+            self._seen[id(kernel.body)] = self._add(kernel), kernel
+        return self._seen[id(kernel.body)][0]
+
+    def _add(self, kernel: Kernel) -> int:
+        verify(kernel)
+        threads, _ = launched(kernel)
+        plain = decompose(threads, self.words.speaks, self.target.name)
+        data = self.words.kernel(plain)
+        key = (data["body"], data["workgroup"], *(tuple((m.t, m.access, m.size) for m in data[k])
+                                                  for k in ("memories", "locals", "shared")))
+        if key not in self._known:
+            self._known[key] = len(self.rendered)
             self.rendered.append({**data, "symbol": f"{kernel.name}_{len(self.rendered)}"})
-        return self.known[key]
+        return self._known[key]
 
 
 def device_code(plans: Mapping[str, Plan], target: Target, watch: debug.Watch) -> DeviceCode:
     """All kernels of a program as code for a target, in its container."""
-    words = renderer(target)
-    kernels = _Kernels(words)
+    kernels = Kernels(target)
     launches = {}
     for name, plan in plans.items():
         launches[name] = tuple(_launch(step, target, kernels) for step in plan.steps)
     frame: dict[str, Any] = {"limits": target.limits.grid, "chip": target.chip,
                              **dict(target.data)}
     groups = [[k] for k in kernels.rendered] if target.apart else [kernels.rendered]
-    texts = [words.frame(kernels=group, **frame) for group in groups]
+    texts = [kernels.words.frame(kernels=group, **frame) for group in groups]
     watch.done("text", "\n".join(texts))
     parts = [assembled(text, target) for text in texts]
     entries: list[Entry] = []
@@ -90,14 +99,11 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: debug.Watch) -
     return DeviceCode("\n".join(texts), code, tuple(entries), launches)
 
 
-def _launch(step: Step, target: Target, kernels: _Kernels) -> LaunchSpec:
-    verify(step.kernel)
+def _launch(step: Step, target: Target, kernels: Kernels) -> LaunchSpec:
     _within_limits(step, target)
-    kernel, grid = launched(step.kernel)
-    entry = kernels.number(decompose(kernel, kernels.words.speaks, target.name))
     places = tuple((p.space, p.at, p.size, w)
                    for p, w in zip(step.places, step.writes, strict=True))
-    return LaunchSpec(entry, grid, places, step.barrier)
+    return LaunchSpec(kernels.number(step.kernel), launch_grid(step.kernel), places, step.barrier)
 
 
 def _within_limits(step: Step, target: Target) -> None:

@@ -55,7 +55,7 @@ def draw_plan(spec: ProgramSpec, function: str,
         axes.tick_params(labelsize=8)
     _names(alive, f)
     _legend(figure, work, colours)
-    figure.suptitle(f"{spec.name}: {function} on cpu:{spec.target}", x=0.01, ha="left",
+    figure.suptitle(f"{spec.name}: {function} on {spec.where}", x=0.01, ha="left",
                     fontsize=13, fontweight="bold")
     if path is not None:
         save_figure(figure, path)

@@ -13,7 +13,8 @@ STAGES = ("graph", "ir", "text", "plan", "time")
 
 
 class Settings(NamedTuple):
-    """What the environment may change. Each field `x` is read from `ZTORCH_X`."""
+    """What the environment may change. Each field `x` is read from `ZTORCH_X`, but `cc` from CC,
+    as every program that runs a C compiler does."""
 
     debug: tuple[str, ...] = ()  # stages to print while compiling
     dump: str | None = None  # folder that receives every stage, and the library for perf
@@ -23,6 +24,8 @@ class Settings(NamedTuple):
     config: str | None = None  # the file that says which devices may be used
     backends: tuple[str, ...] = ()  # the only ones to look at, if any
     device: str | None = None  # what "auto" means
+    cc: str | None = None  # the C compiler, as a command
+    cubin: bool = False  # assemble CUDA code here, for one chip, instead of in the driver
 
 
 def _read() -> Settings:
@@ -42,6 +45,8 @@ def _read() -> Settings:
         config=env.get("ZTORCH_CONFIG") or None,
         backends=tuple(s.strip() for s in env.get("ZTORCH_BACKENDS", "").split(",") if s.strip()),
         device=env.get("ZTORCH_DEVICE") or None,
+        cc=env.get("CC") or None,
+        cubin=bool(_whole("ZTORCH_CUBIN", 0)),
     )
 
 

@@ -57,11 +57,11 @@ def stored(d: DType) -> DType:
     return u8 if d is boolean else d
 
 
-def kernel_for(opcode: str, d: DType, lanes: int) -> tuple[Kernel, Buffers]:
+def kernel_for(opcode: str, d: DType, lanes: int, index: DType = i64) -> tuple[Kernel, Buffers]:
     """The opcode on registers, and on a literal in place of its last operand."""
     chosen, of = rows(opcode, d), sources(opcode, d)
     n, buffers = len(chosen), {}
-    b = Builder(f"{opcode}_{d!r}")
+    b = Builder(f"{opcode}_{d!r}", index)
     for name, s, column in zip("abc", of, zip(*chosen, strict=True), strict=False):
         b.memory(name, stored(s), n)
         buffers[name] = array(list(column), s)

@@ -279,3 +279,46 @@ def test_several_threads_use_one_device(name: str) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(8)))
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+@computing
+def test_streams_keep_their_order_and_wait_for_events(name: str) -> None:
+    d = device(name)
+    module, launches, buffers = loaded(d)
+    back = [launch._replace(bindings=tuple(
+        b._replace(buffer=buffers["inputs" if b.written else "outputs"])
+        for b in launch.bindings)) for launch in launches]
+    there, here = d.record(module, launches), d.record(module, back)
+    x = np.arange(N, dtype=np.float32)
+    d.write(buffers["inputs"], x)
+    one, other = d.stream(), d.stream()
+    for _ in range(3):  # x -> 2x in one stream, 2x -> 4x back in the other, and so on
+        one.run(there)
+        other.wait(one.event())
+        other.run(here)
+        one.wait(other.event())
+    last = one.event()
+    one.run(there)
+    end = one.event()
+    end.synchronise()
+    assert last.done() and end.done() and end.seconds_since(last) >= 0
+    out = np.empty(N, np.float32)
+    d.read(buffers["outputs"], out)
+    np.testing.assert_array_equal(out, x * 128)
+    for b in buffers.values():
+        d.free(b)
+    d.unload(module)
+
+
+@every
+def test_events_of_other_devices_and_times_too_early_are_refused(name: str) -> None:
+    with fresh(name) as d, fresh(name) as other:
+        with pytest.raises(DeviceError, match="an event of"):
+            d.stream().wait(other.stream().event())
+        first, second = d.stream().event(), d.stream().event()
+        assert not first.done()
+        with pytest.raises(DeviceError, match="synchronise first"):
+            second.seconds_since(first)

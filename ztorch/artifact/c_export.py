@@ -1,7 +1,8 @@
 """Writes a compiled model as a product for C programs: a header, two libraries and an example.
 
 Weights never pass through the compiler: the code only declares them, our linker places them in
-the shared library, and the static library carries them as an object of their own.
+the shared library, and the static library carries them as an object of their own. C source holds
+them as words.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from ztorch.codegen.render import environment
 from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.runtime.spec import ProgramSpec
+
+
+WORDS = 8  # of weights in a line of C source
 
 
 @dataclass(frozen=True)
@@ -54,21 +58,49 @@ class CLibrary:
 
     def text(self, template: str) -> bytes:
         """The header or the example, from its template."""
-        page = environment().get_template(f"artifact/{template}.j2")
-        return page.render(c=self.interface, version=ztorch.__version__).encode("ascii")
+        return _page(template, self.interface, source=False)
+
+    def files(self) -> dict[str, bytes]:
+        """What lies in the folder, by name; the header last, since it says that all is there."""
+        name = self.interface.name
+        return {f"lib{name}.so": self.shared(), f"lib{name}.a": self.static(),
+                f"{name}_example.c": self.text("example.c"), f"{name}.h": self.text("model.h")}
 
 
-def write_c(library: CLibrary, path: str | os.PathLike[str]) -> list[Path]:
+@dataclass(frozen=True)
+class CSource:
+    """A model as C source: its face, its first params and the text of its code."""
+
+    interface: CInterface
+    params: np.ndarray
+    code: str
+
+    def files(self) -> dict[str, bytes]:
+        """What lies in the folder, by name."""
+        c = self.interface
+        words = np.frombuffer(self.params.tobytes().ljust(c.params_bytes, b"\0"), "<u4")
+        lines = (", ".join(map(hex, words[at:at + WORDS].tolist()))
+                 for at in range(0, words.size, WORDS))
+        return {f"{c.name}.c": _page("model.c", c, code=self.code, words=lines),
+                f"{c.name}_example.c": _page("example.c", c, source=True),
+                f"{c.name}.h": _page("model.h", c, source=True)}
+
+
+def _page(template: str, c: CInterface, **more: Any) -> bytes:
+    page = environment().get_template(f"artifact/{template}.j2")
+    return page.render(c=c, version=ztorch.__version__, **more).encode("ascii")
+
+
+def write_c(library: CLibrary | CSource, path: str | os.PathLike[str]) -> list[Path]:
     """Writes all files to the folder, each in one atomic step, and says which.
 
         write_c(compile_c(traced.functions, TARGETS["avx2"], "digits"), "out")
         # out/libdigits.so, out/libdigits.a, out/digits_example.c, out/digits.h
     """
-    folder, name = Path(path), library.interface.name
+    folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give the folder that the C library shall lie in")
-    files = {f"lib{name}.so": library.shared(), f"lib{name}.a": library.static(),
-             f"{name}_example.c": library.text("example.c"), f"{name}.h": library.text("model.h")}
+    files = library.files()
     for file, data in files.items():
         tensorfile.write_atomic(folder / file, data)
     return [folder / file for file in files]

@@ -16,13 +16,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ztorch.backends.streams import Stream
 from ztorch.errors import DeviceError
 
 
 class Found(NamedTuple):
     """A device that a driver sees. `kind` is gpu, integrated, virtual or cpu; `chip` is what code
     is compiled for (sm_90, gfx942), empty where one text serves all; `limits` are fields of
-    `ir.limits.Grid` that this device answers otherwise than its target's row."""
+    `ir.limits.Grid` that this device answers otherwise than its target's row; `runs` are further
+    chips whose code it takes."""
 
     ordinal: int
     name: str
@@ -31,6 +33,7 @@ class Found(NamedTuple):
     chip: str = ""
     limits: tuple[tuple[str, int], ...] = ()
     driver: str = ""  # its version, for people
+    runs: tuple[str, ...] = ()
 
 
 class Entry(NamedTuple):
@@ -276,10 +279,13 @@ class Device(ABC):
     def run(self, recording: Recording) -> None:
         """Replays the launches; may return before they are done."""
         with self._guard:
-            self._need_open()
-            if not recording.live or not recording.module.live:
-                raise DeviceError(f"{self.id}: this recording was dropped, or a buffer of it freed")
+            self._need_live(recording)
             self._run(recording.handle)
+
+    def _need_live(self, recording: Recording) -> None:
+        self._need_open()
+        if not recording.live or not recording.module.live:
+            raise DeviceError(f"{self.id}: this recording was dropped, or a buffer of it freed")
 
     def launch(self, module: Module, launch: Launch) -> None:
         """One launch by itself."""
@@ -294,6 +300,15 @@ class Device(ABC):
         with self._guard:
             self._need_open()
             self._synchronise()
+
+    def stream(self) -> Stream:
+        """An order of its own for launches."""
+        with self._guard:
+            self._need_open()
+            return self._stream()
+
+    def _stream(self) -> Stream:
+        return Stream(self)
 
     # -- what a driver does ------------------------------------------------------------------------
 

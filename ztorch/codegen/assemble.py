@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import platform
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from ztorch.codegen.targets import Target
+from ztorch.codegen.targets import NATIVE, Target
 from ztorch.errors import ZtorchError
 
 
@@ -28,7 +27,7 @@ def _machine(target: Target) -> Any:
     llvm = _llvm()
     features = ",".join(f"+{f}" for f in target.features)
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=features, opt=1, reloc="pic", codemodel="small")
+        cpu=target.cpu, features=features, opt=target.effort, reloc="pic", codemodel="small")
 
 
 def assemble(text: str, target: Target) -> bytes:
@@ -37,7 +36,7 @@ def assemble(text: str, target: Target) -> bytes:
     For a foreign architecture LLVM runs in a child process: what it cannot select aborts the
     process it happens in.
     """
-    if target.arch != _NATIVE.get(platform.machine(), platform.machine()):
+    if target.arch != NATIVE:
         return _in_child(text, target)
     machine = _machine(target)
     return machine.emit_object(_prepared(text, target, machine))
@@ -90,4 +89,3 @@ t = target(sys.argv[1])
 m = _machine(t)
 sys.stdout.buffer.write(m.emit_object(_prepared(sys.stdin.read(), t, m)))
 """
-_NATIVE = {"AMD64": "x86_64", "arm64": "aarch64"}  # what other systems call them

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ztorch.errors import LinkError
 
-EM_X86_64, EM_AARCH64 = 62, 183
+EM_X86_64, EM_AARCH64, EM_AMDGPU = 62, 183, 224
 SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL = 1, 2, 3, 4, 7, 8, 9
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_TLS = 0x1, 0x2, 0x4, 0x400
 STB_LOCAL, STB_GLOBAL = 0, 1
@@ -49,6 +49,7 @@ class Symbol:
     section: int
     value: int
     size: int
+    visibility: int = 0
 
     @property
     def undefined(self) -> bool:
@@ -142,16 +143,16 @@ def _symbols(sections: list[Section], layout: int) -> list[Symbol]:
     symbols = []
     for fields in reader.iter_unpack(table.data):
         if layout == 2:
-            name_at, info, _, section, value, size = fields
+            name_at, info, other, section, value, size = fields
         else:
-            name_at, value, size, info, _, section = fields
+            name_at, value, size, info, other, section = fields
         name = _string(strings, name_at)
         if len(sections) <= section < SHN_LORESERVE or section > SHN_COMMON:
             raise LinkError(f"damaged object: symbol {name!r} lies in section {section}")
         room = sections[section].size if SHN_UNDEF < section < SHN_LORESERVE else _LARGEST
         if value > room or size > _LARGEST:
             raise LinkError(f"damaged object: symbol {name!r} lies outside its section")
-        symbols.append(Symbol(name, info & 0xF, info >> 4, section, value, size))
+        symbols.append(Symbol(name, info & 0xF, info >> 4, section, value, size, other & 3))
     return symbols
 
 

@@ -161,6 +161,11 @@ class Renderer:
 
     # -- instructions ----------------------------------------------------------------------------
 
+    def _offset(self, number: int, bits: int) -> str:
+        """The constant part of a position, in the target's own way if it has one."""
+        spell = getattr(self.spell, "offset", None)
+        return str(number if spell is None else spell(number, bits))
+
     def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> str:
         operands = (instr.dest, *instr.args)
         mem = instr.attrs.get("mem")
@@ -177,7 +182,7 @@ class Renderer:
         fill = {str(k): str(o.id) for k, o in enumerate(operands)}
         if mem:
             fill["M"] = memories[mem][0]
-            fill["O"] = str(instr.attrs.get("off", 0))
+            fill["O"] = self._offset(instr.attrs.get("off", 0), instr.args[0].dtype.bits)
         return "".join(fill[p] if k % 2 else p for k, p in enumerate(parts))
 
     def _render(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> list[str]:
@@ -248,7 +253,7 @@ class Renderer:
 
 
 def _parted(text: str) -> tuple[str, dict[str, list[str]]]:
-    """The text without the lines that words send above it, and those: `^section line`, each once."""
+    """The text without the lines that words send above it, `^section line`, and those, once."""
     if "^" not in text:
         return text, {}
     body: list[str] = []

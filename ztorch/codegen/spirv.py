@@ -86,11 +86,10 @@ class _Assembler:
     def module(self, text: str) -> bytes:
         words: list[int] = []
         for number, line in enumerate(text.split("\n"), 1):
-            tokens = line.split() if '"' not in line and ";" not in line else _tokens(line)
-            if not tokens:
-                continue
             try:
-                words += self._instruction(tokens)
+                tokens = line.split() if '"' not in line and ";" not in line else _tokens(line)
+                if tokens:
+                    words += self._instruction(tokens)
             except _Wrong as wrong:
                 raise ZtorchError(f"SPIR-V, line {number}: {wrong}: {line.strip()}") from None
         head = (MAGIC, VERSION, GENERATOR, len(self.numbers) + 1, 0)
@@ -122,7 +121,7 @@ class _Assembler:
         if shape.opcode in (INT, FLOAT):
             self.types[words[1]] = shape.opcode, words[2]
         elif shape.opcode == EXTENSIONS:
-            self.sets[words[1]] = self.grammar.sets.get(_unquoted(rest[0]), {})
+            self.sets[words[1]] = self.grammar.sets.get(_unquoted(tokens[-1]), {})
         return words
 
     def _id(self, token: str) -> int:
@@ -130,8 +129,8 @@ class _Assembler:
             raise _Wrong(f"{token or 'nothing'!r} stands where an id belongs, such as %1")
         number = self.numbers.get(token)
         if number is None:
-            if not token[1:].isidentifier() and not token[1:].replace("_", "0").isalnum():
-                raise _Wrong(f"{token!r} is no id")
+            if not (token.isascii() and token[1:].replace("_", "0").isalnum()):
+                raise _Wrong(f"{token!r} is no id: they have letters, digits and _")
             number = self.numbers[token] = len(self.numbers) + 1
         return number
 
@@ -252,7 +251,7 @@ def _tokens(line: str) -> list[str]:
             word += c
         at += 1
     if quoted:
-        raise ZtorchError(f"SPIR-V: a string without an end: {line.strip()}")
+        raise _Wrong("a string without an end")
     return [*found, word] if word else found
 
 

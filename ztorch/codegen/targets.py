@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ztorch.dtypes import u32
+from ztorch.dtypes import ALL, u32
 from ztorch.errors import unknown
 from ztorch.ir.limits import Grid, Limits
 
@@ -18,7 +19,7 @@ class Target:
     which the code must not run. lacks takes words away: an opcode, or (opcode, dtype). backend is
     the driver that runs the code, chip what of its devices it is for (empty: all). assembler names
     the module of `codegen` that turns text into code (empty: the text is the code); with `apart`
-    each kernel is a text of its own.
+    each kernel is a text of its own. source: the text itself is what C programs take in.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Target:
     chip: str = ""
     assembler: str = ""
     apart: bool = False
+    source: bool = False
+    effort: int = 1  # how hard LLVM's code generator tries, of 3
 
     def on(self, limits: Mapping[str, int]) -> Target:
         """The target with what one device says of itself in place of what the row assumes."""
@@ -45,7 +48,9 @@ class Target:
         return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
 
 
+NATIVE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 _CALLS = frozenset({("rem", d) for d in ("f32", "f64")})  # would be a call of fmod
+_EXCHANGED = frozenset(("shuffle_xor", d.name) for d in ALL if d.bits != 32)  # whole registers only
 _X86 = {"arch": "x86_64", "triple": "x86_64-unknown-linux-gnu", "data": (("futex", 202),)}
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
@@ -56,7 +61,7 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
          lacks: frozenset = frozenset()) -> Target:
     no_fma = frozenset() if fma else frozenset({"fma"})
     return Target(name, ("llvm",), "ll", Limits(bits, registers, fma), cpu="x86-64",
-                  features=features, needs=features,
+                  features=features, needs=features, assembler="assemble",
                   converts=("f16",) if "f16c" in features else (),
                   lacks=lacks | no_fma | _CALLS, **_X86)  # type: ignore[arg-type]
 
@@ -71,6 +76,17 @@ def _cuda(chip: str, units: int, isa: str, converts: tuple[str, ...] = ("f16", "
                   assembler="ptx")
 
 
+def _rocm(chip: str, wave: int, units: int) -> Target:
+    """`wave` is how many threads run in lockstep, `units` the compute units of a typical card. A
+    launch counts its threads in 32 bits, which limits the groups."""
+    grid = Grid(threads=1024, shared=64 * 1024, subgroup=wave, groups=(1 << 22) - 1, memories=256,
+                align=256, units=units)
+    return Target(f"rocm:{chip}", ("amdgcn", "llvm"), "ll", Limits(0, 128, True, grid=grid),
+                  triple="amdgcn-amd-amdhsa", cpu=chip, lacks=_CALLS | _EXCHANGED,
+                  converts=("f16",), data=(("code_object", 500),), backend="rocm", chip=chip,
+                  assembler="amdgcn", effort=3)
+
+
 TARGETS: dict[str, Target] = {t.name: t for t in (
     _x86("scalar", 0, 16, False, _V2),
     _x86("sse4.1", 128, 16, False, _V2),
@@ -78,11 +94,17 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _x86("avx512", 512, 32, True, _V4),
     Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64", "aarch64-unknown-linux-gnu",
            "generic", ("neon", "fp-armv8"), ("neon",), _CALLS, converts=("f16",),
-           data=(("futex", 98),)),
+           data=(("futex", 98),), assembler="assemble"),
+    Target("c", ("c", "clike"), "c", Limits(0, 16, False), NATIVE, lacks=_CALLS | {"fma"},
+           assembler="cc", source=True),
     Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid()), lacks=_CALLS,
            backend="opencl"),
-    Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=Grid(threads=128, shared=16384)),
-           backend="vulkan", assembler="spirv", apart=True),
+    Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=Grid(
+        threads=1024, subgroup=32, memories=31)), lacks=_CALLS | _EXCHANGED, converts=("f16",),
+           backend="metal"),
+    Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=Grid(
+        threads=128, shared=16 * 1024, memories=16, span=1 << 27)), lacks=_EXCHANGED,
+        backend="vulkan", assembler="spirv", apart=True),
     Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, grid=Grid(memories=8, shared=16384,
            span=128 << 20), flag=u32), stored=(), backend="webgpu", apart=True),
     Target("dummy", ("dummy",), "txt", Limits(0, 64, True, grid=Grid(threads=1024, subgroup=32)),
@@ -94,6 +116,13 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _cuda("sm_90", 132, "7.8"),
     _cuda("sm_90a", 132, "8.0"),
     _cuda("sm_100", 148, "8.6"),
+    _rocm("gfx90a", 64, 104),
+    _rocm("gfx942", 64, 304),
+    _rocm("gfx1100", 32, 96),
+    _rocm("gfx1201", 32, 64),
+    Target("rocm:hip", ("hip", "clike"), "c", Limits(0, 128, True, grid=Grid(
+           threads=1024, shared=64 * 1024, groups=(1 << 22) - 1, memories=256, units=100)),
+           lacks=_CALLS, backend="rocm"),
 )}
 
 

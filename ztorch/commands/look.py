@@ -56,7 +56,7 @@ def _page(artifact: Artifact) -> str:
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
              f"{artifact.version}, written by ztorch {artifact.ztorch}"]
     for t in artifact.targets:
-        lines += ["", f"For cpu:{t.spec.target} ({t.spec.arch}), which "
+        lines += ["", f"For {t.spec.where} ({t.spec.arch}), which "
                   + (f"does not run here: the code {t.refusal()}" if t.refusal() else "runs here"),
                   f"  needs    {', '.join(t.spec.needs) or 'nothing special'}",
                   f"  code     {len(t.code):,} bytes, {len(t.spec.kernels)} kernels",
@@ -129,9 +129,9 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     elif stage == "text":
         print(made.text)
     else:
-        from ztorch.codegen.assemble import assembly
+        from ztorch.codegen.assemblers import readable
 
-        print(assembly(made.text, target(resolve(device).target)))
+        print(readable(made.text, target(resolve(device).target)))
 
 
 # -- devices -------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -82,31 +84,32 @@ def _crowded_first(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 
 def _place(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
-    taken: list[tuple[int, int, Buffer]] = []  # (offset, end, buffer)
-    total = 0
+    """Each buffer, in this order, into the tightest hole that holds it for as long as it lives."""
+    offsets: dict[Hashable, int] = {}
+    first, last, at, end = np.zeros((4, len(buffers)), np.int64)
+    taken = total = 0
     for b in buffers:
+        offsets[b.id] = 0
         if b.size == 0:
-            taken.append((0, 0, b))
             continue
-        beside = sorted((at, end) for at, end, c in taken
-                        if c.first <= b.last and b.first <= c.last and c.size)
-        offset = _tightest_gap(beside, b)
-        taken.append((offset, offset + b.size, b))
+        beside = np.flatnonzero((first[:taken] <= b.last) & (b.first <= last[:taken]))
+        beside = beside[np.argsort(at[beside], kind="stable")]
+        offset = _tightest_gap(at[beside], end[beside], b)
+        first[taken], last[taken] = b.first, b.last
+        at[taken], end[taken] = offset, offset + b.size
+        taken += 1
+        offsets[b.id] = offset
         total = max(total, offset + b.size)
-    return {b.id: offset for offset, _, b in taken}, total
+    return offsets, total
 
 
-def _tightest_gap(beside: Sequence[tuple[int, int]], b: Buffer) -> int:
+def _tightest_gap(at: np.ndarray, end: np.ndarray, b: Buffer) -> int:
     """The start of the smallest hole that holds b, or else the end of everything beside it."""
-    best, least = -1, 0
-    free = 0  # the first byte that nothing so far reaches
-    for at, end in beside:
-        start = _up(free, b.align)
-        spare = at - start - b.size
-        if spare >= 0 and (best < 0 or spare < least):
-            best, least = start, spare
-        free = max(free, end)
-    return best if best >= 0 else _up(free, b.align)
+    free = np.maximum.accumulate(np.concatenate([[0], end]))  # what nothing so far reaches
+    start = -(-free // b.align) * b.align
+    spare = at - start[:-1] - b.size
+    holds = np.flatnonzero(spare >= 0)
+    return int(start[holds[np.argmin(spare[holds])]] if holds.size else start[-1])
 
 
 def _up(at: int, align: int) -> int:

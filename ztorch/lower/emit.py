@@ -101,7 +101,10 @@ class Emitter:
         if flat.factor(self.lane) == 1 and not rest.mentions(self.lane):
             base, off = self._sum(rest)
             start = self.bound[self.lane]
-            return start if isinstance(base, int) else self.b.add(base, start), off, self.lanes
+            if isinstance(base, int):
+                return start, off, self.lanes
+            if base.lanes == 1:  # else each lane has loaded a place of its own
+                return self.b.add(base, start), off, self.lanes
         return self.value(flat - flat.const), flat.const, self.lanes
 
     def _sum(self, index: Index) -> tuple[Operand | int, int]:

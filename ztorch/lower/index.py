@@ -7,6 +7,7 @@ that only regroup loop variables vanish, and what remains says how far apart nei
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -223,7 +224,13 @@ def _merged(sums: dict[Atom, int], const: int) -> Index:
 
 
 def _order(term: tuple[Atom, int]) -> tuple[str, str]:
-    return type(term[0]).__name__, repr(term[0])
+    return _name(term[0])
+
+
+@functools.lru_cache(1 << 14)
+def _name(atom: Atom) -> tuple[str, str]:
+    """What atoms are sorted by: the same in every run."""
+    return type(atom).__name__, repr(atom)
 
 
 def strides(shape: Sequence[int]) -> list[int]:
@@ -233,6 +240,11 @@ def strides(shape: Sequence[int]) -> list[int]:
 
 def flatten(index: Iterable[Index], shape: Sequence[int]) -> Index:
     """The row-major position of an element."""
+    return _flatten(tuple(index), tuple(shape))
+
+
+@functools.lru_cache(1 << 14)  # a model asks for few different ones, again and again
+def _flatten(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
     flat = Index()
     for i, s, n in zip(index, strides(shape), shape, strict=True):
         if n != 1:
@@ -248,6 +260,11 @@ def proper(index: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
 
 def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     """The element at a row-major position."""
+    return _unflatten(flat, tuple(shape))
+
+
+@functools.lru_cache(1 << 14)
+def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
     if 0 in shape:
         return (Index(),) * len(shape)
     return tuple((flat // s) % n for s, n in zip(strides(shape), shape, strict=True))

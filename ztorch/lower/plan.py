@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.lower import grid, grid_contract
+from ztorch.lower.alike import Span, rebased, shape_of
 from ztorch.lower.contract import emit_contract
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
@@ -82,6 +83,7 @@ class Params:
     states: dict[str, Value] = field(default_factory=dict)
     constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
     size: int = 0
+    kernels: dict[tuple, Kernel] = field(default_factory=dict)  # by the shape of their regions
     _known: dict[tuple, int] = field(default_factory=dict)
 
     def state(self, v: Value) -> int:
@@ -231,29 +233,53 @@ class _Plan:
     # -- kernels ---------------------------------------------------------------------------------
 
     def _step(self, region: Region, number: int) -> Step:
-        b = Builder(_kernel_name(region, number), self.limits.index, exact=not self.limits.fma)
-        b.origin = tuple(dict.fromkeys(
-            re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
-        names: dict[Place, str] = {}
-        memory: dict[Value, str] = {}
-        target: dict[Value, str] = {}
         reads, stores = self.touched[number], region.stores
+        buffers = [*reads, *stores]
+        names: dict[Place, str] = {}
+        for v in buffers:
+            names.setdefault(self.places[v], f"m{len(names)}")
         written = {self.places[v] for v in stores}
-        again = {v for v in stores if region.kind == "reduce"}
-        for v in [*reads, *stores]:
-            place = self.places[v]
-            if place not in names:
-                access = "r" if place not in written else (
-                    "rw" if v in reads or v in again else "w")
-                d = self.limits.stored(v.dtype)
-                names[place] = b.memory(f"m{len(names)}", d, v.size, access=access)
-            (memory if v in reads else target)[v] = names[place]
-        self._emit(b, region, memory, target)
-        places = tuple(names)
+        again = {self.places[v] for v in stores if region.kind == "reduce"}
+        again |= written & {self.places[v] for v in reads}
+        access = {p: "r" if p not in written else "rw" if p in again else "w" for p in names}
+        fixed = {v: self._fixed(v, buffers, written) for v in buffers}
+        roles = tuple((names[p], access[p], v in reads)
+                      for v, p in ((v, self.places[v]) for v in buffers))
+        shape = shape_of(region, buffers, fixed, roles)
+        kernel = self.params.kernels.get(shape.key)
+        if kernel is None:
+            b = Builder("alike", self.limits.index, exact=not self.limits.fma)
+            for v in buffers:
+                if (name := names[self.places[v]]) not in b.memories:
+                    b.memory(name, self.limits.stored(v.dtype), v.size,
+                             access=access[self.places[v]])
+            self._emit(b, region, {v: names[self.places[v]] for v in reads},
+                       {v: names[self.places[v]] for v in stores})
+            kernel = rebased(hoist(share_out(b.kernel())), {
+                names[self.places[v]]: shape.spans[v] for v in buffers if not fixed[v]})
+            self.params.kernels[shape.key] = kernel
+        origin = tuple(dict.fromkeys(
+            re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
+        kernel = replace(kernel, name=_kernel_name(region, number), origin=origin)
+        parts = {self.places[v]: self._part(v, shape.spans[v]) for v in buffers}
+        places = tuple(parts[p] for p in names)
         moved = sum(p.size for p in places) / BYTES_A_CYCLE
-        return Step(hoist(share_out(b.kernel())), places, tuple(p in written for p in places),
+        return Step(kernel, places, tuple(p in written for p in names),
                     max(_cycles(region, self.limits), moved))
 
+    def _fixed(self, v: Value, buffers: list[Value], written: set[Place]) -> bool:
+        """Whether a buffer is read from its beginning: slots are given as they are, the buffers of
+        a grid are aligned, and what has two names or is written must be the same for both."""
+        place = self.places[v]
+        return (self.limits.grid is not None or place.space in ("inputs", "outputs")
+                or any(place.overlaps(w) for w in written)
+                or sum(self.places[w] == place for w in buffers) > 1)
+
+    def _part(self, v: Value, span: Span) -> Place:
+        place, size = self.places[v], self.limits.stored(v.dtype).bytes
+        if span == Span(0, v.size):
+            return place
+        return Place(place.space, place.at + span.start * size, span.size * size)
 
     def _emit(self, b: Builder, region: Region, memory: dict[Value, str],
               target: dict[Value, str]) -> None:

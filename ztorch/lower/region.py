@@ -65,10 +65,11 @@ def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ..
     assert v.op.kind == "map", v
     if v.op.opcode:
         return [(a, tuple(index)) for a in v.args]
-    return [(a, proper(at, a.shape)) for a, at in _traced(v, index).reads]
+    return [(a, proper(at, a.shape)) for a, at in traced(v, index).reads]
 
 
-def _traced(v: Value, index: Sequence[Index]) -> _Trace:
+def traced(v: Value, index: Sequence[Index]) -> _Trace:
+    """What the body of v reads and computes with at an index."""
     trace = _Trace(v)
     v.op.body(trace, tuple(index), **v.attrs)  # type: ignore[misc]
     return trace
@@ -77,7 +78,7 @@ def _traced(v: Value, index: Sequence[Index]) -> _Trace:
 def computed(v: Value, index: Sequence[Index]) -> list[Index]:
     """The indices that one element of v computes with, its own and those of the views behind it:
     where it asks whether it lies in a border, or which number it has."""
-    found = [] if v.op.opcode else _traced(v, index).computed
+    found = [] if v.op.opcode else traced(v, index).computed
     for source, at in reads(v, index):
         if is_view(source):
             found = found + computed(source, at)

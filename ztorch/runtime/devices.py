@@ -9,7 +9,7 @@ from ztorch.backends import host, registry
 from ztorch.backends.device import Found
 from ztorch.choices import choices
 from ztorch.errors import DeviceError, unknown
-from ztorch.runtime.spec import ProgramSpec
+from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
 # CPU levels from the best; each with the feature that tells it and the machines it is for.
 LEVELS = {
@@ -18,7 +18,7 @@ LEVELS = {
 }
 # What "auto" prefers to the CPU where there is a GPU: drivers that answer that at no cost.
 PREFERRED = ("cuda", "rocm", "metal")
-NAMES = ("scalar", "sse4.1", "avx2", "avx512", "neon")
+SOURCES = ("c",)  # languages that this machine's own compiler makes code for the CPU of
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def devices() -> list[Device]:
     """
     cpu = Device("cpu", "cpu", host.cpu_name(), memory_bytes=host.memory_bytes(),
                  cores=host.physical_cores(), threads=host.usable_cores(),
-                 levels=tuple(_level(name) for name in NAMES))
+                 levels=tuple(_level(name) for name in CPU_LEVELS))
     listed = [cpu]
     for name in registry.names():
         found, why = registry.seen(name)
@@ -137,11 +137,14 @@ def resolve(device: str) -> Where:
             raise DeviceError("the configured default device is 'auto' itself; name one")
     if device == "cpu":
         return Where(best_level(), "cpu", 0)
+    if device in SOURCES:
+        return Where(device, "cpu", 0)
     kind, _, rest = str(device).partition(":")
-    if kind == "cpu" and rest in NAMES:
+    if kind == "cpu" and rest in CPU_LEVELS:
         return Where(rest, "cpu", 0)
     if kind not in registry.names() or kind == "cpu":
-        known = ["auto", "cpu", *(f"cpu:{n}" for n in NAMES), *registry.names()]
+        known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *SOURCES,
+                 *registry.names()]
         raise unknown("device", device, known)
     if rest and not rest.isdigit():
         return Where(device, kind, None)

@@ -68,7 +68,7 @@ class Executable:
         self.spec = spec
         self.code = code
         self.name = spec.name
-        self.device = f"cpu:{spec.target}"
+        self.device = spec.where
         self.functions = spec.functions
         self.states = spec.states
         if adopt and params is not None:
@@ -164,7 +164,7 @@ def refuse_foreign(spec: ProgramSpec) -> None:
                           f"{host.architecture()}. Export it again for this machine")
     missing = sorted(set(spec.needs) - host.features())
     if missing:
-        raise DeviceError(f"{spec.name} was compiled for cpu:{spec.target}, which needs "
+        raise DeviceError(f"{spec.name} was compiled for {spec.where}, which needs "
                           f"{', '.join(missing)}; this CPU ({host.cpu_name()}) lacks it. "
                           "Export it for a lower level, such as cpu:avx2 or cpu:sse4.1")
 

@@ -27,6 +27,7 @@ _BACKEND = re.compile(r"[a-z]+")
 _ENTRY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACES = ("inputs", "outputs", "params", "arena")
 _ALIGN = 64  # what compiled code expects of every state and constant
+_APART = 4096  # the most that any device wants the places of two to be a multiple of
 
 
 class Field:
@@ -149,7 +150,7 @@ def program_spec(spec: Field) -> ProgramSpec:
     for (_, end, a), (start, _, b) in pairwise(parts):
         if end > start:
             raise b.wrong(f"at least {end}, where {a.place} ends: they overlap")
-    if size > sum(-(-(end - start) // _ALIGN) * _ALIGN for start, end, _ in parts):
+    if size > sum(-(-(end - start) // _APART) * _APART for start, end, _ in parts):
         raise spec["params_bytes"].wrong("no more than its states and constants take")
     functions: set[str] = set()
     for function in spec["functions"]:

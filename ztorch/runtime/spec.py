@@ -19,6 +19,9 @@ def spelled(shape: list[Any], batch: Any) -> str:
     return f"({', '.join(map(str, [batch, *shape]))})"
 
 
+CPU_LEVELS = ("scalar", "sse4.1", "avx2", "avx512", "neon")  # what cpu:LEVEL names
+
+
 class TensorSpec(NamedTuple):
     """An input or an output."""
 
@@ -143,7 +146,7 @@ class ProgramSpec(NamedTuple):
     @property
     def where(self) -> str:
         """What it was compiled for, as users say it."""
-        return f"cpu:{self.target}" if self.backend == "cpu" else self.target
+        return f"cpu:{self.target}" if self.target in CPU_LEVELS else self.target
 
     @property
     def memory_bytes(self) -> int:

@@ -1,0 +1,32 @@
+"""The C compilers that are here, and how strictly generated text is read."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+COMPILERS = [n for n in ("gcc", "clang") if shutil.which(n)]
+STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
+SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+every_compiler = pytest.mark.parametrize("compiler", COMPILERS)
+needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True,
+                          timeout=280)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, f"{command}\n{said[:4000]}"
+    return said
+
+
+def bits(a: np.ndarray) -> np.ndarray:
+    """An array as what tells any two numbers apart, but no NaN from another."""
+    if a.dtype.kind != "f":
+        return a
+    return np.where(np.isnan(a), np.nan, a).astype(a.dtype).view(f"u{a.dtype.itemsize}")

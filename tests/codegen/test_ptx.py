@@ -1,0 +1,147 @@
+"""Every kernel is PTX that NVIDIA's own assembler takes, for every chip, and a handful need no more
+registers than they did: `ZTORCH_UPDATE_GOLDENS=1 pytest tests/codegen/test_ptx.py` writes the figures anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.codegen.test_render import kernel_for, opcodes_of
+from tests.lower.test_every_op import jobs
+from tests.models.zoo import BATCH, NAMES, small
+from tests.parity import plan_of
+from tests.ptx.running import rendered
+from ztorch import ops
+from ztorch.codegen import ptx
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile import compile_functions
+from ztorch.dtypes import ALL, f32
+from ztorch.errors import Unsupported
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+
+nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
+CHIPS = tuple(t.chip for t in TARGETS.values() if t.backend == "cuda")
+SOME = ("sm_75", "sm_90", "sm_100")
+GOLDENS = Path(__file__).parent / "goldens" / "ptx.json"
+SLACK = 16  # registers more that another version of the assembler may take
+
+
+def in_part(chips: tuple[str, ...]) -> list:
+    return [pytest.param(c, marks=() if c in chips else pytest.mark.slow) for c in CHIPS]
+
+
+# -- figures -----------------------------------------------------------------------------------------
+
+
+def _input(name: str, *shape: int) -> Value:
+    return leaf("input", name, shape, f32)
+
+
+def graphs() -> dict[str, Graph]:
+    """Kernels that stand for many; all sizes are odd, or so large that the largest tile is taken."""
+    x, w = _input("x", 4096, 4096), _input("w", 4096, 4096)
+    narrow, small_w, bias = _input("a", 33, 217), _input("b", 217, 75), _input("c", 75)
+    rows = _input("r", 128, 1003)
+    return {
+        "product 4096": Graph({"y": ops.matmul(x, w)}),
+        "product 4096 with an epilogue": Graph({"y": ops.relu(ops.matmul(x, w) + _input("v", 4096))}),
+        "product transposed": Graph({"y": ops.matmul(ops.transpose(x), w)}),
+        "small product with an epilogue": Graph({"y": ops.relu(ops.matmul(narrow, small_w) + bias)}),
+        "row softmax": Graph({"y": ops.softmax(rows)}),
+        "column sum": Graph({"y": ops.sum(rows, axis=0)}),
+        "elementwise gelu": Graph({"y": ops.gelu(rows)}),
+    }
+
+
+def figures(log: str) -> list[list[int]]:
+    """Registers, bytes spilled and bytes of shared memory of each kernel, as the assembler says."""
+    found = []
+    for part in log.split("Compiling entry function")[1:]:
+        numbers = [re.search(p, part) for p in (r"Used (\d+) registers", r"(\d+) bytes spill stores",
+                                                r"(\d+) bytes spill loads", r"(\d+) bytes smem")]
+        used, stores, loads, shared = (int(m[1]) if m else 0 for m in numbers)
+        found.append([used, stores + loads, shared])
+    return found
+
+
+@pytest.mark.parametrize("chip", in_part(SOME))
+def test_figures(chip: str) -> None:
+    found = {}
+    for name, graph in graphs().items():
+        plan, _ = plan_of(graph, TARGETS[f"cuda:{chip}"].limits)
+        found[name] = [figures(ptx.cubin(rendered([step.kernel], chip), chip)[1])[0]
+                       for step in plan.steps]
+    version = ".".join(map(str, nvjitlink.version()))
+    goldens = json.loads(GOLDENS.read_text()) if GOLDENS.exists() else {"chips": {}}
+    if os.environ.get("ZTORCH_UPDATE_GOLDENS"):
+        goldens = {"nvJitLink": version, "columns": ["registers", "spilled bytes", "shared bytes"],
+                   "chips": {**goldens["chips"], chip: found}}
+        GOLDENS.write_text(json.dumps(goldens, indent=1, sort_keys=True) + "\n")
+    known = goldens["chips"][chip]
+    if version == goldens["nvJitLink"]:
+        assert found == known
+    assert found.keys() == known.keys()
+    for name, kernels in found.items():
+        for (registers, spilled, shared), (were, spilt, had) in zip(kernels, known[name], strict=True):
+            assert registers <= were + SLACK and spilled <= spilt and shared == had, name
+
+
+# -- acceptance --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chip", in_part(("sm_75", "sm_80")))
+def test_every_opcode_is_taken(chip: str) -> None:
+    for d in ALL:
+        kernels = [kernel_for(opcode, d, 1)[0] for opcode in opcodes_of(d)]
+        code, log = ptx.cubin(rendered(kernels, chip), chip)
+        assert code.startswith(b"\x7fELF") and len(figures(log)) == len(kernels)
+
+
+def _modules(every: list[Graph], size: int = 60) -> Iterator[dict[str, Graph]]:
+    for at in range(0, len(every), size):
+        yield {f"j{k}": g for k, g in enumerate(every[at:at + size])}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", SOME)
+def test_every_op_is_taken(chip: str) -> None:
+    every = [job.alone(f"{name}{k}") for name, some in jobs().items() for k, job in enumerate(some)]
+    for module in _modules(every):
+        made = compile_functions(module, TARGETS[f"cuda:{chip}"], "ops")
+        assert len(figures(ptx.cubin(made.text, chip)[1])) == len(made.spec.entries)
+
+
+QUICK = ("matmul", "softmax", "conv'", "sort", "where", "attention'", "cumsum")
+
+
+@pytest.mark.parametrize("chip", SOME)
+def test_a_few_ops_are_taken(chip: str) -> None:
+    every = [jobs()[name][0].alone(name.replace("'", "_")) for name in QUICK]
+    for module in _modules(every):
+        made = compile_functions(module, TARGETS[f"cuda:{chip}"], "ops")
+        for registers, spilled, _ in figures(ptx.cubin(made.text, chip)[1]):
+            assert registers <= 255 and not spilled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_zoo_is_taken(name: str, chip: str) -> None:
+    recipe = small(name)
+    traced = recipe.model.trace(batch_size=BATCH, optimizer=recipe.optimizer, loss=recipe.loss,
+                                metrics=recipe.metrics)
+    made = compile_functions(traced.functions, TARGETS[f"cuda:{chip}"], name)
+    for registers, spilled, shared in figures(ptx.cubin(made.text, chip)[1]):
+        assert registers <= 255 and not spilled and shared <= 48 * 1024
+
+
+def test_refused_text_says_where_and_why() -> None:
+    text = rendered([kernel_for("add", f32, 1)[0]], "sm_80").replace("add.rn.f32", "add.frob.f32")
+    with pytest.raises(Unsupported, match=r"(?s)nvJitLink refuses PTX for sm_80: .*line \d+; error.*frob"):
+        ptx.cubin(text, "sm_80")

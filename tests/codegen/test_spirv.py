@@ -1,0 +1,198 @@
+"""Our SPIR-V assembler beside Khronos' own, and our modules before their validator."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.codegen.spirv_grammar import HEADERS, VENDORED, read
+from tests.codegen.test_render import kernel_for, opcodes_of
+from tests.lower.test_every_op import jobs
+from ztorch.backends import spirv as modules
+from ztorch.codegen.spirv import assemble, grammar
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile import compile_functions
+from ztorch.debug import Watch
+from ztorch.device_code import device_code
+from ztorch.dtypes import ALL, DType, f32, i32, i64
+from ztorch.errors import ZtorchError
+from ztorch.ir.kernel import Kernel
+from ztorch.lower.plan import Place, Plan, Step
+
+VULKAN = TARGETS["vulkan"].on({"subgroup": 8, "memories": 64})
+tools = pytest.mark.skipif(not (shutil.which("spirv-as") and shutil.which("spirv-val")),
+                           reason="the package spirv-tools is not installed")
+
+
+def texts_of(kernels: list[Kernel]) -> list[str]:
+    """The module of each kernel."""
+    plans = {}
+    for k, kernel in enumerate(kernels):
+        places = tuple(Place("inputs", at, m.size * m.dtype.bytes)
+                       for at, m in enumerate(kernel.memories))
+        step = Step(kernel, places, tuple(m.access != "r" for m in kernel.memories), 0.0)
+        plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
+    return _split(device_code(plans, VULKAN, Watch()).text)
+
+
+def _split(text: str) -> list[str]:
+    first = "OpCapability Shader\n"
+    return [first + part for part in text.split(first)[1:]]
+
+
+def agree_with_khronos(texts: list[str], folder: Path, valid: bool = True) -> None:
+    """The same words as spirv-as makes, which spirv-val accepts."""
+    for number, text in enumerate(texts):
+        (folder / f"{number}.spvasm").write_text(text)
+    (folder / "each.sh").write_text(
+        "cd $(dirname $0)\n" + "".join(
+            f"spirv-as --target-env vulkan1.1 {n}.spvasm -o {n}.spv || exit 1\n"
+            + (f"spirv-val --target-env vulkan1.1 {n}.spv || exit 1\n" if valid else "")
+            for n in range(len(texts))))
+    done = subprocess.run(["sh", str(folder / "each.sh")], capture_output=True, text=True)
+    assert not done.returncode, done.stdout + done.stderr
+    for number, text in enumerate(texts):
+        assert assemble(text) == (folder / f"{number}.spv").read_bytes(), text
+
+
+@tools
+@pytest.mark.parametrize("d", [pytest.param(d, marks=() if d in (f32, i64) else pytest.mark.slow)
+                               for d in ALL], ids=repr)
+def test_every_opcode(d: DType, tmp_path: Path) -> None:
+    texts = texts_of([kernel_for(o, d, 1, i32)[0] for o in opcodes_of(d)])
+    assert len(texts) > 5
+    agree_with_khronos(texts, tmp_path)
+
+
+@tools
+@pytest.mark.parametrize("op", ["matmul", "softmax'", "conv", "sum'", "where", "take'"])
+def test_kernels_of_ops(op: str, tmp_path: Path) -> None:
+    graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(jobs()[op])}
+    agree_with_khronos(_split(compile_functions(graphs, VULKAN, "ops").text), tmp_path)
+
+
+def test_kernels_have_what_they_need_in_their_head() -> None:
+    graphs = {"j": jobs()["softmax"][0].alone("j")}
+    plain = compile_functions(graphs, VULKAN.on({"subgroup": 0}), "ops")
+    shuffled = compile_functions(graphs, VULKAN, "ops")
+    one = [modules.needs(plain.code[at:at + size]) for _, at, size, _ in plain.spec.entries]
+    other = [modules.needs(shuffled.code[at:at + size]) for _, at, size, _ in shuffled.spec.entries]
+    assert not any(65 in n.capabilities for n in one) and any(65 in n.capabilities for n in other)
+    launched = {x.entry: len(x.places) for f in plain.spec.functions.values() for x in f.launches}
+    assert {k: n.bindings for k, n in enumerate(one)} == launched
+
+
+@pytest.mark.parametrize("code", [b"", b"abc", b"\x03\x02#\x07" + b"\0" * 12,
+                                  assemble("OpCapability Shader")[:-4],
+                                  assemble("OpCapability Shader") + b"\0\0\0\0",
+                                  assemble("OpCapability Shader") + b"\x11\0\xff\xff"])
+def test_damaged_modules_are_noticed(code: bytes) -> None:
+    with pytest.raises(ValueError, match=r"module|does not end"):
+        modules.needs(code)
+
+
+# -- the language -----------------------------------------------------------------------------------
+
+EVERYTHING = r'''
+; a comment; with a semicolon
+OpCapability Shader   ; and one after
+OpCapability Int64
+OpCapability Float64
+OpExtension "SPV_KHR_8bit_storage"
+%set = OpExtInstImport "GLSL.std.450"
+OpMemoryModel Logical GLSL450
+OpEntryPoint GLCompute %main "a name; with \"quotes\" and \\" %a %b_1
+OpExecutionMode %main LocalSize 8 0x2 1
+OpSource GLSL 450
+OpName %main ""
+OpName %b_1 "abc"
+OpName %a "abcd"
+OpDecorate %a BuiltIn WorkgroupId
+OpMemberDecorate %s 3 Offset 16
+OpDecorate %q NonWritable
+%void = OpTypeVoid
+%f32 = OpTypeFloat 32
+%f64 = OpTypeFloat 64
+%f16 = OpTypeFloat 16
+%i32 = OpTypeInt 32 1
+%u32 = OpTypeInt 32 0
+%i64 = OpTypeInt 64 1
+%u64 = OpTypeInt 64 0
+%i8 = OpTypeInt 8 1
+%s = OpTypeStruct %f32 %f64
+%7 = OpTypeFunction %void %f32
+%c1 = OpConstant %f32 1.5
+%c2 = OpConstant %f32 -0.1
+%c3 = OpConstant %f64 1e-300
+%c4 = OpConstant %f32 0x1.8p+1
+%c5 = OpConstant %f32 !0x7fc00001
+%c6 = OpConstant %f64 !1 !0x7ff80000
+%c7 = OpConstant %i32 -7
+%c8 = OpConstant %u32 4294967295
+%c9 = OpConstant %i64 -7
+%c10 = OpConstant %u64 0xFFFFFFFFFFFFFFFF
+%c11 = OpConstant %i8 -7
+%c12 = OpConstant %f16 !0x3555
+%main = OpFunction %void Inline|Pure %7
+%l = OpLabel
+%x = OpLoad %f32 %a Volatile|Aligned 4
+%y = OpLoad %f32 %a
+OpStore %a %y Aligned 16
+%z = OpExtInst %f32 %set FClamp %x %y %x
+%p = OpPhi %f32 %x %l %y %l
+OpLoopMerge %e %n DependencyLength 5
+OpBranchConditional %k %l %e 1 2
+OpReturn
+OpFunctionEnd
+'''
+
+
+@tools
+def test_all_kinds_of_operands(tmp_path: Path) -> None:
+    agree_with_khronos([EVERYTHING], tmp_path, valid=False)
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("OpFad %1 %2", "no instruction OpFad; did you mean 'OpFAdd'?"),
+    ("OpFAdd %1 %2 %3", "has a result"),
+    ("%1 = OpStore %2 %3", "has no result"),
+    ("%1 = OpFAdd %2 %3", "an operand is missing"),
+    ("%1 = OpFAdd %2 %3 %4 %5", "'%5' is one operand too many"),
+    ("%1 = OpFAdd %2 3 %4", "'3' stands where an id belongs"),
+    ("%1 = OpFAdd %2 %a.b %4", "letters, digits and _"),
+    ("%1 = OpFAdd", "'nothing' stands where an id belongs"),
+    ("OpCapability Shade", "Capability has no Shade; did you mean 'Shader'?"),
+    ("%1 = OpTypeInt 32 x", "'x' is no number"),
+    ("%1 = OpTypeInt 4294967296 0", "does not fit 32 bits"),
+    ("%1 = OpConstant %2 3", "must be a number declared above"),
+    ('OpExtension "abc', "a string without an end"),
+    ("OpExtension abc", 'a "string" belongs'),
+    ("%1 = OpExtInst %2 %3 Sqrt %4", "no instruction Sqrt in that set"),
+])
+def test_errors_name_the_line(line: str, says: str) -> None:
+    with pytest.raises(ZtorchError) as error:
+        assemble("OpCapability Shader\n\n" + line)
+    assert says in str(error.value) and "line 3" in str(error.value)
+    assert str(error.value).endswith(line.strip())
+
+
+@pytest.mark.skipif(not HEADERS.is_dir(), reason="the package spirv-headers is not installed")
+def test_the_grammar_is_khronos_own() -> None:
+    """Of a newer package only what both have need be equal."""
+    published, ours = read(HEADERS), json.loads(gzip.decompress(VENDORED.read_bytes()))
+    for part in ("instructions", "sets", "composites"):
+        assert published[part].keys() >= ours[part].keys()
+        assert {k: published[part][k] for k in ours[part]} == ours[part]
+    for kind, rows in ours["enums"].items():
+        assert {k: published["enums"][kind][k] for k in rows} == rows
+
+
+def test_the_grammar_ships_with_its_licence() -> None:
+    notice = (VENDORED.parent / "README.md").read_text()
+    assert "Khronos Group" in notice and "Permission is hereby granted" in notice
+    assert len(grammar().shapes) > 400

@@ -1,0 +1,304 @@
+"""The ROCm driver on a pretended device: the contract that all drivers keep, what is HIP's own, and
+whole models whose code objects are made and whose rendered IR runs thread by thread."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.devices import available, test_contract as contract, test_every_op as every_op, test_words as words
+from tests.devices.fake_hip import FakeHip
+from tests.rocm.machine import Hosted, hosted_ir
+from ztorch.backends import hip, registry
+from ztorch.backends.drivers import rocm
+from ztorch.codegen import amdgcn
+from ztorch.codegen.targets import TARGETS, Target
+from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.runtime.devices import resolve
+
+WAVES = {t.chip: t.limits.grid.subgroup for t in TARGETS.values() if t.backend == "rocm" and t.chip}
+made: dict[bytes, tuple[str, int]] = {}  # code object -> the text it is made of, and its waves
+
+
+def remembered(text: str, target: Target) -> bytes:
+    code = assemble(text, target)
+    made[code] = text, target.limits.grid.subgroup
+    return code
+
+
+assemble = amdgcn.assemble
+
+
+def hosted(code: bytes) -> Hosted:
+    return hosted_ir(*made[code])
+
+
+def close() -> None:
+    """Everything that tests have opened."""
+    gc.collect()  # programs give back what they hold
+    for device in registry._opened.values():
+        device.close()
+    registry._opened.clear()
+    available.device.cache_clear()
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeHip]]:
+    """Puts a pretended library in place of HIP's."""
+    def install(chip: str = "gfx90a", **more: Any) -> FakeHip:
+        close()
+        fake = FakeHip(hosted, chip, WAVES[chip], **more)
+        monkeypatch.setattr(hip, "library", lambda: fake)
+        monkeypatch.setattr(rocm, "BACKEND", rocm.Rocm())
+        return fake
+
+    monkeypatch.setattr(amdgcn, "assemble", remembered)
+    monkeypatch.setattr(hip, "compiler", lambda: None)
+    monkeypatch.setattr(registry, "_opened", {})
+    monkeypatch.setattr(available, "REQUIRED", {"rocm"})  # never skipped: it is here
+    yield install
+    close()
+
+
+@pytest.fixture
+def fake(install: Callable[..., FakeHip]) -> FakeHip:
+    return install()
+
+
+CONTRACT = [check for name, check in vars(contract).items() if name.startswith("test_")]
+
+
+def parameters(check: Any) -> list:
+    """The cases that a check of the contract has besides the backend's name."""
+    if list(inspect.signature(check).parameters) == ["name"]:
+        return [pytest.param(check, (), id=check.__name__)]
+    found = next(m for m in check.pytestmark if m.args[0] != "name")
+    return [pytest.param(check, tuple(v), id=f"{check.__name__} {v}") for v in found.args[1]]
+
+
+@pytest.mark.parametrize(("check", "more"), [p for c in CONTRACT for p in parameters(c)])
+def test_contract(check: Any, more: tuple, fake: FakeHip) -> None:
+    check("rocm", *more)
+
+
+@pytest.mark.parametrize("op", every_op.OPS)
+def test_every_op(op: str, fake: FakeHip) -> None:
+    """The rendered IR of every op and its gradient, thread by thread."""
+    every_op.test_op("rocm", op)
+    assert "hipGraphLaunch" in fake.calls
+
+
+SCALAR = ("f32", "i32", "u32", "i64", "f16", "bool")
+DTYPES = [pytest.param(d, id=repr(d), marks=() if d.name in SCALAR else pytest.mark.slow) for d in words.ALL]
+
+
+@pytest.mark.parametrize("d", DTYPES)
+def test_every_opcode(d: Any, fake: FakeHip) -> None:
+    words.test_every_opcode("rocm", d)
+
+
+def test_words(fake: FakeHip) -> None:
+    for d in (words.f32, words.f64):
+        words.test_literals_keep_every_bit("rocm", d)
+    for d in (words.f32, words.i32):
+        words.test_masks("rocm", d)
+
+
+def test_random_kernels(fake: FakeHip) -> None:
+    words.test_random_kernels("rocm")
+
+
+# -- whole models --------------------------------------------------------------------------------------
+
+
+def model() -> zt.Sequential:
+    from ztorch import layers as L
+
+    return zt.Sequential([L.Input((12, 12, 1)), L.Conv2D(8, 3, activation="relu"), L.MaxPool2D(2),
+                          L.Flatten(), L.Dense(24, activation="relu"), L.LayerNormalization(),
+                          L.Dropout(0.2), L.Dense(10, activation="softmax")])
+
+
+@pytest.mark.parametrize("chip", [pytest.param(c, marks=() if c in ("gfx942", "gfx1100") else pytest.mark.slow)
+                                  for c in WAVES])
+def test_training(chip: str, install: Callable[..., FakeHip]) -> None:
+    """What the CPU computes, within rounding: three epochs, a prediction, an evaluation."""
+    fake = install(chip)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(96, 12, 12, 1)).astype("f"), rng.integers(0, 10, 96)
+    seen = {}
+    m = model()
+    for device in ("cpu", "rocm:0"):
+        program = m.compile(device, batch_size=32, optimizer="adam", metrics=["accuracy"],
+                            loss="sparse_categorical_crossentropy")
+        losses = program.fit(x, y, epochs=3, verbose=0).history["loss"]
+        seen[device] = losses, program.predict(x), program.evaluate(x, y, verbose=0)
+    (losses, guess, score), (want, expected, best) = seen["rocm:0"], seen["cpu"]
+    np.testing.assert_allclose(losses, want, rtol=1e-4)
+    np.testing.assert_allclose(guess, expected, atol=1e-4)
+    np.testing.assert_allclose(list(score.values()), list(best.values()), rtol=1e-4)
+    assert resolve("rocm:0").target == f"rocm:{chip}" and fake.calls.count("hipGraphLaunch") >= 9
+    close()
+    assert not fake.buffers and not fake.handles, "something was not given back"
+
+
+# -- what is HIP's own ---------------------------------------------------------------------------------
+
+
+def used(d: Any) -> None:
+    """Everything that a driver does, once."""
+    module, launches, buffers = contract.loaded(d)
+    x = np.arange(contract.N, dtype=np.float32)
+    d.write(buffers["inputs"], x)
+    recording = d.record(module, launches)
+    d.run(recording)
+    out = np.empty_like(x)
+    d.read(buffers["outputs"], out)
+    np.testing.assert_array_equal(out, 2 * x)
+    d.copy(buffers["inputs"], buffers["outputs"], 64)
+    d.memory()
+    d.drop(recording)
+    d.unload(module)
+    for b in buffers.values():
+        d.free(b)
+
+
+CALLS = [n for n in hip.SIGNATURES if not n.startswith("hiprtc") and n not in (
+    "hipGetLastError", "hipGetDeviceProperties")]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_call_may_fail(call: str, fake: FakeHip) -> None:
+    """An error that names the device, the call and the code; and then the device works."""
+    with rocm.BACKEND.open() as d:
+        used(d)
+    assert call in fake.calls, "nothing makes this call"
+    fake.fail[call] = 1
+    with pytest.raises(DeviceError, match=f"rocm.*{call}: hipErrorInvalidValue") as caught:
+        if why := rocm.BACKEND.refusal():
+            raise DeviceError(why)
+        d = rocm.BACKEND.open()
+        try:
+            used(d)
+            d.close()
+        finally:
+            fake.fail.clear()
+            d.close()
+    fake.fail.clear()
+    assert not isinstance(caught.value, OutOfMemory) and fake.last == 0
+    fake.handles.clear()  # what the failing call itself could not give back
+    fake.buffers.clear()
+    registry._opened.clear()
+    with rocm.BACKEND.open() as d:
+        used(d)
+    close()
+    assert not fake.handles and not fake.buffers
+
+
+def test_no_library_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def absent(name: str, *more: Any, **others: Any) -> Any:
+        asked.append(name)
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    hip.library.cache_clear()
+    hip.compiler.cache_clear()
+    try:
+        backend = rocm.Rocm()
+        assert "ROCm is not installed" in backend.refusal() and backend.found() == []
+        assert "ROCm is not installed" in backend.refusal()
+        assert asked == list(hip.LIBRARIES)  # each once, and never again
+    finally:
+        hip.library.cache_clear()
+        hip.compiler.cache_clear()
+
+
+def test_no_device_is_an_answer(install: Callable[..., FakeHip]) -> None:
+    fake = install(devices=0)
+    assert "hipInit: hipErrorNoDevice" in rocm.BACKEND.refusal() and rocm.BACKEND.found() == []
+    assert "hipMalloc" not in fake.calls
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx1100", "gfx1201"])
+def test_what_a_device_says_of_itself(chip: str, older: bool, install: Callable[..., FakeHip]) -> None:
+    install(chip, older=older, devices=2)
+    first, second = rocm.BACKEND.found()
+    assert (first.ordinal, second.ordinal, first.chip, first.kind) == (0, 1, chip, "gpu")
+    assert first.name == "Pretended gfx000" and first.driver == "HIP 6.4"
+    assert dict(first.limits) == {"threads": 1024, "shared": 65536, "subgroup": WAVES[chip], "units": 4}
+
+
+def test_code_for_another_chip_is_refused(install: Callable[..., FakeHip]) -> None:
+    install()
+    with rocm.BACKEND.open() as d:
+        code, entries, _ = contract.doubling(d)
+    install("gfx942")
+    with rocm.BACKEND.open() as d, pytest.raises(DeviceError, match="hipErrorNoBinaryForGpu"):
+        d.load(code, entries)
+
+
+def test_damaged_code_never_reaches_the_driver(fake: FakeHip) -> None:
+    with rocm.BACKEND.open() as d:
+        code, entries, _ = contract.doubling(d)
+        fake.calls.clear()
+        for cut in (0, 3, 40, 63, 64, 500, len(code) - 1):
+            part = code[:cut] + b"\0" * (cut == 0)
+            with pytest.raises(DeviceError):
+                d.load(part, [entries[0]._replace(size=len(part))])
+        for at in (18, 32, 40, 54, 56, 58, 60, 62):
+            broken = bytearray(code)
+            broken[at] ^= 0x7F
+            broken[at + 1] ^= 0x7F
+            with pytest.raises(DeviceError, match="no code object, or a damaged one"):
+                d.load(bytes(broken), entries)
+        assert "hipModuleLoadData" not in fake.calls
+
+
+def test_a_lost_device_says_so(fake: FakeHip) -> None:
+    d = rocm.BACKEND.open()
+    buffer = d.alloc(64)
+    fake.sick = 700
+    for _ in range(2):
+        with pytest.raises(DeviceError, match=r"hipErrorIllegalAddress.*start a new process"):
+            d.read(buffer, np.zeros(16, np.float32))
+    d.close()
+
+
+def test_a_failed_capture_leaves_the_stream_usable(fake: FakeHip) -> None:
+    with rocm.BACKEND.open() as d:
+        module, launches, buffers = contract.loaded(d)
+        wrong = launches[0]._replace(grid=(0, 1, 1))
+        with pytest.raises(DeviceError, match="hipModuleLaunchKernel"):
+            d.record(module, [launches[0], wrong])
+        assert fake.capturing is None
+        d.launch(module, launches[0])
+        d.record(module, [])
+    close()
+    assert not fake.handles
+
+
+def test_a_forked_child_is_told(fake: FakeHip) -> None:
+    d = rocm.BACKEND.open()
+    child = os.fork()
+    if not child:
+        good = "forked" in rocm.BACKEND.refusal()
+        try:
+            d.alloc(64)
+            good = False
+        except DeviceError as error:
+            good = good and "forked" in str(error)
+        d.close()
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    d.close()

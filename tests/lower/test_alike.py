@@ -1,0 +1,113 @@
+"""Regions that are alike share one kernel, and nothing else does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.parity import NARROW, SCALAR, WIDE, Job, agree, interpreted, plan_of
+from ztorch import layers as L
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile import compile_functions
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+
+ROWS, COLUMNS = 6, 40
+
+
+def job(make: Any) -> Job:
+    x, w = leaf("input", "x", (ROWS, COLUMNS), f32), leaf("input", "w", (COLUMNS, COLUMNS), f32)
+    rng = np.random.default_rng(2)
+    feeds = {v: rng.normal(size=v.shape).astype(np.float32) for v in (x, w)}
+    return Job(Graph(make(x, w)), feeds)
+
+
+def bodies(one: Job, limits: Any = NARROW) -> list[int]:
+    steps = plan_of(one.alone("j"), limits)[0].steps
+    return [id(s.kernel.body) for s in steps]
+
+
+def hidden(x: Value, w: Value) -> Value:
+    """Something in the arena to read from: the product keeps it from being fused away."""
+    return ops.matmul(x, w)
+
+
+def repeated(x: Value, w: Value) -> dict[str, Value]:
+    for _ in range(4):
+        x = ops.tanh(ops.matmul(x, w))
+    return {"y": x}
+
+
+def windows(x: Value, w: Value) -> dict[str, Value]:
+    """The same work further and further along one buffer, as in an unrolled recurrent layer."""
+    h = hidden(x, w)
+    u = ops.slice(w, (0, 0), (1, 1), (8, 8))
+    state = ops.slice(x, (0, 0), (1, 1), (ROWS, 8))
+    for k in range(5):
+        part = ops.slice(h, (0, 8 * k), (1, 1), (ROWS, 8))
+        state = ops.tanh(ops.matmul(state, u) + part)
+    return {"y": state}
+
+
+def backwards(x: Value, w: Value) -> dict[str, Value]:
+    """Reads that go down: their constant is not where they begin."""
+    h = hidden(x, w)
+    parts = [ops.softmax(ops.flip(ops.slice(h, (0, k), (1, 1), (ROWS, 9)), 1), axis=-1)
+             for k in (0, 3, 7)]
+    return {f"y{k}": p for k, p in enumerate(parts)}
+
+
+def padded(x: Value, w: Value) -> dict[str, Value]:
+    """Reads under a mask may reach outside what is there."""
+    h = hidden(x, w)
+    return {f"y{k}": ops.softmax(ops.pad(h, (0, k), (0, 4 - k)), axis=-1) for k in (1, 2, 3)}
+
+
+def strided(x: Value, w: Value) -> dict[str, Value]:
+    h = hidden(x, w)
+    return {f"y{k}": ops.softmax(ops.slice(h, (0, k), (1, 3), (ROWS, 10)), axis=-1)
+            for k in (0, 1, 5)}
+
+
+MAKERS = (repeated, windows, backwards, padded, strided)
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("limits", [SCALAR, NARROW, WIDE], ids=["scalar", "narrow", "wide"])
+def test_sharing_changes_nothing(make: Any, limits: Any) -> None:
+    one = job(make)
+    agree(one, interpreted(one, limits), terms=COLUMNS * 4)
+
+
+def test_repeated_layers_share_a_kernel() -> None:
+    first, *rest = bodies(job(repeated))
+    assert len(set(rest[:-1])) == 1  # from and to the arena; the ends are inputs and outputs
+    assert first not in rest
+
+
+def test_the_same_work_further_along_shares_a_kernel() -> None:
+    _, *steps = bodies(job(windows))
+    assert len(set(steps[1:-1])) == 1
+
+
+def test_different_positions_do_not() -> None:
+    _, *steps = bodies(job(padded))
+    assert len(set(steps)) == 3
+
+
+def test_a_long_recurrent_layer_has_few_kernels() -> None:
+    def kernels(length: int) -> tuple[int, int]:
+        model = zt.Sequential([L.Input((length, 5)), L.LSTM(7), L.Dense(3)])
+        traced = model.trace(4, "sgd", "mse")
+        made = compile_functions(traced.functions, TARGETS["avx2"], "rnn")
+        return made.text.count("define internal void @k"), len(made.code)
+
+    few, small = kernels(6)
+    many, large = kernels(18)
+    assert many <= few + 2
+    assert large < 2 * small

@@ -1,0 +1,141 @@
+/* Runs kernels that are written for a GPU on the CPU: each thread of a workgroup is a coroutine,
+   which gives way where it meets others. Workgroups run one after the other.
+
+   What a kernel may ask of its machine is what AMD's instructions give: numbers, barriers, and the
+   exchange of 32 bits within a wave by the number of a lane. Threads that meet in part only, which
+   on a GPU hangs or gives whatever, end the launch with an error. */
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+enum { READY, AT_BARRIER, AT_EXCHANGE, DONE };
+enum { STACK = 128 * 1024, MOST = 1024 };
+
+static struct thread {
+  ucontext_t context;
+  int state, turn;          /* turn tells one exchange from the next */
+  uint32_t given[2];
+  int64_t at[3];
+} threads[MOST];
+static char *stacks;
+static ucontext_t scheduler;
+static int now, size, wave, divergent;
+static int64_t group[3];
+static void (*kernel)(void **);
+static void **arguments;
+
+static void begin(void) {
+  kernel(arguments);
+  threads[now].state = DONE;
+  swapcontext(&threads[now].context, &scheduler);
+}
+
+static void wait_as(int state) {
+  int me = now;
+  threads[me].state = state;
+  swapcontext(&threads[me].context, &scheduler);
+}
+
+/* Lets everyone from `first` go who waits in the same way; false if only some of them do. */
+static int release(int first, int count, int state) {
+  int waiting = 0;
+  for (int k = first; k < first + count; k++) waiting += threads[k].state == state;
+  if (waiting != count) return 0;
+  for (int k = first; k < first + count; k++) threads[k].state = READY;
+  return 1;
+}
+
+static int run_group(void) {
+  for (int k = 0; k < size; k++) {
+    struct thread *t = &threads[k];
+    getcontext(&t->context);
+    t->context.uc_stack.ss_sp = stacks + (size_t)k * STACK;
+    t->context.uc_stack.ss_size = STACK;
+    t->context.uc_link = 0;
+    t->state = READY;
+    t->turn = 0;
+    makecontext(&t->context, begin, 0);
+  }
+  for (;;) {
+    int ran = 0, done = 0;
+    for (now = 0; now < size; now++)
+      if (threads[now].state == READY) {
+        ran = 1;
+        swapcontext(&scheduler, &threads[now].context);
+      }
+    for (int k = 0; k < size; k++) done += threads[k].state == DONE;
+    if (done == size) return divergent;
+    if (ran) {
+      int freed = release(0, size, AT_BARRIER);
+      for (int k = 0; k < size; k += wave)
+        freed |= release(k, size - k < wave ? size - k : wave, AT_EXCHANGE);
+      if (freed) continue;
+    }
+    return 1;
+  }
+}
+
+/* 0, or 1 where threads met in part only. */
+int zt_launch(void (*what)(void **), void **given, const int64_t *grid, const int64_t *block,
+              int lanes) {
+  if (!stacks)
+    stacks = mmap(0, (size_t)STACK * MOST, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  kernel = what, arguments = given, wave = lanes, divergent = 0;
+  size = (int)(block[0] * block[1] * block[2]);
+  if (size > MOST) return 2;
+  for (int k = 0; k < size; k++) {
+    threads[k].at[0] = k % block[0];
+    threads[k].at[1] = k / block[0] % block[1];
+    threads[k].at[2] = k / (block[0] * block[1]);
+  }
+  for (group[2] = 0; group[2] < grid[2]; group[2]++)
+    for (group[1] = 0; group[1] < grid[1]; group[1]++)
+      for (group[0] = 0; group[0] < grid[0]; group[0]++)
+        if (run_group()) return 1;
+  return 0;
+}
+
+int zt_workgroup_id_x(void) { return (int)group[0]; }
+int zt_workgroup_id_y(void) { return (int)group[1]; }
+int zt_workgroup_id_z(void) { return (int)group[2]; }
+int zt_workitem_id_x(void) { return (int)threads[now].at[0]; }
+int zt_workitem_id_y(void) { return (int)threads[now].at[1]; }
+int zt_workitem_id_z(void) { return (int)threads[now].at[2]; }
+
+void zt_s_barrier(void) { wait_as(AT_BARRIER); }
+
+/* Two slots, since a thread may be one exchange ahead of the others, and no more. */
+static uint32_t exchange(uint32_t x, int lane) {
+  struct thread *me = &threads[now];
+  int first = now / wave * wave, turn = me->turn++ & 1;
+  me->given[turn] = x;
+  wait_as(AT_EXCHANGE);
+  if (first + lane >= size) {
+    divergent = 1;
+    return 0xDEADBEEF;
+  }
+  return threads[first + lane].given[turn];
+}
+
+uint32_t zt_ds_bpermute(uint32_t address, uint32_t x) {
+  return exchange(x, (int)(address >> 2) % wave);
+}
+
+uint32_t zt_ds_swizzle(uint32_t x, uint32_t pattern) {
+  int lane = now % wave, low = lane & 31;
+  low = ((low & pattern & 31) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31);
+  return exchange(x, (lane & ~31) | low);
+}
+
+uint32_t zt_mbcnt_lo(uint32_t mask, uint32_t x) {
+  int lane = now % wave;
+  return x + __builtin_popcount(lane < 32 ? mask & ((1u << lane) - 1) : mask);
+}
+
+uint32_t zt_mbcnt_hi(uint32_t mask, uint32_t x) {
+  int lane = now % wave - 32;
+  return x + (lane > 0 ? __builtin_popcount(mask & ((1u << lane) - 1)) : 0);
+}

@@ -1,0 +1,219 @@
+"""Metal devices of macOS, through PyObjC.
+
+Nobody has run this on a Mac yet: neither Apple's compiler nor a GPU of theirs has seen a kernel of
+ours. What is known is that the text computes the right numbers as C++, and that each call here is
+made by the name and in the order that Apple's documentation gives.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.errors import DeviceError, OutOfMemory
+
+SYSTEM = sys.platform
+SHARED, CONCURRENT, BUFFERS, EMPTY = 0, 1, 1, 4  # storage, dispatch, barrier, purgeable state
+FAILED, NO_MEMORY = 5, 8  # a command buffer's status, and the code of its error
+APPLE6 = 1006  # the first family whose threads exchange values
+ARGUMENTS = 31  # buffers that a kernel may name
+SIMD = 32  # threads in lockstep, on all of Apple's own
+PENDING = 32  # command buffers not yet looked at: a queue has room for 64
+
+
+@functools.cache
+def _metal() -> tuple[Any, Any]:
+    import Metal
+    import objc
+
+    return Metal, objc
+
+
+@functools.cache
+def _devices() -> list[Any]:
+    return list(_metal()[0].MTLCopyAllDevices() or ())
+
+
+class Metal(Backend):
+    """Every GPU of a Mac."""
+
+    name = "metal"
+
+    def refusal(self) -> str:
+        if SYSTEM != "darwin":
+            return "Metal is part of macOS, which this system is not"
+        try:
+            found = _devices()
+        except ImportError:
+            return "pyobjc-framework-Metal is not installed; pip install 'ztorch[metal]'"
+        return "" if found else "macOS finds no device"
+
+    def found(self) -> list[Found]:
+        return [] if self.refusal() else [_describe(k, d) for k, d in enumerate(_devices())]
+
+    def open(self, ordinal: int = 0) -> Device:
+        return MetalDevice(self.found()[ordinal], _devices()[ordinal])
+
+
+def _describe(ordinal: int, device: Any) -> Found:
+    """GPUs of other makers in older Macs differ in how many threads are in lockstep, so there
+    memory is used."""
+    limits = {
+        "threads": min(1024, int(device.maxThreadsPerThreadgroup().width)),
+        "shared": int(device.maxThreadgroupMemoryLength()),
+        "subgroup": SIMD if device.supportsFamily_(APPLE6) else 0,
+        "memories": ARGUMENTS,
+        "span": min(int(device.maxBufferLength()), (1 << 31) - 1),
+    }
+    return Found(ordinal, str(device.name()), "integrated" if device.hasUnifiedMemory() else "gpu",
+                 int(device.recommendedMaxWorkingSetSize()), "", tuple(limits.items()), "Metal")
+
+
+class MetalDevice(Device):
+    """A command queue, and buffers that the host sees as well."""
+
+    def __init__(self, found: Found, device: Any):
+        super().__init__("metal", found)
+        self._device = device
+        self._subgroup = dict(found.limits)["subgroup"]
+        self._pending: list[Any] = []
+        self._queue = self._some("newCommandQueue", device.newCommandQueue)
+
+    def _try(self, call: str, function: Any, *args: Any) -> Any:
+        """What a call gives; objects that it makes on the way do not outlive it."""
+        objc = _metal()[1]
+        try:
+            with objc.autorelease_pool():
+                return function(*args)
+        except objc.error as error:
+            raise DeviceError(f"{self.id}: {call}: {error}") from None
+
+    def _some(self, call: str, function: Any, *args: Any) -> Any:
+        """The same, where nothing is a failure; beside the object may come an NSError."""
+        found = self._try(call, function, *args)
+        made, error = found if isinstance(found, tuple) else (found, None)
+        if made is None:
+            why = error.localizedDescription() if error is not None else "gives nothing"
+            raise DeviceError(f"{self.id}: {call}: {why}")
+        return made
+
+    def _close(self) -> None:
+        self._synchronise()
+        self._queue = None
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _alloc(self, nbytes: int) -> Any:
+        if nbytes > int(self._device.maxBufferLength()):
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have "
+                              f"{int(self._device.maxBufferLength()):,}")
+        made = self._try("newBufferWithLength", self._device.newBufferWithLength_options_, nbytes,
+                         SHARED)
+        if made is None:
+            raise OutOfMemory(f"{self.id}: newBufferWithLength: no {nbytes:,} bytes are left")
+        return made
+
+    def _free(self, handle: Any) -> None:
+        """The pages go at once, whoever still holds the object."""
+        self._synchronise()
+        self._try("setPurgeableState", handle.setPurgeableState_, EMPTY)
+
+    def _bytes(self, handle: Any) -> np.ndarray:
+        """A buffer as the host sees it, once nothing is at work on it."""
+        self._synchronise()
+        contents = self._some("contents", handle.contents)
+        return np.frombuffer(contents.as_buffer(handle.length()), np.uint8)
+
+    def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
+        self._bytes(handle)[at:at + data.size] = data
+
+    def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
+        out[...] = self._bytes(handle)[at:at + out.size]
+
+    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
+              nbytes: int) -> None:
+        self._bytes(target)[target_at:target_at + nbytes] = \
+            self._bytes(source)[source_at:source_at + nbytes]
+
+    def _memory(self) -> tuple[int, int]:
+        total = self.found.memory_bytes
+        return max(0, total - int(self._device.currentAllocatedSize())), total
+
+    # -- code ------------------------------------------------------------------------------------
+
+    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+        """Without fast math: NaN and infinity are numbers like others, and roots are exact. That
+        nothing is fused, the text says."""
+        options = _metal()[0].MTLCompileOptions.alloc().init()
+        if options.respondsToSelector_("setMathMode:"):  # since macOS 15
+            options.setMathMode_(0)
+        else:
+            options.setFastMathEnabled_(False)
+        library = self._some("newLibraryWithSource", self._device.newLibraryWithSource_options_error_,
+                             code.decode(errors="replace"), options, None)
+        return [self._pipeline(library, e) for e in entries]
+
+    def _pipeline(self, library: Any, entry: Entry) -> Any:
+        function = self._some(f"newFunctionWithName({entry.name})", library.newFunctionWithName_,
+                              entry.name)
+        made = self._some(f"newComputePipelineState({entry.name})",
+                          self._device.newComputePipelineStateWithFunction_error_, function, None)
+        wants = entry.workgroup[0] * entry.workgroup[1] * entry.workgroup[2]
+        has, wide = int(made.maxTotalThreadsPerThreadgroup()), int(made.threadExecutionWidth())
+        if has < wants:
+            raise DeviceError(f"{self.id}: kernel {entry.name} has groups of {wants} threads, and "
+                              f"this device runs it with {has} at most")
+        if self._subgroup and wide != self._subgroup:
+            raise DeviceError(f"{self.id}: kernel {entry.name} runs {wide} threads in lockstep, "
+                              f"where {self._subgroup} were expected")
+        return made
+
+    def _unload(self, handles: Any) -> None:
+        handles.clear()
+
+    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+        """All that a launch takes; a command buffer runs but once, so it is made again each time."""
+        size = _metal()[0].MTLSize
+        return [(module.handles[x.entry], [(b.buffer.handle, b.at) for b in x.bindings],
+                 size(*x.grid), size(*module.entries[x.entry].workgroup), x.barrier)
+                for x in launches]
+
+    def _drop(self, handle: Any) -> None:
+        handle.clear()
+
+    def _run(self, handle: Any) -> None:
+        if len(self._pending) >= PENDING:
+            self._synchronise()
+        self._pending.append(self._try("commit", self._committed, handle))
+
+    def _committed(self, handle: Any) -> Any:
+        commands = self._some("commandBuffer", self._queue.commandBuffer)
+        encoder = self._some("computeCommandEncoder",
+                             commands.computeCommandEncoderWithDispatchType_, CONCURRENT)
+        for pipeline, bindings, grid, group, barrier in handle:
+            if barrier:
+                encoder.memoryBarrierWithScope_(BUFFERS)
+            encoder.setComputePipelineState_(pipeline)
+            for k, (buffer, at) in enumerate(bindings):
+                encoder.setBuffer_offset_atIndex_(buffer, at, k)
+            encoder.dispatchThreadgroups_threadsPerThreadgroup_(grid, group)
+        encoder.endEncoding()
+        commands.commit()
+        return commands
+
+    def _synchronise(self) -> None:
+        pending, self._pending = self._pending, []
+        for commands in pending:
+            self._try("waitUntilCompleted", commands.waitUntilCompleted)
+            if commands.status() == FAILED:
+                error = commands.error()
+                kind = OutOfMemory if error.code() == NO_MEMORY else DeviceError
+                raise kind(f"{self.id}: a command buffer failed: {error.localizedDescription()} "
+                           f"(code {error.code()})")
+
+
+BACKEND = Metal()

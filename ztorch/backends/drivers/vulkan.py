@@ -1,0 +1,323 @@
+"""Vulkan devices, through the `vulkan` package: one queue, one submission at a time.
+
+What devices can do stands in `vulkan_devices`, their memory in `vulkan_memory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends import spirv, vulkan_devices
+from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.backends.vulkan_devices import GROUP_SHUFFLE, NAMES, Physical, vk
+from ztorch.backends.vulkan_memory import STAGE, Calls, Memories
+from ztorch.errors import DeviceError, Unsupported
+
+FOREVER = (1 << 64) - 1
+
+
+class Vulkan(Backend):
+    """Every device that computes, in the order in which the loader lists them."""
+
+    name = "vulkan"
+
+    def refusal(self) -> str:
+        return vulkan_devices.refusal()
+
+    def found(self) -> list[Found]:
+        if self.refusal():
+            return []
+        return [p.described(k) for k, p in enumerate(vulkan_devices.physical_devices())]
+
+    def open(self, ordinal: int = 0) -> Device:
+        physical = vulkan_devices.chosen(ordinal)
+        return VulkanDevice(physical.described(ordinal), physical)
+
+
+@dataclass
+class _Kernels:
+    """The pipelines of a module, and the layout of each."""
+
+    pipelines: list[Any] = field(default_factory=list)
+    layouts: list[tuple[Any, Any]] = field(default_factory=list)
+
+
+@dataclass
+class _Commands:
+    """A recorded command buffer, ready to be submitted, with what it refers to."""
+
+    commands: Any
+    pool: Any
+    submit: Any
+
+
+class VulkanDevice(Device):
+    """A logical device with one queue."""
+
+    def __init__(self, found: Found, physical: Physical, direct: bool = True):
+        super().__init__("vulkan", found)
+        self._physical, self._pending = physical, False
+        self._by_bindings: dict[int, tuple[Any, Any]] = {}
+        api = vk()
+        self._calls = Calls(self.id, physical)
+        self._memories = Memories(self._calls, physical, direct)
+        self._queue = self._calls.on("vkGetDeviceQueue", physical.family, 0)
+        pool = api.VkCommandPoolCreateInfo(
+            flags=api.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+            queueFamilyIndex=physical.family)
+        self._pool = self._calls.make("CommandPool", pool)
+        self._fence = self._calls.make("Fence", api.VkFenceCreateInfo())
+        self._cache = self._calls.make("PipelineCache", api.VkPipelineCacheCreateInfo())
+        self._copies = self._commands()
+
+    # -- order -------------------------------------------------------------------------------------
+
+    def _submit(self, submit: Any) -> None:
+        self._synchronise()
+        self._calls.attempt("vkQueueSubmit", vk().vkQueueSubmit, self._queue, 1, submit,
+                            self._fence)
+        self._pending = True
+
+    def _synchronise(self) -> None:
+        if self._pending:
+            fences = [self._fence]
+            try:
+                self._calls.on("vkWaitForFences", 1, fences, 1, FOREVER)
+                self._calls.on("vkResetFences", 1, fences)
+            except DeviceError:
+                self._pending = False  # a device that is lost can still be closed
+                raise
+            self._pending = False
+
+    def _close(self) -> None:
+        try:
+            self._synchronise()
+        finally:
+            self._memories.close()
+            for sets, layout in self._by_bindings.values():
+                self._calls.destroy("PipelineLayout", layout)
+                self._calls.destroy("DescriptorSetLayout", sets)
+            self._calls.destroy("PipelineCache", self._cache)
+            self._calls.destroy("Fence", self._fence)
+            self._calls.destroy("CommandPool", self._pool)
+            vk().vkDestroyDevice(self._calls.device, None)
+            self._queue = None
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def _alloc(self, nbytes: int) -> Any:
+        return self._memories.alloc(nbytes)
+
+    def _free(self, handle: Any) -> None:
+        self._synchronise()
+        self._memories.free(handle)
+
+    def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
+        if handle.seen is not None:
+            self._synchronise()
+            handle.seen[at:at + data.size] = data
+            return
+        stage, seen = self._memories.stage()
+        for start in range(0, data.size, STAGE):
+            part = data[start:start + STAGE]
+            self._synchronise()
+            seen[:part.size] = part
+            self._copy(stage, 0, handle, at + start, part.size)
+
+    def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
+        if handle.seen is not None:
+            self._synchronise()
+            out[...] = handle.seen[at:at + out.size]
+            return
+        stage, seen = self._memories.stage()
+        for start in range(0, out.size, STAGE):
+            part = out[start:start + STAGE]
+            self._copy(handle, at + start, stage, 0, part.size)
+            self._synchronise()
+            part[...] = seen[:part.size]
+
+    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
+              nbytes: int) -> None:
+        api = vk()
+        region = api.VkBufferCopy(srcOffset=source_at, dstOffset=target_at, size=nbytes)
+        self._synchronise()  # the one command buffer for copies may still be in use
+        submit = self._recorded(self._copies, lambda commands: api.vkCmdCopyBuffer(
+            commands, source.buffer, target.buffer, 1, [region]))
+        self._submit(submit)
+
+    def _memory(self) -> tuple[int, int]:
+        total = self.found.memory_bytes
+        return total - self.allocated, total
+
+    # -- code --------------------------------------------------------------------------------------
+
+    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+        api, made = vk(), _Kernels()
+        modules, stages, infos = [], [], []  # which keep alive what they point to
+        try:
+            for e in entries:
+                part = code[e.at:e.at + e.size]
+                needs = self._checked(e, part)
+                info = api.VkShaderModuleCreateInfo(codeSize=len(part), pCode=part)
+                modules.append(self._calls.make("ShaderModule", info))
+                stage, kept = self._stage_of(e, modules[-1], needs)
+                stages.append((stage, kept))
+                made.layouts.append(self._layout(needs.bindings))
+                infos.append(api.VkComputePipelineCreateInfo(stage=stage,
+                                                             layout=made.layouts[-1][1]))
+            pipelines = self._calls.on("vkCreateComputePipelines", self._cache, len(infos), infos,
+                                       None)
+            made.pipelines = [pipelines[k] for k in range(len(infos))]
+        finally:
+            for module in modules:
+                self._calls.destroy("ShaderModule", module)
+        return made
+
+    def _checked(self, entry: Entry, part: bytes) -> spirv.Needs:
+        """What a kernel needs, all of which this device has."""
+        try:
+            needs = spirv.needs(part)
+        except ValueError as wrong:
+            raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {wrong}") from None
+        if entry.name not in needs.names:
+            raise DeviceError(f"{self.id}: the code has no kernel {entry.name!r}")
+        if lacks := needs.capabilities - self._physical.capabilities:
+            listed = ", ".join(NAMES.get(c, f"capability {c}") for c in sorted(lacks))
+            raise Unsupported(f"{self.id} ({self.found.name}) has no {listed}, which kernel "
+                              f"{entry.name} needs; compile with other dtypes, or for another "
+                              "device")
+        return needs
+
+    def _stage_of(self, entry: Entry, module: Any, needs: spirv.Needs) -> tuple[Any, Any]:
+        """The stage of a pipeline, and what it points to; kernels whose threads exchange values get
+        whole subgroups of the size that they were compiled for."""
+        api, size, flags = vk(), None, 0
+        if GROUP_SHUFFLE in needs.capabilities:
+            size = api.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(
+                requiredSubgroupSize=self._physical.subgroup)
+            if entry.workgroup[0] % self._physical.subgroup == 0:
+                flags = api.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT
+        return api.VkPipelineShaderStageCreateInfo(
+            pNext=size, flags=flags, stage=api.VK_SHADER_STAGE_COMPUTE_BIT, module=module,
+            pName=entry.name), size
+
+    def _layout(self, bindings: int) -> tuple[Any, Any]:
+        """Layouts of so many buffers: (of the set, of the pipeline), made once."""
+        if bindings not in self._by_bindings:
+            api = vk()
+            slots = [api.VkDescriptorSetLayoutBinding(
+                binding=k, descriptorType=api.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, descriptorCount=1,
+                stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT) for k in range(bindings)]
+            sets = self._calls.make("DescriptorSetLayout", api.VkDescriptorSetLayoutCreateInfo(
+                bindingCount=bindings, pBindings=slots))
+            listed = [sets]
+            info = api.VkPipelineLayoutCreateInfo(setLayoutCount=1, pSetLayouts=listed)
+            self._by_bindings[bindings] = sets, self._calls.make("PipelineLayout", info)
+        return self._by_bindings[bindings]
+
+    def _unload(self, handles: Any) -> None:
+        self._synchronise()
+        for pipeline in handles.pipelines:
+            self._calls.destroy("Pipeline", pipeline)
+
+    # -- recordings --------------------------------------------------------------------------------
+
+    def _commands(self) -> Any:
+        api = vk()
+        info = api.VkCommandBufferAllocateInfo(
+            commandPool=self._pool, level=api.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1)
+        return self._calls.on("vkAllocateCommandBuffers", info)[0]
+
+    def _recorded(self, commands: Any, body: Callable[[Any], None]) -> Any:
+        """Records what `body` does, between barriers for what comes before and after it."""
+        api = vk()
+        self._calls.attempt("vkBeginCommandBuffer", api.vkBeginCommandBuffer, commands,
+                            api.VkCommandBufferBeginInfo())
+        self._barrier(commands)
+        body(commands)
+        self._barrier(commands, api.VK_PIPELINE_STAGE_HOST_BIT, api.VK_ACCESS_HOST_READ_BIT)
+        self._calls.attempt("vkEndCommandBuffer", api.vkEndCommandBuffer, commands)
+        return [api.VkSubmitInfo(commandBufferCount=1, pCommandBuffers=[commands])]
+
+    def _barrier(self, commands: Any, stage: int = 0, access: int = 0) -> None:
+        """What is written before is seen by what comes after, also in `stage`."""
+        api = vk()
+        stages = api.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | api.VK_PIPELINE_STAGE_TRANSFER_BIT
+        wrote = api.VK_ACCESS_SHADER_WRITE_BIT | api.VK_ACCESS_TRANSFER_WRITE_BIT
+        reads = api.VK_ACCESS_SHADER_READ_BIT | api.VK_ACCESS_TRANSFER_READ_BIT
+        barrier = api.VkMemoryBarrier(srcAccessMask=wrote, dstAccessMask=wrote | reads | access)
+        api.vkCmdPipelineBarrier(commands, stages, stages | stage, 0, 1, [barrier], 0, None, 0,
+                                 None)
+
+    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+        api, kernels = vk(), module.handles
+        count = sum(len(x.bindings) for x in launches)
+        sizes = api.VkDescriptorPoolSize(type=api.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                         descriptorCount=max(count, 1))
+        pool = self._calls.make("DescriptorPool", api.VkDescriptorPoolCreateInfo(
+            maxSets=max(len(launches), 1), poolSizeCount=1, pPoolSizes=[sizes]))
+        try:
+            sets = self._sets(pool, kernels, launches)
+            commands = self._commands()
+        except DeviceError:
+            self._calls.destroy("DescriptorPool", pool)
+            raise
+
+        def body(into: Any) -> None:
+            for number, (launch, held) in enumerate(zip(launches, sets, strict=True)):
+                if launch.barrier and number:
+                    self._barrier(into)
+                api.vkCmdBindPipeline(into, api.VK_PIPELINE_BIND_POINT_COMPUTE,
+                                      kernels.pipelines[launch.entry])
+                api.vkCmdBindDescriptorSets(into, api.VK_PIPELINE_BIND_POINT_COMPUTE,
+                                            kernels.layouts[launch.entry][1], 0, 1, [held], 0, None)
+                api.vkCmdDispatch(into, *launch.grid)
+
+        return _Commands(commands, pool, self._recorded(commands, body))
+
+    def _sets(self, pool: Any, kernels: _Kernels, launches: tuple[Launch, ...]) -> list[Any]:
+        """A descriptor set for each launch, with its parts of buffers."""
+        api, sets = vk(), []
+        for launch in launches:
+            self._within_limits(launch)
+            layouts = [kernels.layouts[launch.entry][0]]
+            asked = api.VkDescriptorSetAllocateInfo(descriptorPool=pool, descriptorSetCount=1,
+                                                    pSetLayouts=layouts)
+            made = self._calls.on("vkAllocateDescriptorSets", asked)[0]
+            sets.append(made)
+            if launch.bindings:  # consecutive bindings are one write
+                parts = [api.VkDescriptorBufferInfo(buffer=b.buffer.handle.buffer, offset=b.at,
+                                                    range=b.nbytes) for b in launch.bindings]
+                write = api.VkWriteDescriptorSet(
+                    dstSet=made, dstBinding=0, descriptorCount=len(parts), pBufferInfo=parts,
+                    descriptorType=api.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER)
+                api.vkUpdateDescriptorSets(self._calls.device, 1, [write], 0, None)
+        return sets
+
+    def _within_limits(self, launch: Launch) -> None:
+        """An error where code for another device asks too much of this one."""
+        limits = self._physical.properties.limits
+        for b in launch.bindings:
+            if b.at % limits.minStorageBufferOffsetAlignment:
+                raise DeviceError(f"{self.id}: a kernel's memory at byte {b.at}; it must be a "
+                                  f"multiple of {limits.minStorageBufferOffsetAlignment} here")
+            if b.nbytes > limits.maxStorageBufferRange:
+                raise DeviceError(f"{self.id}: a kernel's memory of {b.nbytes:,} bytes; it may "
+                                  f"have {limits.maxStorageBufferRange:,} here")
+        if any(n > limits.maxComputeWorkGroupCount[k] for k, n in enumerate(launch.grid)):
+            raise DeviceError(f"{self.id}: a grid of {launch.grid} workgroups is too large here")
+
+    def _drop(self, handle: Any) -> None:
+        self._synchronise()
+        self._calls.destroy("DescriptorPool", handle.pool)
+        vk().vkFreeCommandBuffers(self._calls.device, self._pool, 1, [handle.commands])
+
+    def _run(self, handle: Any) -> None:
+        self._submit(handle.submit)
+
+
+BACKEND = Vulkan()

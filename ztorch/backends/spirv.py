@@ -1,0 +1,43 @@
+"""What a SPIR-V module says of itself: all that a driver has to know before it hands it over."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+MAGIC = 0x07230203
+CAPABILITY, ENTRY_POINT, DECORATE, FUNCTION, BINDING = 17, 15, 71, 54, 33
+
+
+class Needs(NamedTuple):
+    """The capabilities that a module declares, by their numbers, how many buffers it binds, and
+    the names of its kernels."""
+
+    capabilities: frozenset[int]
+    bindings: int
+    names: frozenset[str]
+
+
+def needs(code: bytes) -> Needs:
+    """Read from the head of a module; ValueError where it is none.
+
+    Every instruction is counted to the end, so that no driver follows a length out of the code.
+    """
+    if len(code) < 20 or len(code) % 4 or struct.unpack_from("<I", code)[0] != MAGIC:
+        raise ValueError("it is no SPIR-V module")
+    words = struct.unpack(f"<{len(code) // 4}I", code)
+    capabilities, bindings, names, at, head = set(), 0, set(), 5, True
+    while at < len(words):
+        count, opcode = words[at] >> 16, words[at] & 0xFFFF
+        if not count or at + count > len(words):
+            raise ValueError(f"its instruction at word {at} does not end within it")
+        if opcode == FUNCTION:
+            head = False
+        elif head and opcode == CAPABILITY and count == 2:
+            capabilities.add(words[at + 1])
+        elif head and opcode == ENTRY_POINT and count > 3:
+            names.add(code[4 * at + 12:4 * (at + count)].partition(b"\0")[0].decode("latin-1"))
+        elif head and opcode == DECORATE and count == 4 and words[at + 2] == BINDING:
+            bindings = max(bindings, words[at + 3] + 1)
+        at += count
+    return Needs(frozenset(capabilities), bindings, frozenset(names))

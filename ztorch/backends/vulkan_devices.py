@@ -1,0 +1,228 @@
+"""What Vulkan devices there are, and what each can do.
+
+Structures that are handed to the driver are kept in variables until it has read them: the package
+does not keep alive what another structure points to.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from ztorch.backends.device import Found
+from ztorch.backends.host import usable_cores
+from ztorch.errors import DeviceError
+
+KINDS = ("virtual", "integrated", "gpu", "virtual", "cpu")  # by VkPhysicalDeviceType
+COMPUTE_STAGE, SHUFFLE, FLOAT_CONTROLS, GROUP_SHUFFLE = 0x20, 0x10, 4466, 65
+LARGEST = (1 << 31) - 1  # positions have 32 bits
+
+
+class Feature(NamedTuple):
+    """An optional feature: the capability of SPIR-V that it stands for, where the driver answers
+    for it, from which version or in which extension, and what needs it."""
+
+    capability: int
+    structure: str
+    field: str
+    version: tuple[int, int]
+    extension: str
+    what: str
+
+
+FEATURES = (
+    Feature(10, "", "shaderFloat64", (1, 0), "", "float64"),
+    Feature(11, "", "shaderInt64", (1, 0), "", "int64 and uint64"),
+    Feature(22, "", "shaderInt16", (1, 0), "", "int16, uint16, float16 and bfloat16"),
+    Feature(39, "VkPhysicalDeviceShaderFloat16Int8Features", "shaderInt8", (1, 2),
+            "VK_KHR_shader_float16_int8", "int8, uint8 and bool"),
+    Feature(4433, "VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess", (1, 1), "",
+            "buffers of int16, uint16, float16 and bfloat16"),
+    Feature(4448, "VkPhysicalDevice8BitStorageFeatures", "storageBuffer8BitAccess", (1, 2),
+            "VK_KHR_8bit_storage", "buffers of int8, uint8 and bool"),
+)
+SUBGROUPS = "VK_EXT_subgroup_size_control"
+CONTROLS = "VK_KHR_shader_float_controls"
+NAMES = {f.capability: f"{f.what} ({f.field})" for f in FEATURES} | {
+    FLOAT_CONTROLS: "NaN and infinity (shaderSignedZeroInfNanPreserveFloat32)",
+    GROUP_SHUFFLE: "shuffles in subgroups of one known size (subgroupSizeControl)"}
+
+
+@functools.cache
+def vk() -> Any:
+    """The package; ImportError if it is absent, OSError if the loader is."""
+    import vulkan
+
+    return vulkan
+
+
+@functools.cache
+def _instance() -> Any:
+    """The process's connection to the loader, never closed."""
+    api = vk()
+    version = min(api.vkEnumerateInstanceVersion(), api.VK_MAKE_VERSION(1, 3, 0))
+    about = api.VkApplicationInfo(pApplicationName="ztorch", apiVersion=version)
+    wanted = api.VkInstanceCreateInfo(pApplicationInfo=about)
+    return api.vkCreateInstance(wanted, None)
+
+
+@functools.cache
+def physical_devices() -> tuple[Physical, ...]:
+    """All devices of Vulkan 1.1 and up that compute, in the loader's order."""
+    api = vk()
+    handles = api.vkEnumeratePhysicalDevices(_instance())
+    found = [Physical(handles[k]) for k in range(len(handles))]
+    return tuple(p for p in found if p.version >= (1, 1) and p.family is not None)
+
+
+class Physical:
+    """A device before it is opened."""
+
+    def __init__(self, handle: Any):
+        api = vk()
+        self.handle = handle
+        self.properties = api.vkGetPhysicalDeviceProperties(handle)
+        number = self.properties.apiVersion
+        self.version = number >> 22 & 0x7F, number >> 12 & 0x3FF
+        self.name = str(self.properties.deviceName)
+        families = api.vkGetPhysicalDeviceQueueFamilyProperties(handle)
+        flags = [families[k].queueFlags for k in range(len(families))]
+        able = [k for k, f in enumerate(flags) if f & api.VK_QUEUE_COMPUTE_BIT]
+        alone = [k for k in able if not flags[k] & api.VK_QUEUE_GRAPHICS_BIT]
+        self.family: int | None = next(iter([*alone, *able]), None)
+        if self.version >= (1, 1):
+            self._ask()
+
+    def _ask(self) -> None:
+        """What the driver says of features and limits that not all devices have."""
+        api = vk()
+        listed = api.vkEnumerateDeviceExtensionProperties(self.handle, None)
+        self.listed = {str(e.extensionName) for e in listed}
+        chain, links = None, {}
+        for name in dict.fromkeys(f.structure for f in FEATURES if f.structure and self._knows(f)):
+            chain = links[name] = getattr(api, name)(pNext=chain)
+        if self._has(SUBGROUPS, (1, 3)):
+            chain = sizes = api.VkPhysicalDeviceSubgroupSizeControlFeatures(pNext=chain)
+        features = api.VkPhysicalDeviceFeatures2(pNext=chain)
+        api.vkGetPhysicalDeviceFeatures2(self.handle, features)
+        links[""] = features.features
+        self.features = tuple(f for f in FEATURES if self._knows(f)
+                              and getattr(links[f.structure], f.field))
+        subgroup = self._limits()
+        self.controls_subgroups = bool(
+            self._has(SUBGROUPS, (1, 3)) and sizes.subgroupSizeControl
+            and sizes.computeFullSubgroups and subgroup)
+        self.subgroup = subgroup if self.controls_subgroups else 0
+        self.capabilities = {1} | {f.capability for f in self.features}
+        if self.keeps_nan:
+            self.capabilities.add(FLOAT_CONTROLS)
+        if self.subgroup:
+            self.capabilities |= {61, GROUP_SHUFFLE}
+
+    def _limits(self) -> int:
+        """Sets what properties tell; returns the size of subgroups, or 0 if they do not shuffle or
+        their size cannot be asked for."""
+        api = vk()
+        chain = largest = api.VkPhysicalDeviceMaintenance3Properties()
+        chain = group = api.VkPhysicalDeviceSubgroupProperties(pNext=chain)
+        if self._has(CONTROLS, (1, 2)):
+            chain = floats = api.VkPhysicalDeviceFloatControlsProperties(pNext=chain)
+        if self._has(SUBGROUPS, (1, 3)):
+            chain = sizes = api.VkPhysicalDeviceSubgroupSizeControlProperties(pNext=chain)
+        if self.version >= (1, 2):
+            chain = driver = api.VkPhysicalDeviceDriverProperties(pNext=chain)
+        answer = api.VkPhysicalDeviceProperties2(pNext=chain)
+        api.vkGetPhysicalDeviceProperties2(self.handle, answer)
+        self.driver = f"{self.properties.driverVersion:#x}"
+        if self.version >= (1, 2):
+            named = (api.ffi.string(text).decode(errors="replace")
+                     for text in (driver.driverName, driver.driverInfo))
+            self.driver = " ".join(text for text in named if text)
+        self.largest = int(largest.maxMemoryAllocationSize)
+        self.keeps_nan = bool(self._has(CONTROLS, (1, 2))
+                              and floats.shaderSignedZeroInfNanPreserveFloat32)
+        asked = self._has(SUBGROUPS, (1, 3)) and sizes.requiredSubgroupSizeStages & COMPUTE_STAGE
+        shuffles = group.supportedStages & COMPUTE_STAGE and group.supportedOperations & SHUFFLE
+        return int(group.subgroupSize) if asked and shuffles else 0
+
+    def _has(self, extension: str, version: tuple[int, int]) -> bool:
+        return self.version >= version or extension in self.listed
+
+    def _knows(self, feature: Feature) -> bool:
+        return self._has(feature.extension, feature.version)
+
+    def described(self, ordinal: int) -> Found:
+        """The device as ztorch lists it."""
+        limits, heaps = self.properties.limits, self.heaps()
+        grid = {
+            "threads": min(limits.maxComputeWorkGroupInvocations,
+                           limits.maxComputeWorkGroupSize[0]),
+            "shared": limits.maxComputeSharedMemorySize,
+            "subgroup": self.subgroup,
+            "groups": min(limits.maxComputeWorkGroupCount[k] for k in range(3)),
+            "memories": min(limits.maxPerStageDescriptorStorageBuffers,
+                            limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources),
+            "span": min(limits.maxStorageBufferRange, LARGEST),
+            "align": max(64, limits.minStorageBufferOffsetAlignment),
+        }
+        kind = KINDS[min(self.properties.deviceType, len(KINDS) - 1)]
+        if kind == "cpu":  # of others Vulkan does not tell how many units they have
+            grid["units"] = usable_cores()
+        total = max((h.size for h in heaps if h.flags & vk().VK_MEMORY_HEAP_DEVICE_LOCAL_BIT),
+                    default=0)
+        return Found(ordinal, self.name, kind, int(total), "",
+                     tuple((k, int(v)) for k, v in grid.items()),
+                     f"Vulkan {self.version[0]}.{self.version[1]}, {self.driver}")
+
+    def heaps(self) -> list[Any]:
+        memory = vk().vkGetPhysicalDeviceMemoryProperties(self.handle)
+        return [memory.memoryHeaps[k] for k in range(memory.memoryHeapCount)]
+
+    def memory_types(self) -> list[tuple[int, int]]:
+        """(flags, bytes of its heap) of each type of memory."""
+        memory = vk().vkGetPhysicalDeviceMemoryProperties(self.handle)
+        kinds = [memory.memoryTypes[k] for k in range(memory.memoryTypeCount)]
+        return [(t.propertyFlags, int(memory.memoryHeaps[t.heapIndex].size)) for t in kinds]
+
+    def open(self) -> Any:
+        """A logical device with one queue and all features that ztorch knows and it has."""
+        api = vk()
+        chain, links = None, {"": api.VkPhysicalDeviceFeatures()}
+        for name in dict.fromkeys(f.structure for f in self.features if f.structure):
+            chain = links[name] = getattr(api, name)(pNext=chain)
+        if self.controls_subgroups:
+            chain = api.VkPhysicalDeviceSubgroupSizeControlFeatures(
+                pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
+        for f in self.features:
+            setattr(links[f.structure], f.field, 1)
+        wanted = {f.extension for f in FEATURES} | {SUBGROUPS, CONTROLS}
+        queue = api.VkDeviceQueueCreateInfo(queueFamilyIndex=self.family, queueCount=1,
+                                            pQueuePriorities=[1.0])
+        features = api.VkPhysicalDeviceFeatures2(pNext=chain, features=links[""])
+        names = sorted(wanted & self.listed)
+        info = api.VkDeviceCreateInfo(pNext=features, queueCreateInfoCount=1,
+                                      pQueueCreateInfos=[queue], enabledExtensionCount=len(names),
+                                      ppEnabledExtensionNames=names)
+        return api.vkCreateDevice(self.handle, info, None)
+
+
+def refusal() -> str:
+    """Why there is no device; empty if there is one."""
+    try:
+        api = vk()
+    except ImportError:
+        return "the package vulkan is not installed; pip install 'ztorch[vulkan]'"
+    except OSError:
+        return "there is no Vulkan loader (libvulkan.so.1); install a Vulkan driver"
+    try:
+        return "" if physical_devices() else "no driver has a device of Vulkan 1.1 that computes"
+    except (api.VkError, api.VkException, api.ProcedureNotFoundError, KeyError) as error:
+        return f"the Vulkan loader finds no driver ({type(error).__name__})"
+
+
+def chosen(ordinal: int) -> Physical:
+    """The device of a number."""
+    try:
+        return physical_devices()[ordinal]
+    except IndexError:
+        raise DeviceError(f"there is no device vulkan:{ordinal}") from None

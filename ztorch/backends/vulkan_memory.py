@@ -1,0 +1,141 @@
+"""Calls on an opened Vulkan device, and the memory that they give.
+
+Buffers lie in the device's memory, and where the host sees and caches that too (integrated devices,
+CPUs) it reads and writes them in place; elsewhere a staging buffer lies between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends.vulkan_devices import Physical, vk
+from ztorch.errors import DeviceError, OutOfMemory
+
+STAGE = 8 << 20  # bytes of the staging buffer
+
+
+class Calls:
+    """A logical device; what it refuses becomes an error with the call's name."""
+
+    def __init__(self, name: str, physical: Physical):
+        self.name = name
+        self.device = self.attempt("vkCreateDevice", physical.open)
+
+    def attempt(self, call: str, function: Any, *args: Any) -> Any:
+        api = vk()
+        try:
+            return function(*args)
+        except (api.VkErrorOutOfDeviceMemory, api.VkErrorOutOfHostMemory,
+                api.VkErrorOutOfPoolMemory, api.VkErrorFragmentedPool,
+                api.VkErrorTooManyObjects) as error:
+            raise OutOfMemory(f"{self.name}: {call}: {type(error).__name__}") from None
+        except (api.VkError, api.VkException) as error:
+            raise DeviceError(f"{self.name}: {call}: {type(error).__name__}") from None
+        except KeyError as error:  # a code that the package does not know
+            raise DeviceError(f"{self.name}: {call}: error {error}") from None
+
+    def on(self, call: str, *args: Any) -> Any:
+        """A call that takes the device and answers with a code."""
+        return self.attempt(call, getattr(vk(), call), self.device, *args)
+
+    def make(self, what: str, info: Any) -> Any:
+        """An object of the device, as its structure says."""
+        return self.on(f"vkCreate{what}", info, None)
+
+    def destroy(self, what: str, handle: Any) -> None:
+        getattr(vk(), f"vkDestroy{what}")(self.device, handle, None)
+
+
+@dataclass
+class Held:
+    """A buffer and its memory; `seen` is that memory where the host reads and writes it."""
+
+    buffer: Any
+    memory: Any
+    seen: np.ndarray | None
+
+
+class Memories:
+    """Gives out buffers and takes them back."""
+
+    def __init__(self, calls: Calls, physical: Physical, direct: bool):
+        self.calls, self.physical, self.direct = calls, physical, direct
+        self._stage: Held | None = None
+
+    def alloc(self, nbytes: int) -> Held:
+        """A buffer of the device, seen by the host where that is as good."""
+        api = vk()
+        if nbytes > self.physical.largest:
+            raise OutOfMemory(f"{self.calls.name}: {nbytes:,} bytes, and one allocation may have "
+                              f"{self.physical.largest:,}")
+        local = api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+        cached = _seen() | api.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+        if self.direct and self._has(local | cached):
+            return self._alloc(nbytes, [local | cached, local], True)
+        return self._alloc(nbytes, [local, 0], False)
+
+    def stage(self) -> tuple[Held, np.ndarray]:
+        """The staging buffer, and how the host sees it."""
+        if self._stage is None:
+            wanted = [_seen() | vk().VK_MEMORY_PROPERTY_HOST_CACHED_BIT, _seen()]
+            self._stage = self._alloc(STAGE, wanted, True)
+        assert self._stage.seen is not None
+        return self._stage, self._stage.seen
+
+    def free(self, held: Held) -> None:
+        held.seen = None
+        self.calls.destroy("Buffer", held.buffer)
+        vk().vkFreeMemory(self.calls.device, held.memory, None)  # which unmaps it
+
+    def close(self) -> None:
+        if self._stage is not None:
+            self.free(self._stage)
+            self._stage = None
+
+    def _has(self, flags: int) -> bool:
+        return any(t & flags == flags for t, _ in self.physical.memory_types())
+
+    def _alloc(self, nbytes: int, wanted: list[int], seen: bool) -> Held:
+        """A buffer in memory of the first kind that exists, of those wanted."""
+        api, calls = vk(), self.calls
+        info = api.VkBufferCreateInfo(
+            size=-(-nbytes // 16) * 16, sharingMode=api.VK_SHARING_MODE_EXCLUSIVE,
+            usage=api.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | api.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
+            | api.VK_BUFFER_USAGE_TRANSFER_DST_BIT)
+        buffer, memory = calls.make("Buffer", info), None
+        try:
+            needed = api.vkGetBufferMemoryRequirements(calls.device, buffer)
+            number = self._type(needed, wanted)
+            asked = api.VkMemoryAllocateInfo(allocationSize=needed.size, memoryTypeIndex=number)
+            memory = calls.on("vkAllocateMemory", asked, None)
+            calls.on("vkBindBufferMemory", buffer, memory, 0)
+            mapped = calls.on("vkMapMemory", memory, 0, needed.size, 0) if seen else None
+        except DeviceError:
+            calls.destroy("Buffer", buffer)
+            if memory is not None:
+                api.vkFreeMemory(calls.device, memory, None)
+            raise
+        return Held(buffer, memory, None if mapped is None else np.frombuffer(mapped, np.uint8))
+
+    def _type(self, needed: Any, wanted: list[int]) -> int:
+        """The number of a type of memory with the first flags that one has."""
+        types = self.physical.memory_types()
+        able = [k for k in range(len(types)) if needed.memoryTypeBits >> k & 1]
+        for flags in wanted:
+            for k in able:
+                if types[k][0] & flags == flags:
+                    if needed.size > types[k][1]:
+                        raise OutOfMemory(f"{self.calls.name}: {needed.size:,} bytes, and the "
+                                          f"device has {types[k][1]:,}")
+                    return k
+        raise DeviceError(f"{self.calls.name}: no memory that can hold a buffer")
+
+
+def _seen() -> int:
+    api = vk()
+    flags: int = (api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+                  | api.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT)
+    return flags

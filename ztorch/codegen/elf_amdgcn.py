@@ -1,0 +1,276 @@
+"""Links what LLVM emits for an AMD GPU into a code object, which is a shared library of one page more.
+
+An object has instructions, a descriptor for each kernel with the distance to its first instruction
+(the only relocations), and a note that tells the driver what its arguments are. The layout is that
+of ld.lld, section for section, since that is what every loader has been tried on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ztorch.codegen.elf_layout import (
+    DYNAMIC,
+    HEADER,
+    SECTION,
+    SEGMENT,
+    SHT_DYNAMIC,
+    SHT_DYNSYM,
+    SHT_GNU_HASH,
+    SHT_HASH,
+    SYMBOL,
+    Part,
+    up,
+)
+from ztorch.codegen.elf_object import (
+    EM_AMDGPU,
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHF_WRITE,
+    SHT_NOBITS,
+    SHT_NOTE,
+    SHT_PROGBITS,
+    SHT_STRTAB,
+    SHT_SYMTAB,
+    STB_GLOBAL,
+    STB_LOCAL,
+    STT_NOTYPE,
+    STT_OBJECT,
+    Object,
+    Symbol,
+    read_object,
+)
+from ztorch.errors import LinkError
+
+_PAGE = 4096
+_SEGMENTS = 8
+_REL64 = 5  # the distance from where it stands, in eight bytes
+_LOAD, _DYNAMIC, _NOTE, _PHDR, _STACK, _RELRO = 1, 2, 4, 6, 0x6474E551, 0x6474E552
+_HIDDEN, _ABSOLUTE = 2, 0xFFF1
+_HSA, _VERSION = 64, 3  # the operating system of these ELF files, and its version for code object 5
+_READ, _CODE, _WRITE = SHF_ALLOC, SHF_ALLOC | SHF_EXECINSTR, SHF_ALLOC | SHF_WRITE
+_COPIED = {".note": SHT_NOTE, ".rodata": SHT_PROGBITS, ".text": SHT_PROGBITS}
+
+
+def link(obj: bytes) -> bytes:
+    """The code object of an object file; `LinkError` names what is not understood in it."""
+    source = read_object(obj)
+    if source.machine != EM_AMDGPU or source.bits != 64 or obj[7:9] != bytes((_HSA, _VERSION)):
+        raise LinkError(f"not an object of AMD's code object version 5 (ELF machine "
+                        f"{source.machine}, system {obj[7]}, version {obj[8]})")
+    return _Linker(source).run()
+
+
+class _Linker:
+    def __init__(self, source: Object):
+        self.source = source
+        self.parts = {p.name: p for p in (
+            Part(".note", SHT_NOTE, _READ, 4),
+            Part(".dynsym", SHT_DYNSYM, _READ, 8, SYMBOL.size, link=".dynstr", info=1),
+            Part(".gnu.hash", SHT_GNU_HASH, _READ, 8, link=".dynsym"),
+            Part(".hash", SHT_HASH, _READ, 4, 4, link=".dynsym"),
+            Part(".dynstr", SHT_STRTAB, _READ),
+            Part(".rodata", SHT_PROGBITS, _READ, 64),
+            Part(".text", SHT_PROGBITS, _CODE, 256),
+            Part(".dynamic", SHT_DYNAMIC, _WRITE, 8, DYNAMIC.size, link=".dynstr"),
+            Part(".relro_padding", SHT_NOBITS, _WRITE),
+            Part(".symtab", SHT_SYMTAB, 0, 8, SYMBOL.size, link=".strtab"),
+            Part(".shstrtab", SHT_STRTAB, 0),
+            Part(".strtab", SHT_STRTAB, 0),
+        )}
+        self.numbers = {name: k for k, name in enumerate(self.parts, start=1)}
+        self.copy_sections()
+        named = [s for s in source.symbols if s.name and s.type <= 2]
+        globals_ = [s for s in named if s.bind != STB_LOCAL]
+        self.exports = _bucketed(globals_)
+        dynamic = Symbol("_DYNAMIC", STT_NOTYPE, STB_LOCAL, 0, 0, 0, _HIDDEN)
+        self.symbols = [*(s for s in named if s.bind == STB_LOCAL), dynamic, *globals_]
+        self.strings = {".dynstr": _strings(self.parts[".dynstr"], globals_),
+                        ".strtab": _strings(self.parts[".strtab"],
+                                            [s for s in named] + [dynamic])}
+        self.reserve()
+        self.place()
+
+    def copy_sections(self) -> None:
+        for section in self.source.sections:
+            if not section.flags & SHF_ALLOC or not section.size:
+                continue
+            if _COPIED.get(section.name) != section.type or self.parts[section.name].size:
+                raise LinkError(f"section {section.name!r} of type {section.type}: kernels have "
+                                "instructions, descriptors and a note, and nothing else")
+            self.parts[section.name].add(section.data, align=section.align)
+        for symbol in self.source.symbols:
+            if symbol.undefined:
+                raise LinkError(f"the kernels would call {symbol.name!r}, which nothing defines")
+
+    def reserve(self) -> None:
+        """Tables whose contents wait for addresses; their sizes do not."""
+        parts, names = self.parts, [s.name.encode() for s in self.exports]
+        parts[".dynsym"].add(b"", SYMBOL.size * (1 + len(names)))
+        parts[".gnu.hash"].add(_gnu_hash(names))
+        parts[".hash"].add(_sysv_hash(names))
+        parts[".dynamic"].add(b"", DYNAMIC.size * 7)
+        parts[".symtab"].add(b"", SYMBOL.size * (1 + len(self.symbols)))
+        parts[".symtab"].info = 1 + sum(s.bind == STB_LOCAL for s in self.symbols)
+        for name in ("", *parts):
+            parts[".shstrtab"].add(name.encode() + b"\0")
+
+    def place(self) -> None:
+        """Offsets and addresses: rights change at page borders, which only addresses jump to."""
+        offset = address = HEADER.size + SEGMENT.size * _SEGMENTS
+        rights = self.parts[".note"].flags
+        for part in self.parts.values():
+            if part.flags & SHF_ALLOC:
+                if part.flags != rights:
+                    rights, address = part.flags, up(address, _PAGE) + address % _PAGE
+                if part.type == SHT_NOBITS:  # to the end of the page
+                    part.size = up(address, _PAGE) - address
+                part.address = up(address, part.align)
+                offset += part.address - address - (part.address - address) // _PAGE * _PAGE
+                address = part.address + part.size
+            part.offset = offset = up(offset, part.align)
+            offset += part.size if part.type != SHT_NOBITS else 0
+        self.table = up(offset, 8)
+
+    # ---- filling -----------------------------------------------------------------------
+
+    def run(self) -> bytes:
+        image = bytearray(self.table + SECTION.size * (1 + len(self.parts)))
+        for part in self.parts.values():
+            part.write(image, part.offset)
+        self.relocate(image)
+        self.fill_symbols(image, ".dynsym", self.exports, ".dynstr")
+        self.fill_symbols(image, ".symtab", self.symbols, ".strtab")
+        for i, row in enumerate(self.dynamic()):
+            DYNAMIC.pack_into(image, self.parts[".dynamic"].offset + i * DYNAMIC.size, *row)
+        self.write_headers(image)
+        return bytes(image)
+
+    def relocate(self, image: bytearray) -> None:
+        for r in self.source.relocations():
+            section, symbol = self.source.sections[r.section], self.source.symbols[r.symbol]
+            home = self.home(symbol)
+            if r.kind != _REL64 or section.name != ".rodata" or home is None:
+                raise LinkError(f"relocation {r.kind} in {section.name!r} to {symbol.name!r}: only "
+                                "descriptors refer to something, and only to instructions")
+            if r.offset + 8 > section.size:
+                raise LinkError(f"damaged object: a relocation outside {section.name!r}")
+            part = self.parts[section.name]
+            distance = home + r.addend - (part.address + r.offset)
+            struct.pack_into("<q", image, part.offset + r.offset, distance)
+
+    def home(self, symbol: Symbol) -> int | None:
+        """The address of a symbol, if it has one."""
+        if symbol.section < len(self.source.sections):
+            part = self.parts.get(self.source.sections[symbol.section].name)
+            return None if part is None else part.address + symbol.value
+        return None
+
+    def fill_symbols(self, image: bytearray, table: str, symbols: Sequence[Symbol],
+                     strings: str) -> None:
+        at = self.parts[table].offset
+        for s in symbols:
+            at += SYMBOL.size
+            home = self.home(s)
+            number = _ABSOLUTE if home is None else self.numbers[
+                self.source.sections[s.section].name]
+            value = s.value if home is None else home
+            if s.name == "_DYNAMIC":
+                number, value = self.numbers[".dynamic"], self.parts[".dynamic"].address
+            SYMBOL.pack_into(image, at, self.strings[strings][s.name], s.type | s.bind << 4,
+                             s.visibility, number, value, s.size)
+
+    def dynamic(self) -> list[tuple[int, int]]:
+        parts = self.parts
+        return [(6, parts[".dynsym"].address), (11, SYMBOL.size), (5, parts[".dynstr"].address),
+                (10, parts[".dynstr"].size), (0x6FFFFEF5, parts[".gnu.hash"].address),
+                (4, parts[".hash"].address), (0, 0)]
+
+    def segments(self) -> list[tuple[int, ...]]:
+        parts, head = self.parts, HEADER.size
+        text, rows, note = parts[".text"], parts[".dynamic"], parts[".note"]
+        rodata, whole = parts[".rodata"], rows.size + parts[".relro_padding"].size
+
+        def at(part: Part) -> tuple[int, int, int]:
+            return part.offset, part.address, part.address
+
+        headers, read = SEGMENT.size * _SEGMENTS, rodata.address + rodata.size
+        return [
+            (_PHDR, 4, head, head, head, headers, headers, 8),
+            (_LOAD, 4, 0, 0, 0, read, read, _PAGE),
+            (_LOAD, 5, *at(text), text.size, text.size, _PAGE),
+            (_LOAD, 6, *at(rows), rows.size, whole, _PAGE),
+            (_DYNAMIC, 6, *at(rows), rows.size, rows.size, 8),
+            (_RELRO, 4, *at(rows), rows.size, whole, 1),
+            (_STACK, 6, 0, 0, 0, 0, 0, 0),
+            (_NOTE, 4, *at(note), note.size, note.size, 4),
+        ]
+
+    def write_headers(self, image: bytearray) -> None:
+        ident = b"\x7fELF\x02\x01\x01" + bytes((_HSA, _VERSION))
+        HEADER.pack_into(image, 0, ident.ljust(16, b"\0"), 3, EM_AMDGPU, 1, 0, HEADER.size,
+                         self.table, self.source.flags, HEADER.size, SEGMENT.size, _SEGMENTS,
+                         SECTION.size, 1 + len(self.parts), self.numbers[".shstrtab"])
+        for i, segment in enumerate(self.segments()):
+            SEGMENT.pack_into(image, HEADER.size + i * SEGMENT.size, *segment)
+        name = 1
+        for k, p in enumerate(self.parts.values(), start=1):
+            SECTION.pack_into(image, self.table + k * SECTION.size, name, p.type, p.flags,
+                              p.address, p.offset, p.size, self.numbers.get(p.link, 0), p.info,
+                              p.align, p.entry)
+            name += len(p.name) + 1
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+def _strings(part: Part, symbols: Sequence[Symbol]) -> dict[str, int]:
+    """Puts each name into a table of strings once; where each begins."""
+    part.add(b"\0")
+    found: dict[str, int] = {}
+    for s in symbols:
+        if s.name not in found:
+            found[s.name] = part.add(s.name.encode() + b"\0")
+    return found
+
+
+def _bucketed(symbols: Sequence[Symbol]) -> list[Symbol]:
+    """In the order that the GNU table wants: by bucket."""
+    count = max(len(symbols) // 4, 1)
+    return sorted(symbols, key=lambda s: _gnu(s.name.encode()) % count)
+
+
+def _gnu(name: bytes) -> int:
+    value = 5381
+    for byte in name:
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
+
+
+def _gnu_hash(names: Sequence[bytes]) -> bytes:
+    """Bloom filter, first symbol of each bucket, and the hashes, the last of a bucket being odd."""
+    shift, count = 26, max(len(names) // 4, 1)
+    words = 1 << (len(names) * 12 // 64).bit_length()
+    bloom, buckets, hashes = [0] * words, [0] * count, []
+    for k, value in enumerate(map(_gnu, names)):
+        bloom[value // 64 % words] |= 1 << value % 64 | 1 << (value >> shift) % 64
+        buckets[value % count] = buckets[value % count] or k + 1
+        last = k + 1 == len(names) or _gnu(names[k + 1]) % count != value % count
+        hashes.append(value | 1 if last else value & ~1)
+    head = struct.pack("<4I", count, 1, words, shift)
+    return (head + struct.pack(f"<{words}Q", *bloom) + struct.pack(f"<{count}I", *buckets)
+            + struct.pack(f"<{len(hashes)}I", *hashes))
+
+
+def _sysv_hash(names: Sequence[bytes]) -> bytes:
+    count = 1 + len(names)
+    buckets, chains = [0] * count, [0] * count
+    for k, name in enumerate(names, start=1):
+        value = 0
+        for byte in name:
+            value = (value << 4) + byte
+            high = value & 0xF0000000
+            value = (value ^ high >> 24) & ~high & 0xFFFFFFFF
+        chains[k], buckets[value % count] = buckets[value % count], k
+    return struct.pack(f"<{2 + 2 * count}I", count, count, *buckets, *chains)
