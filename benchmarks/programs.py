@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from ztorch.lower.plan import Params, Place, Plan, Step
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.executable import Call, Executable
 
+if TYPE_CHECKING:
+    from ztorch.runtime.executable import Bound
+
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -32,14 +36,14 @@ def weight(name: str, array: np.ndarray) -> Value:
     return leaf("state", name, array.shape, dtype(array.dtype), array, kind="weight")
 
 
-def call(y: Value, inputs: Arrays, threads: int, device: str = "cpu") -> Call:
+def call(y: Value, inputs: Arrays, threads: int, device: str = "cpu") -> Bound:
     """y compiled alone and bound, its inputs filled: `call()` computes it, outputs["y"] has it."""
     bound = pipeline.build({"predict": Graph({"y": y})}, device, "op", threads).bind("predict")
     fill(bound, inputs)
     return bound
 
 
-def fill(bound: Call, inputs: Arrays) -> None:
+def fill(bound: Bound, inputs: Arrays) -> None:
     for name, array in inputs.items():
         bound.inputs[name][...] = array
     bound()

@@ -44,10 +44,12 @@ ACTIVATIONS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 class Words:
     """Layers by their weights, tensors by path; `training` as in a training step."""
 
-    def __init__(self, weights: dict[str, Tensor], training: bool = False, seed: int = 0):
+    def __init__(self, weights: dict[str, Tensor], training: bool = False, seed: int = 0,
+                 draws: str = "float64"):
         self.torch = references.torch()
         self.f = self.torch.nn.functional
         self.weights, self.training, self.seed = weights, training, seed
+        self.draws = draws  # the dtype of the model whose random numbers these are
         self.step = 0  # how many training steps there have been
         self.streams = 0
         self.moved: dict[str, Tensor] = {}  # statistics after this step
@@ -453,7 +455,7 @@ class Words:
 
     def kept(self, layer: Any, x: Tensor, noise: tuple[int, ...]) -> Tensor:
         """1 where dropout lets a number pass, else 0."""
-        ones = OPS.full(tuple(x.shape), 1.0, "float32")
+        ones = OPS.full(tuple(x.shape), 1.0, self.draws)
         mask = self.drawn(layer, x, lambda **how: OPS.dropout(ones, rate=layer.rate,
                                                               noise_shape=noise, **how))
         return (mask > 0).to(x.dtype)
@@ -476,9 +478,8 @@ class Words:
     _SpatialDropout1D = _SpatialDropout2D
 
     def normal(self, layer: Any, x: Tensor) -> Tensor:
-        d = str(x.dtype).removeprefix("torch.")
         return self.drawn(layer, x, lambda **how: OPS.random_normal(
-            tuple(x.shape), dtype=d, **how))
+            tuple(x.shape), dtype=self.draws, **how))
 
     def _GaussianNoise(self, layer: Any, x: Tensor) -> Tensor:
         return x + layer.stddev * self.normal(layer, x) if self.training else x

@@ -24,7 +24,7 @@ from ztorch.settings import current
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ztorch.runtime.remote import Remote
+    from ztorch.runtime.remote import Remote, RemoteCall
 
 HUGE = 1 << 21
 MEETING = 10_000  # cycles a kernel should take on average before workers share it
@@ -146,7 +146,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def start(spec: ProgramSpec, code: bytes, params: np.ndarray, threads: int | None = None,
-          ordinal: int | None = None) -> Executable | Remote:
+          ordinal: int | None = None) -> Running:
     """The program on this CPU, or on the device of that number of its backend. `params` are the
     program's own from then on."""
     if spec.backend == "cpu":
@@ -216,3 +216,10 @@ def _array(shape: tuple[int, ...], d: DType) -> np.ndarray:
 
 def _pointers(arrays: Mapping[str, np.ndarray]) -> ctypes.Array:
     return (ctypes.c_void_p * max(len(arrays), 1))(*(a.ctypes.data for a in arrays.values()))
+
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Running: TypeAlias = Executable | Remote  # a program at work, wherever
+    Bound: TypeAlias = Call | RemoteCall

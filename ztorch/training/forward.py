@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Call, Executable
+    from ztorch.runtime.executable import Bound, Running
     from ztorch.training.batches import Batches
     from ztorch.training.progress import Progress
 
@@ -21,9 +21,9 @@ Outputs = dict[str, np.ndarray]  # y, or y/NAME where there are several
 class Calls:
     """The bound calls of an executable, lent to one thread at a time and used again."""
 
-    def __init__(self, executable: Executable):
+    def __init__(self, executable: Running):
         self._executable = executable
-        self._free: dict[str, deque[Call]] = defaultdict(deque)
+        self._free: dict[str, deque[Bound]] = defaultdict(deque)
 
     def lend(self, function: str) -> Lent:
         """A call for a `with` block."""
@@ -40,10 +40,10 @@ class Lent:
 
     __slots__ = ("_call", "_home")
 
-    def __init__(self, call: Call, home: deque[Call]):
+    def __init__(self, call: Bound, home: deque[Bound]):
         self._call, self._home = call, home
 
-    def __enter__(self) -> Call:
+    def __enter__(self) -> Bound:
         return self._call
 
     def __exit__(self, *exception: object) -> None:
@@ -55,7 +55,7 @@ class Meter:
 
     __slots__ = ("_names", "_reads", "_sums", "_weight")
 
-    def __init__(self, call: Call):
+    def __init__(self, call: Bound):
         self._names = ["loss", *(n for n in call.outputs if n != "loss")]
         self._reads = [call.outputs[n].item for n in self._names]
         self._sums = [0.0] * len(self._names)

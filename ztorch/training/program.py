@@ -22,7 +22,7 @@ from ztorch.training.intake import Columns, Intake, batch_agrees, is_stream
 from ztorch.training.stateful import Path, Stateful
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Executable
+    from ztorch.runtime.executable import Running
     from ztorch.training.batches import Batches
     from ztorch.training.history import History
     from ztorch.training.hooks import Callback
@@ -40,7 +40,7 @@ class Program(Stateful):
     `predict`, `evaluate` and their kin may be called from several threads at once.
     """
 
-    def __init__(self, executable: Executable, metadata: Mapping[str, Any]):
+    def __init__(self, executable: Running, metadata: Mapping[str, Any]):
         super().__init__(executable, metadata)
         predict = executable.functions["predict"]
         self.batch_size = next(iter(predict.inputs.values())).shape[0]
@@ -316,7 +316,7 @@ class Program(Stateful):
 
     def close(self) -> None:
         """Gives back the memory, once calls in other threads end; refuses to be used after."""
-        self.executable = cast("Executable", _Closed(self.name))
+        self.executable = cast("Running", _Closed(self.name))
         self._calls = forward.Calls(self.executable)
 
     def __enter__(self) -> Program:

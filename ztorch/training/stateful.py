@@ -15,7 +15,7 @@ from ztorch.errors import ConfigError, WeightsError
 from ztorch.training.columns import as_array
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Executable
+    from ztorch.runtime.executable import Running
     from ztorch.training.history import History
 
 Path = str | os.PathLike[str]
@@ -24,7 +24,7 @@ Path = str | os.PathLike[str]
 class Stateful:
     """What a program keeps from call to call, and from session to session."""
 
-    executable: Executable
+    executable: Running
     name: str
     batch_size: int
 
@@ -35,7 +35,7 @@ class Stateful:
 
         return History()
 
-    def __init__(self, executable: Executable, metadata: Mapping[str, Any]):
+    def __init__(self, executable: Running, metadata: Mapping[str, Any]):
         self.executable = executable
         self.metadata = dict(metadata)
         self.name = self.metadata.get("name", executable.name)

@@ -1,0 +1,205 @@
+"""One table of all layers: how each is tried beside PyTorch, or why it has no twin there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.layers.torch_words import ACTIVATIONS
+from ztorch import layers as L
+from ztorch import ops
+from ztorch.layers import Layer
+
+BATCH = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer of that name with these arguments, on examples of this shape; ids below `ids`."""
+
+    layer: str
+    shape: tuple[int, ...]
+    how: dict[str, Any] = field(default_factory=dict)
+    training: bool = False
+    ids: int = 0
+    made: Callable[[], Layer] | None = None  # where arguments are layers, which are used once
+
+    def make(self) -> Layer:
+        return self.made() if self.made else getattr(L, self.layer)(**self.how)
+
+    def rows(self, batch: int = BATCH, seed: int = 4) -> np.ndarray:
+        random = np.random.default_rng(seed)
+        if self.ids:
+            return random.integers(0, self.ids, (batch, *self.shape)).astype(np.int32)
+        return random.normal(size=(batch, *self.shape)).astype(np.float32).astype(np.float64)
+
+    def __str__(self) -> str:
+        said = ",".join(f"{k}={v}" for k, v in self.how.items()) if not self.made else "layers"
+        return f"{self.layer}({said}) of {'x'.join(map(str, self.shape))}".replace(" ", "")
+
+
+Entry = tuple[tuple[int, ...], dict[str, Any]]
+LINE, IMAGE, ROWS = (9, 4), (7, 6, 4), (5, 6)  # no size is a whole number of vectors
+
+
+def last_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (shape[-1], *shape[:-1])
+
+
+def at(shape: tuple[int, ...], *hows: dict[str, Any]) -> list[Entry]:
+    return [(shape, how) for how in hows]
+
+
+def both(shape: tuple[int, ...], *hows: dict[str, Any]) -> list[Entry]:
+    """With channels last, and the last one with channels first too."""
+    return [*at(shape, *hows), (last_first(shape), {**hows[-1], "data_format": "channels_first"})]
+
+
+def windows(shape: tuple[int, ...], *hows: dict[str, Any]) -> list[Entry]:
+    """Each with channels last and with channels first."""
+    return [entry for how in hows for entry in both(shape, how)]
+
+
+def mean_of(x: Any) -> Any:
+    return ops.mean(x, axis=1)
+
+
+mean_of.torch = lambda x: x.mean(1)  # type: ignore[attr-defined]
+
+_CONV = [{"filters": 5, "kernel_size": 3}, {"filters": 6, "kernel_size": 2, "strides": 2,
+         "padding": "same", "groups": 2, "activation": "tanh"},
+         {"filters": 3, "kernel_size": 3, "dilation_rate": 2, "padding": "same",
+          "use_bias": False}]
+_CAUSAL = {"kernel_size": 3, "padding": "causal", "dilation_rate": 2}
+_DEPTH = [{"kernel_size": 3, "depth_multiplier": 2}, {"kernel_size": 4, "strides": 2, "padding":
+          "same", "activation": "sigmoid"}, {"kernel_size": 2, "dilation_rate": 3, "use_bias": False}]
+_WIDER = [{"filters": 5, "kernel_size": 3}, {"filters": 3, "kernel_size": 3, "strides": 2,
+          "padding": "same"}, {"filters": 2, "kernel_size": 2, "strides": 3, "use_bias": False},
+          {"filters": 3, "kernel_size": 3, "strides": 2, "padding": "same", "output_padding": 1,
+           "activation": "tanh"}, {"filters": 2, "kernel_size": 2, "dilation_rate": 2}]
+_POOL = [{"pool_size": 2}, {"pool_size": 3, "strides": 2, "padding": "same"},
+         {"pool_size": 3, "strides": 1}]
+_GATED: list[dict[str, Any]] = [
+    {"units": 4}, {"units": 3, "return_sequences": True, "go_backwards": True},
+    {"units": 3, "use_bias": False, "return_sequences": True}]
+
+# Arguments and shapes of examples, for layers whose arguments are numbers and words.
+PLAIN: dict[str, list[Entry]] = {
+    "Dense": [*at((5,), {"units": 3}, {"units": 3, "use_bias": False, "activation": "softmax"}),
+              *at((2, 3, 5), {"units": 7, "activation": "gelu"})],
+    "Activation": at(ROWS, *({"activation": name} for name in ACTIVATIONS)),
+    "ReLU": at(ROWS, {}, {"max_value": 1.0, "negative_slope": 0.2, "threshold": 0.3}),
+    "LeakyReLU": at(ROWS, {}, {"negative_slope": 0.1}),
+    "PReLU": at((3, 5, 2), {"alpha_initializer": "ones"}, {"shared_axes": (1, 2)}),
+    "ELU": at(ROWS, {}, {"alpha": 0.7}),
+    "Softmax": [*at(ROWS, {}, {"axis": 1}), *at((3, 4, 5), {"axis": (1, 3)})],
+    "Flatten": at((3, 4, 5), {}),
+    "Reshape": at((3, 4, 5), {"target_shape": (5, 12)}, {"target_shape": (2, -1)}),
+    "Permute": at((3, 4, 5), {"dims": (3, 1, 2)}),
+    "RepeatVector": at((5,), {"n": 3}),
+    "Rescaling": at(ROWS, {"scale": 0.25}, {"scale": -2.0, "offset": 0.5}),
+    "Identity": at(ROWS, {}),
+    # -- windows -----------------------------------------------------------------------------------
+    "Conv1D": [*windows(LINE, *_CONV), *both(LINE, {"filters": 3, **_CAUSAL})],
+    "Conv2D": windows(IMAGE, *_CONV, {"filters": 2, "kernel_size": (4, 3), "strides": (1, 2)}),
+    "DepthwiseConv1D": [*windows(LINE, *_DEPTH), *both(LINE, _CAUSAL)],
+    "DepthwiseConv2D": windows(IMAGE, *_DEPTH),
+    "SeparableConv1D": [*windows(LINE, *({"filters": 5, **how} for how in _DEPTH)),
+                        *both(LINE, {"filters": 3, **_CAUSAL})],
+    "SeparableConv2D": windows(IMAGE, *({"filters": 5, **how} for how in _DEPTH)),
+    "Conv1DTranspose": windows((5, 4), *_WIDER),
+    "Conv2DTranspose": windows((4, 3, 4), *_WIDER, {
+        "filters": 3, "kernel_size": (4, 3), "strides": (2, 3), "padding": "same"}),
+    **{f"{kind}Pooling{n}D": windows(shape, *_POOL) for kind in ("Max", "Average")
+       for n, shape in ((1, LINE), (2, IMAGE))},
+    **{f"Global{kind}Pooling{n}D": windows(shape, {}, {"keepdims": True})
+       for kind in ("Max", "Average") for n, shape in ((1, LINE), (2, IMAGE))},
+    "UpSampling1D": at(LINE, {}, {"size": 3}),
+    "UpSampling2D": windows(IMAGE, {"size": (2, 3)}, {"interpolation": "bilinear", "size": (3, 2)}),
+    "ZeroPadding1D": both(LINE, {}, {"padding": (0, 2)}),
+    "ZeroPadding2D": both(IMAGE, {}, {"padding": ((1, 2), (0, 3))}),
+    "Cropping1D": at(LINE, {}, {"cropping": (0, 2)}),
+    "Cropping2D": both(IMAGE, {}, {"cropping": ((1, 2), (0, 3))}),
+    "Resizing": windows(IMAGE, {"height": 9, "width": 5}, {"height": 3, "width": 11,
+                        "interpolation": "nearest"}, {"height": 3, "width": 4, "antialias": True}),
+    "CenterCrop": both(IMAGE, {"height": 4, "width": 3}),
+    # -- normalisation -----------------------------------------------------------------------------
+    "LayerNormalization": [*at(ROWS, {}, {"axis": 1, "center": False}),
+                           *at((3, 4, 5), {"axis": (1, 3), "epsilon": 1e-5})],
+    "BatchNormalization": [*at(ROWS, {}, {"axis": 1, "momentum": 0.8}),
+                           *at(ROWS, {"center": False, "scale": False}), *at((4, 3, 5), {})],
+    "GroupNormalization": [*at(IMAGE, {"groups": 2}, {"groups": -1, "epsilon": 1e-5}),
+                           *at(last_first(IMAGE), {"groups": 4, "axis": 1, "scale": False})],
+    "RMSNormalization": [*at(ROWS, {}), *at((3, 4, 5), {"axis": (1, 3)})],
+    "UnitNormalization": [*at(ROWS, {}), *at((3, 4, 5), {"axis": (1, 3)})],
+    "Normalization": at(ROWS, {}, {"axis": 1}, {"mean": [1.0] * 6, "variance": [4.0] * 6},
+                        {"mean": 1.0, "variance": 0.25, "invert": True, "axis": None}),
+    # -- text --------------------------------------------------------------------------------------
+    "Embedding": at((5,), {"input_dim": 11, "output_dim": 3}),
+    "PositionEmbedding": at(ROWS, {}, {"sequence_length": 9}),
+    "SinusoidalPosition": at(ROWS, {}, {"max_wavelength": 100.0}),
+    "RotaryEmbedding": [*at(ROWS, {}), *at((3, 5, 4), {"sequence_axis": 2, "max_wavelength": 50.0})],
+    "MultiHeadAttention": at(
+        ROWS, {"num_heads": 2}, {"num_heads": 3, "key_dim": 2, "value_dim": 5, "output_shape": 7},
+        {"num_heads": 2, "use_bias": False, "use_causal_mask": True},
+        {"num_heads": 1, "key_dim": 4, "rotary": True}),
+    **{f"Transformer{kind}": at((5, 8), {"intermediate_dim": 7, "num_heads": 2},
+                                {"intermediate_dim": 9, "num_heads": 2, "activation": "gelu",
+                                 "normalize_first": True}) for kind in ("Encoder", "Decoder")},
+    # -- recurrent ---------------------------------------------------------------------------------
+    "SimpleRNN": at(ROWS, *_GATED, {"units": 3, "activation": "relu"}),
+    "LSTM": at(ROWS, *_GATED),
+    "GRU": at(ROWS, *_GATED),
+    # -- chance ------------------------------------------------------------------------------------
+    "Dropout": at(ROWS, {"rate": 0.4}, {"rate": 0.4, "noise_shape": (None, 1, None), "seed": 5}),
+    "SpatialDropout1D": at(LINE, {"rate": 0.4}),
+    "SpatialDropout2D": both(IMAGE, {"rate": 0.4}),
+    "GaussianNoise": at(ROWS, {"stddev": 0.5}),
+    "GaussianDropout": at(ROWS, {"rate": 0.4}),
+    "AlphaDropout": at(ROWS, {"rate": 0.4}, {"rate": 0.4, "noise_shape": (None, 1, None)}),
+}
+
+# Layers of layers, made anew each time.
+NESTED: dict[str, list[tuple[tuple[int, ...], Callable[[], Layer]]]] = {
+    **{kind: [(ROWS, lambda kind=kind: getattr(L, kind)(L.Dense(3), L.Dense(3, "tanh")))]
+       for kind in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")},
+    "Dot": [(ROWS, lambda axes=axes, n=n: L.Parallel([L.Dense(4), L.Dense(4)], L.Dot(axes, n)))
+            for axes, n in (((2, 2), False), ((1, 1), False), (-1, True))]
+           + [((5,), lambda: L.Parallel([L.Dense(4), L.Dense(4)], L.Dot(1)))],
+    "Residual": [(ROWS, lambda: L.Residual(L.Dense(4, "tanh"), L.Dense(6))),
+                 (ROWS, lambda: L.Residual(L.Dense(4), shortcut=L.Dense(4, use_bias=False)))],
+    "Parallel": [(ROWS, lambda: L.Parallel([L.Dense(3), L.Identity()])),
+                 (ROWS, lambda: L.Parallel([L.Dense(6), L.Identity()], L.Concatenate(axis=1)))],
+    "TimeDistributed": [((3, 5, 4), lambda: L.TimeDistributed(L.Conv1D(3, 2))),
+                        (ROWS, lambda: L.TimeDistributed(L.Dense(3, "softmax")))],
+    "Bidirectional": [(ROWS, lambda merge=merge, s=s: L.Bidirectional(L.LSTM(
+        3, return_sequences=s), merge)) for merge, s in (
+            ("concat", True), ("sum", False), ("mul", True), ("ave", False))]
+                     + [(ROWS, lambda: L.Bidirectional(L.GRU(3, return_sequences=True)))],
+    "Lambda": [(ROWS, lambda: L.Lambda(mean_of))],
+}
+
+IN_TRAINING = {"BatchNormalization", "Dropout", "SpatialDropout1D", "SpatialDropout2D",
+               "GaussianNoise", "GaussianDropout", "AlphaDropout"}
+
+# Why a layer is not here, and where else it is proved.
+NO_TWIN = {
+    "Input": "computes nothing",
+    **dict.fromkeys(("RandomFlip", "RandomCrop", "RandomTranslation", "RandomContrast",
+                     "RandomBrightness", "RandomErasing"),
+                    "PyTorch has none; beside NumPy and Keras in test_augmentation.py"),
+}
+
+
+def _cases() -> list[Case]:
+    found = [Case(name, shape, how, training, 11 if name == "Embedding" else 0)
+             for name, entries in PLAIN.items() for shape, how in entries
+             for training in ((False, True) if name in IN_TRAINING else (False,))]
+    return found + [Case(name, shape, made=made) for name, entries in NESTED.items()
+                    for shape, made in entries]
+
+
+CASES = _cases()
