@@ -1,4 +1,4 @@
-"""docs/capabilities.md from the registries: what each target says by itself, and what each op takes.
+"""docs/capabilities.md from the registries: what each target says by itself, which ops it runs.
 
     python -m ztorch.capabilities > docs/capabilities.md
 
@@ -7,7 +7,6 @@ Needs no device: opcodes are looked up in the templates, ops are lowered and ren
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.device_code import Kernels, within_limits
-from ztorch.dtypes import ALL, DType, bf16, boolean, dtype, f16, f32, f64, i32, i64, u8
+from ztorch.dtypes import ALL, DType, bf16, boolean, dtype, f16, f32, f64, i8, i32, i64, u8, u32
 from ztorch.errors import Unsupported, ZtorchError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, Public, Sample, leaf, public_ops
@@ -25,26 +24,25 @@ from ztorch.ir.kernel import Instr, Kernel
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import OPCODES, SCALAR
 from ztorch.lower.passes import decompose
-from ztorch.lower.plan import Params, lower
+from ztorch.lower.plan import Params, Plan, lower
 
 # Backends whose kernels the tests run, beside the CPU; .ci/run demands these drivers.
 RUN = ("opencl", "vulkan", "webgpu")
 NATIVE, VIA, NO = "native", "via", "no"
 # What an op's samples are tried with, by the kinds that they allow.
-TRIED = {"f": (f32, f64, f16, bf16), "s": (i32, i64, dtype("i8")), "u": (dtype("u32"), u8),
+TRIED = {"f": (f32, f64, f16, bf16), "s": (i32, i64, i8), "u": (u32, u8),
          "b": (boolean,)}
-DEPTH = 2  # every other word than arithmetic is tried on these
-Cells = dict[str, str]  # by opcode or op
 
 HEAD = """# Capabilities
 
 From the registries, by `python -m ztorch.capabilities > docs/capabilities.md`; needs no device.
 
 A target is native in an opcode where its templates have a word for it. Where a word is missing,
-the opcode is rewritten by its `via` (a polynomial, say) into words that are there: *via*. Where that
-does not end either, it is missing: *no*, and what needs it is an error while compiling. A cell names
-the dtypes that differ from the others of the row. 16-bit floats are stored as such and computed in
-float32 wherever a cell says *via* for them.
+the opcode is rewritten by its `via` (a polynomial, say) into words that are there: *via*. Where
+that does not end either, it is missing: *no*, and what needs it is an error while compiling. A cell
+says what holds for float32 (where the opcode takes no floats, for int32) and names the dtypes that
+differ; dtypes that a target has not are listed once, in the first table. 16-bit floats are stored
+as such and computed in float32 where a cell says *via* for them.
 """
 
 
@@ -52,8 +50,9 @@ def capabilities(ops: bool = True) -> str:
     """The page; the part about ops takes longest."""
     groups = grouped()
     lines = [HEAD, "## Targets", "", *_table(
-        ("column", "targets", "language", "runs in the tests"),
-        [(_title(g), ", ".join(t.name for t in g), g[0].chain[0], _run(g)) for g in groups])]
+        ("column", "targets", "language", "dtypes it has not", "runs in the tests"),
+        [(_title(g), ", ".join(t.name for t in g), g[0].chain[0],
+          " ".join(repr(d) for d in ALL if not has(g[0], d)) or "–", _run(g)) for g in groups])]
     lines += ["", "What runs in the tests runs there on drivers that imitate a GPU on the CPU. The "
               "others are compiled in the tests and their text is checked: see "
               "[devices.md](devices.md).", "", "## Opcodes", ""]
@@ -62,10 +61,10 @@ def capabilities(ops: bool = True) -> str:
     lines += _table(("opcode", "dtypes", *titles), [
         (f"`{o}`", _kinds(o), *(c[o] for c in cells)) for o in SCALAR])
     others = [o for o in OPCODES if o not in SCALAR]
-    lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. What "
-              "is missing here is not needed there: lowering for a grid uses no lanes, lowering for a "
-              "processor no workgroups, and threads exchange values through shared memory where they "
-              "have no `shuffle_xor`.", "",
+    lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. "
+              "What is missing here is not needed there: lowering for a grid uses no lanes, lowering "
+              "for a processor no workgroups, and threads exchange values through shared memory "
+              "where they have no `shuffle_xor`.", "",
               *_table(("opcode", *titles), [(f"`{o}`", *(c[o] for c in cells)) for o in others])]
     if ops:
         lines += ["", *_ops_part(groups)]
@@ -77,10 +76,12 @@ def _ops_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     titles = [_title(g) for g in groups]
     rows = op_cells([g[0] for g in groups])
     return ["## Ops", "",
-            f"All samples of an op, and the gradient of each in f32, lowered and rendered. *yes*: in "
-            f"every dtype that the samples allow, of {kinds}. A cell names what is `Unsupported`. "
-            "What compiles for a target that runs in the tests is run there as well, in f32 and f64 "
-            "(where it compiles), i32, u32 and bool, and compared with float64.", "",
+            "All samples of an op and their gradients, lowered and rendered. *yes*: in every dtype "
+            f"that the samples allow, of {kinds} and that the target has. Otherwise a cell names "
+            "the dtypes that are `Unsupported`; *in part*: for some samples, or for the gradient "
+            "alone, mostly where a fused kernel names more buffers than the target promises (a "
+            "device may allow more than that). What compiles for a target that runs in the tests "
+            "is run there as well, in f32, f64, i32, u32 and bool, and compared with float64.", "",
             *_table(("op", *titles), [(f"`{name}`", *found) for name, found in rows.items()])]
 
 
@@ -110,32 +111,41 @@ def _title(group: Sequence[Target]) -> str:
 
 
 def _run(group: Sequence[Target]) -> str:
-    here = group[0].backend in RUN
-    if group[0].backend == "cpu":
-        return "where the processor has it" if not group[0].source else "where there is a C compiler"
-    return "yes" if here else "no, compiled only"
+    first = group[0]
+    if first.backend == "cpu":
+        return f"where there is {'a C compiler' if first.source else 'such a processor'}"
+    return "yes" if first.backend in RUN else "no, compiled only"
 
 
 # -- opcodes ---------------------------------------------------------------------------------------
 
 
-def opcode_cells(target: Target) -> Cells:
+def opcode_cells(target: Target) -> dict[str, str]:
     """For each opcode, what the target makes of it.
 
     >>> from ztorch.codegen.targets import TARGETS
     >>> opcode_cells(TARGETS["avx2"])["sqrt"]
     'native; via f16 bf16'
     """
-    out = {o: _cell({d: scalar_state(o, d, target) for d in _dtypes(o)}) for o in SCALAR}
-    words = renderer(target)
+    words, able = renderer(target), [d for d in ALL if has(target, d)]
+    out = {o: _cell({d: scalar_state(o, d, target) for d in able if d.kind in OPCODES[o].kinds})
+           for o in SCALAR}
     for o in OPCODES:
         if o not in SCALAR:
-            out[o] = "native" if _speaks_plain(o, words.words, target) else "–"
+            said = o in words.words and not {o, (o, "f32")} & target.lacks
+            out[o] = NATIVE if said else "–"
     return out
 
 
-def _speaks_plain(opcode: str, words: Mapping[str, object], target: Target) -> bool:
-    return opcode in words and opcode not in target.lacks and (opcode, "f32") not in target.lacks
+def has(target: Target, d: DType) -> bool:
+    """Whether the target has a dtype at all, if only to store it.
+
+    >>> from ztorch.codegen.targets import TARGETS
+    >>> has(TARGETS["avx2"], f64), has(TARGETS["webgpu"], f64)
+    (True, False)
+    """
+    moved = d.name in target.stored and d.name not in target.converts  # as whole numbers
+    return moved or bool(str(renderer(target).spell.type(d.name, 1)))
 
 
 def scalar_state(opcode: str, d: DType, target: Target) -> str:
@@ -183,22 +193,14 @@ def _result(opcode: str, d: DType) -> DType:
     return boolean if OPCODES[opcode].result == "bool" else d
 
 
-def _dtypes(opcode: str) -> list[DType]:
-    return [d for d in ALL if d.kind in OPCODES[opcode].kinds]
-
-
 def _kinds(opcode: str) -> str:
     words = {"f": "floats", "s": "signed", "u": "unsigned", "b": "bool"}
     return ", ".join(words[k] for k in OPCODES[opcode].kinds)
 
 
 def _cell(states: Mapping[DType, str]) -> str:
-    """The state of most dtypes, with those that differ; f32 and i32 decide where none has most."""
-    counts = Counter(states.values())
-    for d in (f32, i32):
-        if d in states:
-            counts[states[d]] += DEPTH
-    usual = counts.most_common(1)[0][0]
+    """The state of float32, or where that is not taken of int32, and the dtypes that differ."""
+    usual = states[next(d for d in (f32, i32, u32, boolean) if d in states)]
     parts = [usual]
     for state in (NATIVE, VIA, NO):
         if state != usual and (which := [repr(d) for d, s in states.items() if s == state]):
@@ -210,55 +212,58 @@ def _cell(states: Mapping[DType, str]) -> str:
 
 
 def op_cells(targets: Sequence[Target]) -> dict[str, list[str]]:
-    """For each op, on each target: yes, or the dtypes it cannot take."""
+    """For each op, on each target: yes, or the dtypes that it cannot take."""
+    able = [[d for d in ALL if has(t, d)] for t in targets]
     rows: dict[str, list[str]] = {}
     for public in sorted(public_ops(), key=lambda p: p.name):
-        refused: list[dict[str, None]] = [{} for _ in targets]
-        tried = False
+        answers: list[dict[DType, list[bool]]] = [{} for _ in targets]
         for d, graph in _graphs(public):
-            tried = True
-            plans: dict[Limits, object] = {}
+            plans: dict[Limits, Plan | None] = {}
             for k, t in enumerate(targets):
-                if not _compiles(graph, t, plans):
-                    refused[k][repr(d)] = None
-        if tried:
-            rows[public.name] = [f"not {' '.join(r)}" if r else "yes" for r in refused]
+                if d in able[k]:
+                    answers[k].setdefault(d, []).append(_compiles(graph, t, plans))
+        if any(answers):
+            rows[public.name] = [_answer(a) for a in answers]
     return rows
 
 
-def _compiles(graph: Graph, target: Target, plans: dict[Limits, object]) -> bool:
-    """Whether every kernel of a graph can be said in the target's words and limits; plans of
-    targets with the same limits are shared."""
-    if target.limits not in plans:
-        try:
-            plans[target.limits] = lower("op", graph, target.limits, Params(target.limits))
-        except Unsupported:
-            plans[target.limits] = None
-    plan = plans[target.limits]
-    if plan is None:
-        return False
-    kernels = Kernels(target)
+def _answer(found: Mapping[DType, Sequence[bool]]) -> str:
+    none = [repr(d) for d in ALL if d in found and not any(found[d])]
+    some = [repr(d) for d in ALL if d in found and any(found[d]) and not all(found[d])]
+    return "; ".join([f"not {' '.join(none)}"] * bool(none) + [f"{' '.join(some)} in part"] *
+                     bool(some)) or "yes"
+
+
+def _compiles(graph: Graph, target: Target, plans: dict[Limits, Plan | None]) -> bool:
+    """Whether every kernel of a graph can be said in the target's words and limits; targets with
+    the same limits share plans."""
     try:
-        for step in plan.steps:  # type: ignore[attr-defined]
+        if target.limits not in plans:
+            plans[target.limits] = None
+            plans[target.limits] = lower("op", graph, target.limits, Params(target.limits))
+        plan, kernels = plans[target.limits], Kernels(target)
+        for step in plan.steps if plan is not None else ():
             if target.limits.grid is not None:
                 within_limits(step, target)
             kernels.number(step.kernel)
     except Unsupported:
         return False
-    return True
+    return plan is not None
 
 
 def _graphs(public: Public) -> Iterator[tuple[DType, Graph]]:
-    """Each sample in each dtype that it allows, with its gradient in f32."""
+    """Each sample and its gradient in the first dtype of each kind that it allows, and the first
+    sample in the others."""
+    first = True
     for sample in public.samples:
         for kind in sample.dtypes:
-            for d in TRIED[kind]:
-                made = _graph(public, sample, d)
-                if made is not None:
-                    yield d, made
+            for d in TRIED[kind] if first else TRIED[kind][:1]:
+                yield from ((d, graph) for graph in _made(public, sample, d))
+        first = False
 
 
-def _graph(public: Public, sample: Sample, d: DType) -> Graph | None:
+def _made(public: Public, sample: Sample, d: DType) -> list[Graph]:
+    """The graph of an op's results, and that of its gradient."""
     leaves = []
     for k, given in enumerate(sample.shapes):
         array = isinstance(given, np.ndarray)
@@ -268,14 +273,15 @@ def _graph(public: Public, sample: Sample, d: DType) -> Graph | None:
         leaves.append(leaf("input", f"x{k}", np.shape(given) if array else given, of))
     try:
         made = public.call(*leaves, **sample.attrs)
-    except ZtorchError:  # not an op of this dtype: shape rules say so for every target alike
-        return None
+    except ZtorchError:  # an op's own rule, on every target alike
+        return []
     results = [made] if isinstance(made, Value) else list(made)
-    roots = {f"y{k}": y for k, y in enumerate(results)}
+    graphs = [Graph({f"y{k}": y for k, y in enumerate(results)})]
     wrt = [v for v in leaves if v.dtype is f32]
-    if d is f32 and wrt and results[0].dtype.is_float:
-        roots |= {f"d{k}": g for k, g in enumerate(gradients(OPS.sum(results[0]), wrt))}
-    return Graph(roots)
+    if wrt and results[0].dtype.is_float:
+        found = gradients(OPS.sum(results[0]), wrt)
+        graphs.append(Graph({f"d{k}": g for k, g in enumerate(found)}))
+    return graphs
 
 
 if __name__ == "__main__":

@@ -100,13 +100,13 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: debug.Watch) -
 
 
 def _launch(step: Step, target: Target, kernels: Kernels) -> LaunchSpec:
-    _within_limits(step, target)
+    within_limits(step, target)
     places = tuple((p.space, p.at, p.size, w)
                    for p, w in zip(step.places, step.writes, strict=True))
     return LaunchSpec(kernels.number(step.kernel), launch_grid(step.kernel), places, step.barrier)
 
 
-def _within_limits(step: Step, target: Target) -> None:
+def within_limits(step: Step, target: Target) -> None:
     """A compile error that names the layer, not a driver's, where a kernel asks too much."""
     grid, kernel = target.limits.grid, step.kernel
     assert grid is not None

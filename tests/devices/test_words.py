@@ -70,7 +70,11 @@ def test_literals_keep_every_bit(backend: str, d: DType) -> None:
             b.store("y", k, b.const(x, d))
         want = np.array(numbers).astype(d.numpy)
     got = {"y": np.ones(len(numbers), d.numpy)}
-    run_kernels([b.kernel()], [got], backend)
+    try:
+        run_kernels([b.kernel()], [got], backend)
+    except Unsupported as error:
+        assert d is f64 and backend in str(error)
+        return
     same(got, {"y": want}, f"{d!r} on {backend}")
     assert np.signbit(got["y"][:2]).tolist() == [False, True]
 

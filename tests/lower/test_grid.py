@@ -17,7 +17,7 @@ from ztorch.lower.grid_contract import TILES, choose
 from ztorch.lower.passes import launched
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
-            "wide": Limits(0, 16, True, grid=Grid(threads=1024, subgroup=32, units=132))}
+            "wide": Limits(0, 16, True, grid=Grid(threads=1024, subgroup=32, units=132, vector=4))}
 both = pytest.mark.parametrize("limits", MACHINES.values(), ids=MACHINES)
 
 
@@ -32,7 +32,8 @@ def job(make, *shapes: tuple[int, ...], d: DType = f32) -> Job:
 
 @both
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 70, 90), (2, 3, 5), (17, 33, 40), (64, 64, 64),
-                                           (70, 130, 37), (128, 20, 300), (5, 200, 16)])
+                                           (70, 130, 37), (128, 20, 300), (5, 200, 16),
+                                           (72, 132, 36), (128, 256, 64)])
 def test_products(limits: Limits, m: int, n: int, k: int) -> None:
     one = job(ops.matmul, (m, k), (k, n))
     agree(one, interpreted(one, limits), terms=k)

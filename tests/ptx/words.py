@@ -66,6 +66,8 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
         return _sign(name, kind), (bits,), bits
     if key in (("min",), ("max",)) and not is_float:
         return _typed(np.minimum if name == "min" else np.maximum, d), (bits, bits), bits
+    if (name, how, kind) in (("min", ["NaN"], "f32"), ("max", ["NaN"], "f32")):
+        return _typed(np.minimum if name == "min" else np.maximum, d), (bits, bits), bits
     if key == ("shl",) and kind[0] == "b":
         return (lambda a, n: _shift(np.left_shift, a, n, bits)), (bits, 32), bits
     if key == ("shr",) and kind[0] in "su":

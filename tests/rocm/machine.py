@@ -143,14 +143,19 @@ PRELUDE = """
 #define amdgpu_flat_work_group_size(least, most)
 #define __builtin_amdgcn_fence(order, scope) __atomic_signal_fence(order)
 #define __builtin_amdgcn_s_barrier zt_s_barrier
+#define __builtin_amdgcn_ds_bpermute zt_ds_bpermute
+#define __builtin_amdgcn_mbcnt_lo zt_mbcnt_lo
+#define __builtin_amdgcn_mbcnt_hi zt_mbcnt_hi
 extern "C" void zt_s_barrier();
+extern "C" int zt_ds_bpermute(int, int);
+extern "C" unsigned zt_mbcnt_lo(unsigned, unsigned), zt_mbcnt_hi(unsigned, unsigned);
 """ + "".join(f"""
 #define __builtin_amdgcn_{kind}_id_{axis} zt_{kind}_id_{axis}
 extern "C" int zt_{kind}_id_{axis}();""" for kind in ("workgroup", "workitem") for axis in "xyz")
 
 
 @functools.lru_cache(maxsize=64)
-def hosted_cpp(text: str) -> Hosted:
+def hosted_cpp(text: str, wave: int) -> Hosted:
     workgroups()
     parts, kernels = [PRELUDE, text], {}
     for name, parameters in SIGNATURE.findall(text):
@@ -168,7 +173,7 @@ def hosted_cpp(text: str) -> Hosted:
     assert not done.returncode, done.stderr
     library = ctypes.CDLL(str(folder / "kernels.so"))
     return Hosted({n: (ctypes.cast(library[f"given_{n}"], ctypes.c_void_p).value or 0, k)
-                   for n, k in kernels.items()}, 64, library)
+                   for n, k in kernels.items()}, wave, library)
 
 
 # -- kernels by themselves -------------------------------------------------------------------------
@@ -193,7 +198,7 @@ def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
     text, found = rendered(kernels, target)
     grid = target.limits.grid
     assert grid is not None
-    hosted = hosted_ir(text, grid.subgroup) if target.suffix == "ll" else hosted_cpp(text)
+    hosted = (hosted_ir if target.suffix == "ll" else hosted_cpp)(text, grid.subgroup or 64)
     for (symbol, kernel, size), held in zip(found, buffers, strict=True):
         arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
         hosted.launch(symbol, size, kernel.workgroup, [a.ctypes.data for a in arrays])

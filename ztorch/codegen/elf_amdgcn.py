@@ -1,4 +1,4 @@
-"""Links what LLVM emits for an AMD GPU into a code object, which is a shared library of one page more.
+"""Links what LLVM emits for AMD's GPUs into a code object, which is a shared library.
 
 An object has instructions, a descriptor for each kernel with the distance to its first instruction
 (the only relocations), and a note that tells the driver what its arguments are. The layout is that
@@ -33,10 +33,8 @@ from ztorch.codegen.elf_object import (
     SHT_PROGBITS,
     SHT_STRTAB,
     SHT_SYMTAB,
-    STB_GLOBAL,
     STB_LOCAL,
     STT_NOTYPE,
-    STT_OBJECT,
     Object,
     Symbol,
     read_object,
@@ -88,7 +86,7 @@ class _Linker:
         self.symbols = [*(s for s in named if s.bind == STB_LOCAL), dynamic, *globals_]
         self.strings = {".dynstr": _strings(self.parts[".dynstr"], globals_),
                         ".strtab": _strings(self.parts[".strtab"],
-                                            [s for s in named] + [dynamic])}
+                                            [*named, dynamic])}
         self.reserve()
         self.place()
 

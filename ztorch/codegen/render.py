@@ -132,8 +132,8 @@ class Renderer:
 
     def frame(self, **data: Any) -> str:
         """The whole module."""
-        name = f"{self.target.chain[0]}/module.{self.target.suffix}.j2"
-        return environment().get_template(name).render(**data)
+        names = [f"{name}/module.{self.target.suffix}.j2" for name in self.target.chain]
+        return environment().select_template(names).render(**data)
 
     def _constants(self, kernel: Kernel) -> list[Constant]:
         """Every constant of a kernel once, and the constant parts of its positions."""

@@ -66,12 +66,13 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
                   lacks=lacks | no_fma | _CALLS, **_X86)  # type: ignore[arg-type]
 
 
-def _cuda(chip: str, units: int, isa: str, converts: tuple[str, ...] = ("f16", "bf16")) -> Target:
+def _cuda(chip: str, units: int, isa: str, chain: tuple[str, ...] = ("ptx80", "ptx"),
+          converts: tuple[str, ...] = ("f16", "bf16")) -> Target:
     """`units` are the multiprocessors of a typical card; `isa` is the least version of PTX that
     has the chip, so that old drivers take it too."""
     grid = Grid(threads=1024, shared=48 * 1024, subgroup=32, groups=(1 << 31) - 1, memories=256,
                 align=256, units=units)
-    return Target(f"cuda:{chip}", ("ptx",), "ptx", Limits(0, 255, True, grid=grid), lacks=_CALLS,
+    return Target(f"cuda:{chip}", chain, "ptx", Limits(0, 255, True, grid=grid), lacks=_CALLS,
                   converts=converts, data=(("version", isa),), backend="cuda", chip=chip,
                   assembler="ptx")
 
@@ -97,7 +98,8 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
            data=(("futex", 98),), assembler="assemble"),
     Target("c", ("c", "clike"), "c", Limits(0, 16, False), NATIVE, lacks=_CALLS | {"fma"},
            assembler="cc", source=True),
-    Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid()), lacks=_CALLS,
+    Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid(vector=4)),
+           lacks=_CALLS,
            backend="opencl"),
     Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=Grid(
         threads=1024, subgroup=32, memories=31)), lacks=_CALLS | _EXCHANGED, converts=("f16",),
@@ -109,7 +111,7 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
            span=128 << 20), flag=u32), stored=(), backend="webgpu", apart=True),
     Target("dummy", ("dummy",), "txt", Limits(0, 64, True, grid=Grid(threads=1024, subgroup=32)),
            backend="dummy", stored=()),
-    _cuda("sm_75", 40, "7.0", ("f16",)),
+    _cuda("sm_75", 40, "7.0", ("ptx",), ("f16",)),
     _cuda("sm_80", 108, "7.0"),
     _cuda("sm_86", 84, "7.1"),
     _cuda("sm_89", 76, "7.8"),
@@ -122,7 +124,7 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _rocm("gfx1201", 32, 64),
     Target("rocm:hip", ("hip", "clike"), "c", Limits(0, 128, True, grid=Grid(
            threads=1024, shared=64 * 1024, groups=(1 << 22) - 1, memories=256, units=100)),
-           lacks=_CALLS, backend="rocm"),
+           lacks=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),  # text, for all chips
 )}
 
 

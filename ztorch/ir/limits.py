@@ -15,7 +15,7 @@ class Grid:
     many of them exchange values without memory (0: not known, so memory is used), `groups` the most
     workgroups along an axis, `memories` the most that a kernel may name, `span` the most bytes of
     one that it may see, `align` what the place of each must be a multiple of, `units` how many
-    workgroups are at work at once, roughly.
+    workgroups are at work at once, roughly, `vector` how many neighbours a thread loads at once.
     """
 
     threads: int = 256
@@ -26,6 +26,7 @@ class Grid:
     span: int = (1 << 31) - 1
     align: int = 256
     units: int = 32
+    vector: int = 1
 
 
 @dataclass(frozen=True)

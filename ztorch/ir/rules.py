@@ -187,4 +187,6 @@ class Rules:
             return known[0] << i.args[1].number
         if i.opcode == "splat":
             return known[0]
+        if i.opcode == "select":
+            return math.gcd(known[1], known[2])
         return math.gcd(known[0], known[2]) if i.opcode == "loop" else 1

@@ -8,8 +8,9 @@ of a convolution and paddings need no copy. The epilogue runs over the finished 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.dtypes import DType
@@ -22,7 +23,7 @@ from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import threads, where, workgroups
 from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate, summing
-from ztorch.lower.region import Region, view_of
+from ztorch.lower.region import Region, certain, view_of
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,19 @@ class Tile:
     def threads(self) -> int:
         return self.rows // self.high * self.across
 
+    def vectors(self, most: int) -> tuple[int, int]:
+        """Neighbours that a thread reads at once from the strip of either operand."""
+        return math.gcd(self.high, most), math.gcd(self.wide, most)
+
     def shared(self, element: int, through: bool) -> int:
         """Bytes of shared memory; with `through` the finished tile passes through it as well."""
-        strips = (self.rows + self.columns) * self.depth + self.depth
+        strips = (self.rows + self.columns) * self.depth + PAD * self.depth
         return element * (strips + (self.rows * self.columns if through else 0))
 
+
+# A row of a strip is longer than it needs to be: else threads that store down it would all wait for
+# the same bank of memory. A multiple of every vector, so that vectors stay aligned.
+PAD = 4
 
 TILES = (Tile(128, 128, 8, 8, 8), Tile(128, 64, 8, 8, 4), Tile(64, 128, 8, 4, 8),
          Tile(64, 64, 16, 4, 4), Tile(32, 64, 16, 2, 4), Tile(64, 32, 16, 4, 2),
@@ -110,9 +119,9 @@ class _Tile:
         self.batch = product.shape[:-2]
         self.m, self.n = product.shape[-2:]
         self.k = product.args[0].shape[-1]
-        # A strip has one column more than it needs: else threads that store down it would all
-        # wait for the same bank of memory.
-        self.pitch = (tile.rows + 1, tile.columns)
+        assert limits.grid is not None
+        self.vectors = tile.vectors(limits.grid.vector)
+        self.pitch = (tile.rows + PAD, tile.columns)
         self.strips = [b.memory(name, of, tile.depth * pitch, "shared", "rw")
                        for name, pitch in zip(("strip_a", "strip_b"), self.pitch, strict=True)]
 
@@ -123,7 +132,8 @@ class _Tile:
         batch = Var("b", math.prod(self.batch))
         at = {batch: which}
         lead = unflatten(Index.of(batch), self.batch)
-        row, column = b.mul(b.div(t, tile.across), tile.high), b.rem(t, tile.across)
+        row = b.mul(b.div(t, tile.across), tile.high)
+        column = b.mul(b.rem(t, tile.across), self.vectors[1])
         with b.loop(0, self.k, tile.depth) as k:
             self._bring(0, lead, at, first, k, t)
             self._bring(1, lead, at, left, k, t)
@@ -131,9 +141,8 @@ class _Tile:
             with b.loop(0, tile.depth) as d:
                 down = b.add(b.mul(d, self.pitch[0]), row)
                 along = b.add(b.mul(d, self.pitch[1]), column)
-                lefts = [b.load(self.strips[0], down, off=i) for i in range(tile.high)]
-                rights = [b.load(self.strips[1], along, off=j * tile.across)
-                          for j in range(tile.wide)]
+                lefts = self._strip(0, down, range(tile.high))
+                rights = self._strip(1, along, [self._column(j) for j in range(tile.wide)])
                 for i, x in enumerate(lefts):
                     for j, y in enumerate(rights):
                         b.set(sums[i][j], self._step(x, y, b.get(sums[i][j])))
@@ -145,45 +154,87 @@ class _Tile:
                 for j in range(tile.wide):
                     x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
                     self._finish(at, lead, b.add(first, b.add(row, i)),
-                                 b.add(left, b.add(column, j * tile.across)), x)
+                                 b.add(left, b.add(column, self._column(j))), x)
+
+    def _column(self, j: int) -> int:
+        """How far the j-th column of a thread is from its first: vectors of neighbours, as far
+        apart as all threads' vectors together reach."""
+        n = self.vectors[1]
+        return j // n * n * self.tile.across + j % n
+
+    def _strip(self, side: int, start: Operand, offs: Sequence[int]) -> list[Operand]:
+        """Elements of a strip, neighbours loaded together."""
+        b, n, out = self.b, self.vectors[side], []
+        for off in offs[::n]:
+            x = b.load(self.strips[side], start, off=off, lanes=n, align=n * self.of.bytes)
+            out += [b.extract(x, k) for k in range(n)]
+        return out
 
     def _bring(self, side: int, lead: tuple[Index, ...], at: dict[Var, Operand], start: Operand,
                k: Operand, t: Operand) -> None:
         """A strip of an operand into shared memory; zeros beyond its edges. Neighbouring threads
-        read neighbours in memory."""
-        b, tile, operand = self.b, self.tile, self.product.args[side]
+        read neighbours in memory, several at once where these are sure to lie side by side."""
+        b, tile = self.b, self.tile
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
         deep = self._lies_along_k(side)
-        count = length * tile.depth // tile.threads
-        whole = length * tile.depth % tile.threads == 0
-        for turn in range(count + (not whole)):
+        n = self._together(side, deep)
+        across, down = (tile.depth // n, length) if deep else (length // n, tile.depth)
+        count = math.ceil(across * down / tile.threads)
+        for turn in range(count):
             number = b.add(t, turn * tile.threads)
-            if deep:
-                line, d = b.div(number, tile.depth), b.rem(number, tile.depth)
-            else:
-                line, d = b.rem(number, length), b.div(number, length)
-            beyond = b.lt(number, length * tile.depth) if turn == count else None
-            with where(b, beyond):
+            inner, outer = b.mul(b.rem(number, across), n), b.div(number, across)
+            line, d = (outer, inner) if deep else (inner, outer)
+            over = (turn + 1) * tile.threads > across * down
+            with where(b, b.lt(number, across * down) if over else None):
                 x, kk = b.add(start, line), b.add(k, d)
-                inside = None
-                if extent % length:
-                    inside = b.lt(x, extent)
-                if self.k % tile.depth:
-                    deeper = b.lt(kk, self.k)
-                    inside = deeper if inside is None else b.and_(inside, deeper)
-                one, other = Var("x", extent), Var("k", self.k)
-                e = Emitter(b, self.memory, {**at, one: x, other: kk}, members=self.region.flat)
-                index = (*lead, Index.of(one), Index.of(other)) if side == 0 else (
-                    *lead, Index.of(other), Index.of(one))
-                value = b.cast(e.element(operand, index, inside), dtype=self.of)
-                if inside is not None and not self._loads(operand):
-                    value = b.select(inside, value, 0)
+                tests = [b.lt(p, most) for p, most, step in (
+                    (x, extent, length), (kk, self.k, tile.depth)) if most % step]
+                inside = functools.reduce(b.and_, tests) if tests else None
+                values = self._elements(side, lead, at, x, kk, inside, deep, n)
                 pitch = self.pitch[side]
-                b.store(self.strips[side], b.add(b.mul(d, pitch), line), value)
+                place = b.add(b.mul(d, pitch), line)
+                for i, value in enumerate(values):
+                    b.store(self.strips[side], place, value, off=i * pitch if deep else i)
 
-    def _loads(self, operand: Value) -> bool:
-        """Whether elements outside the mask are zero by themselves: a plain load's are."""
-        return operand in self.memory
+    def _elements(self, side: int, lead: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
+                  kk: Operand, inside: Operand | None, deep: bool, n: int) -> list[Operand]:
+        """n neighbours of an operand, along k if it is deep; zeros where they are not inside."""
+        b, operand = self.b, self.product.args[side]
+        one, other = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
+        e = Emitter(b, self.memory, {**at, one: x, other: kk}, members=self.region.flat)
+        index = (*lead, Index.of(one), Index.of(other)) if side == 0 else (
+            *lead, Index.of(other), Index.of(one))
+        if n == 1:
+            found = b.cast(e.element(operand, index, inside), dtype=self.of)
+            plain = inside is None or operand in self.memory  # a masked load is zero by itself
+            return [found if plain else b.select(inside, found, 0)]
+        base = view_of(operand, index)
+        assert base is not None
+        place = e.value(base[1])
+        if inside is not None:
+            place = b.select(inside, place, 0)
+        together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
+        values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
+        return values if inside is None else [b.select(inside, v, 0) for v in values]
+
+    def _together(self, side: int, deep: bool) -> int:
+        """How many neighbours may be read at once: all of them lie side by side, aligned, and are
+        inside or outside together."""
+        assert self.limits.grid is not None
+        operand, tile = self.product.args[side], self.tile
+        length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
+        loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
+        index = [Index.of(v) for v in loops]
+        base = view_of(operand, index)
+        n = self.limits.grid.vector
+        if n == 1 or base is None or not certain(operand, index) or not base[1].is_affine:
+            return 1
+        axis = loops[-1 if deep == (side == 0) else -2]
+        others = [f for a, f in base[1].terms if a != axis] + [base[1].const]
+        step, most = (tile.depth, self.k) if deep else (length, extent)
+        if base[1].factor(axis) != 1 or any(f % n for f in (*others, step, most, base[0].size)):
+            return 1
+        return n
 
     def _lies_along_k(self, side: int) -> bool:
         """Whether neighbours in memory are neighbours along k."""
@@ -211,7 +262,7 @@ class _Tile:
         start = b.add(b.mul(row, tile.columns), column)
         for i, line in enumerate(sums):
             for j, variable in enumerate(line):
-                b.store(array, start, b.get(variable), off=i * tile.columns + j * tile.across)
+                b.store(array, start, b.get(variable), off=i * tile.columns + self._column(j))
         b.barrier()
         with b.loop(t, size, tile.threads) as number:
             x = b.cast(b.load(array, number), dtype=self.product.dtype)

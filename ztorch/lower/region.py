@@ -104,6 +104,16 @@ def view_of(v: Value, index: Sequence[Index]) -> tuple[Value, Index] | None:
     return found[0] if found else None
 
 
+def certain(v: Value, index: Sequence[Index]) -> bool:
+    """Whether a chain of views reads its base at every index, and nothing else, unconditionally."""
+    while is_view(v):
+        trace = traced(v, index)
+        if not v.op.movement or trace.computed or len(trace.reads) != 1:
+            return False
+        v, index = trace.reads[0]
+    return True
+
+
 @dataclass(eq=False)
 class Region:
     """One kernel to be. `flat` gives each member's position as a function of the loop variables:

@@ -15,8 +15,11 @@ from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
 from ztorch.errors import DeviceError, OutOfMemory
 
 PROPERTIES = 16 * 1024  # bytes, more than hipDeviceProp_t ever had
-FORKED = ("this process was forked from one that used ROCm, and a forked child cannot use it; start "
-          "processes by multiprocessing's spawn")
+FORKED = ("this process was forked from one that used ROCm, and a forked child cannot use it; "
+          "start processes by multiprocessing's spawn")
+CHIPS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+"""What there are code objects for; others compile HIP's C++ when a program is loaded."""
+TEXT = "hip"
 
 _P = ctypes.c_void_p
 
@@ -63,11 +66,12 @@ def _describe(ordinal: int) -> Found:
     name = ctypes.create_string_buffer(256)
     hip.call(where, "hipDeviceGetName", name, len(name), ordinal)
     version = hip.asked(where, "hipRuntimeGetVersion", ctypes.c_int)
+    chip = _chip(where, ordinal)
     return Found(ordinal, name.value.decode(errors="replace").strip(),
                  "integrated" if attribute(hip.INTEGRATED) else "gpu",
                  int(hip.asked(where, "hipDeviceTotalMem", ctypes.c_size_t, ordinal)),
-                 _chip(where, ordinal), tuple(limits.items()),
-                 f"HIP {version // 10_000_000}.{version // 100_000 % 100}")
+                 chip if chip in CHIPS else TEXT, tuple(limits.items()),
+                 f"HIP {version // 10_000_000}.{version // 100_000 % 100}, {chip}", (TEXT,))
 
 
 def _chip(where: str, ordinal: int) -> str:
@@ -183,7 +187,7 @@ class RocmDevice(Device):
     def _module(self, code: bytes) -> int:
         """A code object, or HIP's C++, which is compiled now, for this very chip."""
         image = code if code.startswith(b"\x7fELF") else hip.compiled(
-            self.id, code, self.found.chip)
+            self.id, code, _chip(self.id, self.found.ordinal))
         if not hip.whole(image):
             raise DeviceError(f"{self.id}: this is no code object, or a damaged one "
                               f"({len(image)} bytes)")

@@ -1,0 +1,342 @@
+"""What PyObjC shows of Metal, played by this machine: kernels run as C++ (see shim/metal_stdlib).
+
+Only the names that are here exist, and each checks what the real one would: a wrong name, order or
+argument of the driver is an error, not a pass. `Mac` holds what a test wants to go wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from ztorch.backends import registry
+from ztorch.backends.drivers import metal
+
+SHIM = Path(__file__).with_name("shim")
+COMPILER = shutil.which("g++")
+FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w", f"-I{SHIM}")
+_KERNEL = re.compile(r"max_total_threads_per_threadgroup\(([\d* ]+)\)\]\]\s*kernel void (\w+)\((.*?)\) \{\n"
+                     r"(.*?)\n\}\n", re.S)
+
+
+class Mac:
+    """The machine: what it has, what it does wrong, and what was asked of it."""
+
+    def __init__(self, **changes: Any):
+        self.devices = 1
+        self.memory = 1 << 34
+        self.families = {1006, 1007, 5001}
+        self.lockstep = 32
+        self.modern = True  # macOS 15 or later
+        self.fails: dict[str, Any] = {}  # call: what it gives or raises
+        self.calls: list[tuple] = []
+        self.pools = 0
+        for name, value in changes.items():
+            assert hasattr(self, name)
+            setattr(self, name, value)
+
+    def said(self, name: str, *args: Any) -> Any:
+        assert self.pools > 0 or name == "completed", f"{name} outside of an autorelease pool"
+        self.calls.append((name, *args))
+        wrong = self.fails.get(name)
+        if isinstance(wrong, Exception):
+            raise wrong
+        return wrong
+
+    def modules(self) -> dict[str, types.ModuleType]:
+        """What `import Metal` and `import objc` give."""
+        metal, objc = types.ModuleType("Metal"), types.ModuleType("objc")
+        metal.MTLCopyAllDevices = lambda: [Device(self, k) for k in range(self.devices)] or None
+        metal.MTLSize = Size
+        metal.MTLCompileOptions = Options(self)
+        objc.error = Raised
+        objc.autorelease_pool = self.pool
+        return {"Metal": metal, "objc": objc}
+
+    @contextlib.contextmanager
+    def pool(self) -> Iterator[None]:
+        self.pools += 1
+        try:
+            yield
+        finally:
+            self.pools -= 1
+
+
+class Raised(Exception):
+    """An NSException."""
+
+
+class Size(NamedTuple):
+    width: int
+    height: int
+    depth: int
+
+
+class Problem:
+    """An NSError."""
+
+    def __init__(self, text: str, code: int = 1):
+        self.text, self.number = text, code
+
+    def localizedDescription(self) -> str:  # noqa: N802
+        return self.text
+
+    def code(self) -> int:
+        return self.number
+
+
+class Options:
+    def __init__(self, mac: Mac):
+        self.mac, self.math, self.fast = mac, None, None
+
+    def alloc(self) -> Options:
+        return Options(self.mac)
+
+    def init(self) -> Options:
+        return self
+
+    def respondsToSelector_(self, name: str) -> bool:  # noqa: N802
+        assert name == "setMathMode:"
+        return self.mac.modern
+
+    def setMathMode_(self, mode: int) -> None:  # noqa: N802
+        assert self.mac.modern
+        self.math = mode
+
+    def setFastMathEnabled_(self, on: bool) -> None:  # noqa: N802
+        self.fast = on
+
+
+class Device:
+    def __init__(self, mac: Mac, number: int):
+        self.mac, self.number, self.used = mac, number, 0
+
+    def name(self) -> str:
+        return f"Apple M{self.number}"
+
+    def maxThreadsPerThreadgroup(self) -> Size:  # noqa: N802
+        return Size(1024, 1024, 1024)
+
+    def maxThreadgroupMemoryLength(self) -> int:  # noqa: N802
+        return 32768
+
+    def maxBufferLength(self) -> int:  # noqa: N802
+        return self.mac.memory // 2
+
+    def recommendedMaxWorkingSetSize(self) -> int:  # noqa: N802
+        return self.mac.memory
+
+    def currentAllocatedSize(self) -> int:  # noqa: N802
+        return self.used
+
+    def hasUnifiedMemory(self) -> bool:  # noqa: N802
+        return 1006 in self.mac.families
+
+    def supportsFamily_(self, family: int) -> bool:  # noqa: N802
+        return family in self.mac.families
+
+    def newCommandQueue(self) -> Any:  # noqa: N802
+        return None if self.mac.said("newCommandQueue") == "nothing" else Queue(self.mac)
+
+    def newBufferWithLength_options_(self, nbytes: int, options: int) -> Any:  # noqa: N802
+        assert nbytes > 0 and options == 0, "shared storage"
+        if self.mac.said("newBuffer", nbytes) == "nothing":
+            return None
+        self.used += nbytes
+        return Buffer(self, nbytes)
+
+    def newLibraryWithSource_options_error_(  # noqa: N802
+            self, text: str, options: Options, error: None) -> tuple:
+        assert error is None and isinstance(text, str)
+        assert options.math == 0 or options.fast is False, "fast math"
+        self.mac.said("newLibrary")
+        try:
+            return Library(self.mac, text), Problem("a warning, which is no failure")
+        except subprocess.CalledProcessError as refused:
+            return None, Problem(refused.stderr.decode()[:500])
+
+    def newComputePipelineStateWithFunction_error_(  # noqa: N802
+            self, function: Function, error: None) -> tuple:
+        assert error is None
+        if self.mac.said("newPipeline", function.name) == "nothing":
+            return None, Problem("out of registers")
+        return Pipeline(self.mac, function), None
+
+
+class Buffer:
+    def __init__(self, device: Device, nbytes: int):
+        self.device = device
+        self.data: bytearray | None = bytearray(b"\xee" * nbytes)
+
+    def length(self) -> int:
+        assert self.data is not None, "its memory was given back"
+        return len(self.data)
+
+    def contents(self) -> Buffer:
+        assert not any(not c.done for c in Commands.committed), "read while a kernel may write"
+        return self
+
+    def as_buffer(self, nbytes: int) -> memoryview:
+        assert nbytes == self.length()
+        return memoryview(self.data)  # type: ignore[arg-type]
+
+    def setPurgeableState_(self, state: int) -> int:  # noqa: N802
+        assert state == 4 and self.data is not None
+        self.device.used -= len(self.data)
+        self.data = None
+        return 2
+
+
+def launchers(text: str) -> str:
+    """A plain function for each kernel, and what Metal knows of the kernel."""
+    found = []
+    for threads, name, parameters, body in _KERNEL.findall(text):
+        count = len(re.findall(r"\[\[buffer\(\d+\)\]\]", parameters))
+        assert [int(n) for n in re.findall(r"\[\[buffer\((\d+)\)\]\]", parameters)] == list(range(count))
+        given = "".join(f"launching::any{{launching::buffers[{k}]}}, " for k in range(count))
+        alone = "threadgroup_barrier" not in body and "simd_" not in body
+        found.append(
+            f'extern "C" void run_{name}(void **b, const uint *g, const uint *t) {{\n'
+            f"  launching::all(b, g, t, {str(alone).lower()}, [](uint3 at) {{ "
+            f"{name}({given}launching::group, at); }});\n}}\n"
+            f'extern "C" const uint buffers_{name} = {count}, most_{name} = {threads};\n')
+    return "\n".join(found)
+
+
+class Library:
+    def __init__(self, mac: Mac, text: str):
+        self.mac = mac
+        self.names = [name for _, name, _, _ in _KERNEL.findall(text)]
+        with tempfile.TemporaryDirectory() as folder:
+            source, out = Path(folder, "kernels.cc"), Path(folder, "kernels.so")
+            source.write_text(text + launchers(text))
+            subprocess.run([COMPILER or "g++", *FLAGS, source, "-o", out], check=True,
+                           capture_output=True)
+            self.code = ctypes.CDLL(str(out))
+
+    def newFunctionWithName_(self, name: str) -> Function | None:  # noqa: N802
+        self.mac.said("newFunction", name)
+        return Function(self, name) if name in self.names else None
+
+
+class Function:
+    def __init__(self, library: Library, name: str):
+        self.name, self.run = name, getattr(library.code, f"run_{name}")
+        self.buffers = ctypes.c_uint.in_dll(library.code, f"buffers_{name}").value
+        self.most = ctypes.c_uint.in_dll(library.code, f"most_{name}").value
+
+
+class Pipeline:
+    def __init__(self, mac: Mac, function: Function):
+        self.mac, self.function = mac, function
+
+    def maxTotalThreadsPerThreadgroup(self) -> int:  # noqa: N802
+        return int(self.mac.fails.get("threads", self.function.most))
+
+    def threadExecutionWidth(self) -> int:  # noqa: N802
+        return self.mac.lockstep
+
+
+class Queue:
+    def __init__(self, mac: Mac):
+        self.mac = mac
+
+    def commandBuffer(self) -> Any:  # noqa: N802
+        return None if self.mac.said("commandBuffer") == "nothing" else Commands(self.mac)
+
+
+class Commands:
+    """A command buffer and its encoder. Kernels run when somebody waits."""
+
+    committed: list[Commands] = []
+
+    def __init__(self, mac: Mac):
+        self.mac, self.todo, self.bound = mac, [], {}  # type: ignore[var-annotated]
+        self.open, self.done, self.pipeline = False, False, None  # type: ignore[assignment]
+
+    def computeCommandEncoderWithDispatchType_(self, kind: int) -> Commands:  # noqa: N802
+        assert kind == 1, "concurrent"
+        self.mac.said("encoder")
+        self.open = True
+        return self
+
+    def memoryBarrierWithScope_(self, scope: int) -> None:  # noqa: N802
+        assert self.open and scope == 1, "buffers"
+        self.mac.said("memoryBarrier")
+
+    def setComputePipelineState_(self, pipeline: Pipeline) -> None:  # noqa: N802
+        assert self.open
+        self.pipeline, self.bound = pipeline, {}  # type: ignore[assignment]
+
+    def setBuffer_offset_atIndex_(self, buffer: Buffer, at: int, index: int) -> None:  # noqa: N802
+        assert self.open and index < 31 and 0 <= at < buffer.length() and at % 4 == 0
+        self.bound[index] = (buffer, at)
+
+    def dispatchThreadgroups_threadsPerThreadgroup_(self, grid: Size, group: Size) -> None:  # noqa: N802
+        assert self.open and isinstance(grid, Size) and isinstance(group, Size)
+        function = self.pipeline.function  # type: ignore[attr-defined]
+        assert sorted(self.bound) == list(range(function.buffers))
+        assert group.width * group.height * group.depth == function.most
+        self.mac.said("dispatch", function.name)
+        self.todo.append((function, grid, group, dict(self.bound)))
+
+    def endEncoding(self) -> None:  # noqa: N802
+        self.open = False
+
+    def commit(self) -> None:
+        assert not self.open and self not in Commands.committed
+        self.mac.said("commit")
+        Commands.committed.append(self)
+
+    def waitUntilCompleted(self) -> None:  # noqa: N802
+        assert self in Commands.committed
+        while not self.done:
+            Commands.committed.pop(0).work()
+
+    def work(self) -> None:
+        """Those that were committed before have run."""
+        self.done = True
+        if "completed" in self.mac.fails:
+            return
+        for function, grid, group, bound in self.todo:
+            places = [np.frombuffer(b.data, np.uint8).ctypes.data + at
+                      for b, at in (bound[k] for k in range(len(bound)))]
+            function.run((ctypes.c_void_p * max(len(places), 1))(*places),
+                         (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*group))
+
+    def status(self) -> int:
+        return 5 if "completed" in self.mac.fails else 4
+
+    def error(self) -> Problem:
+        problem: Problem = self.mac.fails["completed"]
+        return problem
+
+
+@contextlib.contextmanager
+def playing(mac: Mac) -> Iterator[Mac]:
+    """The driver finds this Mac instead of the machine it is on."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in mac.modules().items():
+            patch.setitem(sys.modules, name, module)
+        patch.setattr(metal, "SYSTEM", "darwin")
+        for cached in (metal._metal, metal._devices):
+            cached.cache_clear()
+        try:
+            yield mac
+        finally:
+            for key in [k for k in registry._opened if k[0] == "metal"]:
+                registry._opened.pop(key).close()
+            for cached in (metal._metal, metal._devices):
+                cached.cache_clear()
