@@ -45,7 +45,7 @@ def that_fits(name: str) -> tuple[str, Recipe, str]:
     the small one.
 
     >>> that_fits("mnist_mlp")[::2], that_fits("resnet18")[::2]
-    (('mnist_mlp', 'digits_28'), ('resnet18:small', 'shapes'))
+    (('mnist_mlp', 'digits_28'), ('resnet18:small', 'shapes_64'))
     """
     recipe = find(name)
     named = recipe.stand_in or recipe.data

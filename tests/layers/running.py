@@ -37,6 +37,8 @@ class Traced:
         states = [self.context.read(w) for w in layer.weights]
         self.feeds: dict[Value, Any] = {self.x: x, slope: self.slope, **dict(
             zip(states, self.weights.values(), strict=True))}
+        self.feeds |= {v: v.attrs["data"] for v in self.context.states.leaves.values()
+                       if v not in self.feeds}  # counters of random numbers
         self.wrt = [*([self.x] if x.dtype.kind == "f" else []),
                     *(self.context.read(w) for w in layer.weights if w.trains)]
         found = gradients(OPS.sum(self.y * slope), self.wrt)
@@ -46,10 +48,14 @@ class Traced:
         """Output and gradients in float64."""
         return evaluate(self.graph.roots, self.feeds, oracle=True)
 
+    def job(self) -> Job:
+        """The same for the compiler."""
+        return Job(self.graph, {v: np.asarray(a, v.dtype.numpy) for v, a in self.feeds.items()})
+
     def compiled_agrees(self, terms: int = 100) -> None:
         """Compiled float32 code gives what float64 does, give or take rounding."""
         narrow = Traced(self.layer, self.array, self.context.training, "float32")
-        job = Job(narrow.graph, {v: np.asarray(a, v.dtype.numpy) for v, a in narrow.feeds.items()})
+        job = narrow.job()
         for machine in MACHINES:
             agree(job, compiled(job, machine), terms=terms)
 

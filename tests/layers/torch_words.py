@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "celu": lambda f, x: f.celu(x), "elu": lambda f, x: f.elu(x),
     "exponential": lambda f, x: x.exp(), "gelu": lambda f, x: f.gelu(x),
     "glu": lambda f, x: f.glu(x), "hard_shrink": lambda f, x: f.hardshrink(x),
-    "hard_sigmoid": lambda f, x: f.hardsigmoid(x), "hard_silu": lambda f, x: f.hardswish(x),
+    "hard_sigmoid": lambda f, x: f.relu6(x + 3) / 6, "hard_silu": lambda f, x: f.hardswish(x),
     "hard_swish": lambda f, x: f.hardswish(x), "hard_tanh": lambda f, x: f.hardtanh(x),
     "leaky_relu": lambda f, x: f.leaky_relu(x, 0.2), "linear": lambda f, x: x,
     "log_sigmoid": lambda f, x: f.logsigmoid(x), "log_softmax": lambda f, x: f.log_softmax(x, -1),
@@ -249,20 +249,20 @@ class Words:
     def _Conv2DTranspose(self, layer: Any, x: Tensor) -> Tensor:
         kernel = self.get(layer, "kernel").movedim((-1, -2), (0, 1))
         size = [(k - 1) * d + 1 for k, d in zip(layer.kernel_size, layer.dilation_rate, strict=True)]
-        more, same = layer.output_padding, layer.padding == "same"
 
         def work(x: Tensor) -> Tensor:
-            made = {} if more is None else {
-                "output_padding": more, "padding": [k // 2 if same else 0 for k in size]}
+            """Keras' part of all that windows reach, or more where they reach too little."""
             y = getattr(self.f, f"conv_transpose{layer.axes}d")(
-                x, kernel, stride=layer.strides, dilation=layer.dilation_rate, **made)
-            if more is None:  # PyTorch leaves out what Keras fills up, and the other way round
-                for axis, (k, s) in enumerate(zip(size, layer.strides, strict=True), 2):
-                    n = x.shape[axis] * s
-                    missing = max(s - k, 0)
-                    y = self.f.pad(y, (0, 0) * (y.ndim - 1 - axis) + (0, missing))
-                    if same:
-                        y = y.narrow(axis, max(k - s, 0) // 2, n)
+                x, kernel, stride=layer.strides, dilation=layer.dilation_rate)
+            for axis, (k, s) in enumerate(zip(size, layer.strides, strict=True), 2):
+                more = layer.output_padding and layer.output_padding[axis - 2]
+                cut, least = (k - 1, k % 2) if layer.padding == "same" else (0, k)
+                more = max(s - least, 0) if more is None else more
+                length = (x.shape[axis] - 1) * s + least + more
+                start = max(cut - (k + k % 2 - 1 + more) // 2, 0)
+                missing = max(start + length - y.shape[axis], 0)
+                y = self.f.pad(y, (0, 0) * (y.ndim - 1 - axis) + (0, missing))
+                y = y.narrow(axis, start, length)
             return self.biased(layer, y, 1)
 
         return self.turned(layer, x, work)
@@ -343,8 +343,9 @@ class Words:
         return y.movedim(last, axes)
 
     def scales(self, layer: Any) -> tuple[Tensor | None, Tensor | None]:
-        return (self.get(layer, "gamma") if layer.scale else None,
-                self.get(layer, "beta") if layer.center else None)
+        beta = self.get(layer, "beta") if layer.center else None
+        return (self.get(layer, "gamma") if layer.scale else
+                None if beta is None else self.torch.ones_like(beta)), beta
 
     def _RMSNormalization(self, layer: Any, x: Tensor) -> Tensor:
         x, axes, last = self.at_the_end(layer, x)
@@ -384,6 +385,10 @@ class Words:
         else:
             mean, variance = (self.torch.tensor(np.array(n), dtype=x.dtype)
                               for n in (layer.mean, layer.variance))
+        given = layer.axis if isinstance(layer.axis, (list, tuple)) else (layer.axis,)
+        kept = [] if layer.axis is None else [a % x.ndim for a in given]
+        spread = [n if k in kept else 1 for k, n in enumerate(x.shape)]
+        mean, variance = (v.reshape(spread) if v.ndim else v for v in (mean, variance))
         deviation = variance.sqrt().clamp(1e-7)
         return x * deviation + mean if layer.invert else (x - mean) / deviation
 

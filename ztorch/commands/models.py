@@ -54,7 +54,7 @@ def find(name: str) -> Recipe:
     Large models of the zoo have a small variant, `name:small`.
 
     >>> find("digits_mlp").data, find("resnet18:small").data
-    ('digits', 'shapes')
+    ('digits', 'shapes_64')
     """
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):

@@ -14,7 +14,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Loaded, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate, spread
 from ztorch.lower.region import Region, real_reads
 
@@ -41,7 +41,8 @@ def find_turn(region: Region, lanes: int) -> Turn | None:
             if source in region.flat or (flat.factor(last) in (0, 1) and flat.is_affine):
                 continue
             beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
-            if not flat.is_affine or not beside or shape[beside[0]] < 4:
+            looked_up = any(isinstance(atom, Loaded) for atom, _ in flat.terms)
+            if not flat.is_affine or looked_up or not beside or shape[beside[0]] < 4:
                 return None
             found.add((source, flat, beside[0]))
     if len(found) != 1:

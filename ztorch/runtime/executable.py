@@ -30,6 +30,8 @@ HUGE = 1 << 21
 MEETING = 10_000  # cycles a kernel should take on average before workers share it
 PREPARE = "prepare"  # the function that fills derived states, where there are any
 WORTH = 150_000  # cycles of work for each further worker: less is lost in their meetings
+# Python shares such pages with forked children unless it is told not to.
+_OWN = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 def aligned(nbytes: int) -> np.ndarray:
@@ -43,7 +45,7 @@ def aligned(nbytes: int) -> np.ndarray:
     if boundary == 64:
         raw = np.zeros(nbytes + boundary, np.uint8)
     else:
-        pages = mmap.mmap(-1, -(-nbytes // HUGE) * HUGE + HUGE)
+        pages = mmap.mmap(-1, -(-nbytes // HUGE) * HUGE + HUGE, **_OWN)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
                 pages.madvise(mmap.MADV_HUGEPAGE)
