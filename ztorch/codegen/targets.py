@@ -71,7 +71,7 @@ def _cuda(chip: str, units: int, isa: str, chain: tuple[str, ...] = ("ptx80", "p
     """`units` are the multiprocessors of a typical card; `isa` is the least version of PTX that
     has the chip, so that old drivers take it too."""
     grid = Grid(threads=1024, shared=48 * 1024, subgroup=32, groups=(1 << 31) - 1, memories=256,
-                align=256, units=units)
+                align=256, units=units, vector=4)
     return Target(f"cuda:{chip}", chain, "ptx", Limits(0, 255, True, grid=grid), lacks=_CALLS,
                   converts=converts, data=(("version", isa),), backend="cuda", chip=chip,
                   assembler="ptx")
