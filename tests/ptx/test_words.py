@@ -136,3 +136,31 @@ def test_shuffles(d: DType, distance: int) -> None:
     held = random_buffers(b.kernel(), Random(1))
     through_ptx(b.kernel(), held)
     assert held["y"].tobytes() == held["x"][np.arange(64) ^ distance].tobytes()
+
+
+@pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_neighbours_loaded_together(d: DType, space: str) -> None:
+    """Two and four at once, aligned and not, from either memory."""
+    for lanes, align in ((2, 0), (2, 2 * d.bytes), (4, 0), (4, 4 * d.bytes)):
+        b = Builder("neighbours", i32)
+        b.memory("x", d, 260)
+        b.memory("y", d, 256, access="w")
+        b.workgroup = (64, 1, 1)
+        if space == "shared":
+            b.memory("s", d, 260, "shared", "rw")
+        with b.loop(0, 64, kind="block") as t:
+            at = b.mul(t, 4)
+            if space == "shared":
+                for k in range(4):
+                    b.store("s", at, b.load("x", at, off=k), off=k)
+                b.store("s", 256, b.const(0, d), mask=b.eq(t, 0))
+                b.barrier()
+            for k in range(0, 4, lanes):
+                found = b.load("s" if space == "shared" else "x", at, off=k, lanes=lanes, align=align)
+                for j in range(lanes):
+                    b.store("y", at, b.extract(found, j), off=k + j)
+        held = random_buffers(b.kernel(), Random(2))
+        through_ptx(b.kernel(), held)
+        assert held["y"].tobytes() == held["x"][:256].tobytes()
+        assert (f".v{lanes}." in rendered([b.kernel()], "sm_80")) == bool(align and lanes * d.bytes <= 16)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ztorch.dtypes import ALL, u32
-from ztorch.errors import unknown
+from ztorch.errors import UnknownName, unknown
 from ztorch.ir.limits import Grid, Limits
 
 
@@ -135,5 +135,8 @@ def target(name: str) -> Target:
     256
     """
     if name not in TARGETS:
-        raise unknown("CPU target", name, TARGETS)
+        chips = [t for t in TARGETS if t.startswith(f"{name}:")]
+        if chips:
+            raise UnknownName(f"{name!r} is compiled for a chip: name one of {', '.join(chips)}")
+        raise unknown("target", name, TARGETS)
     return TARGETS[name]

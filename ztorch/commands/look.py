@@ -120,7 +120,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
         return
     from ztorch.compile import compile_functions
 
-    made = compile_functions(chosen, target(resolve(device).target), recipe.model.name)
+    made = compile_functions(chosen, target(resolve(device, here=False).target), recipe.model.name)
     plan = made.plans[function]
     if stage == "plan":
         print(show_plan(plan))
@@ -131,7 +131,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     else:
         from ztorch.codegen.assemblers import readable
 
-        print(readable(made.text, target(resolve(device).target)))
+        print(readable(made.text, target(resolve(device, here=False).target)))
 
 
 # -- devices -------------------------------------------------------------------------------------
