@@ -3,7 +3,6 @@ does, to the bit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -11,19 +10,18 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.codegen.test_render import kernel_for, opcodes_of, same
+from tests.codegen.test_render import kernel_for, numbers, opcodes_of, same
 from tests.ir import oracle
 from tests.ir.random_kernels import random_buffers, random_kernel
 from tests.ir.test_opcodes import array, edges
 from tests.ptx.parse import parse
 from tests.ptx.running import rendered, run, spoken, through_ptx
-from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, from_storage, i32, u8
+from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i32, u8
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel, Operand
 
 CHIPS = ("sm_75", pytest.param("sm_90", marks=pytest.mark.slow))
-Buffers = dict[str, np.ndarray]
 
 
 def threaded(kernel: Kernel) -> Kernel:
@@ -32,11 +30,6 @@ def threaded(kernel: Kernel) -> Kernel:
     body = tuple(replace(i, attrs={"kind": "block"}) if i.opcode == "loop" else i
                  for i in kernel.body)
     return replace(kernel, body=body, workgroup=(stop, 1, 1))
-
-
-def numbers(kernel: Kernel, buffers: Mapping[str, np.ndarray]) -> Buffers:
-    """What buffers hold, where one NaN is as good as another."""
-    return {m.name: from_storage(m.dtype, buffers[m.name]) for m in kernel.memories}
 
 
 @pytest.mark.parametrize("chip", CHIPS)

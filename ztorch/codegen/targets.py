@@ -81,7 +81,7 @@ def _rocm(chip: str, wave: int, units: int) -> Target:
     """`wave` is how many threads run in lockstep, `units` the compute units of a typical card. A
     launch counts its threads in 32 bits, which limits the groups."""
     grid = Grid(threads=1024, shared=64 * 1024, subgroup=wave, groups=(1 << 22) - 1, memories=256,
-                align=256, units=units)
+                align=256, units=units, vector=4)
     return Target(f"rocm:{chip}", ("amdgcn", "llvm"), "ll", Limits(0, 128, True, grid=grid),
                   triple="amdgcn-amd-amdhsa", cpu=chip, lacks=_CALLS | _EXCHANGED,
                   converts=("f16",), data=(("code_object", 500),), backend="rocm", chip=chip,
@@ -123,7 +123,7 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _rocm("gfx1100", 32, 96),
     _rocm("gfx1201", 32, 64),
     Target("rocm:hip", ("hip", "clike"), "c", Limits(0, 128, True, grid=Grid(
-           threads=1024, shared=64 * 1024, groups=(1 << 22) - 1, memories=256, units=100)),
+           threads=1024, shared=64 * 1024, groups=(1 << 22) - 1, memories=256, units=100, vector=4)),
            lacks=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),  # text, for all chips
 )}
 

@@ -56,7 +56,7 @@ def _page(artifact: Artifact) -> str:
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
              f"{artifact.version}, written by ztorch {artifact.ztorch}"]
     for t in artifact.targets:
-        lines += ["", f"For {t.spec.where} ({t.spec.arch}), which "
+        lines += ["", f"For {t.spec.where}, which "
                   + (f"does not run here: the code {t.refusal()}" if t.refusal() else "runs here"),
                   f"  needs    {', '.join(t.spec.needs) or 'nothing special'}",
                   f"  code     {len(t.code):,} bytes, {len(t.spec.kernels)} kernels",
