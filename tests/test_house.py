@@ -90,10 +90,12 @@ def test_imports_go_down_only(path: Path) -> None:
 DOORS = {
     "jinja2": {"codegen/render.py"},
     "llvmlite": {"codegen/assemble.py"},
-    "subprocess": {"codegen/assemble.py", "commands/train.py"},
+    "subprocess": {"codegen/assemble.py", "codegen/cc.py", "commands/train.py"},
     "click": {"cli.py", "commands"},
     "ctypes": {"backends", "runtime/executable.py"},
     "vulkan": {"backends/vulkan_devices.py"},
+    "Metal": {"backends/drivers/metal.py"},
+    "objc": {"backends/drivers/metal.py"},
     "cuda": {"backends/cuda_calls.py", "codegen/ptx.py"},
     "h5py": {"weight_files/keras_files.py"},
     "PIL": {"data/images.py"},

@@ -75,7 +75,7 @@ def examples(text: str) -> Any:
 model = click.argument("model", type=ModelName())
 artifact = click.argument("artifact", type=click.Path())
 device = click.option("--device", default="auto", show_default=True, metavar="NAME",
-                      help="cpu, or cpu:LEVEL; `ztorch devices` lists them.")
+                      help="cpu, cpu:LEVEL, or c (C source); `ztorch devices` lists more.")
 threads = click.option("--threads", type=click.IntRange(1), metavar="N",
                        help="Worker threads; as many as there are cores if left out.")
 batch_size = click.option("--batch-size", type=click.IntRange(1), metavar="N",
@@ -166,12 +166,13 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @rate
 @loss
 @click.option("--so", "library", is_flag=True,
-              help="Libraries with a C header, written to the folder FILE, for programs "
-                   "without Python.")
+              help="Libraries (with --device c: C source) and a C header, written to the "
+                   "folder FILE, for programs without Python.")
 @examples("""ztorch export digits_mlp --weights w.safetensors -o digits.zt
              ztorch export digits_mlp --device cpu:neon --batch-size 1 -o arm.zt
              ztorch export net.py:build --train --loss mse -o net.zt
              ztorch export digits_mlp --so --batch-size 1 -o c_library
+             ztorch export digits_mlp --so --device c --batch-size 1 -o c_source
              ztorch export digits_mlp -o digits.onnx""")
 def export(model: str, optimizer: str | None, **options: Any) -> None:
     """Compile a model and write an artifact.
@@ -248,7 +249,7 @@ def inspect(artifact: str, as_json: bool) -> None:
 @model
 @click.option("--stage", type=click.Choice(["graph", "plan", "ir", "text", "asm"]),
               default="graph", show_default=True,
-              help="Tensor ops, kernels in order, their IR, LLVM IR, or machine code.")
+              help="Tensor ops, kernels in order, their IR, rendered source, or machine code.")
 @click.option("--function", default="predict", show_default=True, metavar="NAME",
               help="predict, train or evaluate.")
 @device

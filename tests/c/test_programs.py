@@ -198,7 +198,7 @@ def test_a_missing_compiler_is_an_error_that_says_what_to_install(
 
 
 def test_a_compiler_that_refuses_the_text_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ZtorchError, match="refused the rendered text for c: .*error"):
+    with pytest.raises(ZtorchError, match=r"refused the rendered text for c: .*error"):
         cc.assemble("int f(void) { return }", TARGETS["c"])
     silent = tmp_path / "cc"
     silent.write_text("#!/bin/sh\nexit 1\n")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.artifact.c_programs import call, net
-from tests.artifact.test_c_names import HOSTILE
 from tests.artifact.test_c_export import DRIVER, STEPS
+from tests.artifact.test_c_names import HOSTILE
 from tests.c.compilers import SANITIZED, STRICT, every_compiler, needs_compiler, run
 from ztorch import layers as L
 from ztorch.artifact.c_interface import identifier

@@ -95,7 +95,7 @@ def test_figures(chip: str) -> None:
 # -- acceptance --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chip", in_part(("sm_75", "sm_80")))
+@pytest.mark.parametrize("chip", in_part(("sm_75",)))
 def test_every_opcode_is_taken(chip: str) -> None:
     for d in ALL:
         kernels = [kernel_for(opcode, d, 1)[0] for opcode in opcodes_of(d)]
@@ -129,9 +129,12 @@ def test_a_few_ops_are_taken(chip: str) -> None:
             assert registers <= 255 and not spilled
 
 
+# The rows of one vocabulary differ in little but their names: the oldest and newest stand for them.
+ZOO = [(n, c) for n in NAMES for c in (CHIPS if n == "digits_cnn" else ("sm_75", "sm_100"))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "chip"), ZOO)
 def test_the_zoo_is_taken(name: str, chip: str) -> None:
     recipe = small(name)
     traced = recipe.model.trace(batch_size=BATCH, optimizer=recipe.optimizer, loss=recipe.loss,

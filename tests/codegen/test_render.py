@@ -16,7 +16,7 @@ from tests.ir.test_opcodes import array, edges
 from tests.parity import HERE, run_kernels
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import ALL, DType, boolean, f32, f64, i32, i64, u8, u32
+from ztorch.dtypes import ALL, DType, boolean, f32, f64, from_storage, i32, i64, u32, u8
 from ztorch.errors import VerifyError
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
@@ -101,6 +101,11 @@ def same(got: Buffers, want: Buffers, label: str, signless: bool = False) -> Non
             g, w = (np.where(either, 0, x).astype(w.dtype) for x in (g, w))
             g, w = (x.view(f"u{x.itemsize}") for x in (g, w))
         np.testing.assert_array_equal(g, w, err_msg=f"{label}: {name}")
+
+
+def numbers(kernel: Kernel, buffers: Buffers) -> Buffers:
+    """What buffers hold, with bf16 as the floats they are: their NaNs need not have the same bits."""
+    return {m.name: from_storage(m.dtype, buffers[m.name]) for m in kernel.memories}
 
 
 def opcodes_of(d: DType) -> Iterator[str]:

@@ -61,6 +61,8 @@ class Symbol:
         self.restype: Any = ctypes.c_int
 
     def __call__(self, *args: Any) -> Any:
+        if self.name == "hiprtcGetErrorString":
+            return f"HIPRTC_ERROR_{args[0]}".encode()
         if self.name in ("hipGetErrorName", "hipGetErrorString"):
             return ERRORS.get(args[0], "hipErrorUnknown").encode()
         assert self.argtypes is not None, f"{self.name} is called without its signature"
@@ -262,7 +264,7 @@ class FakeHip:
 
     def do_hipModuleLoadData(self, out: int, image: bytes) -> int:
         flags, = struct.unpack_from("<I", image, 48)
-        assert image[7:9] == bytes((64, 3)) and flags
+        assert image[7] == 64 and image[8] in (2, 3) and flags  # HSA, code object 4 or 5
         if not code_object.metadata(image)["amdhsa.target"].endswith(f"--{self.chip}"):
             return 209
         self.new(out, (image, self.hosted(image)))
@@ -279,12 +281,12 @@ class FakeHip:
         said = code_object.kernels(image).get(name.decode())
         if said is None:
             return 500
-        arguments = said[".args"]
+        arguments = [a for a in said[".args"] if not a[".value_kind"].startswith("hidden")]
         for k, a in enumerate(arguments):
             assert (a[".offset"], a[".size"], a[".address_space"]) == (8 * k, 8, "global")
-        assert code_object.descriptor(image, said[".name"]).arguments == 8 * len(arguments)
-        self.new(out, Function(module, hosted, said[".name"], tuple(said[".reqd_workgroup_size"]),
-                               len(arguments)))
+        assert code_object.descriptor(image, said[".name"]).arguments == said[".kernarg_segment_size"]
+        group = said.get(".reqd_workgroup_size", (said[".max_flat_workgroup_size"], 1, 1))
+        self.new(out, Function(module, hosted, said[".name"], tuple(group), len(arguments)))
         return 0
 
     def do_hipModuleLaunchKernel(self, function: int, *more: Any) -> int:
@@ -331,6 +333,56 @@ class FakeHip:
 
     def do_hipGraphExecDestroy(self, ready: int) -> None:
         self.drop(ready, tuple)
+
+
+class FakeRtc:
+    """Stands for libhiprtc; `compile(text, chip)` gives a code object, or raises what is wrong."""
+
+    def __init__(self, compile: Callable[[str, str], bytes]):
+        self.compile = compile
+        self.fail: dict[str, int] = {}
+        self.calls: list[str] = []
+        self.text, self.code, self.log = "", b"", ""
+        self.programs = 0
+
+    def __getattr__(self, name: str) -> Symbol:
+        if not name.startswith("hiprtc"):
+            raise AttributeError(name)
+        return Symbol(self, name)  # type: ignore[arg-type]
+
+    def call(self, name: str, args: list[Any]) -> int:
+        self.calls.append(name)
+        return self.fail.get(name) or getattr(self, f"do_{name}")(*args) or 0
+
+    def do_hiprtcCreateProgram(self, out: int, text: bytes, name: bytes, *headers: Any) -> None:
+        assert headers == (0, None, None) and name.endswith(b".hip")
+        self.text, self.programs = text.decode(), self.programs + 1
+        put(ctypes.c_void_p, out, 0x77)
+
+    def do_hiprtcCompileProgram(self, program: int, count: int, options: int) -> int:
+        given = (ctypes.c_char_p * count).from_address(options)
+        arch, = (o.decode() for o in given if o.startswith(b"--offload-arch="))
+        try:
+            self.code = self.compile(self.text, arch.partition("=")[2])
+        except ValueError as error:
+            self.log = str(error)
+            return 6
+        return 0
+
+    def do_hiprtcGetProgramLogSize(self, program: int, out: int) -> None:
+        put(ctypes.c_size_t, out, len(self.log) + 1)
+
+    def do_hiprtcGetProgramLog(self, program: int, out: int) -> None:
+        ctypes.memmove(out, self.log.encode() + b"\0", len(self.log) + 1)
+
+    def do_hiprtcGetCodeSize(self, program: int, out: int) -> None:
+        put(ctypes.c_size_t, out, len(self.code))
+
+    def do_hiprtcGetCode(self, program: int, out: int) -> None:
+        ctypes.memmove(out, self.code, len(self.code))
+
+    def do_hiprtcDestroyProgram(self, out: int) -> None:
+        self.programs -= 1
 
 
 def put(kind: Any, address: int, value: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from tests.devices.available import COMPUTING, NAMES, device, fresh
 import ztorch.ops  # noqa: F401  (registers them)
+from ztorch.backends import registry
 from ztorch.backends.device import Binding, Device, Entry, Launch, Module
 from ztorch.codegen import targets
 from ztorch.debug import Watch
@@ -322,3 +324,27 @@ def test_events_of_other_devices_and_times_too_early_are_refused(name: str) -> N
         assert not first.done()
         with pytest.raises(DeviceError, match="synchronise first"):
             second.seconds_since(first)
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+@every
+def test_a_forked_child_is_told(name: str) -> None:
+    d = device(name)
+    buffer = d.alloc(64)
+    child = os.fork()
+    if not child:  # whatever happens, nothing of pytest may run here
+        told = 0
+        for use in (lambda: d.alloc(64), lambda: d.write(buffer, np.zeros(4)),
+                    lambda: registry.opened(name)):
+            try:
+                use()
+            except DeviceError as error:
+                told += "forked" in str(error)
+        d.close()
+        os._exit(told)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 3
+    d.write(buffer, np.arange(16, dtype=np.int32))  # the parent goes on
+    d.free(buffer)

@@ -8,6 +8,7 @@ import functools
 import gc
 import inspect
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,8 +19,8 @@ from tests.devices import available
 from tests.devices import test_contract as contract
 from tests.devices import test_every_op as every_op
 from tests.devices import test_models as models
-from tests.devices.fake_hip import FakeHip
-from tests.rocm.machine import Hosted, hosted_ir
+from tests.devices.fake_hip import FakeHip, FakeRtc
+from tests.rocm.machine import Hosted, compiler, hosted_cpp, hosted_ir
 from ztorch.backends import hip, registry
 from ztorch.backends.drivers import rocm
 from ztorch.codegen import amdgcn
@@ -43,7 +44,21 @@ assemble = amdgcn.assemble
 
 
 def hosted(code: bytes) -> Hosted:
-    return hosted_ir(*made[code])
+    text, wave = made[code]
+    return hosted_cpp(text, wave) if "__global__" in text else hosted_ir(text, wave)
+
+
+@functools.cache
+def compiled(text: str, chip: str) -> bytes:
+    """What clang makes of HIP's C++; it brings its own linker."""
+    done = subprocess.run(
+        [compiler("clang"), "-x", "hip", "--cuda-device-only", f"--offload-arch={chip}", "-nogpulib",
+         "-nogpuinc", "-std=c++17", "-O3", "--no-gpu-bundle-output", "-c", "-o", "-", "-"],
+        input=text.encode(), capture_output=True)
+    if done.returncode:
+        raise ValueError(done.stderr.decode())
+    made[done.stdout] = text, WAVES.get(chip, 32)
+    return done.stdout
 
 
 def close() -> None:
@@ -230,6 +245,57 @@ def test_damaged_code_never_reaches_the_driver(fake: FakeHip) -> None:
             with pytest.raises(DeviceError, match="no code object, or a damaged one"):
                 d.load(bytes(broken), entries)
         assert "hipModuleLoadData" not in fake.calls
+
+
+def test_chips_without_code_objects_compile_text(install: Callable[..., FakeHip],
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """HIP's C++, by a real compiler, for the chip that is there."""
+    rtc = FakeRtc(compiled)
+    monkeypatch.setattr(hip, "compiler", lambda: rtc)
+    fake = install(OLD)
+    assert resolve("rocm:0").target == "rocm:hip" and OLD in rocm.BACKEND.found()[0].driver
+    for op in ("matmul", "softmax'"):
+        every_op.test_op("rocm", op)
+    assert "hipGraphLaunch" in fake.calls and not rtc.programs
+    close()
+    assert not fake.handles and not fake.buffers
+
+
+def test_text_runs_on_chips_with_code_objects_too(install: Callable[..., FakeHip],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hip, "compiler", lambda: FakeRtc(compiled))
+    install(OLD)
+    with rocm.BACKEND.open() as d:
+        code, entries, _ = contract.doubling(d)
+    install("gfx90a")
+    with rocm.BACKEND.open() as d:
+        d.load(code, entries)
+
+
+def test_what_the_compiler_says_is_in_the_error(install: Callable[..., FakeHip],
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    rtc = FakeRtc(compiled)
+    monkeypatch.setattr(hip, "compiler", lambda: rtc)
+    install(OLD)
+    with rocm.BACKEND.open() as d:
+        code, entries, _ = contract.doubling(d)
+        wrong = code.replace(b"+", b"?", 1)
+        with pytest.raises(DeviceError, match=r"(?s)hiprtcCompileProgram: HIPRTC_ERROR_6: .*error: "):
+            d.load(wrong, entries)
+        for call in ("hiprtcCreateProgram", "hiprtcCompileProgram", "hiprtcGetCodeSize", "hiprtcGetCode"):
+            rtc.fail = {call: 4}
+            with pytest.raises(DeviceError, match=f"rocm:0: {call}: HIPRTC_ERROR_4"):
+                d.load(code, entries)
+        rtc.fail = {}
+        assert not rtc.programs
+        d.load(code, entries)
+        monkeypatch.setattr(hip, "compiler", lambda: None)
+        with pytest.raises(DeviceError, match="hiprtc, which is not installed"):
+            d.load(code, entries)
+
+
+def test_the_chips_are_those_of_the_table() -> None:
+    assert tuple(WAVES) == rocm.CHIPS
 
 
 def test_a_lost_device_says_so(fake: FakeHip) -> None:

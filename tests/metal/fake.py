@@ -90,7 +90,7 @@ class Problem:
     def __init__(self, text: str, code: int = 1):
         self.text, self.number = text, code
 
-    def localizedDescription(self) -> str:  # noqa: N802
+    def localizedDescription(self) -> str:
         return self.text
 
     def code(self) -> int:
@@ -107,15 +107,15 @@ class Options:
     def init(self) -> Options:
         return self
 
-    def respondsToSelector_(self, name: str) -> bool:  # noqa: N802
+    def respondsToSelector_(self, name: str) -> bool:
         assert name == "setMathMode:"
         return self.mac.modern
 
-    def setMathMode_(self, mode: int) -> None:  # noqa: N802
+    def setMathMode_(self, mode: int) -> None:
         assert self.mac.modern
         self.math = mode
 
-    def setFastMathEnabled_(self, on: bool) -> None:  # noqa: N802
+    def setFastMathEnabled_(self, on: bool) -> None:
         self.fast = on
 
 
@@ -126,38 +126,38 @@ class Device:
     def name(self) -> str:
         return f"Apple M{self.number}"
 
-    def maxThreadsPerThreadgroup(self) -> Size:  # noqa: N802
+    def maxThreadsPerThreadgroup(self) -> Size:
         return Size(1024, 1024, 1024)
 
-    def maxThreadgroupMemoryLength(self) -> int:  # noqa: N802
+    def maxThreadgroupMemoryLength(self) -> int:
         return 32768
 
-    def maxBufferLength(self) -> int:  # noqa: N802
+    def maxBufferLength(self) -> int:
         return self.mac.memory // 2
 
-    def recommendedMaxWorkingSetSize(self) -> int:  # noqa: N802
+    def recommendedMaxWorkingSetSize(self) -> int:
         return self.mac.memory
 
-    def currentAllocatedSize(self) -> int:  # noqa: N802
+    def currentAllocatedSize(self) -> int:
         return self.used
 
-    def hasUnifiedMemory(self) -> bool:  # noqa: N802
+    def hasUnifiedMemory(self) -> bool:
         return 1006 in self.mac.families
 
-    def supportsFamily_(self, family: int) -> bool:  # noqa: N802
+    def supportsFamily_(self, family: int) -> bool:
         return family in self.mac.families
 
-    def newCommandQueue(self) -> Any:  # noqa: N802
+    def newCommandQueue(self) -> Any:
         return None if self.mac.said("newCommandQueue") == "nothing" else Queue(self.mac)
 
-    def newBufferWithLength_options_(self, nbytes: int, options: int) -> Any:  # noqa: N802
+    def newBufferWithLength_options_(self, nbytes: int, options: int) -> Any:
         assert nbytes > 0 and options == 0, "shared storage"
         if self.mac.said("newBuffer", nbytes) == "nothing":
             return None
         self.used += nbytes
         return Buffer(self, nbytes)
 
-    def newLibraryWithSource_options_error_(  # noqa: N802
+    def newLibraryWithSource_options_error_(
             self, text: str, options: Options, error: None) -> tuple:
         assert error is None and isinstance(text, str)
         assert options.math == 0 or options.fast is False, "fast math"
@@ -167,7 +167,7 @@ class Device:
         except subprocess.CalledProcessError as refused:
             return None, Problem(refused.stderr.decode()[:500])
 
-    def newComputePipelineStateWithFunction_error_(  # noqa: N802
+    def newComputePipelineStateWithFunction_error_(
             self, function: Function, error: None) -> tuple:
         assert error is None
         if self.mac.said("newPipeline", function.name) == "nothing":
@@ -192,7 +192,7 @@ class Buffer:
         assert nbytes == self.length()
         return memoryview(self.data)  # type: ignore[arg-type]
 
-    def setPurgeableState_(self, state: int) -> int:  # noqa: N802
+    def setPurgeableState_(self, state: int) -> int:
         assert state == 4 and self.data is not None
         self.device.used -= len(self.data)
         self.data = None
@@ -226,7 +226,7 @@ class Library:
                            capture_output=True)
             self.code = ctypes.CDLL(str(out))
 
-    def newFunctionWithName_(self, name: str) -> Function | None:  # noqa: N802
+    def newFunctionWithName_(self, name: str) -> Function | None:
         self.mac.said("newFunction", name)
         return Function(self, name) if name in self.names else None
 
@@ -242,10 +242,10 @@ class Pipeline:
     def __init__(self, mac: Mac, function: Function):
         self.mac, self.function = mac, function
 
-    def maxTotalThreadsPerThreadgroup(self) -> int:  # noqa: N802
+    def maxTotalThreadsPerThreadgroup(self) -> int:
         return int(self.mac.fails.get("threads", self.function.most))
 
-    def threadExecutionWidth(self) -> int:  # noqa: N802
+    def threadExecutionWidth(self) -> int:
         return self.mac.lockstep
 
 
@@ -253,7 +253,7 @@ class Queue:
     def __init__(self, mac: Mac):
         self.mac = mac
 
-    def commandBuffer(self) -> Any:  # noqa: N802
+    def commandBuffer(self) -> Any:
         return None if self.mac.said("commandBuffer") == "nothing" else Commands(self.mac)
 
 
@@ -266,25 +266,25 @@ class Commands:
         self.mac, self.todo, self.bound = mac, [], {}  # type: ignore[var-annotated]
         self.open, self.done, self.pipeline = False, False, None  # type: ignore[assignment]
 
-    def computeCommandEncoderWithDispatchType_(self, kind: int) -> Commands:  # noqa: N802
+    def computeCommandEncoderWithDispatchType_(self, kind: int) -> Commands:
         assert kind == 1, "concurrent"
         self.mac.said("encoder")
         self.open = True
         return self
 
-    def memoryBarrierWithScope_(self, scope: int) -> None:  # noqa: N802
+    def memoryBarrierWithScope_(self, scope: int) -> None:
         assert self.open and scope == 1, "buffers"
         self.mac.said("memoryBarrier")
 
-    def setComputePipelineState_(self, pipeline: Pipeline) -> None:  # noqa: N802
+    def setComputePipelineState_(self, pipeline: Pipeline) -> None:
         assert self.open
         self.pipeline, self.bound = pipeline, {}  # type: ignore[assignment]
 
-    def setBuffer_offset_atIndex_(self, buffer: Buffer, at: int, index: int) -> None:  # noqa: N802
+    def setBuffer_offset_atIndex_(self, buffer: Buffer, at: int, index: int) -> None:
         assert self.open and index < 31 and 0 <= at < buffer.length() and at % 4 == 0
         self.bound[index] = (buffer, at)
 
-    def dispatchThreadgroups_threadsPerThreadgroup_(self, grid: Size, group: Size) -> None:  # noqa: N802
+    def dispatchThreadgroups_threadsPerThreadgroup_(self, grid: Size, group: Size) -> None:
         assert self.open and isinstance(grid, Size) and isinstance(group, Size)
         function = self.pipeline.function  # type: ignore[attr-defined]
         assert sorted(self.bound) == list(range(function.buffers))
@@ -292,7 +292,7 @@ class Commands:
         self.mac.said("dispatch", function.name)
         self.todo.append((function, grid, group, dict(self.bound)))
 
-    def endEncoding(self) -> None:  # noqa: N802
+    def endEncoding(self) -> None:
         self.open = False
 
     def commit(self) -> None:
@@ -300,7 +300,7 @@ class Commands:
         self.mac.said("commit")
         Commands.committed.append(self)
 
-    def waitUntilCompleted(self) -> None:  # noqa: N802
+    def waitUntilCompleted(self) -> None:
         assert self in Commands.committed
         while not self.done:
             Commands.committed.pop(0).work()

@@ -305,9 +305,11 @@ class _Machine:
     def access(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
         name, space, *more = i.opcode
         kind = more[-1]
-        through = more[:-1] == ["nc"]
-        if more[:-1] not in ([], ["nc"]) or (through and (name, space) != ("ld", "global")):
+        through, wide = "nc" in more, [m for m in more if m in ("v2", "v4")]
+        if more[:-1] != ["nc"] * through + wide or (through and (name, space) != ("ld", "global")):
             raise PtxError(i.text)
+        if wide:
+            return self.several(i, int(wide[0][1]), BITS[kind] // 8)
         at, x = i.operands[::-1] if name == "ld" else i.operands
         assert isinstance(at, Address)
         if space == "param":
@@ -364,6 +366,28 @@ class _Machine:
                 elements = np.broadcast_to(elements, v.shape)
             data[elements] = v
         return store
+
+    def several(self, i: Instruction, count: int, size: int) -> Callable[[np.ndarray | None], None]:
+        """An aligned load of neighbours, as so many loads of one."""
+        at, pack = i.operands[::-1]
+        if not (i.opcode[0] == "ld" and isinstance(at, Address) and isinstance(pack, Pack)
+                and len(pack.parts) == count and count * size <= 16):
+            raise PtxError(i.text)
+        assert isinstance(at.base, Register)
+        base = self.source(at.base, at.base.bits, i.text)
+        plain = tuple(m for m in i.opcode if m not in ("v2", "v4"))
+        loads = [self.access(Instruction(plain, (part, Address(at.base, at.offset + k * size)),
+                                         text=i.text)) for k, part in enumerate(pack.parts)]
+
+        def load(live: np.ndarray | None) -> None:
+            address = base() + base().dtype.type(at.offset)
+            if live is not None:
+                address = np.broadcast_to(address, self.threads)[live]
+            if (address % (count * size)).any():
+                raise PtxError(f"{self.entry.name}: {i.text}: not aligned")
+            for one in loads:
+                one(live)
+        return load
 
     def mark(self, held: object, elements: np.ndarray, size: int, through: bool) -> None:
         """Nothing may be both read through the cache for what never changes, and written."""

@@ -3,6 +3,7 @@ not know is an error, so that nothing of a kernel can be passed over."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -197,12 +198,10 @@ class _Body:
 
     def operand(self, s: str) -> Operand:
         if s.startswith("["):
-            base, _, offset = s[1:-1].partition("+")
-            number = 1
-            for factor in filter(None, offset.split("*")):
-                number *= int(factor)
+            base, *offsets = s[1:-1].split("+")
+            number = sum(math.prod(int(n) for n in o.split("*")) for o in offsets)
             at = self.register(base) if base.startswith("%") else Symbol(base)
-            return Address(at, number if offset else 0)
+            return Address(at, number)
         if s.startswith("{"):
             return Pack(tuple(self.register(p.strip()) for p in s[1:-1].split(",")))
         if SPECIAL.fullmatch(s):

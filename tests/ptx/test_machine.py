@@ -54,6 +54,7 @@ STORE = "mad.wide.s32 %a, %t, 4, %m; st.global.b32 [%a], %v;"
     ("setp.lt.s32 %p, %t, 7; @%p bra END; bar.sync 0; END:", "not all threads of a block"),
     ("setp.lt.s32 %p, %t, 7; @%p bra END; shfl.sync.bfly.b32 %v, %t, 1, 31, 0xFFFFFFFF; END:",
      "not all of a warp"),
+    (".reg .b32 %u; ld.global.v2.b32 {%v, %u}, [%m+4];", "not aligned"),
     ("ld.global.nc.b32 %v, [%m]; st.global.b32 [%m], %v;", "reads what the kernel writes"),
     ("st.global.b32 [%m], %t; ld.global.nc.b32 %v, [%m];", "reads what the kernel writes"),
     (".shared .align 16 .b8 s[64]; mov.b32 %w, s; st.shared.b32 [%w+64], %t;", "shared memory at"),

@@ -3,7 +3,6 @@ does, to the bit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -11,19 +10,18 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.codegen.test_render import kernel_for, opcodes_of, same
+from tests.codegen.test_render import kernel_for, numbers, opcodes_of, same
 from tests.ir import oracle
 from tests.ir.random_kernels import random_buffers, random_kernel
 from tests.ir.test_opcodes import array, edges
 from tests.ptx.parse import parse
 from tests.ptx.running import rendered, run, spoken, through_ptx
-from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, from_storage, i32, u8
+from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i32, u8
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel, Operand
 
 CHIPS = ("sm_75", pytest.param("sm_90", marks=pytest.mark.slow))
-Buffers = dict[str, np.ndarray]
 
 
 def threaded(kernel: Kernel) -> Kernel:
@@ -32,11 +30,6 @@ def threaded(kernel: Kernel) -> Kernel:
     body = tuple(replace(i, attrs={"kind": "block"}) if i.opcode == "loop" else i
                  for i in kernel.body)
     return replace(kernel, body=body, workgroup=(stop, 1, 1))
-
-
-def numbers(kernel: Kernel, buffers: Mapping[str, np.ndarray]) -> Buffers:
-    """What buffers hold, where one NaN is as good as another."""
-    return {m.name: from_storage(m.dtype, buffers[m.name]) for m in kernel.memories}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -136,3 +129,31 @@ def test_shuffles(d: DType, distance: int) -> None:
     held = random_buffers(b.kernel(), Random(1))
     through_ptx(b.kernel(), held)
     assert held["y"].tobytes() == held["x"][np.arange(64) ^ distance].tobytes()
+
+
+@pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_neighbours_loaded_together(d: DType, space: str) -> None:
+    """Two and four at once, aligned and not, from either memory."""
+    for lanes, align in ((2, 0), (2, 2 * d.bytes), (4, 0), (4, 4 * d.bytes)):
+        b = Builder("neighbours", i32)
+        b.memory("x", d, 260)
+        b.memory("y", d, 256, access="w")
+        b.workgroup = (64, 1, 1)
+        if space == "shared":
+            b.memory("s", d, 260, "shared", "rw")
+        with b.loop(0, 64, kind="block") as t:
+            at = b.mul(t, 4)
+            if space == "shared":
+                for k in range(4):
+                    b.store("s", at, b.load("x", at, off=k), off=k)
+                b.store("s", 256, b.const(0, d), mask=b.eq(t, 0))
+                b.barrier()
+            for k in range(0, 4, lanes):
+                found = b.load("s" if space == "shared" else "x", at, off=k, lanes=lanes, align=align)
+                for j in range(lanes):
+                    b.store("y", at, b.extract(found, j), off=k + j)
+        held = random_buffers(b.kernel(), Random(2))
+        through_ptx(b.kernel(), held)
+        assert held["y"].tobytes() == held["x"][:256].tobytes()
+        assert (f".v{lanes}." in rendered([b.kernel()], "sm_80")) == bool(align and lanes * d.bytes <= 16)

@@ -25,7 +25,6 @@ from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.runtime.spec import ProgramSpec
 
-
 WORDS = 8  # of weights in a line of C source
 
 

@@ -8,7 +8,9 @@ of it, and several threads may use a device at once.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -129,14 +131,16 @@ class Device(ABC):
         self._modules: list[Module] = []
         self._recordings: list[Recording] = []
         self._closed = False
+        self._process = os.getpid()
+        _alive.add(self)
 
     # -- life ------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Gives everything back; a second time does nothing."""
+        if self._closed or self._process != os.getpid():  # a forked child has nothing to close
+            return
         with self._guard:
-            if self._closed:
-                return
             for recording in list(self._recordings):
                 self.drop(recording)
             for module in list(self._modules):
@@ -148,7 +152,8 @@ class Device(ABC):
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        """Whether it can no longer be used: closed, or left behind by a fork."""
+        return self._closed or self._process != os.getpid()
 
     def __enter__(self) -> Device:
         return self
@@ -157,8 +162,16 @@ class Device(ABC):
         self.close()
 
     def _need_open(self) -> None:
+        self.need_own_process()
         if self._closed:
             raise DeviceError(f"device {self.id} is closed; open it again")
+
+    def need_own_process(self) -> None:
+        """An error in a forked child."""
+        if self._process != os.getpid():
+            raise DeviceError(f"device {self.id} was opened before this process was forked, and no "
+                              "driver survives that; start processes with "
+                              "multiprocessing.get_context('spawn')")
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -351,3 +364,17 @@ class Device(ABC):
 
     @abstractmethod
     def _synchronise(self) -> None: ...
+
+
+_alive: weakref.WeakSet[Device] = weakref.WeakSet()
+
+
+def _unlock() -> None:
+    """In a forked child nobody runs: what another thread of the parent held is free again, so that
+    the child is told, and does not wait for ever."""
+    for device in _alive:
+        device._guard = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import os
 import pkgutil
 import threading
 import warnings
@@ -68,6 +69,8 @@ def opened(name: str, ordinal: int | None = None) -> Device:
             has = ", ".join(f"{name}:{d.ordinal}" for d in found)
             raise DeviceError(f"there is no device {name}:{ordinal} here; there is {has}")
         device = _opened.get((name, ordinal))
+        if device is not None:
+            device.need_own_process()
         if device is None or device.closed:
             device = _opened[name, ordinal] = backend(name).open(ordinal)
         return device
@@ -77,3 +80,12 @@ def opened(name: str, ordinal: int | None = None) -> Device:
 def _close_all() -> None:
     for device in _opened.values():
         device.close()
+
+
+def _unlock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)

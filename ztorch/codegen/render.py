@@ -150,13 +150,15 @@ class Renderer:
                                 o.number))
         return out
 
-    def _values(self, kernel: Kernel) -> dict[str, list[int]]:
-        """The numbers of the values of each type, for languages that declare registers."""
-        found: dict[str, list[int]] = {}
+    def _values(self, kernel: Kernel) -> dict[str, list[str]]:
+        """The numbers of the values of each type, for languages that declare registers: one for
+        each lane."""
+        found: dict[str, list[str]] = {}
         for i in kernel.body:
             if i.dest.kind == "value":
                 o = self._spelled(i.dest)
-                found.setdefault(self._type(o.dtype, o.lanes)[0], []).append(o.id)
+                names = [f"{o.id}_{k}" for k in range(o.lanes)] if o.lanes > 1 else [str(o.id)]
+                found.setdefault(self._type(o.dtype, o.lanes)[1], []).extend(names)
         return found
 
     # -- instructions ----------------------------------------------------------------------------

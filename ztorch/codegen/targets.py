@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ztorch.dtypes import ALL, u32
-from ztorch.errors import unknown
+from ztorch.errors import UnknownName, unknown
 from ztorch.ir.limits import Grid, Limits
 
 
@@ -71,7 +71,7 @@ def _cuda(chip: str, units: int, isa: str, chain: tuple[str, ...] = ("ptx80", "p
     """`units` are the multiprocessors of a typical card; `isa` is the least version of PTX that
     has the chip, so that old drivers take it too."""
     grid = Grid(threads=1024, shared=48 * 1024, subgroup=32, groups=(1 << 31) - 1, memories=256,
-                align=256, units=units)
+                align=256, units=units, vector=4)
     return Target(f"cuda:{chip}", chain, "ptx", Limits(0, 255, True, grid=grid), lacks=_CALLS,
                   converts=converts, data=(("version", isa),), backend="cuda", chip=chip,
                   assembler="ptx")
@@ -81,7 +81,7 @@ def _rocm(chip: str, wave: int, units: int) -> Target:
     """`wave` is how many threads run in lockstep, `units` the compute units of a typical card. A
     launch counts its threads in 32 bits, which limits the groups."""
     grid = Grid(threads=1024, shared=64 * 1024, subgroup=wave, groups=(1 << 22) - 1, memories=256,
-                align=256, units=units)
+                align=256, units=units, vector=4)
     return Target(f"rocm:{chip}", ("amdgcn", "llvm"), "ll", Limits(0, 128, True, grid=grid),
                   triple="amdgcn-amd-amdhsa", cpu=chip, lacks=_CALLS | _EXCHANGED,
                   converts=("f16",), data=(("code_object", 500),), backend="rocm", chip=chip,
@@ -123,7 +123,7 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _rocm("gfx1100", 32, 96),
     _rocm("gfx1201", 32, 64),
     Target("rocm:hip", ("hip", "clike"), "c", Limits(0, 128, True, grid=Grid(
-           threads=1024, shared=64 * 1024, groups=(1 << 22) - 1, memories=256, units=100)),
+           threads=1024, shared=64 * 1024, groups=(1 << 22) - 1, memories=256, units=100, vector=4)),
            lacks=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),  # text, for all chips
 )}
 
@@ -135,5 +135,8 @@ def target(name: str) -> Target:
     256
     """
     if name not in TARGETS:
-        raise unknown("CPU target", name, TARGETS)
+        chips = [t for t in TARGETS if t.startswith(f"{name}:")]
+        if chips:
+            raise UnknownName(f"{name!r} is compiled for a chip: name one of {', '.join(chips)}")
+        raise unknown("target", name, TARGETS)
     return TARGETS[name]

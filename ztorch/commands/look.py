@@ -56,7 +56,7 @@ def _page(artifact: Artifact) -> str:
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
              f"{artifact.version}, written by ztorch {artifact.ztorch}"]
     for t in artifact.targets:
-        lines += ["", f"For {t.spec.where} ({t.spec.arch}), which "
+        lines += ["", f"For {t.spec.where}, which "
                   + (f"does not run here: the code {t.refusal()}" if t.refusal() else "runs here"),
                   f"  needs    {', '.join(t.spec.needs) or 'nothing special'}",
                   f"  code     {len(t.code):,} bytes, {len(t.spec.kernels)} kernels",
@@ -120,7 +120,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
         return
     from ztorch.compile import compile_functions
 
-    made = compile_functions(chosen, target(resolve(device).target), recipe.model.name)
+    made = compile_functions(chosen, target(resolve(device, here=False).target), recipe.model.name)
     plan = made.plans[function]
     if stage == "plan":
         print(show_plan(plan))
@@ -131,7 +131,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     else:
         from ztorch.codegen.assemblers import readable
 
-        print(readable(made.text, target(resolve(device).target)))
+        print(readable(made.text, target(resolve(device, here=False).target)))
 
 
 # -- devices -------------------------------------------------------------------------------------

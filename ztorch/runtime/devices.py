@@ -123,8 +123,9 @@ class Where(NamedTuple):
     ordinal: int | None
 
 
-def resolve(device: str) -> Where:
-    """The target and the device that a string means: backend[:number or chip].
+def resolve(device: str, here: bool = True) -> Where:
+    """The target and the device that a string means: backend[:number or chip]. Where it need not be
+    `here`, a backend by itself means any device of it.
 
     >>> resolve("cpu:avx2")
     Where(target='avx2', backend='cpu', ordinal=0)
@@ -148,6 +149,8 @@ def resolve(device: str) -> Where:
         raise unknown("device", device, known)
     if rest and not rest.isdigit():
         return Where(device, kind, None)
+    if not rest and not here:
+        return Where(kind, kind, None)
     found = registry.opened(kind, int(rest) if rest else None).found
     return Where(f"{kind}:{found.chip}" if found.chip else kind, kind, found.ordinal)
 

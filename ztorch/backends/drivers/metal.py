@@ -153,8 +153,9 @@ class MetalDevice(Device):
             options.setMathMode_(0)
         else:
             options.setFastMathEnabled_(False)
-        library = self._some("newLibraryWithSource", self._device.newLibraryWithSource_options_error_,
-                             code.decode(errors="replace"), options, None)
+        made_of = self._device.newLibraryWithSource_options_error_
+        library = self._some("newLibraryWithSource", made_of, code.decode(errors="replace"),
+                             options, None)
         return [self._pipeline(library, e) for e in entries]
 
     def _pipeline(self, library: Any, entry: Entry) -> Any:
@@ -176,7 +177,7 @@ class MetalDevice(Device):
         handles.clear()
 
     def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
-        """All that a launch takes; a command buffer runs but once, so it is made again each time."""
+        """All that launches take; a command buffer runs but once, so it is made for each run."""
         size = _metal()[0].MTLSize
         return [(module.handles[x.entry], [(b.buffer.handle, b.at) for b in x.bindings],
                  size(*x.grid), size(*module.entries[x.entry].workgroup), x.barrier)
