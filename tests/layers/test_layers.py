@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,15 @@ def test_every_activation_name_is_an_op_and_a_layer():
     x = random.normal(size=(2, 4))
     for name in L.activation.ACTIVATIONS:
         assert np.isfinite(run(L.Activation(name), x)).all(), name
+
+
+def test_keras_activations_are_all_known():
+    keras = references.keras()
+    names = {n for n, f in vars(keras.activations).items() if inspect.isfunction(f)}
+    assert names - {"get", "serialize", "deserialize"} <= set(L.activation.ACTIVATIONS)
+    x = random.normal(size=(4, 5))
+    want = keras.ops.convert_to_numpy(keras.activations.sparsemax(keras.ops.convert_to_tensor(x)))
+    np.testing.assert_allclose(run(L.Activation("sparsemax"), x), want, rtol=1e-5, atol=1e-6)
 
 
 def test_prelu_learns_a_slope_and_shares_axes():
