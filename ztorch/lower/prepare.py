@@ -83,9 +83,9 @@ def _product(v: Value, limits: Limits, frozen: bool) -> Value:
 
 
 def _on_grid(v: Value, grid: Grid) -> Value:
-    """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the machine
-    and k is deep, parts of k are products of their own, added up afterwards: where it is cut
-    depends on sizes only."""
+    """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
+    machine and k is deep, parts of k are products of their own, added up afterwards: where it is
+    cut depends on sizes only."""
     a, b = v.args
     m, n, k = *v.shape[-2:], a.shape[-1]
     batch = v.shape[:-2]
