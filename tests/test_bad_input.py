@@ -72,6 +72,7 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.Dense(3, activation="rleu"), UnknownName, "did you mean 'relu'"),
     (lambda: L.Dense(3, activaton="relu"), UnknownName, "Dense 'activaton'; did you mean 'activat"),
     (lambda: L.Dense(3, name=NASTY), ConfigError, "control character"),
+    (lambda: L.Dense(3, name="x" * 201), ConfigError, "of a Dense has 201 characters"),
     (lambda: L.Dnse(3), AttributeError, "did you mean 'Dense'"),
     (lambda: L.Input((None, 3)), ConfigError, "leave out the batch"),
     (lambda: L.Input((-1,)), ConfigError, "positive whole number"),
@@ -139,9 +140,9 @@ def test_compiled(how: dict[str, Any], kind: type[Exception], message: str) -> N
 
 
 @pytest.mark.parametrize(("device", "near"), [
-    ("cuda:0", ". Known: auto, cpu"), ("CPU", "did you mean 'cpu'"), ("cpu:", "did you mean 'cpu'"),
+    ("quantum:0", ". Known: auto, c, cpu"), ("CPU", "did you mean 'cpu'"), ("cpu:", "did you mean 'cpu'"),
     ("cpu:avx1024", "did you mean 'cpu:avx512'"), ("auto:avx2", "did you mean 'cpu:avx2'"),
-    (None, "Known: auto, cpu")])
+    (None, "Known: auto, c, cpu")])
 def test_devices(device: Any, near: str) -> None:
     with pytest.raises(UnknownName, match=near):
         model().compile(device)

@@ -145,3 +145,13 @@ def test_no_code_asks_for_a_target_by_name() -> None:
     asks = re.compile(rf"""[!=]=\s*["']{names}["']""")
     for path in SOURCES:
         assert not asks.search(path.read_text()), f"{path} treats one target apart"
+
+
+def test_extras_that_errors_advise_exist() -> None:
+    """pip only warns of an extra that it does not know, so the advice would lead nowhere."""
+    section = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
+    there = set(re.findall(r"^([a-z0-9]+) = \[", section.partition("\n[")[0], re.MULTILINE))
+    advised = {(extra, path.name) for path in SOURCES
+               for extra in re.findall(r"ztorch\[([a-z0-9]+)\]", path.read_text())}
+    assert len(advised) > 5
+    assert {a for a in advised if a[0] not in there} == set()

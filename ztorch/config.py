@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # No layer may take these names: states of the optimizer and of randomness lie beside its weights.
 RESERVED = ("optimizer", "random")
+_MOST = 1 << 40  # of anything: beyond, sizes in bytes would leave what machines count with
 
 
 class Named:
@@ -118,16 +120,28 @@ def described(x: Any, where: str) -> Any:
 
 def positive(what: str, n: Any) -> int:
     """n as a whole number of at least one, or a ConfigError that names it."""
-    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
+    found = _index(n)
+    if found is None or found < 1:
         raise ConfigError(f"{what} must be a positive whole number, not {n!r}")
-    return n.__index__()
+    if found > _MOST:
+        raise ConfigError(f"{what} is {n!r}, more than any machine can hold; is it a mistake?")
+    return found
+
+
+def _index(n: Any) -> int | None:
+    """n as an int; None for what is no whole number, such as True or an array."""
+    try:
+        return None if isinstance(n, bool) else operator.index(n)
+    except TypeError:
+        return None
 
 
 def whole(what: str, n: Any, least: int = 0) -> int:
     """n as a whole number of at least `least`, or a ConfigError that names it."""
-    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < least:
+    found = _index(n)
+    if found is None or found < least:
         raise ConfigError(f"{what} must be a whole number of at least {least}, not {n!r}")
-    return n.__index__()
+    return found
 
 
 def whole_numbers(what: str, given: Any) -> tuple[int, ...]:
@@ -136,10 +150,10 @@ def whole_numbers(what: str, given: Any) -> tuple[int, ...]:
     >>> whole_numbers("Permute(dims=...)", [2, 1])
     (2, 1)
     """
-    if not isinstance(given, (list, tuple)) or any(
-            isinstance(n, bool) or not hasattr(n, "__index__") for n in given):
+    found = [_index(n) for n in given] if isinstance(given, (list, tuple)) else [None]
+    if None in found:
         raise ConfigError(f"{what} must be a tuple of whole numbers, such as (2, 1), not {given!r}")
-    return tuple(n.__index__() for n in given)
+    return tuple(n for n in found if n is not None)
 
 
 def number(what: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
@@ -174,6 +188,7 @@ def whole_seed(n: Any) -> int:
     """n as a seed of 64 bits; None is 0, so that a script gives the same numbers each time."""
     if n is None:
         return 0
-    if isinstance(n, bool) or not hasattr(n, "__index__") or not 0 <= n.__index__() < 1 << 64:
+    found = _index(n)
+    if found is None or not 0 <= found < 1 << 64:
         raise ConfigError(f"seed must be a whole number from 0 to 2**64 - 1, not {n!r}")
-    return n.__index__()
+    return found

@@ -27,7 +27,7 @@ def opened(tmp_path: Path, content: str | bytes, length: int = 3, name: str = "t
 def test_tokens(tmp_path: Path, tokenizer: str, vocab: tuple, tokens: list[int]) -> None:
     text = opened(tmp_path, "ab ää日 ab", 2, tokenizer=tokenizer)
     assert text.vocab == vocab and text.tokens.tolist() == tokens and text.tokens.dtype == np.int32
-    assert text.decode(text.tokens) == "ab ää日 ab"
+    assert text.decode(text.tokens) == "ab ää日 ab" == text.decode(iter(text.tokens))
     assert text.encode("ab").tolist() == tokens[:2 if tokenizer == "chars" else 1]
 
 

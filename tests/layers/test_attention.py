@@ -15,6 +15,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.layers import Context, Layer, States
+from ztorch.model import Model
 from ztorch.optimizers import Adam
 from ztorch.sequential import Sequential
 
@@ -155,6 +156,42 @@ def test_a_block_and_all_its_gradients_are_pytorchs(kind: str, first: bool,
         np.testing.assert_allclose(ours, module.get_parameter(name).grad, rtol=1e-8, atol=1e-10)
     if first:
         case.compiled_agrees(terms=300)
+
+
+@pytest.mark.parametrize("given", [("padding_mask",), ("attention_mask",),
+                                   ("padding_mask", "attention_mask")], ids="+".join)
+@pytest.mark.parametrize("kind", ["TransformerEncoder", "TransformerDecoder"])
+def test_a_block_under_masks_is_pytorchs(kind: str, given: tuple[str, ...]) -> None:
+    """Every position sees itself, for PyTorch gives NaN where it sees nothing."""
+    torch = references.torch()
+    masks = {"padding_mask": np.arange(5) < np.array([[5], [3], [1]]),
+             "attention_mask": (random.random((3, 5, 5)) < 0.6) | np.eye(5, dtype=bool)}
+    masks["padding_mask"][:, 0], masks["attention_mask"][:, :, 0] = True, True
+    x = L.Input((5, 8), name="x")
+    said = {name: L.Input(masks[name].shape[1:], dtype="bool", name=name) for name in given}
+    model = Model([x, *said.values()], getattr(L, kind)(16, 2, name="block")(x, **said))
+    program = model.compile(batch_size=3, dtype="float64")
+    got = program.predict({"x": X, **{name: masks[name] for name in given}})
+    module = loaded(torch_block(False, "relu"), block_arrays(program.weights, "block"))
+    shown = np.ones((3, 5, 5), bool)
+    if kind == "TransformerDecoder":
+        shown &= np.tri(5, dtype=bool)
+    if "attention_mask" in given:
+        shown &= masks["attention_mask"]
+    hidden = torch.tensor(~masks["padding_mask"]) if "padding_mask" in given else None
+    want = module(torch.tensor(X), src_mask=torch.tensor(~shown).repeat_interleave(2, 0),
+                  src_key_padding_mask=hidden)
+    np.testing.assert_allclose(got, want.detach().numpy(), rtol=1e-8, atol=1e-10)
+
+
+def test_masks_of_blocks_that_do_not_fit() -> None:
+    x = L.Input((5, 8))
+    with pytest.raises(ShapeError, match=r"padding_mask and inputs do not fit: \(4,\) and \(5, 8\)"):
+        L.TransformerEncoder(16, 2)(x, padding_mask=L.Input((4,), dtype="bool"))
+    with pytest.raises(ShapeError, match="mask does not fit the scores"):
+        L.TransformerEncoder(16, 2)(x, attention_mask=L.Input((5, 4), dtype="bool"))
+    with pytest.raises(ShapeError, match="mask must be bool, not float32"):
+        L.TransformerEncoder(16, 2)(x, padding_mask=L.Input((5,)))
 
 
 @pytest.mark.parametrize(("device", "d"), [

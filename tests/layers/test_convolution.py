@@ -69,6 +69,52 @@ def test_channels_first(name: str) -> None:
     is_keras(layer, {**how, "data_format": "channels_first"}, x).compiled_agrees()
 
 
+PADDED: dict[str, tuple[str, dict[str, Any], tuple[int, ...], Any]] = {
+    "a number": ("Conv2D", {"filters": 5, "kernel_size": 3, "strides": 2}, IMAGE, 1),
+    "one for each axis": ("Conv2D", {"filters": 4, "kernel_size": (5, 3), "groups": 2}, IMAGE,
+                          (2, 1)),
+    "before and after": ("Conv2D", {"filters": 3, "kernel_size": 3, "dilation_rate": 2}, IMAGE,
+                         ((3, 0), (1, 2))),
+    "of a line": ("Conv1D", {"filters": 3, "kernel_size": 4, "strides": 3}, LINE, (3, 1)),
+    "depthwise": ("DepthwiseConv2D", {"kernel_size": 3, "depth_multiplier": 2}, IMAGE, 1),
+    "separable": ("SeparableConv1D", {"filters": 5, "kernel_size": 3}, LINE, 2),
+}
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_in_numbers_is_a_layer_of_zeros_before(name: str, first: bool) -> None:
+    """When predicting, and after three training steps."""
+    kind, how, (_, *axes, channels), padding = PADDED[name]
+    shape, more = (channels, *axes) if first else (*axes, channels), {
+        "data_format": "channels_first" if first else "channels_last"}
+    zeros = getattr(L, f"ZeroPadding{len(axes)}D")(padding, **more)
+    inside = getattr(L, kind)(padding=padding, name="conv", **how, **more)
+    before = getattr(L, kind)(name="conv", **how, **more)
+    x, programs = random.normal(size=(6, *shape)), []
+    for layers in ([inside], [zeros, before]):
+        model = Sequential([L.Input(shape), *layers, L.Flatten(), L.Dense(2)])
+        programs.append(model.compile(batch_size=3, optimizer="sgd", loss="mse", dtype="float64"))
+    one, two = programs
+    np.testing.assert_allclose(one.predict(x), two.predict(x), rtol=1e-12, atol=1e-12)
+    for program in programs:
+        program.fit(x, np.ones((6, 2)), epochs=3, shuffle=False, verbose=0)
+    for a, b in zip(one.get_weights(), two.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_padding_in_numbers_is_torchs() -> None:
+    torch = references.torch()
+    layer = L.Conv2D(4, 3, strides=2, padding=1)
+    model = Sequential([L.Input((8, 7, 3)), layer])
+    x = random.normal(size=(2, 8, 7, 3))
+    got = model.compile(batch_size=2, dtype="float64").predict(x)
+    kernel, bias = (torch.tensor(w.value.astype("float64")) for w in model.weights)
+    want = torch.nn.functional.conv2d(torch.tensor(x).movedim(-1, 1), kernel.permute(3, 2, 0, 1),
+                                      bias, stride=2, padding=1)
+    np.testing.assert_allclose(got, want.movedim(1, -1).numpy(), rtol=1e-12, atol=1e-12)
+
+
 def test_kernels_start_with_the_spread_of_keras() -> None:
     keras = references.keras()
     for name, shape in (("Conv2D", (9, 9, 16)), ("Conv2DTranspose", (9, 9, 16))):
@@ -83,6 +129,7 @@ def test_kernels_start_with_the_spread_of_keras() -> None:
 @pytest.mark.parametrize("layer", [
     L.Conv2D(8, (3, 2), 2, "same", groups=2, name="c"), L.Conv1D(4, 3, padding="causal"),
     L.SeparableConv2D(8, 3, depth_multiplier=2), L.Conv2DTranspose(8, 3, 2, output_padding=1),
+    L.Conv2D(8, 3, padding=((1, 2), (0, 1))), L.Conv1D(4, 3, padding=2),
     L.DepthwiseConv2D(3, data_format="channels_first")], ids=lambda v: v.name)
 def test_configs_survive_json(layer: Layer) -> None:
     model = Sequential([L.Input((6, 4) if layer.axes == 1 else (6, 6, 4)), layer])

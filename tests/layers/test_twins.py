@@ -7,7 +7,6 @@ PyTorch's float64 within a number of units in the last place of its own dtype.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,28 +102,28 @@ def test_gradients_are_differences(case: Case) -> None:
 def near(case: Case, got: Arrays, want: list[Any], d: str) -> None:
     for a, b in zip(got, want, strict=True):
         b = b.detach().numpy()
-        np.testing.assert_allclose(a, b, rtol=0, atol=units(case) * EPS[d] * max(
-            1.0, float(np.abs(b).max())))
+        size = max(1.0, float(np.abs(b).max()))
+        np.testing.assert_allclose(a, b, rtol=0, atol=units(case) * EPS[d] * size,
+                                   err_msg=f"{case} in {d}")
 
 
-@cache
-def module(target: str, d: str) -> tuple[list[Traced], Module]:
-    """All cases, compiled together for a machine."""
-    all_ = [traced(case, d) for case in CASES]
-    return all_, Module([one.job() for one in all_], target)
+def compiled_all(cases: list[Case], target: str, d: str) -> None:
+    all_ = [traced(case, d) for case in cases]
+    compiled = Module([ours.job() for ours in all_], target)
+    for k, (case, ours) in enumerate(zip(cases, all_, strict=True)):
+        near(case, compiled.run(k), in_torch(case, ours), d)
 
 
+@pytest.mark.parametrize("target", ["scalar", BEST])
+def test_compiled_outputs_and_gradients_are_pytorchs(target: str) -> None:
+    compiled_all(FIRST, target, "float32")
+
+
+@slow
 @pytest.mark.parametrize(("target", "d"), [
-    pytest.param(t, d, marks=() if t in ("scalar", BEST) and d == "float32" else slow)
-    for t in HERE for d in EPS])
-def test_compiled_outputs_and_gradients_are_pytorchs(target: str, d: str) -> None:
-    all_, compiled = module(target, d)
-    for k, (case, ours) in enumerate(zip(CASES, all_, strict=True)):
-        try:
-            near(case, compiled.run(k), in_torch(case, ours), d)
-        except AssertionError as error:
-            raise AssertionError(f"{case} on {target} in {d}") from error
-    module.cache_clear()
+    *((t, "float32") for t in HERE), *((t, "float64") for t in ("scalar", BEST))])
+def test_every_variant_is_pytorchs(target: str, d: str) -> None:
+    compiled_all(CASES, target, d)
 
 
 @slow
@@ -137,7 +136,7 @@ def test_the_interpreter_agrees(case: Case, limits: Any) -> None:
 
 # -- training --------------------------------------------------------------------------------------
 
-STEPS, RATE, SEED, BATCH = 20, 0.05, 9, 3
+STEPS, SEED, BATCH = 20, 9, 3
 
 
 def network(case: Case) -> Sequential:
@@ -145,6 +144,11 @@ def network(case: Case) -> Sequential:
     front = [] if case.ids else [L.Dense(case.shape[-1], name="front")]
     return Sequential([L.Input(case.shape, dtype="int32" if case.ids else None), *front,
                        case.make(), L.Flatten(name="row"), L.Dense(2, name="head")], seed=SEED)
+
+
+def rate(model: Sequential) -> float:
+    """Small enough for the head to settle, however many numbers it sees."""
+    return min(0.05, 0.5 / len(model.named_weights()["head/kernel"].value))
 
 
 def batches(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -174,7 +178,7 @@ def train_in_torch(model: Sequential, first: dict[str, np.ndarray], x: np.ndarra
                for n, a in first.items()}
     words = Words(weights, training=True, seed=SEED, draws=d)
     learning = [w for n, w in weights.items() if learns[n]]
-    sgd, largest = torch.optim.SGD(learning, lr=RATE), 0.0
+    sgd, largest = torch.optim.SGD(learning, lr=rate(model)), 0.0
     for rows, wanted in zip(x, y, strict=True):
         given = torch.tensor(rows)
         found = words(model, given.long() if rows.dtype.kind == "i" else given)
@@ -196,7 +200,7 @@ def train_all(cases: list[Case], target: str, d: str) -> None:
     models = [network(case) for case in cases]
     jobs = []
     for model in models:
-        graph = trace(model, BATCH, SGD(RATE), "mse", dtype_=d).functions["train"]
+        graph = trace(model, BATCH, SGD(rate(model)), "mse", dtype_=d).functions["train"]
         jobs.append(Job(Graph({"loss": graph.outputs["loss"]}, graph.updates), {
             v: v.attrs["data"] if v.attrs["role"] == "state" else np.zeros(v.shape, v.dtype.numpy)
             for role in ("state", "input") for v in graph.leaves(role)}))
@@ -211,19 +215,25 @@ def train_all(cases: list[Case], target: str, d: str) -> None:
                 assert not w.trains, name
                 continue
             size = max(1.0, float(np.abs(want[name]).max()))
-            bound = 2 * STEPS * EPS[d] * (size + RATE * units(case) * max(largest, 1.0))
+            bound = 2 * STEPS * EPS[d] * (size + rate(model) * units(case) * max(largest, 1.0))
             np.testing.assert_allclose(got[name], want[name], rtol=0, atol=bound,
                                        err_msg=f"{case}: {name} on {target} in {d}")
+            assert np.isfinite(got[name]).all(), f"{case}: {name}"
             if name == "head/kernel":
-                assert np.abs(got[name] - first[name]).max() > 1e-3, f"{case} learned nothing"
+                assert np.abs(got[name] - first[name]).max() > 1e-4, f"{case} learned nothing"
 
 
-@pytest.mark.parametrize("target", ["scalar", BEST])
-def test_the_same_weights_after_twenty_steps(target: str) -> None:
-    train_all(FIRST, target, "float32")
+OTHERS = [case for case in CASES if case not in FIRST and case.layer != "Activation"]
+
+
+@pytest.mark.parametrize(("target", "d"), [
+    pytest.param(t, d, marks=() if t in ("scalar", BEST) and d == "float32" else slow)
+    for t, d in (*((t, "float32") for t in HERE), (BEST, "float64"))])
+def test_the_same_weights_after_twenty_steps(target: str, d: str) -> None:
+    train_all(FIRST, target, d)
 
 
 @slow
-@pytest.mark.parametrize(("target", "d"), [(t, d) for t in HERE for d in EPS])
-def test_every_variant_trains_as_pytorch_does(target: str, d: str) -> None:
-    train_all([case for case in CASES if case.layer != "Activation"], target, d)
+@pytest.mark.parametrize("part", range(4))
+def test_every_variant_trains_as_pytorch_does(part: int) -> None:
+    train_all(OTHERS[part::4], BEST, "float32")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.layers.torch_words import ACTIVATIONS
+from tests.layers.torch_images import ACTIVATIONS
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.layers import Layer
@@ -73,6 +73,7 @@ _CONV = [{"filters": 5, "kernel_size": 3}, {"filters": 6, "kernel_size": 2, "str
          "padding": "same", "groups": 2, "activation": "tanh"},
          {"filters": 3, "kernel_size": 3, "dilation_rate": 2, "padding": "same",
           "use_bias": False}]
+_FRAMED = {"kernel_size": 3, "strides": 2, "padding": 2}  # as PyTorch counts it
 _CAUSAL = {"kernel_size": 3, "padding": "causal", "dilation_rate": 2}
 _DEPTH = [{"kernel_size": 3, "depth_multiplier": 2}, {"kernel_size": 4, "strides": 2, "padding":
           "same", "activation": "sigmoid"}, {"kernel_size": 2, "dilation_rate": 3, "use_bias": False}]
@@ -96,17 +97,19 @@ PLAIN: dict[str, list[Entry]] = {
     "PReLU": at((3, 5, 2), {"alpha_initializer": "ones"}, {"shared_axes": (1, 2)}),
     "ELU": at(ROWS, {}, {"alpha": 0.7}),
     "Softmax": [*at(ROWS, {}, {"axis": 1}), *at((3, 4, 5), {"axis": (1, 3)})],
-    "Flatten": at((3, 4, 5), {}),
+    "Flatten": at((3, 4, 5), {}, {"data_format": "channels_first"}),
     "Reshape": at((3, 4, 5), {"target_shape": (5, 12)}, {"target_shape": (2, -1)}),
     "Permute": at((3, 4, 5), {"dims": (3, 1, 2)}),
     "RepeatVector": at((5,), {"n": 3}),
     "Rescaling": at(ROWS, {"scale": 0.25}, {"scale": -2.0, "offset": 0.5}),
     "Identity": at(ROWS, {}),
     # -- windows -----------------------------------------------------------------------------------
-    "Conv1D": [*windows(LINE, *_CONV), *both(LINE, {"filters": 3, **_CAUSAL})],
-    "Conv2D": windows(IMAGE, *_CONV, {"filters": 2, "kernel_size": (4, 3), "strides": (1, 2)}),
+    "Conv1D": [*windows(LINE, *_CONV), *both(LINE, {"filters": 3, **_CAUSAL}),
+               *at(LINE, {"filters": 3, **_FRAMED})],
+    "Conv2D": windows(IMAGE, *_CONV, {"filters": 2, "kernel_size": (4, 3), "strides": (1, 2)},
+                      {"filters": 3, "kernel_size": (3, 2), "padding": ((1, 0), (2, 1))}),
     "DepthwiseConv1D": [*windows(LINE, *_DEPTH), *both(LINE, _CAUSAL)],
-    "DepthwiseConv2D": windows(IMAGE, *_DEPTH),
+    "DepthwiseConv2D": [*windows(IMAGE, *_DEPTH), *at(IMAGE, _FRAMED)],
     "SeparableConv1D": [*windows(LINE, *({"filters": 5, **how} for how in _DEPTH)),
                         *both(LINE, {"filters": 3, **_CAUSAL})],
     "SeparableConv2D": windows(IMAGE, *({"filters": 5, **how} for how in _DEPTH)),

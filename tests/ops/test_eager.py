@@ -18,6 +18,7 @@ from tests import references
 from tests.ops.samples import Case, cases
 from ztorch import eager
 from ztorch.errors import ConfigError, DataError, ShapeError, Unsupported
+from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf, public_ops
 from ztorch.graph.value import Value
 
@@ -95,6 +96,39 @@ def test_values_make_graphs_and_arrays_beside_them_are_constants() -> None:
     assert isinstance(zt.ops.add(x, X), Value) and isinstance(zt.ops.add(X, x), Value)
     assert isinstance(zt.ops.concat([x, x]), Value)
     assert isinstance(zt.ops.full((2,), 1.0), Value)  # there is nothing to compute
+
+
+BESIDE: list[tuple[tuple[int, ...], Any]] = [  # a value, and a call that takes arrays beside it
+    ((3, 5), lambda o, x: o.matmul(X.T, x)), ((3, 5), lambda o, x: o.gemm(x, X.T, np.eye(3))),
+    ((3, 5), lambda o, x: o.gemv(x, X[0])), ((1, 5, 5, 1), lambda o, x: o.conv2d(
+        x, np.ones((2, 2, 1, 3)))),
+    ((3, 5), lambda o, x: o.take(x, np.array([2, 0]), axis=1)),
+    ((3, 5), lambda o, x: o.gather(x, [1, 1], axis=0)), ((3, 5), lambda o, x: o.take(x, 2, axis=1)),
+    ((3, 5), lambda o, x: o.scatter_add(x, np.array([0, 2]), X[:2], axis=0)),
+    ((3, 5), lambda o, x: o.take_along_axis(x, np.zeros((3, 1), np.int64))),
+    ((3, 5), lambda o, x: o.concat(x, X)), ((3, 5), lambda o, x: o.concat([X, x], axis=0)),
+    ((3, 5), lambda o, x: o.layer_norm(x, np.ones(5), np.zeros(5))),
+    ((3, 5), lambda o, x: o.attention(x, x, x, mask=np.tri(3, dtype=bool))),
+    ((3, 5), lambda o, x: o.where(X > 0, x, 0.0)), ((3, 5), lambda o, x: o.maximum(x, 0.25)),
+    ((3,), lambda o, x: o.searchsorted(np.array([-1.0, 0.0, 1.0]), x)),
+]
+
+
+@pytest.mark.parametrize(("shape", "call"), BESIDE)
+def test_arrays_beside_values_compute_what_arrays_alone_do(shape: tuple[int, ...],
+                                                           call: Any) -> None:
+    array = np.random.default_rng(3).normal(size=shape)
+    x = leaf("input", "x", shape, "float64")
+    [got] = evaluate([call(zt.ops, x)], {x: array})
+    np.testing.assert_allclose(got, call(zt.ops, array), rtol=1e-12)
+
+
+def test_arrays_of_floats_take_the_dtype_of_float_values_only() -> None:
+    x, ids = leaf("input", "x", (3,), "float32"), leaf("input", "i", (3,), "int32")
+    assert zt.ops.add(x, np.ones(3)).dtype.long == "float32"
+    assert zt.ops.take(np.array([0.5, 1.5]), ids).dtype.long == "float64"
+    with pytest.raises(ShapeError, match="int32 and float64 do not mix"):
+        zt.ops.add(ids, np.array([0.5, 1.5, 2.5]))
 
 
 class Lender:

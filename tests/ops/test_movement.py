@@ -125,6 +125,8 @@ def test_one_hot_of_a_label_that_is_none_is_zero() -> None:
     (lambda: ops.slice(X, (0, 0), (1, 1), (5, 6)), ["axis 0", "(4, 6)"]),
     (lambda: X[4], ["index 4", "(4, 6)"]),
     (lambda: X[0, 0, 0], ["3 indices", "(4, 6)"]),
+    (lambda: X[:, [1, 0]], ["[1, 0]", "ops.take"]),
+    (lambda: X[np.array([True, False])], ["True", "ops.where"]),
     (lambda: ops.take(X, X), ["integer indices", "ops.cast"]),
     (lambda: ops.flip(X, 2), ["axis 2", "rank 2"]),
 ])

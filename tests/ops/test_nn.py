@@ -19,7 +19,7 @@ ELEMENTWISE = ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "si
                "sigmoid", "hard_sigmoid", "hard_silu", "hard_swish", "softplus", "softsign", "mish",
                "tanh", "tanh_shrink", "hard_tanh", "linear", "log_sigmoid", "sparse_plus",
                "sparse_sigmoid", "hard_shrink", "soft_shrink", "threshold", "squareplus"]
-KERAS = [*ELEMENTWISE, "exponential", "softmax", "log_softmax", "glu"]
+KERAS = [*ELEMENTWISE, "exponential", "softmax", "log_softmax", "glu", "sparsemax"]
 INF, NAN = math.inf, math.nan
 
 

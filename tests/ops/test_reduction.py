@@ -74,6 +74,22 @@ def test_argmax_takes_the_first_and_survives_nan() -> None:
     assert value(ops.argmin(constant([2, 1, 1], "int32"))) == 1
 
 
+@pytest.mark.parametrize("axes", [None, -1, *(a for a in AXES if a)])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions_along_any_axes(name: str, axes) -> None:
+    """Where several axes are one, row by row, as in NumPy's position in a flat array."""
+    data = np.random.default_rng(0).integers(0, 9, (2, 3, 4)).astype(np.float64)
+    along = range(3) if axes is None else [a % 3 for a in np.atleast_1d(axes)]
+    others = [k for k in range(3) if k not in along]
+    rows = data.transpose(*others, *along).reshape(*(data.shape[k] for k in others), -1)
+    want = getattr(np, name)(rows, -1)
+    got = value(getattr(ops, name)(constant(data), axes))
+    assert got.shape == want.shape and (got == want).all()
+    kept = value(getattr(ops, name)(constant(data), axes, True))
+    assert kept.shape == tuple(1 if k in along else n for k, n in enumerate(data.shape))
+    assert (kept.reshape(want.shape) == want).all()
+
+
 @pytest.mark.parametrize("name", ["float32", "int8", "uint32", "float64"])
 @pytest.mark.parametrize(("combine", "function"), [
     ("add", np.add), ("mul", np.multiply), ("max", np.maximum), ("min", np.minimum)])

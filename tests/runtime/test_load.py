@@ -27,7 +27,7 @@ from tests.artifact.artifacts import (
 )
 from ztorch.backends import host
 from ztorch.errors import ArtifactError, DeviceError
-from ztorch.runtime.container import MANIFEST
+from ztorch.runtime.container import MANIFEST, RIGHTS
 from ztorch.runtime.load import open_artifact, read_artifact
 from ztorch.runtime.manifest import VERSION
 
@@ -50,7 +50,9 @@ def stored(*members: tuple[str, bytes], method: int = zipfile.ZIP_STORED,
     with zipfile.ZipFile(out, "w", method) as archive:
         archive.comment = comment
         for name, data in members:
-            archive.writestr(zipfile.ZipInfo(name), data, compress_type=method)
+            info = zipfile.ZipInfo(name)
+            info.external_attr = RIGHTS
+            archive.writestr(info, data, compress_type=method)
     return out.getvalue()
 
 
@@ -86,6 +88,16 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 ])
 def test_containers(tmp_path: Path, data: bytes, message: str) -> None:
     refuse(tmp_path, data, message)
+
+
+def test_another_tool_packed_it(tmp_path: Path) -> None:
+    """With the same members and the same comment."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole())) as old, zipfile.ZipFile(out, "w") as new:
+        new.comment = old.comment
+        for name in old.namelist():
+            new.writestr(zipfile.ZipInfo(name), old.read(name))
+    refuse(tmp_path, out.getvalue(), "another tool packed it")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -205,7 +217,7 @@ def spec(m: Manifest) -> dict[str, Any]:
     (lambda m: spec(m)["states"][0].update(dtype=["f"]), r"dtype is \['f'\]; it must be a dtype"),
     (lambda m: spec(m)["states"][0].update(name="other"), "lacks the state 'other'"),
     (lambda m: spec(m)["states"][1].update(name="hidden/kernel"), "a name that occurs once"),
-    (lambda m: spec(m)["states"].pop(), "no more than its states and constants take"),
+    (lambda m: spec(m)["states"].pop(), "holds 'out/bias', which the manifest does not list"),
     (lambda m: spec(m).update(params_bytes=1 << 39), "no more than its states and constants take"),
     (lambda m: spec(m).update(params_bytes=1 << 50), "params_bytes is \\d+; it must be a whole"),
     (lambda m: spec(m).update(arena_bytes=1 << 39), r"claims 549,\d+,\d+,\d+ bytes to run"),

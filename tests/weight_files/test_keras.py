@@ -101,6 +101,28 @@ def test_layers_around_layers(tmp_path: Path) -> None:
     both_ways(theirs, tmp_path, np.random.default_rng(0).normal(size=(3, 6, 4)).astype("f"))
 
 
+def test_functional_models_inside_models(tmp_path: Path) -> None:
+    keras = references.keras()
+    K = keras.layers
+
+    def gate(width: int) -> Any:
+        x = keras.Input((width,))
+        return keras.Model(x, K.Multiply()([K.Dense(4)(x), K.Dense(4, activation="sigmoid")(x)]))
+
+    x = keras.Input((5,))
+    theirs = filled(keras.Model(x, K.Dense(2)(gate(4)(gate(5)(x)))))
+    both_ways(theirs, tmp_path, np.random.default_rng(0).normal(size=(3, 5)).astype("f"))
+
+
+def test_channels_first_flattened(tmp_path: Path) -> None:
+    keras = references.keras()
+    K = keras.layers
+    theirs = filled(keras.Sequential([
+        keras.Input((2, 6, 5)), K.Conv2D(3, 2, data_format="channels_first"),
+        K.Flatten(data_format="channels_first"), K.Dense(4)]))
+    both_ways(theirs, tmp_path, np.random.default_rng(0).normal(size=(3, 2, 6, 5)).astype("f"))
+
+
 def test_an_lstm_that_classifies_texts(tmp_path: Path) -> None:
     keras = references.keras()
     K = keras.layers

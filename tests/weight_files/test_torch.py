@@ -48,6 +48,19 @@ def test_there_and_back(case: Case, ending: str, named: bool, tmp_path: Path) ->
     np.testing.assert_allclose(case.expected(torch, module, x), want, rtol=1e-12, atol=1e-13)
 
 
+def test_features_that_flatten_turned_are_turned_back(tmp_path: Path) -> None:
+    """Images have their channels first in both; Flatten puts them last, as in Keras."""
+    torch = references.torch()
+    module = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 2), torch.nn.Flatten(),
+                                 torch.nn.Linear(3 * 5 * 4, 6)).double()
+    model = Sequential([L.Input((2, 6, 5)), L.Conv2D(3, 2, data_format="channels_first"),
+                        L.Flatten("channels_first"), L.Dense(6)])
+    x = np.random.default_rng(0).normal(size=(3, 2, 6, 5))
+    want = module(torch.tensor(x)).detach().numpy()
+    model.load_weights(saved(tmp_path / "theirs.pt", module.state_dict()))
+    np.testing.assert_allclose(predicted(model, x), want, rtol=1e-9, atol=1e-10)
+
+
 def test_an_lstm_of_two_layers_is_two_of_ours(tmp_path: Path) -> None:
     torch = references.torch()
     module = torch.nn.LSTM(3, 4, 2, batch_first=True).double()

@@ -24,7 +24,7 @@ import numpy as np
 import ztorch
 from ztorch import tensorfile
 from ztorch.errors import ArtifactError
-from ztorch.runtime.container import DATE, MANIFEST
+from ztorch.runtime.container import DATE, MANIFEST, RIGHTS, UNIX
 from ztorch.runtime.manifest import FORMAT, VERSION
 from ztorch.runtime.spec import ProgramSpec
 
@@ -105,8 +105,8 @@ def _zip(files: Mapping[str, bytes], seal: str) -> bytes:
             archive.comment = seal.encode()
             for name, data in files.items():
                 info = zipfile.ZipInfo(name, DATE)
-                info.create_system = 3  # else it would tell where it was written
-                info.external_attr = 0o100644 << 16
+                info.create_system = UNIX  # else it would tell where it was written
+                info.external_attr = RIGHTS
                 archive.writestr(info, data)
     except zipfile.LargeZipFile:
         raise ArtifactError("the program has more than 4 GiB of weights, which an artifact cannot "

@@ -67,14 +67,10 @@ def _images(folder: str, shape: tuple[int, ...] | None) -> Pair:
 
 def read(path: str) -> np.ndarray:
     """The numbers in a file: NPY, x of an NPZ, or a CSV without labels."""
-    if path.endswith(".npy"):
-        try:
-            return np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"cannot read {path}: {error}") from None
+    from ztorch.data.arrays import read_array
     from ztorch.data.tables import read_table
 
-    return read_table(path, label=None).x
+    return read_array(path) if path.endswith(".npy") else read_table(path, label=None).x
 
 
 def inputs(path: str, program: Program) -> Any:

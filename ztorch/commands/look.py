@@ -149,8 +149,8 @@ def list_devices(as_json: bool) -> None:
     for d in here:
         size = f"{d.memory_bytes / 2**30:.1f} GiB"
         if not d.levels:
-            chip = f", {d.chip}" if d.chip else ""
-            print(f"{d.id}: {d.name} ({d.kind}{chip}), {size}, {d.driver}")
+            chip, driver = (f", {what}" if what else "" for what in (d.chip, d.driver))
+            print(f"{d.id}: {d.name} ({d.kind}{chip}), {size}{driver}")
             continue
         print(f"{d.id}: {d.name}, {d.cores} cores, {d.threads} threads, {size}")
         best = next((v.name for v in reversed(d.levels) if v.available), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -55,11 +54,9 @@ def read(path: str, ports: Ports) -> tuple[Any, Any]:
     if not path.endswith(".npz"):
         raise ConfigError(f"the model has several inputs or outputs, and {path} has no names for "
                           f"them; use an .npz file: {_how(ports)}")
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
+    from ztorch.data.arrays import read_arrays
+
+    arrays = read_arrays(path)
 
     def found(role: str, shapes: Shapes) -> dict[str, np.ndarray]:
         names = {name: next((n for n in (f"{role}/{name}", name or role) if n in arrays), None)

@@ -105,8 +105,9 @@ class Text(Batches):
         return np.array(found, np.int32)
 
     def decode(self, numbers: Any) -> str:
-        """The text of numbers; words are joined by spaces."""
-        given = np.asarray(numbers).reshape(-1)
+        """The text of numbers, also of those that `generate` gives one by one; words are joined by
+        spaces."""
+        given = np.asarray(numbers if hasattr(numbers, "__len__") else list(numbers)).reshape(-1)
         if given.size and not 0 <= given.min() <= given.max() < len(self.vocab):
             raise DataError(f"decode takes numbers from 0 to {len(self.vocab) - 1}")
         tokens = [self.vocab[int(k)] for k in given]

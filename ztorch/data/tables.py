@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import itertools
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ztorch.data.arrays import read_array, read_arrays
 from ztorch.errors import DataError, unknown
 
 
@@ -44,10 +44,8 @@ def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Ta
     if suffix == ".npz":
         return _read_npz(where, label)
     if suffix == ".npy":
-        array = _load(where)
-        if label is None:
-            return Table(_numbers(array, where), None)
-        return _split(_numbers(array, where), label, (), where)
+        array = _numbers(read_array(where), where)
+        return Table(array, None) if label is None else _split(array, label, (), where)
     if suffix in (".csv", ".tsv", ".txt", ".data"):
         return _read_csv(where, label)
     raise DataError(f"{where}: {suffix or 'no suffix'} is not a kind of table; known: .csv .tsv "
@@ -57,19 +55,8 @@ def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Ta
 # -- NumPy files ---------------------------------------------------------------------------------
 
 
-def _load(where: str) -> np.ndarray:
-    try:
-        return np.load(where, allow_pickle=False)  # a pickle would run code
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{where} cannot be read: {error}") from None
-
-
 def _read_npz(where: str, label: str | int | None) -> Table:
-    try:
-        with np.load(where, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{where} cannot be read: {error}") from None
+    arrays = read_arrays(where)
     x_name = next((n for n in ("x", "X", "x_train", "images", "data") if n in arrays), None)
     y_names = (label,) if isinstance(label, str) else ("y", "Y", "y_train", "labels", "target")
     y_name = next((n for n in y_names if n in arrays), None)

@@ -184,7 +184,8 @@ def as_value(x: Any, like: Value | None = None) -> Value:
             raise shape_error(f"{x} is no {d}", fix="use ops.cast to make the tensor a float")
         return OPS.full((), x.item() if isinstance(x, np.generic) else x, d)
     array = np.asarray(x)
-    return constant(array, like.dtype if like is not None and array.dtype.kind == "f" else None)
+    adopts = like is not None and like.dtype.is_float and array.dtype.kind == "f"
+    return constant(array, like.dtype if adopts and like is not None else None)
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

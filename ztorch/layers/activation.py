@@ -17,7 +17,8 @@ ACTIVATIONS = (
     "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu",
     "hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish",
     "relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink", "softmax", "softplus", "softsign",
-    "sparse_plus", "sparse_sigmoid", "squareplus", "swish", "tanh", "tanh_shrink", "threshold",
+    "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus", "swish", "tanh", "tanh_shrink",
+    "threshold",
 )
 Given = str | Callable[[Value], Value] | None
 
@@ -37,11 +38,18 @@ def known(given: Given) -> Given:
     if isinstance(given, Layer):
         raise ConfigError(f"activation={type(given).__name__}(...) is a layer; add it to the model "
                           "after this layer, or give a name such as 'relu'")
-    if not callable(given):
+    if isinstance(given, type) or not callable(given):
         raise ConfigError(f"activation={given!r}; give a name such as 'relu', a function of a "
                           "tensor, or None")
     # ops.relu and "relu" are the same thing; by name it can be saved
     return next((n for n in ACTIVATIONS if REGISTRY[n].call is given), given)
+
+
+def some_axes(what: str, axis: Any) -> int | tuple[int, ...]:
+    """One axis or several, as given, but not none."""
+    if isinstance(axis, (list, tuple)) and not axis:
+        raise ConfigError(f"{what} is empty; give an axis, such as -1 for the last")
+    return checked_axes(what, axis)
 
 
 def activate(given: Given, x: Value, context: Context) -> Value:
@@ -107,7 +115,8 @@ class PReLU(Layer):
     def __init__(self, alpha_initializer: Any = "zeros", shared_axes: Any = None, **common: Any):
         super().__init__(**common)
         self.alpha_initializer = alpha_initializer
-        self.shared_axes = checked_axes("PReLU(shared_axes=...)", shared_axes or ())
+        self.shared_axes = checked_axes("PReLU(shared_axes=...)",
+                                        () if shared_axes is None else shared_axes)
 
     def build(self, input_shape: tuple[int, ...]) -> None:
         shared = example_axes(self.shared_axes, len(input_shape) + 1)
@@ -134,7 +143,7 @@ class Softmax(Layer):
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
         super().__init__(**common)
-        self.axis = checked_axes("Softmax(axis=...)", axis)
+        self.axis = some_axes("Softmax(axis=...)", axis)
 
     def call(self, x: Value, context: Context) -> Value:
         axes = example_axes(self.axis, x.rank)

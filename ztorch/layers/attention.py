@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.config import fraction, positive, whole_seed
+from ztorch.config import fraction, number, positive, whole_seed
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Initializer, Shape
@@ -169,7 +169,9 @@ class _TransformerBlock(Layer):
     """Attention, then two dense layers at each position; both added to what they were given.
 
     The residual sums are normalised, or with `normalize_first=True` what goes into each part.
-    Arguments and the order of weights are KerasHub's.
+    Arguments and the order of weights are KerasHub's. In a Model it is called on (x, padding_mask,
+    attention_mask): true where a position holds something, (length,), and where one may see
+    another, (length, length).
     """
 
     causal = False
@@ -184,7 +186,8 @@ class _TransformerBlock(Layer):
         self.num_heads = positive(f"{own}(num_heads=...)", num_heads)
         self.dropout = fraction(f"{own}(dropout=...)", dropout)
         self.activation = known(activation)
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_norm_epsilon = number(f"{own}(layer_norm_epsilon=...)", layer_norm_epsilon,
+                                         above=0)
         self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
         self.normalize_first, self.rotary = normalize_first, rotary
         first = {"kernel_initializer": kernel_initializer, "bias_initializer": bias_initializer}
@@ -211,9 +214,18 @@ class _TransformerBlock(Layer):
                               fix=f"choose a number of heads that divides {width}")
         self.output.units = width
 
-    def call(self, x: Value, context: Context) -> Value:
+    def call(self, x: Value, context: Context, padding_mask: Value | None = None,
+             attention_mask: Value | None = None) -> Value:
+        if padding_mask is not None:
+            if padding_mask.shape[1:] != x.shape[1:2]:
+                raise shape_error("padding_mask and inputs do not fit:", padding_mask.shape[1:],
+                                  x.shape[1:], fix=f"it is ({x.shape[1]},), one for each position")
+            seen = OPS.expand_dims(padding_mask, 1)
+            attention_mask = seen if attention_mask is None else OPS.bitwise_and(
+                attention_mask, seen)
+
         def attention(x: Value) -> Value:
-            return self.self_attention(x, context)
+            return self.self_attention(x, context, attention_mask=attention_mask)
 
         def feedforward(x: Value) -> Value:
             return self.output(self.intermediate(x, context), context)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.config import number, positive, whole_seed
+from ztorch.config import number, whole_seed
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
-from ztorch.layers.preprocessing import fitted
+from ztorch.layers.preprocessing import fitted, side
 from ztorch.layers.spatial import _Spatial
 from ztorch.ops.windows import pad_axes
 
@@ -115,8 +115,8 @@ class RandomCrop(_Augmentation):
     def __init__(self, height: int, width: int, seed: int | None = None,
                  data_format: str | None = None, **common: Any):
         super().__init__(seed, data_format, **common)
-        self.height = positive("RandomCrop(height=...)", height)
-        self.width = positive("RandomCrop(width=...)", width)
+        self.height = side("RandomCrop(height=...)", height)
+        self.width = side("RandomCrop(width=...)", width)
 
     def settled(self, x: Value) -> Value:
         return fitted(x, self.height, self.width)

@@ -16,17 +16,24 @@ from ztorch.layers.spatial import _Spatial
 
 
 class _Convolving(_Spatial):
-    """What all convolutions share: a window that moves, and what follows the sum."""
+    """What all convolutions share: a window that moves, and what follows the sum.
+
+    Beside Keras' words, padding is a whole number, as in PyTorch, one for each axis, or a pair
+    (before, after) for each.
+    """
 
     paddings: tuple[str, ...] = ("valid", "same")
+    counted_padding = True  # whether padding may be numbers
 
-    def __init__(self, kernel_size: Any, strides: Any, padding: str, data_format: str | None,
+    def __init__(self, kernel_size: Any, strides: Any, padding: Any, data_format: str | None,
                  dilation_rate: Any, activation: Given, use_bias: bool, bias_initializer: Any,
                  **common: Any):
         super().__init__(data_format, **common)
         self.kernel_size = self.each("kernel_size", kernel_size)
         self.strides = self.each("strides", strides)
-        self.padding = self.choice("padding", padding, self.paddings)
+        words = isinstance(padding, str) or not self.counted_padding
+        self.padding: Any = (self.choice("padding", padding, self.paddings) if words else
+                             self.pairs("padding", padding))
         self.dilation_rate = self.each("dilation_rate", dilation_rate)
         self.activation = known(activation)
         self.use_bias = use_bias
@@ -63,7 +70,7 @@ class _Convolving(_Spatial):
 class _Conv(_Convolving):
     """activation(windows of x @ kernel + bias)."""
 
-    def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid",
+    def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, groups: int = 1,
                  activation: Given = None, use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
@@ -112,6 +119,8 @@ class Conv2D(_Conv, names=("Convolution2D",)):
     >>> model = Sequential([Input((28, 28, 3)), Conv2D(8, 5, strides=2, padding="same")])
     >>> model.output_shape, [w.shape for w in model.weights]
     ((14, 14, 8), [(5, 5, 3, 8), (8,)])
+    >>> Sequential([Input((28, 28, 3)), Conv2D(8, 5, padding=((2, 2), (0, 1)))]).output_shape
+    (28, 25, 8)
     """
 
 
@@ -121,7 +130,7 @@ class Conv2D(_Conv, names=("Convolution2D",)):
 class _DepthwiseConv(_Convolving):
     """`depth_multiplier` filters for each channel, which see that channel only."""
 
-    def __init__(self, kernel_size: Any, strides: Any = 1, padding: str = "valid",
+    def __init__(self, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  depth_multiplier: int = 1, data_format: str | None = None, dilation_rate: Any = 1,
                  activation: Given = None, use_bias: bool = True,
                  depthwise_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
@@ -172,7 +181,7 @@ class DepthwiseConv2D(_DepthwiseConv):
 class _SeparableConv(_DepthwiseConv):
     """A depthwise convolution, then a matrix that mixes the channels."""
 
-    def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid",
+    def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, depth_multiplier: int = 1,
                  activation: Given = None, use_bias: bool = True,
                  depthwise_initializer: Any = "glorot_uniform",
@@ -227,6 +236,8 @@ class SeparableConv2D(_SeparableConv, names=("SeparableConvolution2D",)):
 
 class _ConvTranspose(_Convolving):
     """What the gradient of a convolution does: each element leaves a multiple of the kernel."""
+
+    counted_padding = False
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid",
                  output_padding: Any = None, data_format: str | None = None,

@@ -14,6 +14,7 @@ from ztorch.initializers import Shape
 from ztorch.layers.activation import Given, activate, known
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer, checked_shape
+from ztorch.layers.spatial import known_format
 from ztorch.layers.symbol import Symbol, source
 
 
@@ -108,9 +109,16 @@ class Dense(Layer):
 
 
 class Flatten(Layer):
-    """Each example as one row."""
+    """Each example as one row. With data_format="channels_first", as in Keras, inputs have their
+    channels first, and the row is that of the same image with channels last."""
+
+    def __init__(self, data_format: str | None = None, **common: Any):
+        super().__init__(**common)
+        self.data_format = known_format("Flatten", data_format)
 
     def call(self, x: Value, context: Context) -> Value:
+        if self.data_format == "channels_first" and x.rank > 2:
+            x = OPS.transpose(x, (0, *range(2, x.rank), 1))
         return OPS.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
 
 

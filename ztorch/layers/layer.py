@@ -19,6 +19,8 @@ from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.context import Context
 from ztorch.layers.symbol import declare, leaves, symbols
 
+LONGEST_NAME = 200  # names of nested layers are put together, and all go into artifacts
+
 _serial = itertools.count()
 
 
@@ -275,9 +277,11 @@ def checked_name(name: Any, of: str) -> str:
              "is empty" if not name else
              "contains a '/'" if "/" in name else
              "contains a control character" if not name.isprintable() else
+             f"has {len(name)} characters, above {LONGEST_NAME}" if len(name) > LONGEST_NAME else
              "is reserved" if name in RESERVED else "")
     if fault:
-        raise ConfigError(f"the name {name!r} of a {of} {fault}; use printable characters "
+        shown = repr(name) if len(repr(name)) <= 100 else f"{name[:60]!r}..."
+        raise ConfigError(f"the name {shown} of a {of} {fault}; use printable characters "
                           f"without '/', such as {snake_case(of)!r}")
     return name
 

@@ -9,8 +9,9 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
+from ztorch.layers.activation import some_axes
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Layer, checked_axes, example_axes
+from ztorch.layers.layer import Layer, example_axes
 
 
 class _Scaled(Layer):
@@ -21,7 +22,7 @@ class _Scaled(Layer):
                  gamma_initializer: Any = "ones", **common: Any):
         super().__init__(**common)
         own = type(self).__name__
-        self.axis = checked_axes(f"{own}(axis=...)", axis)
+        self.axis = some_axes(f"{own}(axis=...)", axis)
         self.epsilon = number(f"{own}(epsilon=...)", epsilon, above=0)
         self.center, self.scale = center, scale
         self.beta_initializer, self.gamma_initializer = beta_initializer, gamma_initializer
@@ -152,7 +153,8 @@ class GroupNormalization(_Scaled):
         super().__init__(axis, epsilon, center, scale, beta_initializer, gamma_initializer,
                          **common)
         self.one_axis()
-        self.groups = groups if groups == -1 else whole("GroupNormalization(groups=...)", groups, 1)
+        one_each = isinstance(groups, int) and groups == -1
+        self.groups = -1 if one_each else whole("GroupNormalization(groups=...)", groups, 1)
 
     def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
@@ -185,7 +187,7 @@ class RMSNormalization(Layer):
 
     def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-6, **common: Any):
         super().__init__(**common)
-        self.axis = checked_axes("RMSNormalization(axis=...)", axis)
+        self.axis = some_axes("RMSNormalization(axis=...)", axis)
         self.epsilon = number("RMSNormalization(epsilon=...)", epsilon, above=0)
 
     def build(self, input_shape: Shape) -> None:
@@ -208,7 +210,7 @@ class UnitNormalization(Layer):
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
         super().__init__(**common)
-        self.axis = checked_axes("UnitNormalization(axis=...)", axis)
+        self.axis = some_axes("UnitNormalization(axis=...)", axis)
 
     def call(self, x: Value, context: Context) -> Value:
         squares = OPS.sum(x * x, example_axes(self.axis, x.rank), True)

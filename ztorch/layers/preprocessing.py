@@ -19,6 +19,7 @@ from ztorch.layers.spatial import _Spatial
 from ztorch.ops.windows import pad_axes
 
 _LEAST_DEVIATION = 1e-7  # Keras' epsilon
+_LONGEST_SIDE = 1 << 16
 
 
 class Normalization(Layer):
@@ -142,6 +143,13 @@ def _batches(data: Any) -> Iterator[np.ndarray]:
 # -- sizes of images -------------------------------------------------------------------------------
 
 
+def side(what: str, n: Any) -> int:
+    """How many rows or columns of pixels, or a ConfigError that names it."""
+    if positive(what, n) > _LONGEST_SIDE:
+        raise ConfigError(f"{what} is {n!r}; images have sides of at most {_LONGEST_SIDE}")
+    return n.__index__()
+
+
 def weights_between(length: int, wanted: int, antialias: bool = False) -> np.ndarray:
     """How much of each of `length` elements each of the `wanted` ones takes, in rows that sum to 1:
     linear between the middles of elements, over all elements that one covers with antialias.
@@ -206,8 +214,8 @@ class CenterCrop(_Spatial):
 
     def __init__(self, height: int, width: int, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
-        self.height = positive("CenterCrop(height=...)", height)
-        self.width = positive("CenterCrop(width=...)", width)
+        self.height = side("CenterCrop(height=...)", height)
+        self.width = side("CenterCrop(width=...)", width)
 
     def last(self, x: Value, context: Context) -> Value:
         return fitted(OPS.cast(x, context.dtype), self.height, self.width)
@@ -231,8 +239,8 @@ class Resizing(_Spatial):
                  fill_mode: str = "constant", fill_value: float = 0.0, antialias: bool = False,
                  data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
-        self.height = positive("Resizing(height=...)", height)
-        self.width = positive("Resizing(width=...)", width)
+        self.height = side("Resizing(height=...)", height)
+        self.width = side("Resizing(width=...)", width)
         self.interpolation = self.choice("interpolation", interpolation, ("bilinear", "nearest"))
         if crop_to_aspect_ratio and pad_to_aspect_ratio:
             raise ConfigError("Resizing either crops to the aspect ratio or pads to it; choose one")

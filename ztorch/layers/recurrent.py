@@ -33,8 +33,9 @@ class _Recurrent(Layer):
     def __init__(self, units: int, activation: Given = "tanh", use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform",
                  recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
-                 dropout: float = 0.0, recurrent_dropout: float = 0.0, seed: int | None = None,
-                 return_sequences: bool = False, go_backwards: bool = False, **common: Any):
+                 dropout: float = 0.0, recurrent_dropout: float = 0.0,
+                 return_sequences: bool = False, go_backwards: bool = False,
+                 seed: int | None = None, **common: Any):
         super().__init__(**common)
         kind = type(self).__name__
         self.units = positive(f"{kind}(units=...)", units)
@@ -158,8 +159,8 @@ class LSTM(_Recurrent):
                  recurrent_dropout: float = 0.0, seed: int | None = None,
                  return_sequences: bool = False, go_backwards: bool = False, **common: Any):
         super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
-                         bias_initializer, dropout, recurrent_dropout, seed, return_sequences,
-                         go_backwards, **common)
+                         bias_initializer, dropout, recurrent_dropout, return_sequences,
+                         go_backwards, seed, **common)
         self.recurrent_activation = known(recurrent_activation)
         self.unit_forget_bias = unit_forget_bias
 
@@ -200,8 +201,8 @@ class GRU(_Recurrent):
                  return_sequences: bool = False, go_backwards: bool = False,
                  reset_after: bool = True, **common: Any):
         super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
-                         bias_initializer, dropout, recurrent_dropout, seed, return_sequences,
-                         go_backwards, **common)
+                         bias_initializer, dropout, recurrent_dropout, return_sequences,
+                         go_backwards, seed, **common)
         self.recurrent_activation = known(recurrent_activation)
         self.reset_after = reset_after
 

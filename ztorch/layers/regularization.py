@@ -12,6 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
+from ztorch.layers.spatial import known_format
 
 
 class Dropout(Layer):
@@ -100,13 +101,10 @@ class SpatialDropout2D(_SpatialDropout):
 
     axes, inputs = 3, "(rows, columns, channels)"
 
-    def __init__(self, rate: float, data_format: str = "channels_last", seed: int | None = None,
+    def __init__(self, rate: float, data_format: str | None = None, seed: int | None = None,
                  **common: Any):
         super().__init__(rate, seed, **common)
-        if data_format not in ("channels_last", "channels_first"):
-            raise ConfigError(f"SpatialDropout2D(data_format={data_format!r}) must be "
-                              "'channels_last' or 'channels_first'")
-        self.data_format = data_format
+        self.data_format = known_format("SpatialDropout2D", data_format)
 
     def noise(self, shape: Shape) -> Shape:
         return super().noise(shape) if self.data_format == "channels_last" else (*shape[:2], 1, 1)

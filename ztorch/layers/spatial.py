@@ -16,6 +16,20 @@ _INPUTS = {1: ("(steps, channels)", "(channels, steps)"),
            2: ("(rows, columns, channels)", "(channels, rows, columns)")}
 
 
+def known_format(of: str, given: Any) -> str:
+    """Where a layer finds the channels, or a ConfigError that names it.
+
+    >>> known_format("Flatten", None)
+    'channels_last'
+    """
+    if given is None:
+        return "channels_last"
+    if not isinstance(given, str) or given not in ("channels_last", "channels_first"):
+        raise ConfigError(f"{of}(data_format={given!r}) must be 'channels_last' or "
+                          "'channels_first'")
+    return given
+
+
 class _Spatial(Layer):
     """Base of layers that work along `axes` axes beside the channels.
 
@@ -27,10 +41,7 @@ class _Spatial(Layer):
 
     def __init__(self, data_format: str | None = None, **common: Any):
         super().__init__(**common)
-        if data_format not in (None, "channels_last", "channels_first"):
-            raise ConfigError(f"{type(self).__name__}(data_format={data_format!r}) must be "
-                              "'channels_last' or 'channels_first'")
-        self.data_format = data_format or "channels_last"
+        self.data_format = known_format(type(self).__name__, data_format)
 
     @property
     def channels_first(self) -> bool:
@@ -59,7 +70,7 @@ class _Spatial(Layer):
 
     def choice(self, what: str, given: Any, allowed: tuple[str, ...]) -> str:
         """One of some words."""
-        if given not in allowed:
+        if not isinstance(given, str) or given not in allowed:
             raise ConfigError(f"{type(self).__name__}({what}={given!r}) must be "
                               f"{' or '.join(map(repr, allowed))}")
         return given

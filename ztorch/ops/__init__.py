@@ -10,7 +10,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 import ztorch
 from ztorch.dtypes import DType
 from ztorch.errors import nearest
-from ztorch.graph.op import OPS, REGISTRY, Public, leaf
+from ztorch.graph.op import OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.value import Value
 
 for _found in pkgutil.iter_modules(__path__):
@@ -59,7 +59,10 @@ def _face(name: str) -> Callable[..., Any]:
 
     @functools.wraps(public.call)
     def face(*args: Any, **attrs: Any) -> Any:
-        if not computes or any(_has_values(a) for a in (*args, *attrs.values())):
+        if not computes:
+            return getattr(OPS, name)(*args, **attrs)
+        if _has_values((*args, *attrs.values())):
+            args, attrs = _as_values(name, args, attrs)
             return getattr(OPS, name)(*args, **attrs)
         return ztorch._on_arrays(public, args, attrs)  # only the front door knows of a compiler
 
@@ -67,9 +70,44 @@ def _face(name: str) -> Callable[..., Any]:
     return face
 
 
-def _has_values(x: Any) -> bool:
-    return isinstance(x, Value) or (isinstance(x, (list, tuple))
-                                    and any(isinstance(y, Value) for y in x))
+def _has_values(given: Iterable[Any]) -> bool:
+    return next(_values(given), None) is not None
+
+
+def _values(given: Iterable[Any]) -> Iterator[Value]:
+    for x in given:
+        if isinstance(x, Value):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from _values(x)
+
+
+def _as_values(name: str, args: tuple[Any, ...],
+               attrs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with arrays and lists, where it takes tensors, as constants of the
+    graph; floats among them in the dtype of the call's values. Elementwise ops take mere numbers
+    as they are; as an index, one is a whole number."""
+    own, tensors = signature(name)
+    try:
+        bound = own.bind(*args, **attrs)
+    except TypeError as error:
+        raise TypeError(f"zt.ops.{name}: {error}; it is {name}{own}") from None
+    like = next((v for v in _values(bound.arguments.values()) if v.dtype.is_float), None)
+
+    def tensor(x: Any, numbers: bool) -> Any:
+        if x is None or isinstance(x, Value) or (numbers and isinstance(x, (bool, int, float))):
+            return x
+        if _has_values((x,)):
+            return type(x)(tensor(y, numbers) for y in x)
+        return as_value(np.asarray(x), like)
+
+    for parameter, x in bound.arguments.items():
+        if parameter in tensors:
+            numbers = "float" in str(own.parameters[parameter].annotation)
+            many = own.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
+            bound.arguments[parameter] = (tuple(tensor(y, numbers) for y in x) if many else
+                                          tensor(x, numbers))
+    return bound.args, bound.kwargs
 
 
 def _with_example(public: Public) -> str:

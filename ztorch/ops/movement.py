@@ -174,8 +174,9 @@ def slice_by(x: Value, key: Any) -> Value:
     used = sum(k is not None and k is not Ellipsis for k in keys)
     if used > x.rank:
         raise shape_error(f"{used} indices for", x.shape)
-    if Ellipsis in keys:
-        at = keys.index(Ellipsis)
+    dots = [at for at, k in enumerate(keys) if k is Ellipsis]  # `in` would compare arrays
+    if dots:
+        at = dots[0]
         keys[at:at + 1] = [slice(None)] * (x.rank - used)
     else:
         keys += [slice(None)] * (x.rank - used)
@@ -193,6 +194,9 @@ def slice_by(x: Value, key: Any) -> Value:
             size.append(len(picked))
             shape.append(len(picked))
         else:
+            if np.ndim(k) or not hasattr(k, "__index__") or isinstance(k, bool):
+                raise shape_error(f"a tensor cannot be indexed by {k!r}", fix="for positions in an "
+                                  "array use ops.take, for a condition ops.where")
             if not -n <= k < n:
                 raise shape_error(f"index {k} is out of range for", x.shape)
             start.append(k % n)

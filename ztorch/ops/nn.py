@@ -312,6 +312,37 @@ def log_softmax(x: Value, axis: Axes = -1) -> Value:
     return OPS.cast(below - OPS.log(OPS.sum(OPS.exp(below), axis, True)), x.dtype)
 
 
+def _sparsemax_numpy(x: Any, axis: int = -1) -> Any:
+    """The threshold by bisection: what is left above it sums to 1."""
+    high = np.max(x, axis, keepdims=True)
+    low = high - 1.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        over = np.sum(np.maximum(x - middle, 0), axis, keepdims=True) > 1
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    return np.maximum(x - low, 0)
+
+
+@op(Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1}), Sample(((2, 33),), {}, -50.0, 50.0),
+    numpy=_sparsemax_numpy)
+def sparsemax(x: Value, axis: int = -1) -> Value:
+    """Numbers from 0 that sum to 1 along the axis and lie nearest to x: a softmax with zeros.
+
+    >>> import ztorch as zt
+    >>> zt.ops.sparsemax(np.array([0.5, 0.0, -1.0]))
+    array([0.75, 0.25, 0.  ])
+    """
+    below = _below_largest(widened(x), axis)
+    ordered = OPS.sort(OPS.stop_gradient(below), axis, descending=True)
+    rank = OPS.cast(OPS.iota(x.shape, axis), ordered.dtype) + 1.0
+    kept = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a first part of each row
+    least = OPS.min(OPS.where(kept, ordered, 0.0), axis, True)
+    inside = OPS.greater_equal(below, least)
+    rest = (OPS.sum(OPS.where(inside, below, 0.0), axis, True) - 1.0) / OPS.sum(
+        OPS.cast(inside, below.dtype), axis, True)
+    return OPS.cast(OPS.where(inside, below - rest, 0.0), x.dtype)
+
+
 @op(Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1, "keepdims": True}),
     Sample(((2, 3, 4),), {"axis": None}), Sample(((2, 33),), {}, -50.0, 50.0),
     numpy=lambda x, axis=-1, keepdims=False: np.log(np.sum(np.exp(x), axis, keepdims=keepdims)))

@@ -66,6 +66,8 @@ def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = 
     >>> max_pool(leaf("input", "x", (1, 7, 7, 3), "float32"), 2, padding="same").shape
     (1, 4, 4, 3)
     """
+    if not (x.dtype.is_float or x.dtype.is_int):
+        raise shape_error(f"ops.max_pool takes numbers, not {x.dtype}", fix="cast it first")
     seen, places, _ = _seen(x, size, stride, padding, identity("max", x.dtype))
     return OPS.max(seen, axis=places)
 

@@ -200,8 +200,16 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
     return OPS.cast(OPS.reshape(y, shape if keepdims else kept), x.dtype)
 
 
-def _arg_extreme(x: Value, axis: int, keepdims: bool, extreme: Any) -> Value:
-    [a] = normal_axes(axis, x.rank)
+def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
+    axes = normal_axes(axis, x.rank)
+    if len(axes) != 1:  # as one axis, behind the others
+        others = tuple(k for k in range(x.rank) if k not in axes)
+        rows = OPS.reshape(OPS.transpose(x, (*others, *axes)), (
+            *(x.shape[k] for k in others), math.prod(x.shape[k] for k in axes)))
+        y = _arg_extreme(rows, -1, False, extreme)
+        kept = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+        return OPS.reshape(y, kept) if keepdims else y
+    [a] = axes
     n = x.shape[a]
     position = OPS.iota(x.shape, a, "int32")
     hit = OPS.equal(x, OPS.broadcast_to(extreme(x, a, True), x.shape))
@@ -210,13 +218,27 @@ def _arg_extreme(x: Value, axis: int, keepdims: bool, extreme: Any) -> Value:
     return min_(OPS.where(hit, position, OPS.full(x.shape, n - 1, "int32")), a, keepdims)
 
 
+def _arg_numpy(function: Any) -> Any:
+    def positions(x: Any, axis: Axes = -1, keepdims: bool = False) -> Any:
+        axes = normal_axes(axis, x.ndim)
+        rows = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(
+            *(n for k, n in enumerate(x.shape) if k not in axes), -1)
+        kept = [1 if k in axes else n for k, n in enumerate(x.shape)]
+        return function(rows, -1).reshape(kept) if keepdims else function(rows, -1)
+
+    return positions
+
+
 _ARGS = (Sample(((3, 5),), {"axis": 1}, dtypes="fsu"),
-         Sample(((5, 4),), {"axis": 0, "keepdims": True}))
+         Sample(((5, 4),), {"axis": 0, "keepdims": True}),
+         Sample(((2, 3, 4),), {"axis": (0, 2), "keepdims": True}),
+         Sample(((3, 5),), {"axis": None}))
 
 
-@op(*_ARGS, numpy=lambda x, axis=-1, keepdims=False: np.argmax(x, axis, keepdims=keepdims))
-def argmax(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
+@op(*_ARGS, numpy=_arg_numpy(np.argmax))
+def argmax(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
     """The first position of the largest element along an axis, as int32; of NaN if there is one.
+    Along several axes, or all (None), it counts as if they were one.
 
     >>> import ztorch as zt
     >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]))
@@ -225,9 +247,10 @@ def argmax(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
     return _arg_extreme(x, axis, keepdims, max_)
 
 
-@op(*_ARGS, numpy=lambda x, axis=-1, keepdims=False: np.argmin(x, axis, keepdims=keepdims))
-def argmin(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
+@op(*_ARGS, numpy=_arg_numpy(np.argmin))
+def argmin(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
     """The first position of the smallest element along an axis, as int32; of NaN if there is one.
+    Along several axes, or all (None), it counts as if they were one.
 
     >>> import ztorch as zt
     >>> zt.ops.argmin(np.array([3.0, 1.0, 1.0]))

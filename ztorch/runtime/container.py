@@ -18,6 +18,8 @@ from ztorch.errors import ArtifactError
 
 MANIFEST = "manifest.json"
 DATE = (1980, 1, 1, 0, 0, 0)  # the same for all, so that equal programs give equal files
+UNIX = 3  # the system that members say they were made on, and their rights there
+RIGHTS = 0o100644 << 16
 
 _END = struct.Struct("<4s4H2IH")  # end of central directory
 _ENTRY = struct.Struct("<4s6H3I5H2I")  # one member in the central directory
@@ -89,8 +91,8 @@ def _walk(data: memoryview, at: int, end: int, count: int, bad) -> dict[str, mem
     for k in range(count):
         if at + _ENTRY.size > end:
             raise bad(f"has a damaged directory: entry {k} of {count} is cut short")
-        (mark, _, _, flags, method, _, _, _, packed, size, name_size, extra, comment, disk, _, _,
-         offset) = _ENTRY.unpack_from(data, at)
+        (mark, made_by, version, flags, method, _, _, _, packed, size, name_size, extra, comment,
+         disk, text, rights, offset) = _ENTRY.unpack_from(data, at)
         if mark != b"PK\1\2" or extra or comment or disk or at + _ENTRY.size + name_size > end:
             raise bad(f"has a damaged directory: entry {k} of {count} makes no sense")
         raw = bytes(data[at + _ENTRY.size:at + _ENTRY.size + name_size])
@@ -111,6 +113,9 @@ def _walk(data: memoryview, at: int, end: int, count: int, bad) -> dict[str, mem
         if (bytes(data[here:here + 4]) != b"PK\3\4" or bytes(data[body - name_size:body]) != raw
                 or data[here + 4:here + 30] != data[at + 6:at + 32]):
             raise bad(f"is damaged: the header of member {name!r} is not what the directory says")
+        if text or rights != RIGHTS or made_by != UNIX << 8 | version:
+            raise bad(f"is damaged, or another tool packed it: ztorch marks member {name!r} "
+                      "otherwise")
         found[name] = data[body:body + size]
         here, at = body + size, at + _ENTRY.size + name_size
     if at != end or here != directory:

@@ -67,7 +67,9 @@ class Channels:
             layer = self._of(u)
             if u.op.name == "reshape" and isinstance(layer, Flatten | Reshape):
                 source = u.args[0]
-                if u.rank == 2 and source.rank > 2 and self._is_image(source):
+                turned = isinstance(layer, Flatten) and layer.data_format == "channels_first"
+                if u.rank == 2 and source.rank > 2 and (
+                        self._given != "channels_last" if turned else self._is_image(source)):
                     return source.shape[1:]
         return None
 

@@ -25,6 +25,9 @@ _BLOCK = {  # attributes of KerasHub's blocks
     "intermediate": "_feedforward_intermediate_dense", "output": "_feedforward_output_dense"}
 
 
+_CLASS = {"Model": "Functional"}  # of ours, where Keras calls the same by another name
+
+
 def parts(model: Model) -> list[Part]:
     """The model as groups of a Keras file, with the names of layers as second names."""
     return [part for part in _in_row(model, "", "") if part.entries]
@@ -34,7 +37,7 @@ def _in_row(layer: Layer, path: str, name: str) -> Iterator[Part]:
     """The layers inside, each named by its class and a count."""
     counts: dict[str, int] = {}
     for inner in _flat(layer):
-        kind = snake_case(type(inner).__name__)
+        kind = snake_case(_CLASS.get(type(inner).__name__, type(inner).__name__))
         k = counts[kind] = counts.get(kind, -1) + 1
         yield from _walk(inner, f"{path}layers/{kind}{f'_{k}' if k else ''}",
                          f"{name}{inner.name}")

@@ -1,0 +1,97 @@
+"""Every argument of every layer given what it cannot take, and every layer on inputs of every rank and
+dtype: it works, or one of our errors names the layer. Nothing else may come out."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.layers.test_twins import public
+from tests.layers.twin_cases import NESTED, PLAIN
+from ztorch import layers as L
+from ztorch.errors import ConfigError, ShapeError, ZtorchError
+from ztorch.layers import Layer
+from ztorch.sequential import Sequential
+
+ODD: list[Any] = [
+    None, True, -1, -7, 0, 1, 2.5, 1e9, math.nan, math.inf, 1 << 200, np.float32(3), "", "x", b"x", (),
+    (0, 0), (-1, 2), (None, 1), (1, 2, 3, 4, 5), ("a", "b"), [], [[1]], {}, object(), L.Dense,
+    lambda x: x, np.array([1, 2])]
+SHAPES = [(), (1,), (3,), (1, 1), (2, 3), (1, 1, 1), (2, 3, 4), (2, 3, 4, 5)]
+AUGMENTING: dict[str, dict[str, Any]] = {
+    "RandomFlip": {}, "RandomCrop": {"height": 3, "width": 3}, "RandomTranslation": {
+        "height_factor": 0.1, "width_factor": 0.1}, "RandomContrast": {"factor": 0.2},
+    "RandomBrightness": {"factor": 0.2}, "RandomErasing": {}}
+TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    **{name: entries[0] for name, entries in PLAIN.items()},
+    **{name: ((7, 6, 3), how) for name, how in AUGMENTING.items()},
+    "Input": ((), {"shape": (3,)})}
+
+
+# Arguments that are yes or no, whatever is given.
+FLAGS = {"use_bias", "center", "scale", "keepdims", "invert", "antialias", "rotary", "use_causal_mask",
+         "normalize_first", "return_sequences", "go_backwards", "reset_after", "unit_forget_bias",
+         "crop_to_aspect_ratio", "pad_to_aspect_ratio", "mask_zero"}
+
+
+def test_every_layer_is_tried() -> None:
+    assert {*TRIED, *NESTED} == {*public()}
+
+
+def whole(name: str, shape: tuple[int, ...], dtype: str | None, how: dict[str, Any]) -> Sequential:
+    if name == "Input":
+        return Sequential([L.Input(**how), L.Flatten()])
+    return Sequential([L.Input(shape, dtype=dtype), getattr(L, name)(**how, name="tried")])
+
+
+NOT_TRIED = {"self", "common", "wrong", "name", "trainable", "input_shape", "branches", *FLAGS}
+ARGUMENTS = [(name, argument) for name in TRIED
+             for argument in inspect.signature(public()[name].__init__).parameters
+             if argument not in NOT_TRIED or (name, argument) == ("Rescaling", "scale")]
+
+
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
+def test_wrong_arguments_are_our_errors(name: str, argument: str) -> None:
+    shape, how = TRIED[name]
+    refused = 0
+    for odd in ODD:
+        try:
+            model = whole(name, shape, "int32" if name == "Embedding" else None,
+                          {**how, argument: odd})
+            model.build()
+            model.to_json()
+        except ZtorchError as error:
+            refused += 1
+            assert re.search(rf"{name}|tried|{argument}|initializer|activation|seed", str(error))
+    assert refused
+
+
+@pytest.mark.parametrize("name", [n for n in TRIED if n != "Input"])
+def test_inputs_of_every_rank_and_dtype(name: str) -> None:
+    for shape in SHAPES:
+        for dtype in (None, "int32", "uint8", "bool"):
+            try:
+                whole(name, shape, dtype, TRIED[name][1]).build()
+            except ShapeError as error:
+                assert "'tried'" in str(error), error
+
+
+@pytest.mark.parametrize("make", [L.Softmax, L.LayerNormalization, L.RMSNormalization,
+                                  L.UnitNormalization], ids=lambda kind: kind.__name__)
+def test_no_axis_at_all(make: type[Layer]) -> None:
+    with pytest.raises(ConfigError, match=rf"{make.__name__}\(axis=...\) is empty; give an axis"):
+        make(axis=())
+
+
+def test_sizes_that_no_machine_holds() -> None:
+    with pytest.raises(ConfigError, match=r"GRU\(units=...\) is 10+, more than any machine can hold"):
+        L.GRU(10**30)
+    with pytest.raises(ConfigError, match=r"Resizing\(width=...\).*sides of at most 65536"):
+        L.Resizing(3, 10**9)
+    with pytest.raises(ShapeError, match=r"layer 'max_pooling1d'.*takes numbers, not bool.*cast"):
+        Sequential([L.Input((4, 3), dtype="bool"), L.MaxPooling1D()]).build()

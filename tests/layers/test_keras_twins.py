@@ -1,0 +1,151 @@
+"""Every layer beside Keras' layer of the same name: arguments, their order and defaults, weights,
+shapes and numbers. What differs on purpose stands in a table, with the reason."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import references
+from tests.layers.running import Traced
+from tests.layers.test_twins import public
+from tests.layers.twin_cases import CASES, NESTED, PLAIN, Case
+from ztorch import layers as L
+from ztorch.errors import UnknownName
+
+# Layers that Keras lacks.
+OURS = {
+    **dict.fromkeys(("PositionEmbedding", "RotaryEmbedding", "TransformerEncoder",
+                     "TransformerDecoder"), "KerasHub's names and weights: test_attention.py"),
+    "SinusoidalPosition": "KerasHub's SinePositionEncoding, which adds itself here",
+    **dict.fromkeys(("Residual", "Parallel"), "branches within a Sequential"),
+}
+
+# Arguments of Keras that are refused by name, as wrong ones are.
+NOWHERE = {
+    "_regularizer": "decay of weights is the optimizer's: AdamW", "_constraint": "not offered",
+    "lora_rank": "not offered", "lora_alpha": "not offered", "quantization_config": "not offered",
+}
+NOT_OFFERED = {
+    "Embedding": {"weights": "set_weights does it"},
+    "BatchNormalization": dict.fromkeys(
+        ("renorm", "renorm_clipping", "renorm_momentum", "synchronized"), "one device, no renorm"),
+    "MultiHeadAttention": {
+        "attention_axes": "sequences have one axis", "sliding_window": "give attention_mask",
+        "flash_attention": "how it is computed is the compiler's matter", "use_gate": "not offered"},
+    **{name: {"return_state": "outputs only", "stateful": "states do not outlive a call",
+              "unroll": "always unrolled", **({} if name == "SimpleRNN" else
+                                              {"use_cudnn": "how it is computed"})}
+       for name in ("SimpleRNN", "LSTM", "GRU")},
+    "Bidirectional": {"weights": "set_weights does it"},
+    "Lambda": {"output_shape": "shapes are traced", "mask": "no masks",
+               "arguments": "give a function of the tensor alone"},
+}
+COMMON = {"name", "dtype"}  # a dtype is the model's
+
+# Arguments of ours alone.
+ADDED = {
+    "MultiHeadAttention": {"use_causal_mask": "in Keras an argument of the call",
+                           "rotary": "positions by turning"},
+    **{name: {"branches": "within a Sequential there is one tensor"}
+       for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")},
+    **{name: {"data_format": "as for all layers of images; Keras takes it among **kwargs"}
+       for name in ("RandomContrast", "RandomBrightness")},
+}
+OTHER_DEFAULTS = {("MultiHeadAttention", "key_dim"): "features / num_heads unless given"}
+OTHER_WEIGHTS = {"Normalization": "Keras counts the batches that adapt has seen; adapt starts anew"}
+# What Keras on PyTorch refuses or fails at, or computes as none of its other backends does; the words
+# of PyTorch alone prove these.
+NOT_BESIDE_KERAS = {
+    ("DepthwiseConv1D", "padding", "causal"), ("SeparableConv1D", "padding", "causal"),
+    ("Activation", "activation", "threshold"),  # its function needs arguments
+    ("LayerNormalization", "axis", 1), ("RMSNormalization", "axis", (1, 3)),
+    ("AveragePooling2D", "padding", "same"),  # repeats the border where it is not alike on both sides
+}
+
+
+def plain(x: Any) -> Any:
+    """Equal defaults in equal words: (1, 1) for two axes is 1 for each, Zeros is zeros."""
+    if isinstance(x, (list, tuple)):
+        inner = [plain(item) for item in x]
+        return inner[0] if inner and all(item == inner[0] for item in inner) else tuple(inner)
+    return x.lower().replace("_", "") if isinstance(x, str) else x
+
+
+def arguments(of: Any) -> dict[str, Any]:
+    """Names, in their order, and defaults."""
+    return {p.name: p.default for p in inspect.signature(of).parameters.values()
+            if p.kind is not p.VAR_KEYWORD and p.name not in {"self", *COMMON}}
+
+
+def offered(layer: str, name: str) -> bool:
+    return name not in NOT_OFFERED.get(layer, {}) and not any(
+        name == what or (what[0] == "_" and name.endswith(what)) for what in NOWHERE)
+
+
+@pytest.mark.parametrize("name", sorted({*public()} - {*OURS, "Input", "Identity"}))
+def test_arguments_are_those_of_keras(name: str) -> None:
+    theirs = arguments(getattr(references.keras().layers, name).__init__)
+    ours = arguments(vars(L)[name].__init__)
+    added = [n for n in ours if n not in theirs]
+    assert sorted(added) == sorted(ADDED.get(name, {}))
+    assert [n for n in ours if n in theirs] == [n for n in theirs if offered(name, n)]
+    for n in set(ours) - set(added):
+        if (name, n) in OTHER_DEFAULTS:
+            assert ours[n] != theirs[n]
+        else:
+            assert plain(ours[n]) == plain(theirs[n]), n
+    assert {*NOT_OFFERED.get(name, {})} <= {*theirs}, "Keras has no such argument"
+
+
+def test_the_tables_name_layers_that_exist() -> None:
+    keras = references.keras()
+    assert {*NOT_OFFERED, *ADDED, *OTHER_WEIGHTS, *(n for n, _ in OTHER_DEFAULTS)} <= {*public()}
+    for name in public():
+        assert hasattr(keras.layers, name) == (name not in OURS), name
+
+
+ARGUMENTS = [(name, wrong) for name in PLAIN if name not in OURS for wrong in (
+    "kernel_regularizer", "bias_constraint", "lora_rank", *NOT_OFFERED.get(name, {}))]
+
+
+@pytest.mark.parametrize(("name", "wrong"), ARGUMENTS)
+def test_what_is_not_offered_is_refused_by_name(name: str, wrong: str) -> None:
+    """Rather than ignored: even where it is what Keras takes by default."""
+    how = PLAIN[name][0][1]
+    with pytest.raises(UnknownName, match=rf"argument of {name} '{wrong}'"):
+        getattr(L, name)(**how, **{wrong: None})
+
+
+def beside_keras(case: Case) -> bool:
+    own = {*ADDED.get(case.layer, {})} - {"data_format"}
+    return (case.layer not in {*OURS, *NESTED} and not case.training and not own & {*case.how}
+            and isinstance(case.how.get("padding", ""), str if "Conv" in case.layer else object)
+            and not any((case.layer, k, v) in NOT_BESIDE_KERAS
+                        for k, v in case.how.items() if not isinstance(v, list))
+            and (case.layer != "MultiHeadAttention" or "key_dim" in case.how))
+
+
+@pytest.mark.parametrize("case", [*filter(beside_keras, CASES)], ids=str)
+def test_weights_shapes_and_numbers_are_those_of_keras(case: Case) -> None:
+    keras, torch = references.keras(), references.torch()
+    ours = Traced(getattr(L, case.layer)(**case.how, name="tried"), case.rows())
+    theirs = getattr(keras.layers, case.layer)(**case.how, dtype="float64", name="tried")
+    x = torch.tensor(ours.array)
+    given = (x, x) if case.layer == "MultiHeadAttention" else (x,)
+    assert tuple(theirs(*given).shape) == ours.y.shape
+    cell = {"SimpleRNN": "simple_rnn", "LSTM": "lstm", "GRU": "gru"}.get(case.layer)
+    found = [(w.path.replace(f"{cell}_cell/", ""), tuple(w.shape), bool(w.trainable))
+             for w in theirs.weights]
+    adapts = case.layer in OTHER_WEIGHTS and bool(found)
+    assert found[:-1 if adapts else None] == [(w.path, w.shape, w.trains)
+                                              for w in ours.layer.weights]
+    assert theirs.count_params() == ours.layer.count_params() + adapts
+    theirs.set_weights([*ours.weights.values(), *([np.array(0)] if adapts else [])])
+    if adapts:
+        theirs.finalize_state()
+    np.testing.assert_allclose(ours.oracle()[0], theirs(*given).detach().numpy(), rtol=1e-5,
+                               atol=1e-6)

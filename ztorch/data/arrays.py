@@ -1,0 +1,36 @@
+"""Arrays in NumPy's files, which may be damaged, or made to do harm."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from ztorch.errors import DataError
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays of an NPZ file by name; that of an NPY file is named ""."""
+    where = os.fspath(path)
+    try:
+        found = np.load(where, allow_pickle=False)  # a pickle would run code
+        if isinstance(found, np.ndarray):
+            return {"": found}
+        with found as stored:
+            return {name: stored[name] for name in stored.files}
+    except OSError as error:
+        raise DataError(f"cannot read {where}: {error.strerror or error}; check the path") from None
+    except Exception as error:  # of zipfile, zlib, tokenize ... whatever the damage leads to
+        reason = ("Python objects" if "allow_pickle" in str(error) else
+                  "more than fits in memory" if isinstance(error, MemoryError) else "")
+        raise DataError(f"{where} cannot be read: "
+                        f"{f'it holds {reason}' if reason else error}; save the numbers again "
+                        "with numpy.save or numpy.savez") from None
+
+
+def read_array(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array of an NPY file."""
+    arrays = read_arrays(path)
+    if "" not in arrays:
+        raise DataError(f"{os.fspath(path)} is an NPZ file of {', '.join(arrays)}; name it .npz")
+    return arrays[""]
