@@ -151,7 +151,7 @@ def test_supported_agrees_with_the_system(tmp_path: Path) -> None:
 
 def test_features_nobody_can_ask_for_are_refused() -> None:
     assert questions([]) == ((), 0)
-    assert all(questions(t.needs)[0] for t in TARGETS.values() if t.arch == "x86_64")
+    assert all(questions(t.needs)[0] for t in TARGETS.values() if t.arch == "x86_64" and t.needs)
     with pytest.raises(Unsupported, match="'amx-tile'"):
         questions(["amx-tile"])
 

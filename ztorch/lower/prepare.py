@@ -71,7 +71,7 @@ def _product(v: Value, limits: Limits, frozen: bool) -> Value:
         return v
     if not _readable(a, lanes_along_last=False):
         a = COPY(a)
-    elif k * v.dtype.bytes % PAGE == 0 and m * k * v.dtype.bytes > limits.l2 // 2:
+    elif _row_bytes(a) % PAGE == 0 and m * k * v.dtype.bytes > limits.l2 // 2:
         a = _apart(a)
     size = k * n * v.dtype.bytes
     free = frozen and _is_state(b) and size > limits.l1 // 2
@@ -107,6 +107,13 @@ def _on_grid(v: Value, grid: Grid) -> Value:
 def _is_state(v: Value) -> bool:
     base = view_of(v, [Index() for _ in v.shape])
     return base is not None and base[0].attrs.get("role") == "state"
+
+
+def _row_bytes(v: Value) -> int:
+    """How far apart the rows of a readable matrix lie."""
+    rows = Var("row", v.shape[-2], kept=True)
+    base = view_of(v, (*(Index() for _ in v.shape[:-2]), Index.of(rows), Index()))
+    return base[1].factor(rows) * v.dtype.bytes if base else 0
 
 
 def _apart(v: Value) -> Value:

@@ -18,6 +18,27 @@ _ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
                 grad=lambda o, g, y, x: (_ROWS(g),), body=lambda e, index: e.read(0, index), cost=1)
 
 
+# What a convolution gave beside what it was made of. That of a step of one element has a gradient
+# that is a convolution as well; adding up what windows made of each element would take longer.
+def _convolved_grad(o: Any, g: Value, y: Value, made: Value, x: Value, kernel: Value,
+                    padding: tuple[tuple[int, int], ...], dilation: Shape, groups: int) -> tuple:
+    size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
+    span = spans(size, dilation)
+    room = tuple((k - 1 - a, k - 1 - b) for k, (a, b) in zip(span, padding, strict=True))
+    turned = o.flip(kernel, tuple(range(len(size))))
+    last = len(size)
+    turned = o.reshape(turned, (*size, into, groups, filters // groups))
+    turned = o.transpose(turned, (*range(last), last + 2, last + 1, last))
+    turned = o.reshape(turned, (*size, filters // groups, groups * into))
+    return g, conv(g, turned, 1, room, dilation, groups), None
+
+
+_CONVOLVED = Op("convolved", "map", lambda made, x, kernel, **how: (made.shape, made.dtype),
+                numpy=lambda made, x, kernel, **how: made, grad=_convolved_grad,
+                body=lambda e, index, **how: e.read(0, index), movement=True)
+WIDE = 8  # channels from which the gradient is worth it: fewer leave most of a vector idle
+
+
 def _slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
     """What one place of a window meets as the window moves over an array with a batch."""
     return (slice(None), *(slice(k * d, k * d + (n - 1) * s + 1, s)
@@ -78,6 +99,20 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
         wide = f", which reaches over {span}," if span != tuple(size) else ""
         raise shape_error(f"the kernel{wide} is larger than the inputs:", kernel.shape, x.shape,
                           fix="use a smaller kernel, or padding='same'")
+    apart = groups == 1 or into == filters // groups == 1
+    if apart and set(stride) == {1} and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
+            max(a, b) < k for a, b, k in zip(low, high, span, strict=True)):
+        made = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
+        return _CONVOLVED(made, x, kernel, padding=tuple(zip(low, high, strict=True)),
+                          dilation=dilation, groups=groups)
+    return _products(x, kernel, low, high, stride, dilation, groups)
+
+
+def _products(x: Value, kernel: Value, low: Shape, high: Shape, stride: Shape, dilation: Shape,
+              groups: int) -> Value:
+    """The convolution itself, of shapes that fit."""
+    *size, into, filters = kernel.shape
+    axes = tuple(range(1, x.rank - 1))
     seen = OPS.windows(pad_axes(x, low, high), axes, tuple(size), stride, dilation)
     last = x.rank - 1  # (batch, *positions, channels, *window), from here channels come last
     seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))
