@@ -145,3 +145,11 @@ def test_no_code_asks_for_a_target_by_name() -> None:
     asks = re.compile(rf"""[!=]=\s*["']{names}["']""")
     for path in SOURCES:
         assert not asks.search(path.read_text()), f"{path} treats one target apart"
+
+
+def test_the_readme_says_what_is_run_to_test() -> None:
+    """Its command installs and runs what `.ci/run` does."""
+    said = re.search(r"pip install -e \"(\.\[[\w,]+\])\" && (python -m pytest)",
+                     (ROOT / "README.md").read_text())
+    run = (ROOT / ".ci" / "run").read_text()
+    assert said and f'-e "{said[1]}"' in run and f"\n{said[2]}\n" in run

@@ -37,6 +37,14 @@ def several():
                                     "q": L.Dense(1, name="q")(joined)}, name="two")
 """
 PLACES = [*(f"cpu:{level}" for level in HERE), *COMPUTING]
+BEST = f"cpu:{HERE[-1]}"
+
+
+def few(*quick: str) -> pytest.MarkDecorator:
+    """The best level and every device, of which the inner loop takes some."""
+    return pytest.mark.parametrize("where", [
+        pytest.param(p, marks=() if p in (BEST, *quick) else pytest.mark.slow)
+        for p in (BEST, *COMPUTING)])
 
 
 @pytest.fixture
@@ -80,7 +88,7 @@ def test_a_good_model(net: str, where: str) -> None:
     assert "state" in said.stdout and "output loss" in said.stdout and "DIVERGES" not in said.stdout
 
 
-@pytest.mark.parametrize("where", [f"cpu:{HERE[-1]}", *COMPUTING])
+@few("vulkan")
 @pytest.mark.parametrize(("opcode", "part", "layer"), [
     ("tanh", "predict", "second"), ("exp", "step 1 backward", "third")])
 def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, layer: str) -> None:
@@ -95,7 +103,7 @@ def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, la
     assert said.stdout.count("DIVERGES") >= 1 and "verified" not in said.stdout
 
 
-@pytest.mark.parametrize("where", [f"cpu:{HERE[-1]}", *COMPUTING])
+@few()
 def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
     from ztorch.commands.models import find
 

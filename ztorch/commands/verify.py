@@ -126,22 +126,21 @@ def _retraced(path: str, metadata: Mapping[str, Any]) -> Functions:
                "written down")
         raise ArtifactError(f"{path} does not describe its model: {why}. Verify the model instead: "
                             "ztorch verify file.py:name --device DEVICE")
-    several = isinstance(metadata["loss"], dict) and "name" not in metadata["loss"]
+    def spec(found: Any) -> Any:
+        return found and {"class_name": found["name"], "config": found["config"]}
 
-    def spec(loss: Any) -> Any:
-        return loss and {"class_name": loss["name"], "config": loss["config"]}
-
-    loss = metadata["loss"]
-    made = metadata["optimizer"]
+    loss, made = metadata["loss"], metadata["optimizer"]
+    several = isinstance(loss, dict) and "name" not in loss
+    if several:
+        loss = {name: spec(one) for name, one in loss.items() if one}
     try:
         model = Model.from_json(json.dumps(metadata["model"]))
         return model.trace(
             metadata["batch_size"],
-            None if made is None else optimizer(
-                {"class_name": made["name"], "config": made["config"]}, None),
-            {n: spec(one) for n, one in loss.items()} if several else spec(loss),
+            made and optimizer(spec(made), None), (loss or None) if several else spec(loss),
             dtype=metadata["dtype"], seed=metadata["seed"],
-            loss_weights=metadata["loss_weights"] if several else None)
+            loss_weights={n: metadata["loss_weights"][n] for n in loss} if several and loss
+            else None)
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{path} holds a damaged description of its model ({error!r}); verify "
                             "the model instead: ztorch verify file.py:name") from None
