@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks import machine, matmul, mlp, report, startup, training, vector_math
+from benchmarks import convolution, machine, matmul, mlp, report, startup, training, vector_math
 from benchmarks.timing import FULL, QUICK, Effort
 from ztorch.backends import host
 
@@ -18,6 +18,7 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "matmul": matmul.run,
     "mlp": mlp.run,
     "training": training.run,
+    "conv": convolution.run,
     "vector": vector_math.run,
     "levels": mlp.run_levels,
     "fit": training.run_fit,

@@ -15,6 +15,10 @@ import ztorch
 ROOT = Path(__file__).parent.parent
 PEERS = ("torch", "keras")
 
+# PoCL takes one or two seconds to optimise a kernel that is run once or twice here, and a tenth to
+# compile it as it stands. Where the optimiser itself is meant, a test asks for it.
+os.environ.setdefault("ZTORCH_OPENCL_OPTIONS", "-cl-opt-disable")
+
 # Keras picks its backend when it is first imported.
 os.environ.setdefault("KERAS_BACKEND", "torch")
 

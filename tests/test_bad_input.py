@@ -140,12 +140,23 @@ def test_compiled(how: dict[str, Any], kind: type[Exception], message: str) -> N
 
 
 @pytest.mark.parametrize(("device", "near"), [
-    ("quantum:0", ". Known: auto, c, cpu"), ("CPU", "did you mean 'cpu'"), ("cpu:", "did you mean 'cpu'"),
+    ("npu:0", ". Known: auto, c, cpu"), ("CPU", "did you mean 'cpu'"), ("cpu:", "did you mean 'cpu'"),
     ("cpu:avx1024", "did you mean 'cpu:avx512'"), ("auto:avx2", "did you mean 'cpu:avx2'"),
-    (None, "Known: auto, c, cpu")])
+    ("cudda:0", "did you mean 'cuda'"), (None, "Known: auto, c, cpu")])
 def test_devices(device: Any, near: str) -> None:
     with pytest.raises(UnknownName, match=near):
         model().compile(device)
+
+
+@pytest.mark.parametrize("device", ["dummy:7", "opencl:99"])
+def test_devices_that_are_not_here(device: str) -> None:
+    with pytest.raises(DeviceError, match=f"there is no (device )?{device.split(':')[0]}"):
+        model().compile(device)
+
+
+def test_a_chip_is_no_device() -> None:
+    with pytest.raises(DeviceError, match="names a chip, which is enough to export for it"):
+        model().compile("cuda:sm_90")
 
 
 def test_what_numpy_counts_with_is_a_number_too() -> None:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
+    from ztorch.eager import compiled as compiled
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras_models import load_keras as load_keras
     from ztorch.model import Model as Model
-    from ztorch.eager import compiled as compiled
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
     from ztorch.sequential import Sequential as Sequential

@@ -7,10 +7,11 @@ Needs no device: opcodes are looked up in the templates, ops are lowered and ren
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+import ztorch.ops  # noqa: F401 (fills the registry)
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.device_code import Kernels, within_limits
@@ -46,9 +47,14 @@ as such and computed in float32 where a cell says *via* for them.
 """
 
 
-def capabilities(ops: bool = True) -> str:
-    """The page; the part about ops takes longest."""
+def capabilities() -> str:
+    """The page."""
     groups = grouped()
+    return "\n".join([*words_part(groups), "", *ops_part(groups)]) + "\n"
+
+
+def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
+    """Targets and opcodes."""
     lines = [HEAD, "## Targets", "", *_table(
         ("column", "targets", "language", "dtypes it has not", "runs in the tests"),
         [(_title(g), ", ".join(t.name for t in g), g[0].chain[0],
@@ -62,19 +68,18 @@ def capabilities(ops: bool = True) -> str:
         (f"`{o}`", _kinds(o), *(c[o] for c in cells)) for o in SCALAR])
     others = [o for o in OPCODES if o not in SCALAR]
     lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. "
-              "What is missing here is not needed there: lowering for a grid uses no lanes, lowering "
+              "What is missing here is not needed there: lowering for a grid uses no lanes, that "
               "for a processor no workgroups, and threads exchange values through shared memory "
               "where they have no `shuffle_xor`.", "",
               *_table(("opcode", *titles), [(f"`{o}`", *(c[o] for c in cells)) for o in others])]
-    if ops:
-        lines += ["", *_ops_part(groups)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
-def _ops_part(groups: Sequence[Sequence[Target]]) -> list[str]:
+def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = None) -> list[str]:
+    """All ops, or those of some names: it is this part that takes its time."""
     kinds = "; ".join(", ".join(map(repr, some)) for some in TRIED.values())
     titles = [_title(g) for g in groups]
-    rows = op_cells([g[0] for g in groups])
+    rows = op_cells([g[0] for g in groups], only)
     return ["## Ops", "",
             "All samples of an op and their gradients, lowered and rendered. *yes*: in every dtype "
             f"that the samples allow, of {kinds} and that the target has. Otherwise a cell names "
@@ -211,11 +216,14 @@ def _cell(states: Mapping[DType, str]) -> str:
 # -- ops -------------------------------------------------------------------------------------------
 
 
-def op_cells(targets: Sequence[Target]) -> dict[str, list[str]]:
+def op_cells(targets: Sequence[Target],
+             only: Container[str] | None = None) -> dict[str, list[str]]:
     """For each op, on each target: yes, or the dtypes that it cannot take."""
     able = [[d for d in ALL if has(t, d)] for t in targets]
     rows: dict[str, list[str]] = {}
     for public in sorted(public_ops(), key=lambda p: p.name):
+        if only is not None and public.name not in only:
+            continue
         answers: list[dict[DType, list[bool]]] = [{} for _ in targets]
         for d, graph in _graphs(public):
             plans: dict[Limits, Plan | None] = {}

@@ -215,8 +215,8 @@ def run(**options: Any) -> None:
 @click.option("--top-k", type=click.IntRange(1), metavar="N",
               help="Draw from so many of the likeliest letters only.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--alphabet", metavar="LETTERS", help="The letter of each number; that of the shipped "
-              "poems if left out.")
+@click.option("--alphabet", metavar="LETTERS", help="The letter of each number; that of the "
+              "shipped poems if left out.")
 @weights
 @device
 @threads
@@ -265,6 +265,27 @@ def show(model: str, **options: Any) -> None:
     from ztorch.commands.look import show
 
     show(model, **options)
+
+
+@main.command()
+@model
+@device
+@batch_size
+@click.option("--steps", type=click.IntRange(1), default=3, show_default=True, metavar="N",
+              help="Steps of training, where the model names a loss.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+              help="Of the random rows.")
+@examples("""ztorch verify digits_mlp --device opencl
+             ztorch verify net.py:build --device cpu:avx2 --steps 1
+             ztorch verify digits.zt""")
+def verify(model: str, **options: Any) -> None:
+    """Compare a device with float64, layer by layer.
+
+    Predicts and trains on random rows. MODEL may also be an artifact: then its own code is run.
+    """
+    from ztorch.commands.verify import verify
+
+    verify(model, **options)
 
 
 @main.command()

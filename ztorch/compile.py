@@ -109,6 +109,9 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
 def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
               weights: Mapping[str, Any] | None = None) -> CLibrary | CSource:
     """All stages for a C library but the writing of files."""
+    if target.limits.grid is not None:
+        raise Unsupported(f"a C library is for a processor, and {target.name} is none: export it "
+                          "for the device cpu, or c")
     if target.arch == "x86_64" != architecture():
         raise Unsupported(f"a C library for cpu:{target.name} can only be made on x86-64: "
                           "elsewhere LLVM cannot read the instructions that ask a processor for "

@@ -25,6 +25,7 @@ class Settings(NamedTuple):
     backends: tuple[str, ...] = ()  # the only ones to look at, if any
     device: str | None = None  # what "auto" means
     cc: str | None = None  # the C compiler, as a command
+    opencl_options: tuple[str, ...] = ()  # more of them for the driver's compiler of OpenCL C
     cubin: bool = False  # assemble CUDA code here, for one chip, instead of in the driver
 
 
@@ -46,6 +47,7 @@ def _read() -> Settings:
         backends=tuple(s.strip() for s in env.get("ZTORCH_BACKENDS", "").split(",") if s.strip()),
         device=env.get("ZTORCH_DEVICE") or None,
         cc=env.get("CC") or None,
+        opencl_options=tuple(env.get("ZTORCH_OPENCL_OPTIONS", "").split()),
         cubin=bool(_whole("ZTORCH_CUBIN", 0)),
     )
 

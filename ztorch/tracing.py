@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -102,6 +103,7 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
 
     return Functions(functions, {
         "name": model.name,
+        "model": _description(model),
         "batch_size": batch_size,
         "dtype": d.long,
         "seed": states.seed,
@@ -118,6 +120,7 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
         "probabilities": of_targets(lambda goal: goal.loss.probabilities) or False,
         "loss": of_targets(lambda goal: {"name": goal.loss.name,
                                          "config": goal.loss.get_config()}),
+        "loss_weights": of_targets(lambda goal: goal.weight),
         "metrics": _named({name: [m.name for m in goals[name].metrics] if name in goals else []
                            for name in outputs}),
         "optimizer": None if optimizer is None else {
@@ -127,6 +130,15 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
                     for name, w in model.named_weights().items()],
         "layers": layer_rows(model, d),
     })
+
+
+def _description(model: Model) -> Any:
+    """What `Model.from_json` makes the model of; None where a layer cannot be written down."""
+    try:
+        text = model.to_json(allow_nan=False)
+    except (ConfigError, TypeError, ValueError):
+        return None
+    return json.loads(text)
 
 
 def _named(parts: Mapping[str, _T]) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests.c.compilers import (
+    COMPILERS,
     SANITIZED,
     STRICT,
     bits,
@@ -154,7 +155,7 @@ def harness(made: Compiled, fed: dict[str, dict[str, np.ndarray]], folder: Path)
 
 @every_compiler
 @pytest.mark.parametrize("part", [
-    pytest.param(EVERY[7::40], id="some"),
+    pytest.param(EVERY[7::60], id="some"),
     *(pytest.param(EVERY[k::3], id=f"{k}", marks=pytest.mark.slow) for k in range(3))])
 def test_sanitizers_and_strict_compilers_find_nothing(compiler: str, part: list[Job],
                                                       tmp_path: Path) -> None:
@@ -205,6 +206,13 @@ def test_a_compiler_that_refuses_the_text_is_an_error(tmp_path: Path) -> None:
     silent.chmod(0o755)
     with pytest.raises(ZtorchError, match="says nothing"):
         _compile(cc=str(silent))
+
+
+@pytest.mark.skipif("clang" not in COMPILERS, reason="needs a compiler for several machines")
+def test_a_compiler_for_another_machine_is_an_error() -> None:
+    other = "x86_64" if TARGETS["c"].arch == "aarch64" else "aarch64"
+    with pytest.raises(DeviceError, match="makes code for another machine"):
+        _compile(cc=f"clang --target={other}-linux-gnu")
 
 
 def test_the_command_may_have_arguments() -> None:

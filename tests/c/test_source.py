@@ -13,7 +13,9 @@ from tests.artifact.test_c_names import HOSTILE
 from tests.c.compilers import SANITIZED, STRICT, every_compiler, needs_compiler, run
 from ztorch import layers as L
 from ztorch.artifact.c_interface import identifier
-from ztorch.compile import build, export_c
+from ztorch.codegen.targets import TARGETS, Target
+from ztorch.compile import build, compile_c, export_c
+from ztorch.errors import Unsupported
 from ztorch.sequential import Sequential
 
 pytestmark = needs_compiler
@@ -116,6 +118,13 @@ def test_any_name_makes_a_valid_file(tmp_path: Path, name: str) -> None:
     assert {source.parent, example.parent, header.parent} == {tmp_path}
     run("cc", *STRICT, example, source, "-o", "example", cwd=tmp_path)
     run(tmp_path / "example", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("target", [t for t in TARGETS.values() if t.limits.grid],
+                         ids=lambda t: t.name)
+def test_other_devices_have_no_c_library(target: Target) -> None:
+    with pytest.raises(Unsupported, match=f"{target.name} is none: export it for the device cpu"):
+        compile_c(net(trains=False).functions, target, "net")
 
 
 @every_compiler

@@ -17,7 +17,7 @@ from tests.parity import run_kernels
 from ztorch.codegen.render import environment, renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile import _render
-from ztorch.dtypes import ALL, DType, boolean
+from ztorch.dtypes import ALL, DType, boolean, f32, i32
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose
@@ -29,7 +29,8 @@ C = TARGETS["c"]
 
 
 @every_compiler
-@pytest.mark.parametrize("d", ALL, ids=repr)
+@pytest.mark.parametrize("d", [pytest.param(d, marks=() if d in (f32, i32) else pytest.mark.slow)
+                               for d in ALL], ids=repr)
 def test_every_opcode(d: DType, compiler: str, tmp_path: Path) -> None:
     made = [(o, *kernel_for(o, d, 1)) for o in opcodes_of(d)]
     speaks = renderer(C).speaks

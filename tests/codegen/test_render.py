@@ -16,7 +16,7 @@ from tests.ir.test_opcodes import array, edges
 from tests.parity import HERE, run_kernels
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import ALL, DType, boolean, f32, f64, from_storage, i32, i64, u32, u8
+from ztorch.dtypes import ALL, DType, boolean, f32, f64, from_storage, i32, i64, u8, u32
 from ztorch.errors import VerifyError
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret

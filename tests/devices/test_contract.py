@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tests.devices.available import COMPUTING, NAMES, device, fresh
 import ztorch.ops  # noqa: F401  (registers them)
+from tests.devices.available import COMPUTING, NAMES, device, fresh
 from ztorch.backends import registry
 from ztorch.backends.device import Binding, Device, Entry, Launch, Module
 from ztorch.codegen import targets
@@ -31,7 +31,7 @@ N = 1000
 def doubling(d: Device, chained: int = 1) -> tuple[bytes, list[Entry], list]:
     """Code that doubles N numbers, `chained` times one after the other, and its launches."""
     target = targets.target(resolve(d.id).target).on(dict(d.found.limits))
-    x = y = leaf("input", "x", (N,), f32)
+    y = leaf("input", "x", (N,), f32)
     for _ in range(chained):
         y = y + y
     params = Params(target.limits)
@@ -250,7 +250,7 @@ def test_code_that_is_none_is_an_error(name: str) -> None:
     rubbish = b"this is no kernel\n" * 4
     with pytest.raises(DeviceError, match=name):
         d.load(rubbish, [Entry("k", 0, len(rubbish), (1, 1, 1))])
-    module, launches, buffers = loaded(d)  # and the device is none the worse for it
+    module, launches, _ = loaded(d)  # and the device is none the worse for it
     d.launch(module, launches[0])
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.devices import available
 from tests.devices import test_contract as contract
 from tests.devices import test_every_op as every_op
-from tests.devices import test_models as models
+from tests.devices import test_zoo as zoo
 from tests.devices.fake_hip import FakeHip, FakeRtc
 from tests.rocm.machine import Hosted, compiler, hosted_cpp, hosted_ir
 from ztorch.backends import hip, registry
@@ -119,14 +119,15 @@ def test_every_op(op: str, fake: FakeHip) -> None:
 # -- whole models --------------------------------------------------------------------------------------
 
 
+MODELS = ("digits_mlp", "digits_cnn", "lstm_classifier", "tiny_gpt")
 FAST = ("gfx1100", "digits_mlp")
 
 
 @pytest.mark.parametrize(("chip", "name"), [
-    pytest.param(c, n, marks=() if (c, n) == FAST else pytest.mark.slow) for c in WAVES for n in models.MODELS])
+    pytest.param(c, n, marks=() if (c, n) == FAST else pytest.mark.slow) for c in WAVES for n in MODELS])
 def test_training_and_predicting(chip: str, name: str, install: Callable[..., FakeHip]) -> None:
     fake = install(chip)
-    models.test_training_and_predicting("rocm", name)
+    zoo.test_training_and_predicting("rocm", name)
     assert resolve("rocm:0").target == f"rocm:{chip}" and fake.calls.count("hipGraphLaunch") > 3
     close()
     assert not fake.buffers and not fake.handles, "something was not given back"

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from tests.ops.samples import Case, cases, stored
-from tests.parity import GROUPS, HERE, NARROW, SCALAR, SUBGROUPS, WIDE, Job, Module, agree, interpreted
+from tests.parity import (
+    GROUPS,
+    HERE,
+    NARROW,
+    SCALAR,
+    SUBGROUPS,
+    WIDE,
+    Job,
+    Module,
+    agree,
+    interpreted,
+)
 from ztorch import ops
 from ztorch.dtypes import DType, boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from ztorch.graph.autodiff import gradients

@@ -157,7 +157,7 @@ def compiled(where: str, text: bytes, chip: str) -> bytes:
 
     build("hiprtcCreateProgram", ctypes.byref(program), text, b"kernels.hip", 0, None, None)
     try:
-        options = (ctypes.c_char_p * 2)(f"--offload-arch={chip}".encode(), b"-O3")
+        options = (ctypes.c_char_p * 3)(f"--offload-arch={chip}".encode(), b"-std=c++17", b"-O3")
         build("hiprtcCompileProgram", program, len(options), options)
         build("hiprtcGetCodeSize", program, ctypes.byref(size))
         code = ctypes.create_string_buffer(size.value)

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64
 from ztorch.codegen.targets import Target
 from ztorch.errors import DeviceError, ZtorchError
 from ztorch.settings import current
@@ -17,6 +18,7 @@ NAMES = ("cc", "gcc", "clang")
 # object: no errno, no guards of the stack. (That GCC makes no memset of a loop, the text says.)
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-ffreestanding",
          "-fno-stack-protector")
+MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
 MORE = {"aarch64": ("-mno-outline-atomics",)}
 
 
@@ -46,7 +48,13 @@ def assemble(text: str, target: Target) -> bytes:
     >>> assemble("int one(void) { return 1; }", target("c"))[:4]     # doctest: +SKIP
     b'\\x7fELF'
     """
-    return _compiled(text, target, "-c")
+    obj = _compiled(text, target, "-c")
+    machine = int.from_bytes(obj[18:20], "little")
+    if obj[:4] == b"\x7fELF" and machine != MACHINES.get(target.arch, machine):
+        raise DeviceError(f"{shlex.join(compiler())} makes code for another machine; device 'c' is "
+                          f"this one, {target.arch}. To take a model elsewhere, export it as C "
+                          "source: ztorch export --so --device c")
+    return obj
 
 
 def assembly(text: str, target: Target) -> str:

@@ -122,9 +122,10 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _rocm("gfx942", 64, 304),
     _rocm("gfx1100", 32, 96),
     _rocm("gfx1201", 32, 64),
-    Target("rocm:hip", ("hip", "clike"), "c", Limits(0, 128, True, grid=Grid(
-           threads=1024, shared=64 * 1024, groups=(1 << 22) - 1, memories=256, units=100, vector=4)),
-           lacks=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),  # text, for all chips
+    Target("rocm:hip", ("hip", "clike"), "c",  # text, for all chips
+           Limits(0, 128, True, grid=Grid(threads=1024, shared=64 * 1024, groups=(1 << 22) - 1,
+                                          memories=256, units=100, vector=4)),
+           lacks=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),
 )}
 
 

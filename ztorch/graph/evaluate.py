@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,14 @@ import numpy as np
 from ztorch.dtypes import DType, bf16, f64, round_bf16
 from ztorch.graph.value import Value, topological
 
+# Given a value, its array and those of its arguments; gives the array to go on with.
+Nudge = Callable[[Value, np.ndarray, Sequence[np.ndarray]], np.ndarray]
 
-def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any],
-             oracle: bool = False) -> list[np.ndarray]:
-    """The arrays of the roots. With oracle=True every float is a float64.
+
+def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = False,
+             nudge: Nudge | None = None) -> list[np.ndarray]:
+    """The arrays of the roots. With oracle=True every float is a float64. `nudge` may change what
+    an op gave.
 
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf
@@ -29,6 +33,8 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any],
             args = [done[a] if v.op.movement else _dense(done[a]) for a in v.args]
             with np.errstate(all="ignore"):
                 raw = np.asarray(v.op.numpy(*args, **_attrs(v, oracle)))
+            if nudge is not None:
+                raw = nudge(v, raw, args)
         done[v] = _held(raw, v.dtype, oracle)
     return [done[r] for r in roots]
 

@@ -15,7 +15,8 @@ from ztorch.graph.value import Graph, Value
 def simplify_movement(graph: Graph) -> Graph:
     """Collapses chains of movement and computes before it broadcasts, not after.
 
-    For graphs whose gradients are done: stop_gradient has nothing left to stop, and goes.
+    For graphs whose gradients are done: stop_gradient has nothing left to stop, and goes; so does
+    what only brings a gradient.
 
     >>> from ztorch.graph.op import leaf
     >>> from ztorch.graph.value import show
@@ -121,7 +122,7 @@ def _concat(v: Value, a: Value) -> Value | None:
 
 _RULES: dict[str, Callable[[Value, Value], Value | None]] = {
     "reshape": _reshape, "transpose": _transpose, "broadcast_to": _broadcast, "slice": _slice,
-    "stop_gradient": _stop_gradient, "pad": _pad, "concat": _concat,
+    "stop_gradient": _stop_gradient, "convolved": _stop_gradient, "pad": _pad, "concat": _concat,
 }
 
 

@@ -49,6 +49,7 @@ class Op:
     body: Callable[..., Any] | None = None
     cost: int = 0  # issue slots an element, for decisions about recomputing
     movement: bool = False  # only chooses which element to read
+    written: bool = False  # a movement that is worth a place in memory, unless reading it is free
     opcode: str = ""  # the scalar opcode or the reduction's combiner
     doc: str = ""
     samples: tuple[Sample, ...] = ()

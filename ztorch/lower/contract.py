@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ztorch.dtypes import DType
@@ -13,14 +14,15 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Var, flatten, unflatten
-from ztorch.lower.loops import evaluate, summing
+from ztorch.lower.index import Index, Quotient, Remainder, Var, flatten, unflatten
+from ztorch.lower.loops import evaluate, nested, summing
 from ztorch.lower.region import COPY, Region, view_of
 
 FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
 SHORT = 5  # members of a region up to which its epilogue is repeated for each row of a tile,
 DEEP = 256  # unless the product is so deep that going through memory is lost in its time
 UNROLL = 4  # steps along k in one turn: fewer integer operations beside the multiply-adds
+HIGH = 16  # the most rows of a tile
 AHEAD = 8  # steps along k that rows of B are fetched before they are used
 
 
@@ -49,6 +51,68 @@ class Tiling:
     ahead: int  # how far rows of B are fetched ahead; 0 where they are close already
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How a product can read its left operand where it lies: `depths` are the loops along k, from
+    the outermost, in which positions are sums; `heights` how many rows a tile may have for them to
+    lie as far apart in every tile."""
+
+    depths: tuple[int, ...]
+    heights: tuple[int, ...]
+
+
+def reading(left: Value) -> Reading | None:
+    """The way to read the rows of a matrix, which may be windows of an image; None if there is
+    none but a copy."""
+    *batch, m, k = left.shape
+    where = [Index.of(Var(f"b{a}", n)) for a, n in enumerate(batch)]
+    depths = _depths(left, [*where, Index.of(Var("m", m))], [k])
+    if depths is None:
+        return None
+    loops = [Var(f"k{a}", n) for a, n in enumerate(depths)]
+    along = flatten([Index.of(v) for v in loops], depths)
+    return Reading(depths, tuple(h for h in range(1, min(m, HIGH) + 1) if _even(
+        left, where, h, along)))
+
+
+def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] | None:
+    """Loops along k, the outermost split again wherever it is counted in other units."""
+    loops = [Var(f"k{a}", n) for a, n in enumerate(sizes)]
+    base = view_of(left, (*at, flatten([Index.of(v) for v in loops], sizes)))
+    if base is None:
+        return tuple(sizes)
+    parts = [a for a in _parts(base[1]) if a.inner.mentions(loops[0])]
+    if not parts:
+        return None if any(a.inner.mentions(v) for a in _parts(base[1]) for v in loops) else (
+            tuple(sizes))
+    inside = [*parts, *(b for a in parts for b in _parts(a.inner))]
+    units = {a.by for a in inside} | {sizes[0] // a.by for a in inside}
+    for unit in sorted(units, reverse=True):
+        if 1 < unit < sizes[0] and sizes[0] % unit == 0:
+            found = _depths(left, at, [sizes[0] // unit, unit, *sizes[1:]])
+            if found is not None:
+                return found
+    return None
+
+
+def _even(left: Value, where: list[Index], height: int, along: Index) -> bool:
+    """Whether rows of a tile lie the same way in every tile of that height."""
+    tile, row = Var("t", left.shape[-2] // height), Var("r", height)
+    base = view_of(left, (*where, Index.of(tile) * height + Index.of(row), along))
+    return base is None or not any(
+        a.inner.mentions(row) and not _only(a.inner, row) for a in _parts(base[1]))
+
+
+def _parts(flat: Index) -> list[Quotient | Remainder]:
+    return [a for a, _ in flat.terms if isinstance(a, (Quotient, Remainder))]
+
+
+def _only(index: Index, var: Var) -> bool:
+    """Whether an index depends on nothing but one variable."""
+    return all(a == var or (isinstance(a, (Quotient, Remainder)) and _only(a.inner, var))
+               for a, _ in index.terms)
+
+
 def split(total: int, most: int) -> tuple[Run, ...]:
     """As few tiles as possible, as equal as possible.
 
@@ -69,8 +133,10 @@ def _equal(total: int, size: int) -> tuple[Run, ...]:
     return tuple(r for r in runs if r.count and r.size)
 
 
-def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False) -> Tiling:
+def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
+           heights: Sequence[int] = tuple(range(1, HIGH + 1))) -> Tiling:
     """The tiling with the least estimated time; `packed` keeps all panels but the last as wide.
+    Tiles have one of the `heights`, and what is left at the end any.
 
     A step along k costs a tile the most of: rows * vectors multiply-adds and rows + vectors loads,
     two of each a cycle; the latency of the adds; and the way of the vectors of B from the second
@@ -80,13 +146,14 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     lanes, element = limits.lanes(d), d.bytes
     vectors = math.ceil(n / lanes)
     cut = _equal if packed else split
+    down = split if len(heights) >= min(m, HIGH) else _equal
     best: tuple[float, int, int] | None = None
-    for rows in range(1, min(m, 16) + 1):
+    for rows in heights[:m]:
         for wide in range(1, min(vectors, 16) + 1):
             if rows * wide + (wide if rows > 1 else 0) + 1 > limits.registers:
                 break
             time = 0.0
-            for r in split(m, rows):
+            for r in down(m, rows):
                 for p in cut(vectors, wide):
                     away = p.size * k * lanes * element > limits.l1 // 2
                     fetch = p.size * lanes * element / FROM_L2 if away else 0.0
@@ -103,7 +170,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
                   Run(last.start + last.size * (last.count - 1), last.size, 1))
         panels = tuple(p for p in panels if p.count)
-    tiles = split(m, rows)
+    tiles = down(m, rows)
     close = k * wide * lanes * element <= limits.l1 // 2
     fits = max(1, limits.l2 // 2 // (tiles[0].size * k * element))
     block = fits if k * n * element > limits.l2 // 2 else 1
@@ -116,11 +183,13 @@ def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
     product = next(v for v in region.members if v.op.kind == "contract")
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = limits.lanes(product.dtype)
+    way = Reading((k,), (1,)) if lanes == 1 else reading(product.args[0])
+    assert way is not None, "a product reads what cannot be read where it lies"
     if lanes == 1:
         tiling = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0, 1, 0)
     else:
-        tiling = choose(m, n, k, limits, product.dtype, is_packed(product.args[1]))
-    nest = _Tiles(b, region, product, memory, target, limits, tiling)
+        tiling = choose(m, n, k, limits, product.dtype, is_packed(product.args[1]), way.heights)
+    nest = _Tiles(b, region, product, memory, target, limits, tiling, way.depths)
     for rows in tiling.rows:
         for panels in tiling.panels:
             nest.run(rows, panels)
@@ -145,37 +214,40 @@ def is_packed(right: Value) -> bool:
 
 
 class _Operand:
-    """An operand of the product at one place, and at places some steps of a loop away.
+    """An operand of the product at one place, in some rows, and some steps along k away.
 
-    Products read only where positions are sums of loop variables, so a step adds a constant: what
-    is read, and where, is worked out once a tile, not once an element."""
+    Rows lie at distances that are known, and a step along k adds a constant: what is read, and
+    where, is worked out once a tile, not once an element."""
 
-    def __init__(self, e: Emitter, v: Value, index: tuple[Index, ...]):
-        self.e, self.v, self.index = e, v, index
-        base = view_of(v, index)
-        self.base = base if base is not None and base[0] in e.memory else None
+    def __init__(self, e: Emitter, v: Value, rows: Sequence[tuple[Index, ...]], depth: Var):
+        self.e, self.v, self.rows, self.depth = e, v, rows, depth
+        found = [view_of(v, index) for index in rows]
+        self.places = [base for base in found if base is not None and base[0] in e.memory
+                       and not any(a.inner.mentions(depth) for a in _parts(base[1]))]
+        self.known = len(self.places) == len(rows)
 
-    def at(self, steps: dict[Var, int]) -> Operand:
-        if self.base is None or not self.base[1].is_affine:
-            moved = {v: Index.of(v) + n for v, n in steps.items() if n}
-            return self.e.element(self.v, tuple(i.replace(moved) for i in self.index))
-        return self.e.load(self.base[0], self._moved(steps))
+    def at(self, row: int, step: int) -> Operand:
+        if self.known:
+            return self.e.load(*self._moved(row, step))
+        moved = {self.depth: Index.of(self.depth) + step} if step else {}
+        return self.e.element(self.v, tuple(i.replace(moved) for i in self.rows[row]))
 
-    def prefetch(self, steps: dict[Var, int]) -> None:
-        if self.base is not None:
-            self.e.prefetch(self.base[0], self._moved(steps))
+    def prefetch(self, step: int) -> None:
+        if self.known:
+            self.e.prefetch(*self._moved(0, step))
 
-    def _moved(self, steps: dict[Var, int]) -> Index:
-        assert self.base is not None
-        flat = self.base[1]
-        return flat + sum(n * flat.factor(v) for v, n in steps.items())
+    def _moved(self, row: int, step: int) -> tuple[Value, Index]:
+        base, flat = self.places[row]
+        return base, flat + step * flat.factor(self.depth)
 
 
 class _Tiles:
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
-                 target: Mapping[Value, str], limits: Limits, tiling: Tiling):
+                 target: Mapping[Value, str], limits: Limits, tiling: Tiling,
+                 depths: Sequence[int]):
         self.b, self.region, self.product = b, region, product
         self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
+        self.depths = depths
         self.batch = product.shape[:-2]
         self.n = product.shape[-1]
         self.arrays = 0
@@ -191,52 +263,43 @@ class _Tiles:
             at_block, at_panel = b.div(t, panels.count), b.rem(t, panels.count)
             first = b.mul(at_block, block)
             if block == 1:
-                row = b.add(b.mul(first, rows.size), rows.start)
-                self._tile(batch, row, at_panel, rows.size, panels)
+                self._tile(batch, first, at_panel, rows, panels)
                 return
             with b.loop(first, b.min(b.add(first, block), rows.count)) as at_row:
-                row = b.add(b.mul(at_row, rows.size), rows.start)
-                self._tile(batch, row, at_panel, rows.size, panels)
+                self._tile(batch, at_row, at_panel, rows, panels)
 
-    def _tile(self, batch: Operand, row: Operand, panel: Operand, height: int,
+    def _tile(self, batch: Operand, down: Operand, panel: Operand, rows: Run,
               panels: Run) -> None:
         b, lanes, product = self.b, self.tiling.lanes, self.product
-        m, k = product.shape[-2], product.args[0].shape[-1]
-        width = panels.size
-        which, first = Var("b", math.prod(self.batch)), Var("m", m - height + 1, kept=True)
+        height, width = rows.size, panels.size
+        which, at_row = Var("b", math.prod(self.batch)), Var("m", rows.count)
         across = Var("p", panels.count)
-        bound = {which: batch, first: row, across: panel}
+        bound = {which: batch, at_row: down, across: panel}
+        first = Index.of(at_row) * height + rows.start
         scopes = [self._scope(bound, panels, j) for j in range(width)]
         of = summing(product.dtype)
         sums = [[b.var(of, lanes, 0.0) for _ in range(width)] for _ in range(height)]
         where = unflatten(Index.of(which), self.batch)
         a_of, b_of = product.args
-        row_at = [Index.of(first) + r for r in range(height)]
+        row_at = [first + r for r in range(height)]
         column_at = [Index.of(across) * (width * lanes) + (panels.start + j) * lanes
                      + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
-        whole = k // UNROLL * UNROLL if lanes > 1 else 0
-        for begin, end, times in ((0, whole, UNROLL), (whole, k, 1)):
-            if begin == end:
-                continue
-            depth = Var("k", k - times + 1, kept=True)
-            with b.loop(begin, end, times) as kk:
-                inner = [s.within(bound={**s.bound, depth: kk}) for s in scopes]
-                now = [[b.get(v) for v in line] for line in sums]
-                rights = [_Operand(inner[j], b_of, (*where, Index.of(depth), column_at[j]))
-                          for j in range(width)]
-                lefts = _Operand(inner[0], a_of, (*where, Index.of(first), Index.of(depth)))
-                for u in range(times):
-                    if self.tiling.ahead:
-                        for operand in rights:
-                            operand.prefetch({depth: u + self.tiling.ahead})
-                    right = [b.cast(x.at({depth: u}), dtype=of) for x in rights]
-                    for r in range(height):
-                        left = b.cast(lefts.at({first: r, depth: u}), dtype=of)
-                        for j in range(width):
-                            now[r][j] = self._step(left, right[j], now[r][j])
-                for line, values in zip(sums, now, strict=True):
-                    for variable, x in zip(line, values, strict=True):
-                        b.set(variable, x)
+        with self._outer_depths(bound) as (bound, outer):
+            for begin, end, times in self._turns():
+                depth = Var("k", self.depths[-1] - times + 1, kept=True)
+                along = outer * self.depths[-1] + Index.of(depth)
+                with b.loop(begin, end, times) as kk:
+                    inner = [s.within(bound={**s.bound, **bound, depth: kk}) for s in scopes]
+                    now = [[b.get(v) for v in line] for line in sums]
+                    rights = [_Operand(inner[j], b_of, [(*where, along, column_at[j])], depth)
+                              for j in range(width)]
+                    left = _Operand(inner[0], a_of, [(*where, row, along) for row in row_at], depth)
+                    for u in range(times):
+                        self._deeper(left, rights, u, now)
+                    for line, values in zip(sums, now, strict=True):
+                        for variable, x in zip(line, values, strict=True):
+                            b.set(variable, x)
+        k = product.args[0].shape[-1]
         short = len(self.region.members) == 1 or (
             len(self.region.members) <= SHORT and k < DEEP)
         if short or height == 1 or lanes == 1:
@@ -247,8 +310,40 @@ class _Tiles:
             return
         self._finish_in_turn(bound, scopes, sums, where, first, column_at)
 
+    @contextmanager
+    def _outer_depths(self, bound: dict[Var, Operand]) -> Iterator[
+            tuple[dict[Var, Operand], Index]]:
+        """All loops along k but the innermost, and where they are."""
+        loops = [Var(f"k{a}", n) for a, n in enumerate(self.depths[:-1])]
+        with nested(self.b, loops) as counters:
+            at = flatten([Index.of(v) for v in loops], [v.extent for v in loops])
+            yield {**bound, **dict(zip(loops, counters, strict=True))}, at
+
+    def _turns(self) -> list[tuple[int, int, int]]:
+        """The innermost loop along k in pieces: begin, end, and steps in a turn."""
+        k = self.depths[-1]
+        if self.tiling.lanes == 1:
+            return [(0, k, 1)]
+        if len(self.depths) > 1 and k <= 2 * UNROLL:
+            return [(0, k, k)]
+        whole = k // UNROLL * UNROLL
+        return [turn for turn in ((0, whole, UNROLL), (whole, k, 1)) if turn[0] < turn[1]]
+
+    def _deeper(self, left: _Operand, rights: list[_Operand], step: int,
+                now: list[list[Operand]]) -> None:
+        """One step along k for all of a tile."""
+        of = summing(self.product.dtype)
+        if self.tiling.ahead:
+            for operand in rights:
+                operand.prefetch(step + self.tiling.ahead)
+        right = [self.b.cast(x.at(0, step), dtype=of) for x in rights]
+        for r, line in enumerate(now):
+            x = self.b.cast(left.at(r, step), dtype=of)
+            for j, y in enumerate(right):
+                line[j] = self._step(x, y, line[j])
+
     def _finish_in_turn(self, bound: dict[Var, Operand], scopes: list[Emitter],
-                        sums: list[list[Operand]], where: tuple[Index, ...], first: Var,
+                        sums: list[list[Operand]], where: tuple[Index, ...], first: Index,
                         column_at: list[Index]) -> None:
         """A long epilogue is not repeated for each row of the tile: the sums go through a small
         local array, and a loop over its rows finishes them."""
@@ -262,7 +357,7 @@ class _Tiles:
                 b.store(array, 0, x, off=(r * width + j) * lanes)
         with b.loop(0, height) as at:
             down = Var("r", height)
-            row = Index.of(first) + Index.of(down)
+            row = first + Index.of(down)
             start = b.mul(at, width * lanes)
             for j, scope in enumerate(scopes):
                 inner = scope.within(bound={**scope.bound, down: at})

@@ -97,7 +97,11 @@ def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
     batch = math.prod(product.shape[:-2])
     of = summing(product.dtype)
     through = len(region.members) > 1
-    tile = choose(m, n, k, batch, grid, of.bytes, through)
+    try:
+        tile = choose(m, n, k, batch, grid, of.bytes, through)
+    except Unsupported as error:
+        raise Unsupported(f"layer {product.layer or product.op.name}: {error}; compile for another "
+                          "device, such as cpu") from None
     down, along = math.ceil(m / tile.rows), math.ceil(n / tile.columns)
     with workgroups(b, batch * down * along, grid) as g, threads(b, tile.threads) as t:
         which = b.div(g, down * along)

@@ -20,6 +20,8 @@ from ztorch.lower.region import Region, computed, real_reads, view_of
 RECOMPUTE = 8  # issue slots above which a value is kept in memory rather than computed again
 TURN = 1024  # elements that one turn of a loop shared by workers is worth, at most,
 TURNS = 64  # as long as so many turns are left to share
+ABREAST = 4  # vectors of columns that are reduced in one loop,
+SHARES = 4  # where so many turns are left for workers to share
 
 
 def widest(region: Region) -> DType:
@@ -51,7 +53,7 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
     shared = _shared(rows, col.extent)
     with b.loop(0, math.prod(v.extent for v in rows[:shared]), kind="parallel") as r:
         bound = spread(e, r, rows[:shared])
-        with _nested(b, rows[shared:]) as counters:
+        with nested(b, rows[shared:]) as counters:
             bound |= dict(zip(rows[shared:], counters, strict=True))
             for inner, _ in _vectors(e.within(bound=bound), col, lanes):
                 evaluate(inner, region.members, region, full, target)
@@ -101,13 +103,21 @@ def _shared(rows: Sequence[Var], columns: int) -> int:
 
 def _vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,
              unroll: int = 1) -> Iterator[tuple[Emitter, int]]:
-    """Scopes that cover [0, var.extent): a loop of whole vectors, then one masked remainder. With
-    `unroll`, a turn of the loop has that many, numbered, so that each can have its own sum."""
+    """Scopes that cover [0, var.extent), one after another. With `unroll`, a turn of the loop has
+    that many, numbered, so that each can have its own sum."""
+    for scopes in _abreast(e, var, lanes, parallel, unroll):
+        yield from zip(scopes, range(len(scopes)), strict=True)
+
+
+def _abreast(e: Emitter, var: Var, lanes: int, parallel: bool,
+             unroll: int) -> Iterator[list[Emitter]]:
+    """Scopes that cover [0, var.extent): a loop of whole vectors, `unroll` in a turn, then one
+    masked remainder."""
     b, whole = e.b, var.extent // max(lanes, 1) * lanes
     kind = "parallel" if parallel else "serial"
     if lanes == 1:
         with b.loop(0, var.extent, kind=kind) as i:
-            yield e.within(bound={**e.bound, var: i}), 0
+            yield [e.within(bound={**e.bound, var: i})]
         return
     vectors, done = whole // lanes, 0
     for times in (unroll, 1):
@@ -116,15 +126,14 @@ def _vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,
             continue
         with b.loop(0, turns, kind=kind) as k:
             start = b.add(b.mul(k, lanes * times), done * lanes)
-            for u in range(times):
-                at = b.add(start, u * lanes)
-                yield e.within(bound={**e.bound, var: at}, lane=var, lanes=lanes, mask=None), u
+            yield [e.within(bound={**e.bound, var: b.add(start, u * lanes)}, lane=var, lanes=lanes,
+                            mask=None) for u in range(times)]
         done += turns * times
     if whole < var.extent:
         with _once(b, parallel):
             mask = b.lt(b.iota(lanes), var.extent - whole)
             start = b.const(whole, b.index)
-            yield e.within(bound={**e.bound, var: start}, lane=var, lanes=lanes, mask=mask), 0
+            yield [e.within(bound={**e.bound, var: start}, lane=var, lanes=lanes, mask=mask)]
 
 
 @contextmanager
@@ -196,6 +205,12 @@ class Phases:
                 late.append(v)
         return late
 
+    def abreast(self, most: int) -> int:
+        """How many vectors of columns to reduce in one loop: neighbours lie in the same lines of
+        the cache, and no sum waits for its own last addition."""
+        sums = sum(v.op.kind == "reduce" for v in self.region.members)
+        return max(1, min(ABREAST, most)) if len(self.region.members) <= 8 * ABREAST // sums else 1
+
     def cost(self, v: Value) -> int:
         """Issue slots to compute one element again, from what is known once a row."""
         if v not in self.region.flat or v.op.kind != "map":
@@ -224,17 +239,19 @@ def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
     if by_column:
         column = outer[-1]
         if len(outer) == 1:
-            for scope, _ in _vectors(e, column, lanes, parallel=True):
-                nest.one_outer(scope, lanes if scope.lane else 1, along=False)
+            many = phases.abreast(column.extent // (lanes * SHARES))
+            for scopes in _abreast(e, column, lanes, True, many):
+                nest.one_outer(scopes, lanes if scopes[0].lane else 1, along=False)
         else:
             rows = outer[:-1]
             with b.loop(0, math.prod(v.extent for v in rows), kind="parallel") as r:
                 bound = spread(e, r, rows)
-                for scope, _ in _vectors(e.within(bound=bound), column, lanes):
-                    nest.one_outer(scope, lanes if scope.lane else 1, along=False)
+                many = phases.abreast(column.extent // lanes)
+                for scopes in _abreast(e.within(bound=bound), column, lanes, False, many):
+                    nest.one_outer(scopes, lanes if scopes[0].lane else 1, along=False)
     else:
         with b.loop(0, math.prod(outer_dims), kind="parallel") as r:
-            nest.one_outer(e.within(bound=spread(e, r, outer)), 1, along=lanes > 1)
+            nest.one_outer([e.within(bound=spread(e, r, outer))], 1, along=lanes > 1)
 
 
 def spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:
@@ -255,8 +272,9 @@ class _Nest:
         self.memory, self.target, self.full = memory, target, full
         self.inner, self.lanes = inner, lanes
 
-    def one_outer(self, e: Emitter, wide: int, along: bool) -> None:
-        """All passes, then what is known once a row. `along`: lanes run along the inner axis."""
+    def one_outer(self, scopes: list[Emitter], wide: int, along: bool) -> None:
+        """All passes, then what is known once a row: for one scope with `along`, where lanes run
+        along the inner axis, else for some vectors of rows at once."""
         region, phases = self.region, self.phases
         written: dict[Value, str] = {}
         for p in range(phases.count):
@@ -265,45 +283,47 @@ class _Nest:
             sums = [v for v in region.members
                     if v.op.kind == "reduce" and phases.ready[v] == p + 1]
             if kept or sums:
-                self._pass(e, p, kept, sums, wide, along, written)
+                self._pass(scopes, p, kept, sums, wide, along, written)
                 written |= {v: self.target[v] for v in kept}
         rows = [v for v in region.members if self._row(v) and v in self.target]
-        self._store_rows(e, rows)
+        for e in scopes:
+            evaluate(e, rows, region, self.full, self.target)
 
     def _row(self, v: Value) -> bool:
         return self.region.is_row(v) or v.op.kind == "reduce"
 
-    def _store_rows(self, e: Emitter, rows: list[Value]) -> None:
-        evaluate(e, rows, self.region, self.full, self.target)
-
-    def _pass(self, e: Emitter, p: int, kept: list[Value], sums: list[Value], wide: int,
+    def _pass(self, rows: list[Emitter], p: int, kept: list[Value], sums: list[Value], wide: int,
               along: bool, written: dict[Value, str]) -> None:
         b = self.b
         lanes = self.lanes if along else wide
-        unroll = self._unroll(sums, kept) if along else 1
+        many = self._unroll(sums, kept) if along else len(rows)
         variables = {(v, u): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
-                     for v in sums for u in range(unroll)}
+                     for v in sums for u in range(many)}
         for v in self._row_values(p):
             flat = self.region.flat[v].replace(self.full)
-            e.element(v, unflatten(flat, v.shape))  # once a row, not once an element
+            for e in rows:
+                e.element(v, unflatten(flat, v.shape))  # once a row, not once an element
         readable = {**self.memory, **written}
-        with _nested(b, self.inner[:-1] if along else self.inner) as counters:
-            bound = {**e.bound, **dict(zip(self.inner, counters, strict=False))}
-            scope = e.within(bound=bound, memory=readable)
-            scopes: Iterator[tuple[Emitter, int]] = iter([(scope, 0)])
+        with nested(b, self.inner[:-1] if along else self.inner) as counters:
+            at = dict(zip(self.inner, counters, strict=False))
+            inside = [e.within(bound={**e.bound, **at}, memory=readable) for e in rows]
+            scopes: Iterator[tuple[Emitter, int]] = iter(zip(inside, range(many), strict=False))
             if along:
                 last = self.inner[-1] if self.inner else Var("i", 1)
-                scopes = _vectors(scope, last, self.lanes, unroll=unroll)
+                scopes = _vectors(inside[0], last, self.lanes, unroll=many)
             for inner, u in scopes:
                 evaluate(inner, kept, self.region, self.full, self.target)
                 for v in sums:
                     self._accumulate(inner, v, variables[v, u])
         for v in sums:
-            x = b.get(variables[v, 0])
-            for u in range(1, unroll):
-                x = b.emit(v.op.opcode, x, b.get(variables[v, u]))
-            x = b.cast(b.fold(v.op.opcode, x) if along else x, dtype=v.dtype)
-            e.here[v] = x
+            found = [b.get(variables[v, u]) for u in range(many)]
+            if along:
+                x = found[0]
+                for other in found[1:]:
+                    x = b.emit(v.op.opcode, x, other)
+                found = [b.fold(v.op.opcode, x)]
+            for e, x in zip(rows, found, strict=True):
+                e.here[v] = b.cast(x, dtype=v.dtype)
 
     def _unroll(self, sums: list[Value], kept: list[Value]) -> int:
         """Several sums side by side where a single one would wait for its own last addition."""
@@ -329,12 +349,12 @@ class _Nest:
 
 
 @contextmanager
-def _nested(b: Builder, loops: Sequence[Var]) -> Iterator[list[Operand]]:
+def nested(b: Builder, loops: Sequence[Var]) -> Iterator[list[Operand]]:
     """Serial loops inside one another."""
     if not loops:
         yield []
         return
-    with b.loop(0, loops[0].extent) as i, _nested(b, loops[1:]) as rest:
+    with b.loop(0, loops[0].extent) as i, nested(b, loops[1:]) as rest:
         yield [i, *rest]
 
 

@@ -8,12 +8,13 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Grid, Limits
 from ztorch.ir.opcodes import identity
-from ztorch.lower.contract import pack
+from ztorch.lower.contract import pack, reading
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, is_view, view_of
 
 PAGE = 4096
 PACK_ROWS = 512  # rows of a product above which packing its right operand pays
+EASY = 6  # rows of a tile from which windows are read where they lie
 DEEP = 256  # steps along k that a part of a product should have,
 TILE = 64  # where tiles of about so many rows and columns are too few
 LONG = 1 << 15  # elements above which a lone reduction is done in two steps
@@ -69,23 +70,27 @@ def _product(v: Value, limits: Limits, frozen: bool) -> Value:
         return _on_grid(v, limits.grid)
     if limits.lanes(v.dtype) == 1:
         return v
-    if not _readable(a, lanes_along_last=False):
+    bare = _bare(a)
+    way = reading(bare)
+    if way is not None and max(way.heights) >= min(m, EASY):
+        a = bare
+    elif reading(a) is None:
         a = COPY(a)
-    elif k * v.dtype.bytes % PAGE == 0 and m * k * v.dtype.bytes > limits.l2 // 2:
+    if _whole_pages(a) and m * k * v.dtype.bytes > limits.l2 // 2:
         a = _apart(a)
     size = k * n * v.dtype.bytes
     free = frozen and _is_state(b) and size > limits.l1 // 2
     if b.rank == 2 and (free or (m >= PACK_ROWS and size > limits.l2)):
         b = pack(b, m, limits)
-    elif not _readable(b, lanes_along_last=True):
+    elif not _readable(b):
         b = COPY(b)
     return v if (a, b) == v.args else Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
 
 
 def _on_grid(v: Value, grid: Grid) -> Value:
-    """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the machine
-    and k is deep, parts of k are products of their own, added up afterwards: where it is cut
-    depends on sizes only."""
+    """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
+    machine and k is deep, parts of k are products of their own, added up afterwards: where it is
+    cut depends on sizes only."""
     a, b = v.args
     m, n, k = *v.shape[-2:], a.shape[-1]
     batch = v.shape[:-2]
@@ -109,6 +114,23 @@ def _is_state(v: Value) -> bool:
     return base is not None and base[0].attrs.get("role") == "state"
 
 
+def _bare(v: Value) -> Value:
+    """The same with nothing written down on the way."""
+    if not v.op.movement or len(v.args) != 1:
+        return v
+    [below] = v.args
+    x = _bare(below)
+    return x if v.op.written else v if x is below else Value(v.op, (x,), v.attrs, v.shape, v.dtype)
+
+
+def _whole_pages(v: Value) -> bool:
+    """Whether the rows of a matrix lie whole pages apart."""
+    row = Var("row", v.shape[-2])
+    base = view_of(v, (*(Index() for _ in v.shape[:-2]), Index.of(row), Index()))
+    apart = base[1].factor(row) * v.dtype.bytes if base else 0
+    return apart > 0 and apart % PAGE == 0
+
+
 def _apart(v: Value) -> Value:
     """A copy whose rows are not whole pages apart: such rows would evict one another."""
     none = (0,) * v.rank
@@ -116,18 +138,15 @@ def _apart(v: Value) -> Value:
     return OPS.slice(wide, none, (1,) * v.rank, v.shape)
 
 
-def _readable(v: Value, lanes_along_last: bool) -> bool:
-    """Whether a product can read this operand where it lies: at sums of loop variables, and with
-    the columns of the right operand side by side."""
+def _readable(v: Value) -> bool:
+    """Whether a product can read its right operand where it lies: at sums of loop variables, and
+    with the columns side by side."""
     loops = [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)]
     base = view_of(v, loops)
-    if base is None:
-        return False
-    flat = base[1]
-    if not flat.is_affine:
+    if base is None or not base[1].is_affine:
         return False
     last = Var(f"d{v.rank - 1}", v.shape[-1])
-    return not lanes_along_last or v.shape[-1] == 1 or flat.factor(last) == 1
+    return v.shape[-1] == 1 or base[1].factor(last) == 1
 
 
 def _reduction(v: Value) -> Value:

@@ -17,7 +17,7 @@ COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
 
 def is_view(v: Value) -> bool:
     """Values that are never computed for themselves: readers look through them."""
-    return v.op.kind == "map" and (v.op.movement or not v.args)
+    return v.op.kind == "map" and ((v.op.movement and not v.op.written) or not v.args)
 
 
 class _Trace:

@@ -12,10 +12,47 @@ from ztorch.graph.value import Value
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 
 # Windows as rows of a matrix. The product and its gradient both read these rows, in another order
-# than they lie in: so they are written down once, in the order of their axes, not once a reader.
-# Where a product makes the rows, that is its own last step.
+# than they lie in: so unless they can be read where they are, they are written down once, in the
+# order of their axes, not once a reader. Where a product makes the rows, that is its own last step.
 _ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
-                grad=lambda o, g, y, x: (_ROWS(g),), body=lambda e, index: e.read(0, index), cost=1)
+                grad=lambda o, g, y, x: (_ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
+                movement=True, written=True)
+
+
+# What a convolution gave beside what it was made of: its gradient is a convolution as well, over
+# what lies as far apart as windows began; adding up what windows made of each element takes longer.
+def _convolved_grad(o: Any, g: Value, y: Value, made: Value, x: Value, kernel: Value, low: Shape,
+                    stride: Shape, dilation: Shape, groups: int) -> tuple:
+    size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
+    last, span = len(size), spans(size, dilation)
+    far = _far_apart(g, stride)
+    before = tuple(k - 1 - a for k, a in zip(span, low, strict=True))
+    after = tuple(n + a - seen for n, a, seen in zip(x.shape[1:], low, far.shape[1:], strict=False))
+    turned = o.reshape(o.flip(kernel, tuple(range(last))), (*size, into, groups, filters // groups))
+    turned = o.reshape(o.transpose(turned, (*range(last), last + 2, last + 1, last)),
+                       (*size, filters // groups, groups * into))
+    room = tuple(zip(before, after, strict=True))
+    return g, conv(far, turned, 1, room, dilation, groups), None
+
+
+def _far_apart(g: Value, stride: Shape) -> Value:
+    """g with zeros between its elements along the axes between batch and channels."""
+    if set(stride) == {1}:
+        return g
+    batch, *axes, channels = g.shape
+    pairs = [m for n in axes for m in (n, 1)]
+    zeros = [m for s in stride for m in (0, s - 1)]
+    wide = OPS.pad(OPS.reshape(g, (batch, *pairs, channels)), (0,) * (len(pairs) + 2),
+                   (0, *zeros, 0))
+    wide = OPS.reshape(wide, (batch, *(n * s for n, s in zip(axes, stride, strict=True)), channels))
+    seen = tuple((n - 1) * s + 1 for n, s in zip(axes, stride, strict=True))
+    return OPS.slice(wide, (0,) * g.rank, (1,) * g.rank, (batch, *seen, channels))
+
+
+_CONVOLVED = Op("convolved", "map", lambda made, x, kernel, **how: (made.shape, made.dtype),
+                numpy=lambda made, x, kernel, **how: made, grad=_convolved_grad,
+                body=lambda e, index, **how: e.read(0, index), movement=True)
+WIDE = 8  # channels from which the gradient is worth it: fewer leave most of a vector idle
 
 
 def _slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
@@ -78,6 +115,21 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
         wide = f", which reaches over {span}," if span != tuple(size) else ""
         raise shape_error(f"the kernel{wide} is larger than the inputs:", kernel.shape, x.shape,
                           fix="use a smaller kernel, or padding='same'")
+    alone = groups > 1 and into == filters // groups == 1
+    full = groups == 1 and set(stride) == {1}  # zeros between elements would be multiplied as well
+    if (alone or full) and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
+            max(a, b) < k for a, b, k in zip(low, high, span, strict=True)):
+        made = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
+        return _CONVOLVED(made, x, kernel, low=low, stride=stride, dilation=dilation,
+                          groups=groups)
+    return _products(x, kernel, low, high, stride, dilation, groups)
+
+
+def _products(x: Value, kernel: Value, low: Shape, high: Shape, stride: Shape, dilation: Shape,
+              groups: int) -> Value:
+    """The convolution itself, of shapes that fit."""
+    *size, into, filters = kernel.shape
+    axes = tuple(range(1, x.rank - 1))
     seen = OPS.windows(pad_axes(x, low, high), axes, tuple(size), stride, dilation)
     last = x.rank - 1  # (batch, *positions, channels, *window), from here channels come last
     seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))

@@ -150,7 +150,8 @@ def program_spec(spec: Field) -> ProgramSpec:
     for (_, end, a), (start, _, b) in pairwise(parts):
         if end > start:
             raise b.wrong(f"at least {end}, where {a.place} ends: they overlap")
-    if size > sum(-(-(end - start) // _APART) * _APART for start, end, _ in parts):
+    apart = _ALIGN if spec["backend"].value == "cpu" else _APART
+    if size > sum(-(-(end - start) // apart) * apart for start, end, _ in parts):
         raise spec["params_bytes"].wrong("no more than its states and constants take")
     functions: set[str] = set()
     for function in spec["functions"]:
@@ -282,6 +283,8 @@ def program_metadata(program: Field) -> dict[str, Any]:
     """What a program knows about itself; checked where running relies on it."""
     program["name"].text()
     program["seed"].whole(0, (1 << 64) - 1)
+    if "model" in program.value and (model := program["model"].optional()):
+        dict(model.items())  # its inside is checked by who makes a model of it
     for classes in _several(program["classes"]):
         classes.whole(1, MOST_BYTES)
     if "input_range" in program.value:  # which format 1 had not from the start

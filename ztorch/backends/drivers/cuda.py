@@ -70,7 +70,6 @@ class CudaDevice(Device):
 
     def __init__(self, found: Found):
         super().__init__("cuda", found)
-        self._process = os.getpid()
         self._lost = ""
         self._running = False  # whether the queue may have launches that are not done
         self._busy: dict[int, Any] = {}  # other queues of which nobody has waited for the end
@@ -96,16 +95,9 @@ class CudaDevice(Device):
                                   "again") from None
             raise
 
-    @property
-    def _gone(self) -> bool:
-        """Whether there is nothing to give back: it is our parent's, or lost."""
-        return bool(self._lost) or os.getpid() != self._process
-
     @contextmanager
     def _current(self) -> Iterator[None]:
         """Our context for this thread, and afterwards again the one it had."""
-        if os.getpid() != self._process:
-            raise DeviceError(f"{self.id}: {FORKED}")
         if self._lost:
             raise DeviceError(f"{self._lost}; close the device, and open it again")
         self._try("cuCtxPushCurrent", self._context)
@@ -115,8 +107,6 @@ class CudaDevice(Device):
             self._try("cuCtxPopCurrent")
 
     def _close(self) -> None:
-        if os.getpid() != self._process:
-            return
         if self._lost:  # only a new context works again
             self._try("cuDevicePrimaryCtxReset", self._device)
         else:
@@ -210,7 +200,7 @@ class CudaDevice(Device):
                                   "are free") from None
 
     def _free(self, handle: Any) -> None:
-        if self._gone:
+        if self._lost:  # and with it all that it held
             return
         with self._current():
             self._wait()
@@ -273,7 +263,7 @@ class CudaDevice(Device):
             raise type(error)(f"{error}{': ' if log else ''}{log}") from None
 
     def _unload(self, handles: Any) -> None:
-        if self._gone:
+        if self._lost:  # and with it all that it held
             return
         with self._current():
             self._wait()
@@ -314,7 +304,7 @@ class CudaDevice(Device):
         return node
 
     def _drop(self, handle: Any) -> None:
-        if self._gone:
+        if self._lost:  # and with it all that it held
             return
         with self._current():
             self._wait()

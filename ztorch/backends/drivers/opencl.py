@@ -10,6 +10,7 @@ import numpy as np
 
 from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.settings import current
 
 
 @functools.cache
@@ -119,7 +120,8 @@ class OpenCLDevice(Device):
     def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
         program = self._try("clCreateProgramWithSource", _cl().Program, self._context,
                             code.decode())
-        built = self._try("clBuildProgram", program.build, ["-cl-std=CL1.2"], [self._device])
+        options = ["-cl-std=CL1.2", *current().opencl_options]
+        built = self._try("clBuildProgram", program.build, options, [self._device])
         return [self._try("clCreateKernel", _cl().Kernel, built, e.name) for e in entries]
 
     def _unload(self, handles: Any) -> None:

@@ -84,7 +84,7 @@ class WebGPUDevice(Device):
             return function(*args, **more)
         except wgpu.GPUOutOfMemoryError as error:
             raise OutOfMemory(f"{self.id}: {call}: {error}") from None
-        except (wgpu.GPUError, RuntimeError) as error:
+        except (wgpu.GPUError, RuntimeError, ValueError) as error:
             raise DeviceError(f"{self.id}: {call}: {error}") from None
 
     def _close(self) -> None:

@@ -92,9 +92,9 @@ def _iota(w: Writer, v: Value) -> None:
 # -- movement --------------------------------------------------------------------------------------
 
 
-@primitive("stop_gradient", "rows")
+@primitive("stop_gradient", "rows", "convolved")
 def _same(w: Writer, v: Value) -> None:
-    [x] = v.args
+    x = v.args[0]
     if x in w.numbers:
         w.numbers[v] = w.numbers[x]
     else:

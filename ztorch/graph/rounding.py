@@ -1,0 +1,86 @@
+"""How far rounding may take a graph's values: measured, not guessed.
+
+The graph is evaluated in float64 several times, and each time every op is off by a random part of
+what its dtype's rounding allows; a sum of n numbers by a part of sqrt(n) times that, and of the sum
+of their sizes. The spread that this leaves in a value is what a correct program may differ by,
+whatever amplifies it on the way: a difference of equals, a division by almost nothing, a choice
+that was close.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.value import Value
+
+# Rounding of one op. Functions made of polynomials are off by a few units in the last place.
+UNITS = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
+ALLOWED = 4.0  # roundings an op; wide enough that a close choice falls either way in some sample
+SAMPLES = 6  # in every other one all elements of a result are off alike, as constants make them
+# Opcodes that round nothing: their result is one of what they are given, or a whole number.
+EXACT = frozenset({"min", "max", "select", "abs", "neg", "round", "floor", "ceil", "trunc"})
+
+
+def bounded(roots: Sequence[Value], feeds: Mapping[Value, Any],
+            seed: int = 0) -> list[tuple[np.ndarray, float]]:
+    """The roots in float64, each with what its largest error may be; zero for whole numbers.
+
+    >>> from ztorch import ops
+    >>> from ztorch.graph.op import leaf
+    >>> x = leaf("input", "x", (1000,), "float32")
+    >>> [(value, bound)] = bounded([ops.sum(x)], {x: np.ones(1000)})
+    >>> float(value), 1e-5 < bound < 0.1
+    (1000.0, True)
+    """
+    exact = evaluate(roots, feeds, oracle=True)
+    spread = [0.0] * len(roots)
+    for k in range(SAMPLES):
+        nudge = functools.partial(_nudged, np.random.default_rng((seed, k)), k % 2 == 1)
+        moved = evaluate(roots, feeds, oracle=True, nudge=nudge)
+        with np.errstate(invalid="ignore"):
+            spread = [max(s, _apart(a, b)) if r.dtype.is_float else s
+                      for r, s, a, b in zip(roots, spread, moved, exact, strict=True)]
+    return [(y, 2.0 * s + _floor(r.dtype, y)) for r, y, s in zip(
+        roots, exact, spread, strict=True)]
+
+
+def _apart(moved: np.ndarray, exact: np.ndarray) -> float:
+    """The largest difference; infinite where rounding may make a number none."""
+    finite = np.isfinite(exact)
+    off = np.abs(moved[finite] - exact[finite])
+    return float(np.nan_to_num(off, nan=np.inf).max()) if off.size else 0.0
+
+
+def _floor(d: DType, y: np.ndarray) -> float:
+    """A few roundings of the value itself, and what devices without tiny numbers call zero."""
+    if not d.is_float:
+        return 0.0
+    finite = np.abs(y[np.isfinite(y)])
+    return 4 * UNITS[d.name] * float(finite.max(initial=0.0)) + 1e-36
+
+
+def _nudged(rng: np.random.Generator, alike: bool, v: Value, y: np.ndarray,
+            args: Sequence[np.ndarray]) -> np.ndarray:
+    """y, off by as much as one computation of it may be."""
+    if not v.dtype.is_float or v.op.movement or v.op.kind == "leaf" or v.op.opcode in EXACT or (
+            not y.size):
+        return y
+    size, terms = np.abs(y), 1
+    if v.op.kind == "contract":
+        terms = args[0].shape[-1]
+        size = v.op.numpy(*(np.abs(a) for a in args), **v.attrs)
+    elif v.op.kind == "reduce" and v.op.opcode == "add":
+        terms = max(1, args[0].size // y.size)
+        size = v.op.numpy(np.abs(args[0]), **v.attrs)
+    off = ALLOWED * UNITS[v.dtype.name] * math.sqrt(terms) * rng.uniform(
+        -1, 1, () if alike else y.shape)
+    with np.errstate(all="ignore"):
+        moved: np.ndarray = y + off * size
+    return np.where(np.isfinite(moved), moved, y)
