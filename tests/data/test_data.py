@@ -52,7 +52,7 @@ def mnist_files(folder: Path, zipped: bool, names: str) -> None:
                             (f"{part}-labels{names}1-ubyte", np.arange(rows) % 10)):
             content = idx(array)
             if zipped:
-                (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+                (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
             else:
                 (folder / name).write_bytes(content)
 
@@ -92,7 +92,7 @@ def test_incomplete_and_mixed_files(tmp_path: Path) -> None:
     (idx(np.zeros((3, 4)))[:-1], "should hold 12 bytes"),
     (idx(np.zeros((3, 4))) + b"x", "holds more"),
     (idx(np.zeros((3, 4)))[:7], "should hold"),
-    (gzip.compress(idx(np.zeros((30, 40))))[:-9], "damaged or cut short"),
+    (gzip.compress(idx(np.zeros((30, 40))), mtime=0)[:-9], "damaged or cut short"),
     (b"\0\0\x08\x03" + b"\xff" * 12, "should hold"),
 ])
 def test_damaged_idx_files(tmp_path: Path, content: bytes, message: str) -> None:

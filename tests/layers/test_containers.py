@@ -381,7 +381,7 @@ def test_branches_that_do_not_fit_are_named():
     (lambda: L.Lambda(3), r"function of a tensor, not 3"),
     (lambda: L.Lambda(L.ReLU()), r"function of a tensor"),
     (lambda: L.TimeDistributed(L.Dense), r"takes layers, not the class Dense"),
-], ids=str)
+], ids=lambda x: "given" if callable(x) else str(x))
 def test_wrong_arguments(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
@@ -391,7 +391,7 @@ def test_wrong_arguments(make, message):
     (lambda x: 3.0, r"layer 'lambda': its function returned float 3.0; return a tensor"),
     (lambda x: ops.sum(x), r"changed the batch axis: \(1, 4\) and \(\)"),
     (lambda x: ops.transpose(x), r"changed the batch axis"),
-], ids=str)
+], ids=lambda x: "given" if callable(x) else str(x))
 def test_functions_are_checked_when_the_model_is_built(function, message):
     with pytest.raises(ShapeError, match=message):
         build(L.Input((4,)), L.Lambda(function))

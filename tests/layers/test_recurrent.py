@@ -261,7 +261,7 @@ def test_a_layer_used_at_another_width_names_both_shapes():
      r"both layers have go_backwards=False"),
     (lambda: L.Bidirectional(L.LSTM(2), backward_layer=L.LSTM(
         2, go_backwards=True, return_sequences=True, name="b")), r"same return_sequences"),
-], ids=str)
+], ids=lambda x: "given" if callable(x) else str(x))
 def test_wrong_arguments(make, message):
     with pytest.raises(ConfigError, match=message):
         make()

@@ -148,7 +148,7 @@ def network(case: Case) -> Sequential:
 
 def rate(model: Sequential) -> float:
     """Small enough for the head to settle, however many numbers it sees."""
-    return min(0.05, 0.5 / len(model.named_weights()["head/kernel"].value))
+    return min(0.02, 0.2 / len(model.named_weights()["head/kernel"].value))
 
 
 def batches(case: Case) -> tuple[np.ndarray, np.ndarray]:

@@ -235,6 +235,14 @@ def test_layers_in_another_order_are_found_by_their_names(tmp_path: Path) -> Non
 # -- models that cannot be --------------------------------------------------------------------------
 
 
+def test_an_activation_that_keras_computes_otherwise_is_refused(tmp_path: Path) -> None:
+    keras = references.keras()
+    theirs = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, activation="sparsemax")])
+    theirs.save(tmp_path / "m.keras")
+    with pytest.raises(Unsupported, match="with activation=sparsemax, whose results in Keras"):
+        load_keras(tmp_path / "m.keras")
+
+
 def test_all_that_is_lacking_is_listed(tmp_path: Path) -> None:
     keras = references.keras()
     K = keras.layers

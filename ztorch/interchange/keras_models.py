@@ -98,6 +98,9 @@ class _Reader:
                 self.float32(value, label)
             elif key in self.ignore:
                 continue
+            elif value == "sparsemax" and key == "activation":
+                self.lacks(f"{label} with activation=sparsemax, whose results in Keras do not sum "
+                           "to 1 as those of ours do")
             elif key in accepted:
                 given[key] = self.value(key, value, label)
             elif not (value is None or key in _INDIFFERENT

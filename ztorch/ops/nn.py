@@ -327,6 +327,7 @@ def _sparsemax_numpy(x: Any, axis: int = -1) -> Any:
     numpy=_sparsemax_numpy)
 def sparsemax(x: Value, axis: int = -1) -> Value:
     """Numbers from 0 that sum to 1 along the axis and lie nearest to x: a softmax with zeros.
+    (Those of Keras 3.15 do not sum to 1 where more than one is above 0.)
 
     >>> import ztorch as zt
     >>> zt.ops.sparsemax(np.array([0.5, 0.0, -1.0]))
