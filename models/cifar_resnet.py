@@ -14,9 +14,9 @@ SMALL = {"blocks": 1, "width": 8}
 DATA = "shapes"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
-LEARNING_RATE = 2e-3
+LEARNING_RATE = 5e-4
 METRICS = ("accuracy",)
-EPOCHS = 6
+EPOCHS = 8
 BATCH_SIZE = 32
 BAR = {"accuracy": 0.9}
 

@@ -16,9 +16,9 @@ SMALL = {"size": 64, "classes": 8, "width": 16}
 DATA = "shapes_64"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
-LEARNING_RATE = 2e-3
+LEARNING_RATE = 5e-4
 METRICS = ("accuracy",)
-EPOCHS = 10
+EPOCHS = 12
 BATCH_SIZE = 32
 BAR = {"accuracy": 0.85}
 

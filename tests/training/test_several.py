@@ -220,7 +220,7 @@ def test_artifacts_go_on_training(tmp_path: Path) -> None:
     (lambda m: m["program"]["weights"][0].pop("name"), r"weights\[0\].name is missing"),
     *((lambda m, name=name: m["targets"][0]["spec"]["functions"][0]["inputs"][0].update(name=name),
        r"inputs is .*; it must be the inputs x") for name in ("x", "x/", "z/image", "")),
-], ids=str)
+], ids=lambda x: "given" if callable(x) else str(x))
 def test_manifests_that_are_wrong(artifact: bytes, tmp_path: Path, change: Any,
                                   message: str) -> None:
     (tmp_path / "two.zt").write_bytes(changed(change, artifact))
@@ -306,7 +306,7 @@ def test_a_loss_that_is_not_finite_names_the_input() -> None:
     ({"metrics": "accuracy"}, ConfigError, r"metrics='accuracy': a model with several outputs"),
     ({"loss_weights": {"kind": "a"}}, ConfigError, r"loss_weights must be a finite number, not 'a'"),
     ({"metrics": {"kind": [], "size": ["loss"]}}, UnknownName, r"unknown metric 'loss'"),
-], ids=lambda x: "given" if callable(x) else str(x))
+], ids=str)
 def test_impossible_compiles(how: dict[str, Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         compiled(**how)
