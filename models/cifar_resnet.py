@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from ztorch import Sequential
 from ztorch import layers as L
+from ztorch.schedules import CosineDecay
 
 SMALL = {"blocks": 1, "width": 8}
 DATA = "shapes"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 2e-3
+SCHEDULE = CosineDecay(LEARNING_RATE, 504)  # to nothing over the epochs below
 METRICS = ("accuracy",)
 EPOCHS = 8
 BATCH_SIZE = 32

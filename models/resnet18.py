@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from ztorch import Sequential
 from ztorch import layers as L
+from ztorch.schedules import CosineDecay
 
 SMALL = {"size": 64, "classes": 8, "width": 16}
 DATA = "shapes_64"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 2e-3
+SCHEDULE = CosineDecay(LEARNING_RATE, 630)  # to nothing over the epochs below
 METRICS = ("accuracy",)
-EPOCHS = 12
+EPOCHS = 10
 BATCH_SIZE = 32
 BAR = {"accuracy": 0.85}
 

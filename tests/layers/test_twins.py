@@ -147,8 +147,11 @@ def network(case: Case) -> Sequential:
 
 
 def rate(model: Sequential) -> float:
-    """Small enough for the head to settle, however many numbers it sees."""
-    return min(0.02, 0.2 / len(model.named_weights()["head/kernel"].value))
+    """Small enough for the head to settle, however many numbers it sees; and for products of what
+    learns, whose slopes grow with the square of weights."""
+    steep = any(isinstance(getattr(layer, "merge", None), L.Dot)
+                for layer in model.layers)
+    return min(0.001 if steep else 0.02, 0.2 / len(model.named_weights()["head/kernel"].value))
 
 
 def batches(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -220,7 +223,7 @@ def train_all(cases: list[Case], target: str, d: str) -> None:
                                        err_msg=f"{case}: {name} on {target} in {d}")
             assert np.isfinite(got[name]).all(), f"{case}: {name}"
             if name == "head/kernel":
-                assert np.abs(got[name] - first[name]).max() > 1e-4, f"{case} learned nothing"
+                assert np.abs(got[name] - first[name]).max() > 5e-5, f"{case} learned nothing"
 
 
 OTHERS = [case for case in CASES if case not in FIRST and case.layer != "Activation"]

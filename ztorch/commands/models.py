@@ -28,7 +28,8 @@ class Recipe:
     target: str = "y"  # what it learns to give; "x" for an autoencoder
     loss: Any = None
     optimizer: Any = None
-    learning_rate: float | None = None
+    learning_rate: float | None = None  # at which training starts
+    schedule: Any = None  # how it goes on
     metrics: Any = ()
     epochs: int = 10
     batch_size: int = 32
@@ -135,12 +136,12 @@ def _recipe(module: ModuleType, attribute: str, small: bool = False) -> Recipe:
         return getattr(module, constant, otherwise)
 
     return Recipe(found, said("DATA", None), said("TARGET", "y"), said("LOSS", None),
-                  said("OPTIMIZER", None), said("LEARNING_RATE", None),
+                  said("OPTIMIZER", None), said("LEARNING_RATE", None), said("SCHEDULE", None),
                   said("METRICS", ()), said("EPOCHS", 10), said("BATCH_SIZE", 32),
                   said("DECODE", False), arguments, said("STAND_IN", None), said("BAR", None))
 
 
-def optimizer(spec: Any, rate: float | None) -> Any:
+def optimizer(spec: Any, rate: Any) -> Any:
     """The optimizer of a name or description, at another learning rate if one is given."""
     from ztorch.optimizers import Optimizer
 

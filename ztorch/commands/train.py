@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, optimizer_: Any = None,
-             rate: float | None = None, loss: Any = None, metrics: tuple[Any, ...] = (),
+             rate: Any = None, loss: Any = None, metrics: tuple[Any, ...] = (),
              seed: int | None = None, threads: int | None = None) -> Program:
     """A program that trains, by what was asked for, else by what the model's file says."""
     loss = loss or recipe.loss
@@ -31,7 +31,7 @@ def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, opti
         raise ConfigError(f"the file of model {recipe.model.name!r} names no LOSS; say which, such "
                           "as --loss mse or --loss sparse_categorical_crossentropy")
     if rate is None and optimizer_ is None:
-        rate = recipe.learning_rate
+        rate = recipe.schedule or recipe.learning_rate
     return recipe.model.compile(
         device, batch_size=batch_size or recipe.batch_size, loss=loss,
         optimizer=optimizer(optimizer_ or recipe.optimizer, rate),
