@@ -28,10 +28,10 @@ class Section:
     results: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def compared(self, case: str, threads: int, timings: Sequence[Timing], error: float,
+    def compared(self, case: str, threads: int | None, timings: Sequence[Timing], error: float,
                  **more: str) -> None:
-        """A line of a comparison: the first timing is ours."""
-        line = {"case": case, "threads": str(threads), **more}
+        """A line of a comparison: the first timing is ours. Devices have no number of threads."""
+        line = {"case": case, **({"threads": str(threads)} if threads else {}), **more}
         for k, t in enumerate(timings):
             if t.name not in self.names:
                 self.names.append(t.name)

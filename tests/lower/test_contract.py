@@ -13,9 +13,9 @@ from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted
 from ztorch import ops
 from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph
+from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.contract import Run, choose, split
+from ztorch.lower.contract import Run, choose, reading, split
 
 MACHINES = [WIDE, NARROW, Limits(256, 16, True), Limits(128, 32, True)]
 
@@ -50,6 +50,46 @@ def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, lim
         assert r.size * p.size + loaded + 1 <= limits.registers
     masked = [p for p in tiling.panels if tiling.tail and vectors - 1 in covered((p,))]
     assert all(p.count == 1 for p in masked)  # whole panels pay for no mask
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes, sizes, sizes, st.sampled_from(MACHINES),
+       st.sets(st.integers(2, 16)).map(lambda s: (1, *sorted(s))))
+def test_tilings_keep_to_the_heights(m: int, n: int, k: int, limits: Limits,
+                                     heights: tuple[int, ...]) -> None:
+    tiling = choose(m, n, k, limits, f32, heights=heights)
+    assert covered(tiling.rows) == list(range(m))
+    most, *rest = tiling.rows
+    assert most.start == 0
+    if not set(range(1, min(m, 16) + 1)) <= set(heights):
+        assert most.size in heights and all(r.count == 1 for r in rest)
+
+
+def windows(side: int, channels: int, size: int, **how: int) -> Value:
+    """Windows of three images as rows of a matrix."""
+    x = leaf("input", "x", (3, side, side, channels), f32)
+    seen = ops.windows(x, (1, 2), size, **how)
+    seen = ops.transpose(seen, (0, 1, 2, 4, 5, 3))
+    return ops.reshape(seen, (-1, size * size * channels))
+
+
+def test_windows_are_read_where_they_lie() -> None:
+    """Two rows of eight windows lie the same way in every tile of sixteen, nine of them do not."""
+    rows = windows(10, 5, 3)
+    way = reading(rows)
+    assert way is not None and way.depths == (3, 15)
+    assert {1, 2, 4, 8, 16} <= set(way.heights) and not {3, 5, 9, 12} & set(way.heights)
+    turned = reading(ops.transpose(rows))  # of the gradient: each place meets all images
+    assert turned is not None and turned.depths == (3, 8, 8)
+    assert {1, 5, 15} <= set(turned.heights) and not {2, 3, 10} & set(turned.heights)
+    apart = reading(windows(11, 2, 3, dilation=2, stride=2))
+    assert apart is not None and apart.depths == (3, 3, 2)
+
+
+def test_a_matrix_is_read_in_tiles_of_any_height() -> None:
+    for v in (leaf("input", "a", (40, 12), f32), ops.transpose(leaf("input", "a", (12, 40), f32))):
+        way = reading(v)
+        assert way is not None and way.depths == (12,) and way.heights == tuple(range(1, 17))
 
 
 def product(m: int, n: int, k: int, d: DType = f32) -> Job:

@@ -49,13 +49,25 @@ def long_sums() -> Job:
     return Job(Graph({"sum": ops.sum(x), "largest": ops.max(x)}), {x: data})
 
 
+def convolutions() -> Job:
+    """Products of windows that are read where they lie, and sums of several columns at once."""
+    rng = np.random.default_rng(2)
+    x, slope = (leaf("input", n, (3, 8, 8, 67), f32) for n in ("x", "slope"))
+    full, each = (leaf("input", n, (3, 3, k, 67), f32) for n, k in (("full", 67), ("each", 1)))
+    y = ops.conv(ops.conv(x, full, padding="same"), each, padding="same", groups=67)
+    found = gradients(ops.sum(y * slope), [x, full, each])
+    graph = Graph({"y": y, **{f"d{k}": g for k, g in enumerate(found)}})
+    return Job(graph, {v: rng.normal(size=v.shape).astype(np.float32)
+                       for v in (x, slope, full, each)})
+
+
 @pytest.fixture(scope="module")
 def module() -> Module:
-    return Module([training_step(), long_sums()], BEST)
+    return Module([training_step(), long_sums(), convolutions()], BEST)
 
 
 def test_the_same_bits_for_any_number_of_threads(module: Module) -> None:
-    for number in (0, 1):
+    for number in (0, 1, 2):
         alone = module.run(number, 1)
         for threads in THREADS[1:]:
             for got, want in zip(module.run(number, threads), alone, strict=True):

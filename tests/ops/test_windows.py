@@ -83,6 +83,15 @@ CONV = {
     "a sequence": ((3, 17, 4), (5, 4, 6), {"stride": 2}),
     "three axes": ((1, 4, 5, 6, 2), (2, 3, 2, 2, 3), {"stride": (1, 2, 1)}),
     "one channel": ((2, 12, 12, 1), (5, 5, 1, 6), {}),
+    "wide": ((2, 6, 8, 9), (3, 3, 9, 10), {"padding": ((1, 1), (1, 1))}),
+    "wide, dilation": ((1, 5, 8, 8), (2, 3, 8, 9), {"padding": ((1, 0), (0, 2)),
+                                                    "dilation": (1, 2)}),
+    "wide, far beyond": ((1, 4, 4, 8), (2, 2, 8, 8), {"padding": ((2, 0), (0, 1))}),
+    "wide, a sequence": ((2, 17, 8), (5, 8, 6), {}),
+    "wide, depthwise": ((2, 6, 12, 9), (3, 3, 1, 9), {"groups": 9}),
+    "wide, depthwise, stride": ((2, 7, 8, 9), (3, 3, 1, 9), {
+        "groups": 9, "stride": (2, 3), "padding": ((1, 1), (0, 1))}),
+    "wide, depthwise, apart": ((1, 11, 9, 8), (2, 1, 1, 8), {"groups": 8, "stride": 4}),
     "as large as the input": ((2, 4, 5, 3), (4, 5, 3, 2), {"stride": 7}),
 }
 

@@ -60,9 +60,9 @@ class Check:
 
 def verify(name: str, device: str, batch_size: int | None, steps: int, seed: int) -> None:
     """Prints the table, and fails where a layer diverges."""
-    subject = _artifact(name, device, batch_size) if name.endswith(".zt") else _model(
+    subject = of_artifact(name, device, batch_size) if name.endswith(".zt") else of_model(
         name, device, batch_size)
-    checks = list(_checks(subject, steps, seed))
+    checks = list(compared(subject, steps, seed))
     print(f"{subject.name} on {subject.run.device}, against float64")
     print(table([("", "layer", "worst error", "bound", ""), *(
         (c.part, c.layer, f"{c.error:.1e}", f"{c.bound:.1e}", "" if c.fine else "DIVERGES")
@@ -80,7 +80,8 @@ def verify(name: str, device: str, batch_size: int | None, steps: int, seed: int
 # -- what is verified ------------------------------------------------------------------------------
 
 
-def _model(name: str, device: str, batch_size: int | None) -> Subject:
+def of_model(name: str, device: str, batch_size: int | None) -> Subject:
+    """A model of the zoo or of a file, compiled for a device."""
     recipe = find(name)
     how: dict[str, Any] = {} if recipe.loss is None else {
         "loss": recipe.loss, "metrics": recipe.metrics,
@@ -98,7 +99,7 @@ def _model(name: str, device: str, batch_size: int | None) -> Subject:
     return Subject(recipe.model.name, traced, target, where.ordinal, run, made.plans)
 
 
-def _artifact(path: str, device: str, batch_size: int | None) -> Subject:
+def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
     """The artifact's own code, and graphs traced from the description that it holds."""
     from ztorch.training.program import load
 
@@ -153,7 +154,8 @@ def _retraced(path: str, metadata: Mapping[str, Any]) -> Functions:
 # -- comparisons -----------------------------------------------------------------------------------
 
 
-def _checks(subject: Subject, steps: int, seed: int) -> Iterator[Check]:
+def compared(subject: Subject, steps: int, seed: int) -> Iterator[Check]:
+    """A prediction, and where the program trains, steps of that."""
     rng = np.random.default_rng(seed)
     yield from _step(subject, "predict", "predict", rng, True)
     if "train" in subject.run.functions:

@@ -146,9 +146,10 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     lanes, element = limits.lanes(d), d.bytes
     vectors = math.ceil(n / lanes)
     cut = _equal if packed else split
-    down = split if len(heights) >= min(m, HIGH) else _equal
+    heights = [h for h in heights if h <= m]
+    down = split if len(heights) == min(m, HIGH) else _equal
     best: tuple[float, int, int] | None = None
-    for rows in heights[:m]:
+    for rows in heights:
         for wide in range(1, min(vectors, 16) + 1):
             if rows * wide + (wide if rows > 1 else 0) + 1 > limits.registers:
                 break

@@ -194,6 +194,8 @@ class _Nest:
                 e.here[v] = b.cast(total, dtype=v.dtype)
         rows = [v for v in region.members if self._of_row(v) and v in self.target]
         if rows:
+            if self.team.ways > 1 and {self.target[v] for v in rows} & set(e.memory.values()):
+                b.barrier()  # written in place, which others of the team may still have to read
             first = b.eq(way, 0)
             with where(b, first if active is None else b.and_(first, active)):
                 evaluate(e.within(), rows, region, self.full, self.target)
