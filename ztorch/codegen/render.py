@@ -220,7 +220,7 @@ class Renderer:
         else:
             r = str(self.spell.register(o.kind, number))
         k = o.dtype.kind
-        parts = (r,)
+        parts: tuple[str, ...] = (r,)
         if o.fragment is not None:
             t, count = self._spread(o)
             parts = tuple(r if o.is_const else f"{r}_{n}" for n in range(count))

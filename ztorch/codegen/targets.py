@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ztorch.dtypes import ALL, bf16, f16, f32, u32
 from ztorch.errors import UnknownName, unknown
@@ -43,7 +44,7 @@ class Target:
     source: bool = False
     effort: int = 1  # how hard LLVM's code generator tries, of 3
 
-    def on(self, limits: Mapping[str, int]) -> Target:
+    def on(self, limits: Mapping[str, Any]) -> Target:
         """The target with what one device says of itself in place of what the row assumes."""
         assert self.limits.grid is not None
         return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
