@@ -50,6 +50,19 @@ class Target:
         return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
 
 
+    def keeping(self, precision: str) -> Target:
+        """The target with products of float32 as exact as one of PRECISIONS.
+
+        >>> target("cuda:sm_80").keeping("tf32").limits.mantissa
+        10
+        """
+        if precision not in PRECISIONS:
+            raise unknown("matmul_precision", precision, PRECISIONS)
+        return replace(self, limits=replace(self.limits, mantissa=PRECISIONS[precision]))
+
+
+# Bits of a float32's mantissa that a product keeps of its operands.
+PRECISIONS = {"float32": 23, "tf32": 10}
 NATIVE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 _CALLS = frozenset({("rem", d) for d in ("f32", "f64")})  # would be a call of fmod
 _EXCHANGED = frozenset(("shuffle_xor", d.name) for d in ALL if d.bits != 32)  # whole registers only

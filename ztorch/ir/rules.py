@@ -190,7 +190,7 @@ class Rules:
         self.rule(s.kept == 0 or (s.of.name == "f32" and is_int(s.kept) and 0 < s.kept < 23),
                   f"keeps {s.kept} bits of {s.of!r}; some of f32, or 0 for all")
         self.rule(x.dtype == x.fragment.dtype, f"{role} of {s} is {x.fragment.dtype!r}")
-        self.rule(x.fragment.size % x.lanes == 0,
+        self.rule(is_int(x.lanes) and x.lanes > 0 and x.fragment.size % x.lanes == 0,
                   f"{x.fragment.size} elements do not spread over threads of {x.lanes}")
 
     def matrix(self, x: Operand, roles: str) -> None:

@@ -83,6 +83,7 @@ class _Verifier(Rules):
                       f"{m.name}: {m.size} elements are not countable in {k.index!r}")
             self.memories[m.name] = m
         for v in k.variables:
+            self.fragment(v)
             self.rule(v.kind == "variable", f"%{v.id} is declared as a variable but is a {v.kind}")
             self.define(v)
 
@@ -92,7 +93,6 @@ class _Verifier(Rules):
         self.rule(is_int(dest.lanes) and 1 <= dest.lanes <= MAX_LANES,
                   f"%{dest.id} has {dest.lanes} lanes")
         self.rule(dest.bits is None, f"%{dest.id} is no constant but has bits")
-        self.fragment(dest)
         self.ids.add(dest.id)
         self.visible[dest.id] = dest
         if self.open and dest.kind != "variable":
@@ -110,6 +110,7 @@ class _Verifier(Rules):
         self.attributes(row.attrs)
         for place, a in enumerate(i.args):
             self.operand(place, a)
+        self.fragment(i.dest)
         self.rule(i.opcode in MATRICES or all(x.fragment is None for x in (i.dest, *i.args)),
                   "takes and gives no parts of matrices")
         kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
