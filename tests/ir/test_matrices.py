@@ -90,7 +90,7 @@ BAD = (
     ("%1:f16x0@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 turned=false", "do not spread"),
     ("%1:f32 = extract %82 lane=0", "no parts of matrices"),
     ("%1:f32x4@c(16x8x16 f16 f32) = add %82, %82", "no parts of matrices"),
-    ("%1:f32x4 = get %90", "may not have been set|do not go together"),
+    ("%1:f32x4 = get %90", "may not have been set|do not mix"),
     ("mma_store o[0], %80 pitch=16 turned=false", "part of a matrix c"),
     ("mma_store q[0], %82 pitch=8 turned=false", "read-only"),
     ("%1:f16x7@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 turned=false", "do not spread"),

@@ -35,8 +35,8 @@ class Grid:
 @dataclass(frozen=True)
 class Limits:
     """vector_bits is 0 for a scalar machine; registers counts the vector registers. `grid` is None
-    for a processor, whose workers share loops out. `flag` is what a bool is stored as. `mantissa` is
-    how many bits of a float32's mantissa a product must keep: all, unless the user allows less."""
+    for a processor, whose workers share loops out. `flag` is what a bool is stored as. `mantissa`
+    is how many bits of a float32's mantissa a product must keep: all, unless the user allows less."""
 
     vector_bits: int
     registers: int

@@ -39,7 +39,7 @@ def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step
     kept = 0 if d.fragment.role == "c" else d.fragment.shape.kept
 
     def step() -> None:
-        places, live = reach(store, index, "read")
+        places, _ = reach(store, index, "read")
         m.regs[d.id] = rounded(from_storage(d.dtype, store.data[places]), kept)
     return step
 

@@ -65,7 +65,7 @@ class Rules:
         for a in operands[1:]:
             self.rule(a.dtype == first.dtype, f"{first.dtype!r} does not go with {a.dtype!r}")
             self.rule(a.lanes == first.lanes, f"{first.lanes} lanes do not go with {a.lanes}")
-            self.rule(a.fragment == first.fragment, "parts of different matrices do not go together")
+            self.rule(a.fragment == first.fragment, "parts of different matrices do not mix")
 
     def kinds(self, *operands: Operand) -> None:
         for a in operands:
@@ -175,7 +175,7 @@ class Rules:
         self.rule(x.dtype == m.dtype, f"adds {m.dtype!r} to {m.name}, not {x.dtype!r}")
         self.access(x, (), reads=True, writes=True)
 
-    # -- matrices ------------------------------------------------------------------------------------
+    # -- matrices ----------------------------------------------------------------------------------
 
     def fragment(self, x: Operand) -> None:
         """A variable or value is a sound part of a matrix, if it is one."""

@@ -96,7 +96,8 @@ def choose(m: int, n: int, k: int, batch: int, grid: Grid, shape: MmaShape,
         if not fits or rows % (down * shape.m) or columns % (across * shape.n):
             continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
-        each = rows * columns * (1 / 8 + 6 / rows + 6 / columns) * (k + 32)
+        deep = math.ceil(k / tile.depth) * tile.depth
+        each = rows * columns * (1 / 8 + 6 / rows + 6 / columns) * (deep + 32)
         took = math.ceil(tiles / grid.units) * each
         if took < time:
             time, best = took, tile

@@ -159,7 +159,8 @@ class Strips:
         with b.loop(t, tile.rows * tile.columns, tile.threads) as number:
             place = number
             if pitch != tile.columns:
-                place = b.add(b.mul(b.div(number, tile.columns), pitch), b.rem(number, tile.columns))
+                line = b.mul(b.div(number, tile.columns), pitch)
+                place = b.add(line, b.rem(number, tile.columns))
             x = b.cast(b.load(array, place), dtype=self.product.dtype)
             self.finish(at, lead, b.add(first, b.div(number, tile.columns)),
                         b.add(left, b.rem(number, tile.columns)), x)
