@@ -36,7 +36,8 @@ class Grid:
 class Limits:
     """vector_bits is 0 for a scalar machine; registers counts the vector registers. `grid` is None
     for a processor, whose workers share loops out. `flag` is what a bool is stored as. `mantissa`
-    is how many bits of a float32's mantissa a product must keep: all, unless the user allows less."""
+    is how many bits of the mantissas of float32 operands a product must keep: all, unless the user
+    allows less."""
 
     vector_bits: int
     registers: int
