@@ -222,7 +222,7 @@ _row("subgroup", 1, "combined over a subgroup", attrs=("combine",))
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
 # -- matrices that a subgroup holds together -----------------------------------------------------
-# Element (i, j) lies at index + off + i * pitch + j, or with `turned` at index + off + i + j * pitch.
+# Element (i, j) lies at index + off + i * pitch + j; with `turned` at index + off + i + j * pitch.
 _row("mma_load", 1, "a matrix out of memory, rounded to what its shape keeps (index)", kinds="f",
      result="attr", attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
 _row("mma", 3, "a @ b + c on whole matrices; order and rounding of the sum are the machine's",
