@@ -327,20 +327,22 @@ class Model(Layer):
     def compile(self, device: str = "auto", *, batch_size: int = 32, optimizer: Any = None,
                 loss: Any = None, metrics: Iterable[Any] = (), dtype: Any = "float32",
                 threads: int | None = None, seed: int | None = None,
-                loss_weights: Any = None, decode: bool = False) -> Any:
+                loss_weights: Any = None, decode: bool = False,
+                matmul_precision: str = "float32") -> Any:
         """A program for one device and batch size: native code for the whole step.
 
         Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains.
         `seed` changes the random numbers of training (dropout, shuffling), the model's otherwise.
         With several outputs, loss, metrics and loss_weights are lists in their order, or dicts by
         their names; the loss that training makes small is the weighted sum. With `decode` a causal
-        model of (length,) whole numbers can also `generate`.
+        model of (length,) whole numbers can also `generate`. With matmul_precision="tf32" a device
+        may round the operands of float32 products to 10 bits of mantissa where that is faster.
         """
         from ztorch.compile import build  # the compiler is needed from here on, not before
         from ztorch.training.program import Program
 
         traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
-        return Program(build(traced.functions, device, self.name, threads=threads),
+        return Program(build(traced.functions, device, self.name, threads, matmul_precision),
                        traced.metadata)
 
     def __getattr__(self, name: str) -> Any:

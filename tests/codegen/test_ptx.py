@@ -7,11 +7,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from tests.codegen.test_render import kernel_for, opcodes_of
+from tests.ir.matrices import products
 from tests.lower.test_every_op import jobs
 from tests.models.zoo import BATCH, NAMES, small
 from tests.parity import plan_of
@@ -20,7 +22,7 @@ from ztorch import ops
 from ztorch.codegen import ptx
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile import compile_functions
-from ztorch.dtypes import ALL, f32
+from ztorch.dtypes import ALL, bf16, f16, f32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -48,7 +50,10 @@ def graphs() -> dict[str, Graph]:
     x, w = _input("x", 4096, 4096), _input("w", 4096, 4096)
     narrow, small_w, bias = _input("a", 33, 217), _input("b", 217, 75), _input("c", 75)
     rows = _input("r", 128, 1003)
+    halves, half_w = (leaf("input", n, (4096, 4096), f16) for n in "hg")
     return {
+        "product 4096 of float16": Graph({"y": ops.matmul(halves, half_w)}),
+        "product 4096 of float16, transposed": Graph({"y": ops.matmul(halves, ops.transpose(half_w))}),
         "product 4096": Graph({"y": ops.matmul(x, w)}),
         "product 4096 with an epilogue": Graph({"y": ops.relu(ops.matmul(x, w) + _input("v", 4096))}),
         "product transposed": Graph({"y": ops.matmul(ops.transpose(x), w)}),
@@ -90,6 +95,24 @@ def test_figures(chip: str) -> None:
     for name, kernels in found.items():
         for (registers, spilled, shared), (were, spilt, had) in zip(kernels, known[name], strict=True):
             assert registers <= were + SLACK and spilled <= spilt and shared == had, name
+
+
+@pytest.mark.parametrize("chip", [t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma])
+def test_products_of_matrices_are_taken(chip: str) -> None:
+    """Every shape and layout, from shared memory and not; and whole products, without spills."""
+    target = TARGETS[f"cuda:{chip}"].keeping("tf32")
+    shapes = target.limits.grid.mma
+    kernels = [products(s, turned, space, align) for s in shapes for turned in product((False, True), repeat=3)
+               for space, align in (("shared", 16), ("shared", 0), ("global", 0))]
+    assert len(figures(ptx.cubin(rendered(kernels, chip), chip)[1])) == len(kernels)
+    for d in (f16, bf16, f32):
+        x, w, v = (leaf("input", n, s, d) for n, s in (("x", (1000, 999)), ("w", (999, 1001)), ("v", (1001,))))
+        plan, _ = plan_of(Graph({"y": ops.relu(ops.matmul(x, w) + v)}), target.limits)
+        [step] = plan.steps
+        text = rendered([step.kernel], chip)
+        assert "mma.sync" in text
+        [[registers, spilled, shared]] = figures(ptx.cubin(text, chip)[1])
+        assert registers * step.kernel.workgroup[0] <= 1 << 16 and not spilled and shared <= 48 * 1024
 
 
 # -- acceptance --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.ptx import words
+from tests.ptx import tensor, words
 from tests.ptx.memory import GlobalMemory
 from tests.ptx.parse import (
     BITS,
@@ -36,7 +36,7 @@ from ztorch.ir.races import Detector
 RAW = {1: np.dtype(bool), 8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32),
        64: np.dtype(np.uint64)}
 ODD = {1: False, 16: 0x7E5A, 32: 0x7FA55A5A, 64: 0x7FF5A5A55A5A5A5A}
-WARP = 32
+WARP = tensor.WARP
 CONTROL = ("bra", "ret", "bar")
 GAP = 256  # bytes between shared arrays
 Source = Callable[[], np.ndarray]
@@ -230,6 +230,8 @@ class _Machine:
             return self.plain(i, lambda x: x, (64,), 64)
         if name == "shfl":
             return self.shuffle(i)
+        if name in ("mma", "ldmatrix"):
+            return getattr(tensor, name)(self, i)
         meaning, takes, gives = words.meaning(i)
         return self.plain(i, meaning, takes, gives)
 
@@ -274,6 +276,8 @@ class _Machine:
     def special(self, name: str, bits: int) -> np.ndarray:
         if name in self.places:
             return np.array([self.places[name]], RAW[bits])
+        if name == "%laneid":
+            return (self.number % self.size % WARP).astype(RAW[bits])
         which, axis = name.removeprefix("%").split(".")
         k = "xyz".index(axis)
         extent = self.grid if "cta" in which else self.entry.workgroup

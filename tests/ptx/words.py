@@ -22,8 +22,21 @@ COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greate
 SIMPLE = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
+def _to_tf32(x: np.ndarray) -> np.ndarray:
+    """To 10 bits of mantissa: the nearest, ties away from zero."""
+    number = x.view(np.float32).astype(np.float64)
+    mantissa, power = np.frexp(number)
+    near = np.ldexp(np.sign(mantissa) * np.floor(np.abs(mantissa) * 2048 + 0.5), power - 11)
+    kept = np.isfinite(number) & (np.abs(number) >= 2.0**-126)
+    near = np.where(kept, near, number).astype(np.float32).view(np.uint32)
+    small = (x + np.uint32(0x1000)) & np.uint32(0xFFFFE000)  # fixed steps below the least normal
+    return np.where(np.isfinite(number) & ~kept, small, near)
+
+
 def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
     """What an instruction computes, how many bits it takes of each operand, and gives."""
+    if i.opcode == ("cvt", "rna", "tf32", "f32"):
+        return _to_tf32, (32,), 32
     name, *how = i.opcode
     kind = how[-1]
     how = how[:-1]

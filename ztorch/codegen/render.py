@@ -19,7 +19,7 @@ from ztorch.assets import folder
 from ztorch.codegen.targets import Target
 from ztorch.dtypes import DType, boolean, u16
 from ztorch.errors import Unsupported
-from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC
 
 _MARK = re.compile("\x01([0-9MO]+)\x02")
@@ -36,7 +36,8 @@ def environment() -> Environment:
 @dataclass(frozen=True)
 class View:
     """An operand as macros see it: `r` is its spelling, `t` its type, `e` that of one lane, `p`
-    that of a predicate with as many lanes, `k` its kind (f s u b), `c` a constant's number."""
+    that of a predicate with as many lanes, `k` its kind (f s u b), `c` a constant's number. The
+    part of a matrix is spread over several registers, `parts`."""
 
     r: str
     t: str
@@ -49,6 +50,8 @@ class View:
     bits: int
     c: Any
     suffix: str
+    parts: tuple[str, ...]
+    fragment: Fragment | None
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class Renderer:
         """Whether the target has the word for this instruction."""
         if instr.opcode not in self.words:
             return False
-        if not self._computes(instr):
+        if not self._computes(instr) or not self._multiplies(instr):
             return False
         lacks = self.target.lacks
         return instr.opcode not in lacks and (instr.opcode, instr.dest.dtype.name) not in lacks
@@ -109,6 +112,13 @@ class Renderer:
         if instr.opcode == "cast":
             return not small or (dtypes - small == {"f32"} and small <= set(self.target.converts))
         return not small
+
+    def _multiplies(self, instr: Instr) -> bool:
+        """False for parts of matrices of a shape that the target has not."""
+        grid = self.target.limits.grid
+        return all(grid is not None and o.fragment.shape in grid.mma
+                   and o.lanes * grid.subgroup == o.fragment.size
+                   for o in (instr.dest, *instr.args) if o.fragment is not None)
 
     def kernel(self, kernel: Kernel) -> dict[str, Any]:
         """What the frame needs of a kernel: its body as text, and its declarations."""
@@ -157,8 +167,9 @@ class Renderer:
         for i in kernel.body:
             if i.dest.kind == "value":
                 o = self._spelled(i.dest)
-                names = [f"{o.id}_{k}" for k in range(o.lanes)] if o.lanes > 1 else [str(o.id)]
-                found.setdefault(self._type(o.dtype, o.lanes)[1], []).extend(names)
+                t, count = self._spread(o)
+                names = [f"{o.id}_{k}" for k in range(count)] if o.lanes > 1 else [str(o.id)]
+                found.setdefault(t, []).extend(names)
         return found
 
     # -- instructions ----------------------------------------------------------------------------
@@ -173,7 +184,7 @@ class Renderer:
         mem = instr.attrs.get("mem")
         key = (
             instr.opcode,
-            tuple((o.dtype.name, o.lanes, o.kind, o.bits) for o in operands),
+            tuple((o.dtype.name, o.lanes, o.kind, o.bits, o.fragment) for o in operands),
             tuple((k, bool(v) if k == "off" else v) for k, v in instr.attrs.items() if k != "mem"),
             (memories[mem][1].dtype.name, memories[mem][1].space, memories[mem][1].access)
             if mem else None,
@@ -209,9 +220,21 @@ class Renderer:
         else:
             r = str(self.spell.register(o.kind, number))
         k = o.dtype.kind
+        parts: tuple[str, ...] = (r,)
+        if o.fragment is not None:
+            t, count = self._spread(o)
+            parts = tuple(r if o.is_const else f"{r}_{n}" for n in range(count))
         return View(
             r, t, e, self._predicate(o.lanes), number, o.dtype.name, o.lanes, k, o.dtype.bits,
-            o.number if o.is_const else None, str(self.spell.suffix(o.dtype.name, o.lanes)))
+            o.number if o.is_const else None, str(self.spell.suffix(o.dtype.name, o.lanes)),
+            parts, o.fragment)
+
+    def _spread(self, o: Operand) -> tuple[str, int]:
+        """The type of the registers that an operand is held in, and how many they are."""
+        if o.fragment is None:
+            return self._type(o.dtype, o.lanes)[1], o.lanes
+        t, count = str(self.spell.spread(o.dtype.name, o.lanes, o.fragment.role)).split()
+        return t, int(count)
 
     def _spelled(self, o: Operand) -> Operand:
         return replace(o, dtype=u16) if self._as_bits(o.dtype) else o

@@ -5,9 +5,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ztorch.dtypes import ALL, u32
+from ztorch.dtypes import ALL, bf16, f16, f32, u32
 from ztorch.errors import UnknownName, unknown
+from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import Grid, Limits
 
 
@@ -42,12 +44,25 @@ class Target:
     source: bool = False
     effort: int = 1  # how hard LLVM's code generator tries, of 3
 
-    def on(self, limits: Mapping[str, int]) -> Target:
+    def on(self, limits: Mapping[str, Any]) -> Target:
         """The target with what one device says of itself in place of what the row assumes."""
         assert self.limits.grid is not None
         return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
 
 
+    def keeping(self, precision: str) -> Target:
+        """The target with products of float32 as exact as one of PRECISIONS.
+
+        >>> target("cuda:sm_80").keeping("tf32").limits.mantissa
+        10
+        """
+        if precision not in PRECISIONS:
+            raise unknown("matmul_precision", precision, PRECISIONS)
+        return replace(self, limits=replace(self.limits, mantissa=PRECISIONS[precision]))
+
+
+# Bits of a float32's mantissa that a product keeps of its operands.
+PRECISIONS = {"float32": 23, "tf32": 10}
 NATIVE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 _CALLS = frozenset({("rem", d) for d in ("f32", "f64")})  # would be a call of fmod
 _EXCHANGED = frozenset(("shuffle_xor", d.name) for d in ALL if d.bits != 32)  # whole registers only
@@ -66,12 +81,18 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
                   lacks=lacks | no_fma | _CALLS, **_X86)  # type: ignore[arg-type]
 
 
+# What a warp multiplies at once; the last rounds float32 to 10 bits ("tf32").
+_MMA = (MmaShape(16, 8, 16, f16, f32), MmaShape(16, 8, 16, bf16, f32),
+        MmaShape(16, 8, 8, f32, f32, kept=10))
+
+
 def _cuda(chip: str, units: int, isa: str, chain: tuple[str, ...] = ("ptx80", "ptx"),
-          converts: tuple[str, ...] = ("f16", "bf16")) -> Target:
+          converts: tuple[str, ...] = ("f16", "bf16"),
+          mma: tuple[MmaShape, ...] = _MMA) -> Target:
     """`units` are the multiprocessors of a typical card; `isa` is the least version of PTX that
     has the chip, so that old drivers take it too."""
     grid = Grid(threads=1024, shared=48 * 1024, subgroup=32, groups=(1 << 31) - 1, memories=256,
-                align=256, units=units, vector=4)
+                align=256, units=units, vector=4, mma=mma)
     return Target(f"cuda:{chip}", chain, "ptx", Limits(0, 255, True, grid=grid), lacks=_CALLS,
                   converts=converts, data=(("version", isa),), backend="cuda", chip=chip,
                   assembler="ptx")
@@ -111,7 +132,7 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
            span=128 << 20), flag=u32), stored=(), backend="webgpu", apart=True),
     Target("dummy", ("dummy",), "txt", Limits(0, 64, True, grid=Grid(threads=1024, subgroup=32)),
            backend="dummy", stored=()),
-    _cuda("sm_75", 40, "7.0", ("ptx",), ("f16",)),
+    _cuda("sm_75", 40, "7.0", ("ptx",), ("f16",), ()),
     _cuda("sm_80", 108, "7.0"),
     _cuda("sm_86", 84, "7.1"),
     _cuda("sm_89", 76, "7.8"),

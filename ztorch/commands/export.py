@@ -44,8 +44,8 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
         for path in export_c(traced, out, device=device):
             print(f"Wrote {path}: {path.stat().st_size:,} bytes")
         return
-    chosen = target(resolve(device, here=False).target)
-    made = compile_functions(traced.functions, chosen, recipe.model.name)
+    compiled_for = target(resolve(device, here=False).target)
+    made = compile_functions(traced.functions, compiled_for, recipe.model.name)
     write_artifact(out, made.spec, made.code, made.params, {**traced.metadata, "training": None})
     print(f"Wrote {out}: {', '.join(made.spec.functions)} for {made.spec.where}, "
           f"{Path(out).stat().st_size:,} bytes")

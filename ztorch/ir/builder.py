@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ztorch.dtypes import DType, boolean, i64
-from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import OPCODES
 
 Number = int | float | bool
@@ -64,6 +65,14 @@ class Builder:
             self.set(v, init)
         return v
 
+    def matrix(self, fragment: Fragment, subgroup: int, init: Arg) -> Operand:
+        """Declare a variable that is a part of a matrix, the same number everywhere."""
+        lanes = fragment.size // subgroup
+        v = Operand(self._fresh(), fragment.dtype, lanes, "variable", None, fragment)
+        self.variables.append(v)
+        self.set(v, init)
+        return v
+
     def kernel(self) -> Kernel:
         return Kernel(
             self.name, tuple(self.memories.values()), tuple(self.variables), tuple(self.body),
@@ -77,9 +86,9 @@ class Builder:
         return self._next - 1
 
     def raw(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
-            kind: str = "value", **attrs: Any) -> Operand:
+            kind: str = "value", fragment: Fragment | None = None, **attrs: Any) -> Operand:
         """Append an instruction exactly as given."""
-        dest = Operand(self._fresh(), dtype, lanes, kind)
+        dest = Operand(self._fresh(), dtype, lanes, kind, None, fragment)
         self.body.append(Instr(opcode, dest, args, attrs))
         return dest
 
@@ -219,11 +228,11 @@ class Builder:
 
     def get(self, v: Operand) -> Operand:
         """A snapshot of the variable."""
-        return self.raw("get", v.dtype, v.lanes, (v,))
+        return self.raw("get", v.dtype, v.lanes, (v,), fragment=v.fragment)
 
     def set(self, v: Operand, x: Arg) -> None:
         if not isinstance(x, Operand):
-            x = constant(x, v.dtype, v.lanes)
+            x = replace(constant(x, v.dtype, v.lanes), fragment=v.fragment)
         self._token("set", v, self.splat(x, v.lanes))
 
     # -- structure ---------------------------------------------------------------------------
@@ -271,3 +280,21 @@ class Builder:
     def shuffle_xor(self, x: Operand, mask: int) -> Operand:
         """x of the thread whose number in the subgroup differs by the bits of mask."""
         return self.raw("shuffle_xor", x.dtype, x.lanes, (x,), mask=mask)
+
+    def mma_load(self, mem: str, index: Arg, fragment: Fragment, subgroup: int, pitch: int,
+                 turned: bool = False, off: int = 0, align: int = 0) -> Operand:
+        """A matrix whose rows lie `pitch` elements apart, or its columns if it is turned; each
+        thread of the subgroup gets its part."""
+        return self.raw("mma_load", fragment.dtype, fragment.size // subgroup,
+                        (self._index(index),), fragment=fragment, mem=mem, off=off, align=align,
+                        pitch=pitch, turned=turned)
+
+    def mma(self, a: Operand, b: Operand, c: Operand) -> Operand:
+        """The matrix a @ b + c."""
+        return self.raw("mma", c.dtype, c.lanes, (a, b, c), fragment=c.fragment)
+
+    def mma_store(self, mem: str, index: Arg, c: Operand, pitch: int, turned: bool = False,
+                  off: int = 0, align: int = 0) -> None:
+        """Write a matrix whose rows lie `pitch` elements apart."""
+        self._token("mma_store", self._index(index), c, mem=mem, off=off, align=align,
+                    pitch=pitch, turned=turned)

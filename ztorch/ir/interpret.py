@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, from_storage, round_bf16, to_storage
+from ztorch.ir import matrices
 from ztorch.ir.kernel import Grid, Instr, Kernel, Operand, launch_grid, matching
 from ztorch.ir.lockstep import Lockstep, Watched
 from ztorch.ir.opcodes import OPCODES
@@ -393,3 +394,14 @@ class _Machine(Lockstep):
             x = self.neighbours(at, regs[a], d.lanes)
             regs[d.id] = x[:, place].reshape(self.threads, d.lanes)
         return step
+
+    def _mma_load(self, at: int, instr: Instr) -> Step:
+        store = self._memory(at, instr, reads=True, writes=False)
+        return matrices.load(self, at, instr, store, self._key(instr.args[0]))
+
+    def _mma(self, at: int, instr: Instr) -> Step:
+        return matrices.multiply(self, at, instr, *map(self._key, instr.args))
+
+    def _mma_store(self, at: int, instr: Instr) -> Step:
+        store = self._memory(at, instr, reads=False, writes=True)
+        return matrices.store(self, at, instr, store, *map(self._key, instr.args))

@@ -16,13 +16,58 @@ Grid = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class MmaShape:
+    """A size in which subgroups multiply matrices in one instruction: a (m by k) times b (k by n)
+    added to c (m by n).
+
+    `of` is the dtype of a and b, `into` that of c. Where `kept` is not 0, so many bits of the
+    mantissas of a and b count, and the rest is rounded away.
+    """
+
+    m: int
+    n: int
+    k: int
+    of: DType
+    into: DType
+    kept: int = 0
+
+    def __str__(self) -> str:
+        kept = f":{self.kept}" if self.kept else ""
+        return f"{self.m}x{self.n}x{self.k} {self.of!r}{kept} {self.into!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What a value is that is one thread's part of a matrix: which of the three matrices of which
+    shape. Where in the matrix its elements lie is the machine's secret."""
+
+    role: str  # a, b or c
+    shape: MmaShape
+
+    @property
+    def dtype(self) -> DType:
+        return self.shape.into if self.role == "c" else self.shape.of
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns of the whole matrix."""
+        s = self.shape
+        return {"a": (s.m, s.k), "b": (s.k, s.n), "c": (s.m, s.n)}[self.role]
+
+    @property
+    def size(self) -> int:
+        return self.extent[0] * self.extent[1]
+
+
+@dataclass(frozen=True, slots=True)
 class Operand:
     """What an instruction reads or defines.
 
     kind is `value` (assigned once), `variable` (mutable, declared on the kernel), `counter` (of a
     loop, read-only in its body), `token` (names an instruction without a result) or `const`.
     Constants are held as bits, so that 0.0 and -0.0, or 1 and 1.0, never pass for one another.
-    With lanes > 1 a constant stands for the same number in every lane.
+    With lanes > 1 a constant stands for the same number in every lane. A `fragment` is the part
+    of a matrix that a thread holds in its lanes.
     """
 
     id: int
@@ -30,9 +75,14 @@ class Operand:
     lanes: int = 1
     kind: str = "value"
     bits: int | None = None
+    fragment: Fragment | None = None
 
     def __hash__(self) -> int:
         return hash((self.id, self.bits, self.lanes))
+
+    @property
+    def type(self) -> tuple[DType, int, Fragment | None]:
+        return self.dtype, self.lanes, self.fragment
 
     @property
     def is_const(self) -> bool:

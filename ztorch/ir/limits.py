@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ztorch.dtypes import DType, boolean, i32, i64, u8
+from ztorch.ir.kernel import MmaShape
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,8 @@ class Grid:
     many of them exchange values without memory (0: not known, so memory is used), `groups` the most
     workgroups along an axis, `memories` the most that a kernel may name, `span` the most bytes of
     one that it may see, `align` what the place of each must be a multiple of, `units` how many
-    workgroups are at work at once, roughly, `vector` how many neighbours a thread loads at once.
+    workgroups are at work at once, roughly, `vector` how many neighbours a thread loads at once,
+    `mma` the shapes in which its subgroups multiply matrices.
     """
 
     threads: int = 256
@@ -27,12 +29,15 @@ class Grid:
     align: int = 256
     units: int = 32
     vector: int = 1
+    mma: tuple[MmaShape, ...] = ()
 
 
 @dataclass(frozen=True)
 class Limits:
     """vector_bits is 0 for a scalar machine; registers counts the vector registers. `grid` is None
-    for a processor, whose workers share loops out. `flag` is what a bool is stored as."""
+    for a processor, whose workers share loops out. `flag` is what a bool is stored as. `mantissa`
+    is how many bits of the mantissas of float32 operands a product must keep: all, unless the user
+    allows less."""
 
     vector_bits: int
     registers: int
@@ -41,6 +46,7 @@ class Limits:
     l2: int = 1024 * 1024
     grid: Grid | None = None
     flag: DType = u8
+    mantissa: int = 23
 
     @property
     def index(self) -> DType:

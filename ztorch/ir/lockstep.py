@@ -96,13 +96,14 @@ class Lockstep:
         return (index if store.base is None else index + store.base), live
 
     def touch(self, at: int, store: Watched, how: str, places: np.ndarray,
-               live: np.ndarray | None) -> None:
+               live: np.ndarray | None, who: np.ndarray | None = None) -> None:
         """Look for races and reads of what was never written."""
         shape = np.broadcast_shapes(
             places.shape, (self.threads, 1), live.shape if live is not None else (1, 1))
         chosen = np.broadcast_to(True if live is None else live, shape)
         spread = [np.broadcast_to(v, shape)[chosen] for v in (
-            places, self.number + self.shift, self.group + self.shift, self.epoch)]
+            places, self.number + self.shift if who is None else who, self.group + self.shift,
+            self.epoch)]
         if store.known is not None:
             if how == "write":
                 store.known[spread[0]] = True

@@ -221,6 +221,15 @@ _row("barrier", 0, "the threads of a workgroup meet", result="none")
 _row("subgroup", 1, "combined over a subgroup", attrs=("combine",))
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
+# -- matrices that a subgroup holds together -----------------------------------------------------
+# Element (i, j) lies at index + off + i * pitch + j; with `turned` at index + off + i + j * pitch.
+_row("mma_load", 1, "a matrix out of memory, rounded to what its shape keeps (index)", kinds="f",
+     result="attr", attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
+_row("mma", 3, "a @ b + c on whole matrices; order and rounding of the sum are the machine's",
+     kinds="f", cost=8)
+_row("mma_store", 2, "a matrix c into memory (index, c)", kinds="f", result="none",
+     attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
+
 
 def _split(o: Any, g: Any, first: Any, second: Any) -> tuple:
     """The gradient of min and max: all to the winner, half to each of equals."""

@@ -10,13 +10,15 @@ import numpy as np
 
 from ztorch.dtypes import ALL, DType, boolean, dtype
 from ztorch.errors import VerifyError
-from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, MmaShape, Operand, constant
 from ztorch.ir.opcodes import OPCODES
 
-Type = tuple[DType, int]
+Type = tuple[DType, int, Fragment | None]
 
 NAME = r"[A-Za-z_]\w*"
 TYPE = rf"({'|'.join(d.name for d in ALL)})(?:x(\d{{1,4}}))?\b"
+FRAGMENT = (rf"@([abc])\((\d{{1,4}})x(\d{{1,4}})x(\d{{1,4}}) ({'|'.join(d.name for d in ALL)})"
+            rf"(?::(\d{{1,2}}))? ({'|'.join(d.name for d in ALL)})\)")
 NUMBER = r"true\b|false\b|0x[0-9a-f]{1,16}\b|-?(?:inf\b|nan\b|\d{1,20}(?:\.\d*)?(?:e[+-]?\d{1,4})?)"
 ATTR = rf"({NAME})=(?:(-?\d{{1,20}})|\(([\d, ]*)\)|({NAME}))"
 WRITTEN = r"^\s*(?:loop\s+|var\s+)?%(\d{1,9})\s*[:=]"
@@ -104,7 +106,12 @@ class _Parser:
 
     def type(self) -> Type:
         found = self.need(TYPE, "a type such as f32 or f32x16")
-        return dtype(found[1]), int(found[2] or 1)
+        part = self.find(FRAGMENT)
+        if not part:
+            return dtype(found[1]), int(found[2] or 1), None
+        m, n, k, kept = (int(part[g] or 0) for g in (2, 3, 4, 6))
+        shape = MmaShape(m, n, k, dtype(part[5]), dtype(part[7]), kept)
+        return dtype(found[1]), int(found[2] or 1), Fragment(part[1], shape)
 
     def operand(self, expected: Type | None) -> Operand:
         found = self.find(r"%(\d{1,9})")
@@ -117,7 +124,7 @@ class _Parser:
             expected = self.type()
         if expected is None:
             raise self.fail(f"the constant {word} needs its type, as in {word}:f32")
-        d, lanes = expected
+        d, lanes, fragment = expected
         if d.is_float and word.startswith("0x"):
             bits = int(word, 16)
         elif d.is_float and word not in ("true", "false"):
@@ -133,7 +140,7 @@ class _Parser:
             raise self.fail(f"{word} is not a constant of {d!r}")
         if bits >> d.bits:
             raise self.fail(f"{word} has more than the {d.bits} bits of {d!r}")
-        return Operand(-1, d, lanes, "const", bits)
+        return Operand(-1, d, lanes, "const", bits, fragment)
 
     def attrs(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -170,9 +177,10 @@ class _Parser:
             self.memories[name] = Memory(name, dtype(of), int(size), space, access,
                                          int(vec[1]) if vec else 1)
         elif found := self.find(r"var\s+%(\d{1,9}):"):
-            d, lanes = self.type()
+            d, lanes, fragment = self.type()
             self.end()
-            self.variables.append(self.define(Operand(int(found[1]), d, lanes, "variable")))
+            self.variables.append(self.define(
+                Operand(int(found[1]), d, lanes, "variable", None, fragment)))
         else:
             self.instruction()
 
@@ -232,7 +240,7 @@ class _Parser:
 
     def instruction(self) -> None:
         assert self.head is not None
-        index: Type = (self.head["index"], 1)
+        index: Type = (self.head["index"], 1, None)
         if found := self.find(r"loop\s+%(\d{1,9})\s*="):
             bounds = [self.operand(index)]
             for _ in range(2):
@@ -246,7 +254,8 @@ class _Parser:
         dest, expected = None, None
         if found := self.find(r"%(\d{1,9}):"):
             expected = self.type()
-            dest = Operand(int(found[1]), *expected)
+            d, lanes, fragment = expected
+            dest = Operand(int(found[1]), d, lanes, fragment=fragment)
             self.need("=", "=")
         opcode = self.need(f"({NAME})", "an opcode")[1]
         if opcode not in OPCODES or opcode in ("else", "end_if", "end_loop"):
@@ -264,7 +273,7 @@ class _Parser:
         while self.find(",") if args else self.find(rf"(?=%|{NUMBER})"):
             args.append(self.operand(expected))
             if opcode == "set":
-                expected = (args[0].dtype, args[0].lanes)
+                expected = args[0].type
         if self.find(r"mask\b(?!=)"):
             args.append(self.operand(None))
         attrs |= self.attrs()

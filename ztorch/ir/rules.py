@@ -53,6 +53,8 @@ class Rules:
                 "els": lambda v: isinstance(v, bool),
                 "combine": lambda v: v in ("add", "min", "max"),
                 "mask": lambda v: is_int(v) and 0 < v < 128,
+                "pitch": lambda v: is_int(v) and 0 < v < 1 << (self.kernel.index.bits - 1),
+                "turned": lambda v: isinstance(v, bool),
             }
             good = checks.get(key, lambda v: is_int(v) or isinstance(v, bool) or (
                 isinstance(v, str) and NAME.fullmatch(v)))
@@ -63,6 +65,7 @@ class Rules:
         for a in operands[1:]:
             self.rule(a.dtype == first.dtype, f"{first.dtype!r} does not go with {a.dtype!r}")
             self.rule(a.lanes == first.lanes, f"{first.lanes} lanes do not go with {a.lanes}")
+            self.rule(a.fragment == first.fragment, "parts of different matrices do not mix")
 
     def kinds(self, *operands: Operand) -> None:
         for a in operands:
@@ -142,13 +145,20 @@ class Rules:
         self.rule(m.access != "r" or not writes, f"{m.name} is read-only")
         if at.is_const and all(y.is_const for y in mask):  # else every lane may be masked off
             first = at.number + off
-            last = first if each or mask else first + x.lanes - 1
+            last = first if each or mask else first + self.reach(x) - 1
             self.rule(first >= 0 and last < m.size,
                       f"{m.name}[{first if first < 0 else last}] is outside its {m.size} elements")
         if i.attrs.get("align"):
-            known = math.gcd(self.known_multiple(at), off) * m.dtype.bytes
+            known = math.gcd(self.known_multiple(at), off, i.attrs.get("pitch", 0)) * m.dtype.bytes
             self.rule(known % i.attrs["align"] == 0,
                       f"{m.name} is not known to be aligned to {i.attrs['align']} bytes here")
+
+    def reach(self, x: Operand) -> int:
+        """How many elements lie from the first that an access touches to the last."""
+        if x.fragment is None:
+            return x.lanes
+        rows, columns = x.fragment.extent[::-1 if self.instr.attrs["turned"] else 1]
+        return (rows - 1) * int(self.instr.attrs["pitch"]) + columns
 
     def check_load(self) -> None:
         self.access(self.instr.dest, self.instr.args[1:], reads=True, writes=False)
@@ -164,6 +174,48 @@ class Rules:
         self.one_lane(x)
         self.rule(x.dtype == m.dtype, f"adds {m.dtype!r} to {m.name}, not {x.dtype!r}")
         self.access(x, (), reads=True, writes=True)
+
+    # -- matrices ----------------------------------------------------------------------------------
+
+    def fragment(self, x: Operand) -> None:
+        """A variable or value is a sound part of a matrix, if it is one."""
+        if x.fragment is None:
+            return
+        role, s = x.fragment.role, x.fragment.shape
+        self.rule(role in ("a", "b", "c"), f"{role!r} is none of the matrices a, b and c")
+        self.rule(all(is_int(e) and 0 < e <= MAX_LANES for e in (s.m, s.n, s.k)),
+                  f"{s} is no shape of a product")
+        self.rule(s.of.is_float and s.into.name in ("f32", "f64"),
+                  f"sums of {s.of!r} in {s.into!r}; sums are f32 or f64")
+        self.rule(s.kept == 0 or (s.of.name == "f32" and is_int(s.kept) and 0 < s.kept < 23),
+                  f"keeps {s.kept} bits of {s.of!r}; some of f32, or 0 for all")
+        self.rule(x.dtype == x.fragment.dtype, f"{role} of {s} is {x.fragment.dtype!r}")
+        self.rule(is_int(x.lanes) and x.lanes > 0 and x.fragment.size % x.lanes == 0,
+                  f"{x.fragment.size} elements do not spread over threads of {x.lanes}")
+
+    def matrix(self, x: Operand, roles: str) -> None:
+        self.rule(x.fragment is not None and x.fragment.role in roles,
+                  f"takes and gives a part of a matrix {' or '.join(roles)}")
+        if self.instr.opcode == "mma":
+            return
+        m = self.memories[self.instr.attrs["mem"]]
+        self.rule(x.dtype == m.dtype, f"{m.name} holds {m.dtype!r}, not {x.dtype!r}")
+        self.rule(m.space != "local", f"{m.name} is each thread's own")
+        self.access(x, (), reads=self.instr.opcode == "mma_load",
+                    writes=self.instr.opcode == "mma_store")
+        assert x.fragment is not None
+        inner = x.fragment.extent[0 if self.instr.attrs["turned"] else 1]
+        self.rule(self.instr.attrs["pitch"] >= inner, f"lines of {inner} elements overlap")
+
+    def product(self) -> None:
+        i = self.instr
+        for x, role in zip((*i.args, i.dest), "abcc", strict=True):
+            self.matrix(x, role)
+        self.same_type(i.dest, i.args[2])
+        fragments = [a.fragment for a in i.args if a.fragment]
+        self.rule(len({f.shape for f in fragments}) == 1, "multiplies matrices of one shape")
+        self.rule(len({f.size // a.lanes for f, a in zip(fragments, i.args, strict=True)}) == 1,
+                  "the matrices are spread over different numbers of threads")
 
     def check_prefetch(self) -> None:
         """A hint: the place may lie anywhere, but must be one place of a memory."""

@@ -50,7 +50,7 @@ def show(kernel: Kernel) -> str:
     for m in k.memories:
         vec = f" vec={m.vec}" if m.vec != 1 else ""
         lines.append(f"  {m.space} {m.name} {m.dtype!r}[{m.size}] {m.access}{vec}")
-    lines += [f"  var %{v.id}:{_type(v.dtype, v.lanes)}" for v in k.variables]
+    lines += [f"  var %{v.id}:{_type(v)}" for v in k.variables]
     written = [*k.variables, *(i.dest for i in k.body if i.dest.kind != "token")]
     depth, ids = 1, Ids({v.id for v in written})
     for instr in k.body:
@@ -68,8 +68,9 @@ def show(kernel: Kernel) -> str:
     return "\n".join(lines) + "\n}\n"
 
 
-def _type(d: DType, lanes: int) -> str:
-    return d.name if lanes == 1 else f"{d.name}x{lanes}"
+def _type(o: Operand) -> str:
+    name = o.dtype.name if o.lanes == 1 else f"{o.dtype.name}x{o.lanes}"
+    return f"{name}@{o.fragment.role}({o.fragment.shape})" if o.fragment else name
 
 
 def _instruction(i: Instr, index: DType) -> str:
@@ -79,13 +80,13 @@ def _instruction(i: Instr, index: DType) -> str:
         return "} else"
     attrs = dict(i.attrs)
     if i.opcode == "loop":
-        bounds = ", ".join(_operand(a, (index, 1)) for a in i.args)
+        bounds = ", ".join(_operand(a, (index, 1, None)) for a in i.args)
         text = f"loop %{i.dest.id} = {bounds} {attrs.pop('kind', '?')}"
         return text + "".join(f" {key}={_attr(value)}" for key, value in attrs.items())
     text, args = i.opcode, i.args
     masks: tuple[Operand, ...] = ()
     if "mem" in attrs:
-        at, off = _operand(i.args[0], (index, 1)), attrs.pop("off", 0)
+        at, off = _operand(i.args[0], (index, 1, None)), attrs.pop("off", 0)
         at += f" {'+-'[off < 0]} {abs(off)}" if off else ""
         text += f" {attrs.pop('mem')}[{at}]"
         cut = OPCODES[i.opcode].arity
@@ -100,21 +101,21 @@ def _instruction(i: Instr, index: DType) -> str:
     text += "".join(f" {key}={_attr(value)}" for key, value in attrs.items())
     if i.dest.kind == "token":
         return text
-    return f"%{i.dest.id}:{_type(i.dest.dtype, i.dest.lanes)} = {text}"
+    return f"%{i.dest.id}:{_type(i.dest)} = {text}"
 
 
 def _expected(i: Instr) -> Type | None:
     """The type of a constant operand that does not say its own."""
     if i.opcode == "set":
-        return i.args[0].dtype, i.args[0].lanes
-    return None if i.dest.kind == "token" else (i.dest.dtype, i.dest.lanes)
+        return i.args[0].type
+    return None if i.dest.kind == "token" else i.dest.type
 
 
 def _operand(a: Operand, expected: Type | None) -> str:
     if not a.is_const:
         return f"%{a.id}"
     text = _number(a)
-    return text if expected == (a.dtype, a.lanes) else f"{text}:{_type(a.dtype, a.lanes)}"
+    return text if expected == a.type else f"{text}:{_type(a)}"
 
 
 def _number(a: Operand) -> str:

@@ -6,6 +6,7 @@ that passes here can neither smuggle text into a template nor promise what is no
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ztorch.ir.kernel import Instr, Kernel, Operand
@@ -15,6 +16,7 @@ from ztorch.ir.uniform import divergent, whole_block
 
 PRIVATE_KINDS = ("parallel", "grid", "block")  # whose iterations may run on different threads
 MASKED = ("load", "store", "gather", "scatter")
+MATRICES = ("get", "set", "mma_load", "mma", "mma_store")  # what knows parts of matrices
 
 
 def verify(kernel: Kernel) -> None:
@@ -51,7 +53,7 @@ class _Verifier(Rules):
         self.ids: set[int] = set()
         self.assigned: set[int] = set()
         self.open: list[_Scope] = []
-        self.divergent: set[int] | None = None
+        self.divergent: dict[int, set[int]] = {}  # by threads of a subgroup; 0: of a workgroup
 
     def run(self) -> None:
         self.declarations()
@@ -81,6 +83,7 @@ class _Verifier(Rules):
                       f"{m.name}: {m.size} elements are not countable in {k.index!r}")
             self.memories[m.name] = m
         for v in k.variables:
+            self.fragment(v)
             self.rule(v.kind == "variable", f"%{v.id} is declared as a variable but is a {v.kind}")
             self.define(v)
 
@@ -107,6 +110,9 @@ class _Verifier(Rules):
         self.attributes(row.attrs)
         for place, a in enumerate(i.args):
             self.operand(place, a)
+        self.fragment(i.dest)
+        self.rule(i.opcode in MATRICES or all(x.fragment is None for x in (i.dest, *i.args)),
+                  "takes and gives no parts of matrices")
         kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
         self.rule(i.dest.kind == kind, f"defines a {kind}, not a {i.dest.kind}")
         if kind == "token":
@@ -125,6 +131,8 @@ class _Verifier(Rules):
     def operand(self, place: int, a: Operand) -> None:
         opcode = self.instr.opcode
         if a.is_const:
+            self.rule(a.fragment is None or (opcode == "set" and a.fragment.role == "c"),
+                      "only a matrix c is set to a constant")
             self.rule(a.id == -1 and a.bits is not None and 0 <= a.bits < 1 << a.dtype.bits,
                       f"operand {place} is no proper constant")
             self.rule(is_int(a.lanes) and 1 <= a.lanes <= MAX_LANES,
@@ -232,13 +240,17 @@ class _Verifier(Rules):
 
     # -- threads -----------------------------------------------------------------------------------
 
-    def check_barrier(self) -> None:
-        if self.divergent is None:
-            self.divergent = divergent(self.kernel)
+    def parted(self, subgroup: int) -> set[int]:
+        if subgroup not in self.divergent:
+            self.divergent[subgroup] = divergent(self.kernel, subgroup)
+        return self.divergent[subgroup]
+
+    def check_barrier(self, subgroup: int = 0) -> None:
         for scope in self.open:
             i = scope.start
-            self.rule(not any(a.id in self.divergent for a in i.args),
-                      f"threads of a workgroup may part at the {i.opcode} around it")
+            self.rule(not any(a.id in self.parted(subgroup) for a in i.args),
+                      f"threads of a {'sub' if subgroup else 'work'}group may part at the "
+                      f"{i.opcode} around it")
             self.rule(i.attrs.get("kind") != "parallel", "CPU threads do not meet in a loop")
             self.rule(i.attrs.get("kind") != "block" or whole_block(self.kernel, i),
                       "the block loop around it does not have one trip for each thread of "
@@ -250,4 +262,27 @@ class _Verifier(Rules):
         self.check_barrier()
 
     check_shuffle_xor = check_subgroup
+
+    def together(self, x: Operand) -> None:
+        """Whole subgroups do this at one place."""
+        assert x.fragment is not None
+        subgroup = x.fragment.size // x.lanes
+        self.rule(math.prod(self.kernel.workgroup) % subgroup == 0,
+                  f"workgroup {self.kernel.workgroup} is not whole subgroups of {subgroup}")
+        self.check_barrier(subgroup)
+        if "mem" in self.instr.attrs:
+            self.rule(self.instr.args[0].id not in self.parted(subgroup),
+                      f"the index may differ between the threads of a subgroup of {subgroup}")
+
+    def check_mma_load(self) -> None:
+        self.matrix(self.instr.dest, "abc")
+        self.together(self.instr.dest)
+
+    def check_mma_store(self) -> None:
+        self.matrix(self.instr.args[1], "c")
+        self.together(self.instr.args[1])
+
+    def check_mma(self) -> None:
+        self.product()
+        self.together(self.instr.dest)
 

@@ -114,7 +114,7 @@ def team(outer: int, inner: int, beside: bool, grid: Grid) -> Team:
     """As many ways as leave each thread a few elements; more where there are few results.
 
     >>> team(1024, 10, False, Grid()), team(4, 4096, False, Grid())
-    (Team(rows=64, ways=4, beside=False), Team(rows=1, ways=256, beside=False))
+    (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
     """
     most = min(THREADS, grid.threads)
     share = SHARE if outer >= most * grid.units else 2

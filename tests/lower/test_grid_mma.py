@@ -1,0 +1,218 @@
+"""Products by mma: chosen where the guard allows, right to what the dtype and k promise, and nothing
+but speed depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.lower.test_every_op import jobs
+from tests.parity import Job, interpreted, plan_of
+from tests.ptx.parse import parse
+from tests.ptx.running import rendered, run
+from ztorch import Sequential, layers, ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile import compile_functions
+from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage, to_storage
+from ztorch.errors import UnknownName
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import Limits
+from ztorch.lower import grid_mma
+from ztorch.lower.grid_contract import estimate
+from ztorch.lower.passes import launched
+
+CUDA = [t for t in TARGETS.values() if t.backend == "cuda"]
+# One workgroup at a time: else small tiles of many workgroups are the faster way for small products.
+EXACT = TARGETS["cuda:sm_80"].on({"units": 1}).limits
+TF32 = TARGETS["cuda:sm_80"].on({"units": 1}).keeping("tf32").limits
+SIMT = replace(TF32, grid=replace(TF32.grid, mma=()))
+DTYPES = (f16, bf16, f32)
+each = pytest.mark.parametrize("d", DTYPES, ids=repr)
+Make = Callable[..., Value]
+
+
+def plain(a: Value, b: Value) -> Value:
+    return ops.matmul(a, b)
+
+
+def job(make: Make, *shapes: tuple[int, ...], d: DType) -> Job:
+    rng = np.random.default_rng(5)
+    leaves = [leaf("input", f"x{k}", shape, d) for k, shape in enumerate(shapes)]
+    feeds = {v: from_storage(d, to_storage(d, rng.normal(size=v.shape).astype(d.working))) for v in leaves}
+    return Job(Graph({"y": make(*leaves)}), feeds)
+
+
+def multiplies(one: Job, limits: Limits) -> bool:
+    return any("mma" in s.kernel.opcodes() for s in plan_of(one.alone("j"), limits)[0].steps)
+
+
+def bound(one: Job, d: DType, k: int) -> np.ndarray:
+    """How far a sum of k products may be off: rounding of operands (tf32 only), of each sum in
+    float32, and of the result."""
+    (y,) = one.oracle()
+    size = Job(one.graph, {v: np.abs(a) for v, a in one.feeds.items()}).oracle()[0]
+    of_result = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}[d.name]
+    of_operands = 2 * 2.0**-11 + 2.0**-22 if d is f32 else 0.0
+    return of_result * np.abs(y) + (of_operands + k * 2.0**-23) * size + 2.0**-24
+
+
+SIZES = [(16, 64, 32), (70, 130, 37), (33, 75, 217), (128, 256, 64), (65, 16, 33), (17, 129, 1), (200, 31, 48)]
+
+
+@each
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_products(d: DType, m: int, n: int, k: int) -> None:
+    one = job(plain, (m, k), (k, n), d=d)
+    assert multiplies(one, TF32)
+    (got,), (want,) = interpreted(one, TF32), one.oracle()
+    off = np.abs(got.astype(np.float64) - want)
+    assert (off <= bound(one, d, k)).all(), off.max()
+    if d is f32:  # it was rounded indeed, and is not where nobody allowed it
+        assert off.max() > 1e-4 and not multiplies(one, EXACT)
+
+
+TURNED: list[tuple[Make, tuple, tuple]] = [
+    (lambda a, b: ops.matmul(ops.transpose(a), b), (37, 70), (37, 90)),
+    (lambda a, b: ops.matmul(a, ops.transpose(b)), (70, 37), (90, 37)),
+    (lambda a, b: ops.matmul(ops.transpose(a), ops.transpose(b)), (64, 72), (128, 64)),
+    (lambda a, b: ops.matmul(ops.transpose(a, (0, 2, 1)), b), (3, 40, 72), (3, 40, 33)),
+]
+
+
+@each
+@pytest.mark.parametrize("which", range(len(TURNED)))
+def test_views_and_batches(d: DType, which: int) -> None:
+    make, *shapes = TURNED[which]
+    one = job(make, *shapes, d=d)
+    assert multiplies(one, TF32)
+    (got,), (want,) = interpreted(one, TF32), one.oracle()
+    assert (np.abs(got.astype(np.float64) - want) <= bound(one, d, 64)).all()
+
+
+@each
+def test_epilogues_are_fused(d: DType) -> None:
+    one = job(lambda a, b, c: ops.relu(ops.matmul(a, b) + c), (50, 40), (40, 70), (70,), d=d)
+    assert multiplies(one, TF32) and len(plan_of(one.alone("j"), TF32)[0].steps) == 1
+    (got,), (want,) = interpreted(one, TF32), one.oracle()
+    eps = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-10}[d.name]
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=0, atol=4 * eps * np.abs(want).max())
+
+
+@each
+def test_without_it_results_differ_by_rounding_alone(d: DType) -> None:
+    one = job(plain, (45, 83), (83, 61), d=d)
+    assert multiplies(one, TF32) and not multiplies(one, SIMT)
+    (by_mma,), (by_threads,) = interpreted(one, TF32), interpreted(one, SIMT)
+    off = np.abs(by_mma.astype(np.float64) - by_threads)
+    assert (off <= 2 * bound(one, d, 83)).all()
+
+
+@each
+@pytest.mark.parametrize(("make", "shapes"), [
+    (plain, ((70, 37), (37, 130))), (lambda a, b: ops.relu(ops.matmul(a, ops.transpose(b))), ((33, 64), (128, 64))),
+    (lambda a, b: ops.matmul(ops.transpose(a), b), ((40, 80), (40, 24)))])
+def test_through_ptx(d: DType, make: Make, shapes: tuple) -> None:
+    """The same kernel by PTX's layouts: to the bit what the interpreter's layout gives."""
+    one = job(make, *shapes, d=d)
+    [step] = plan_of(one.alone("j"), TF32)[0].steps
+    assert "mma" in step.kernel.opcodes()
+    held = {}
+    given = [m for m in step.kernel.memories if m.space == "global"]
+    for m, place in zip(given, step.places, strict=True):
+        held[m.name] = np.zeros(m.size, m.dtype.numpy)
+        if place.space == "inputs":
+            held[m.name][:] = to_storage(d, one.feeds[one.graph.leaves("input")[place.at]]).reshape(-1)
+        else:
+            out = m.name
+    run(step.kernel, held, parse(rendered([step.kernel], "sm_80")))
+    np.testing.assert_array_equal(from_storage(d, held[out]), interpreted(one, TF32)[0].reshape(-1))
+
+
+def test_special_numbers_stay_in_their_rows() -> None:
+    """Zeros beyond the edges meet no number that is not one."""
+    one = job(plain, (33, 37), (37, 19), d=f16)
+    a, b = one.feeds.values()
+    a[5, 3], a[7, 0], b[2, 4] = np.inf, np.nan, -np.inf
+    (got,) = interpreted(one, TF32)
+    with np.errstate(invalid="ignore"):
+        want = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+
+
+# -- guards -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_only_targets_that_list_it_get_it(target) -> None:
+    grid = target.limits.grid
+    if grid is None:
+        return
+    for d in DTYPES:
+        one = job(plain, (128, 64), (64, 128), d=d)
+        listed = any(s.of is d for s in grid.mma)
+        assert multiplies(one, target.keeping("tf32").limits) == listed
+        assert multiplies(one, target.limits) == (listed and d is not f32)
+
+
+def test_the_newer_chips_have_it() -> None:
+    assert {t.chip for t in CUDA if not t.limits.grid.mma} == {"sm_75"}
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(2, 3, 5), (1, 8, 4), (1, 1, 100)])
+def test_small_products_are_left_to_threads(m: int, n: int, k: int) -> None:
+    assert not multiplies(job(plain, (m, k), (k, n), d=f16), TF32)
+
+
+def test_other_dtypes_are_left_to_threads() -> None:
+    assert not multiplies(job(plain, (128, 64), (64, 128), d=f64), TF32)
+
+
+def test_tiles_fit_their_machine() -> None:
+    for shape in TF32.grid.mma:
+        for m, n, k in ((16, 8, 16), (64, 1000, 9), (4096, 4096, 4096)):
+            for grid in (TF32.grid, replace(TF32.grid, shared=16 << 10), replace(TF32.grid, threads=64)):
+                tile = grid_mma.choose(m, n, k, 1, grid, shape, 1e300)
+                assert tile.shared <= grid.shared and tile.threads <= grid.threads
+                assert tile.high * tile.down * shape.m == tile.rows
+                assert tile.wide * tile.across * shape.n == tile.columns and tile.depth % shape.k == 0
+        time, _ = estimate(4096, 4096, 4096, 1, TF32.grid, 4, False)
+        assert grid_mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, time)
+        assert grid_mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, 0.0) is None
+    big = job(plain, (4096, 64), (64, 4096), d=f16)
+    [step] = plan_of(big.alone("j"), TF32)[0].steps
+    shared = sum(m.size * m.dtype.bytes for m in step.kernel.memories if m.space == "shared")
+    assert shared <= TF32.grid.shared and launched(step.kernel)[1][0] == 64 * 32
+
+
+def test_a_model_that_allows_it() -> None:
+    """The choice is the user's: float32 products are mma only by matmul_precision, on every layer."""
+    model = Sequential([layers.Input((64,)), layers.Dense(64, activation="relu"), layers.Dense(128)])
+    functions = model.trace(batch_size=64, optimizer="adam", loss="mse").functions
+    target = TARGETS["cuda:sm_80"]
+    by_default = compile_functions(functions, target, "m").text
+    assert "mma.sync" not in by_default
+    assert compile_functions(functions, target.keeping("float32"), "m").text == by_default
+    allowed = compile_functions(functions, target.keeping("tf32"), "m").text
+    assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in allowed
+    old = TARGETS["cuda:sm_75"]
+    assert "mma" not in compile_functions(functions, old.keeping("tf32"), "m").text
+    with pytest.raises(UnknownName, match="unknown matmul_precision 'tf23'; did you mean 'tf32'"):
+        model.compile("cpu", matmul_precision="tf23")
+    first, second = (model.compile("cpu", matmul_precision=p) for p in ("float32", "tf32"))
+    data = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
+    np.testing.assert_array_equal(first.predict(data), second.predict(data))
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv'", "attention'"])
+def test_ops_that_multiply(name: str) -> None:
+    """All samples of an op and their gradients, where every product may be mma."""
+    for one in jobs()[name]:
+        (got, want) = interpreted(one, TF32), one.oracle()
+        for g, w in zip(got, want, strict=True):
+            finite = np.abs(w[np.isfinite(w)]) if w.dtype.kind == "f" else np.abs(w)
+            np.testing.assert_allclose(g.astype(np.float64), w, rtol=0, atol=4e-3 * max(1.0, *finite.ravel(), 1.0))

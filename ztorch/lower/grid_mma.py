@@ -1,0 +1,154 @@
+"""Matrix products by the instructions with which subgroups multiply matrices.
+
+A workgroup's tile is shared out among its subgroups, and each subgroup's part is a grid of such
+matrices in registers. Strips lie in shared memory as the operands do in theirs, so that threads
+store side by side what they load side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Fragment, MmaShape, Operand
+from ztorch.ir.limits import Grid, Limits
+from ztorch.lower.grid_strips import Block, Strips
+from ztorch.lower.loops import summing
+from ztorch.lower.region import Region
+
+# Lines of shared memory are longer than they need be, so that the threads of a subgroup find what
+# they read together in different banks; rows of matrices stay aligned to 16 bytes.
+PAD, ALIGN = 8, 16
+# (rows, columns, subgroups down, subgroups across)
+TILES = ((64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1),
+         (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2))
+
+
+@dataclass(frozen=True)
+class MmaTile(Block):
+    """The schedule of a product: a workgroup's tile, and how many subgroups share it."""
+
+    shape: MmaShape
+    down: int
+    across: int
+    subgroup: int
+
+    @property
+    def threads(self) -> int:
+        return self.down * self.across * self.subgroup
+
+    @property
+    def high(self) -> int:
+        """Matrices that a subgroup has below one another."""
+        return self.rows // (self.down * self.shape.m)
+
+    @property
+    def wide(self) -> int:
+        return self.columns // (self.across * self.shape.n)
+
+    @property
+    def pitch(self) -> int:
+        """Of the finished tile in shared memory."""
+        return self.columns + PAD // 2
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, whichever way the operands lie."""
+        strips = sum(max(length * _deep_pitch(self), self.depth * (length + PAD))
+                     for length in (self.rows, self.columns))
+        return strips * self.shape.of.bytes + self.rows * self.pitch * self.shape.into.bytes
+
+
+def _deep_pitch(tile: MmaTile) -> int:
+    return tile.depth + ALIGN // tile.shape.of.bytes
+
+
+def shape_for(product: Value, limits: Limits) -> MmaShape | None:
+    """A shape in which a machine multiplies the operands of a product without losing more than the
+    user allows."""
+    assert limits.grid is not None
+    for shape in limits.grid.mma:
+        exact = shape.kept == 0 or shape.kept >= limits.mantissa
+        if exact and shape.into == summing(product.dtype) and all(
+                a.dtype == shape.of for a in product.args):
+            return shape
+    return None
+
+
+def choose(m: int, n: int, k: int, batch: int, grid: Grid, shape: MmaShape,
+           time: float) -> MmaTile | None:
+    """The tile that takes the least time, if that is less than `time`; as in the other schedule,
+    but a multiply-add takes an eighth, and bringing strips is no longer hidden behind them.
+
+    >>> from ztorch.dtypes import f16, f32
+    >>> grid, shape = Grid(shared=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
+    >>> tile = choose(4096, 4096, 4096, 1, grid, shape, math.inf)
+    >>> tile.rows, tile.columns, tile.high, tile.wide, tile.threads
+    (64, 128, 2, 4, 256)
+    """
+    best = None
+    for rows, columns, down, across in TILES:
+        tile = MmaTile(rows, columns, 2 * shape.k, shape, down, across, grid.subgroup)
+        fits = tile.threads <= grid.threads and tile.shared <= grid.shared
+        if not fits or rows % (down * shape.m) or columns % (across * shape.n):
+            continue
+        tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
+        deep = math.ceil(k / tile.depth) * tile.depth
+        each = rows * columns * (1 / 8 + 6 / rows + 6 / columns) * (deep + 32)
+        took = math.ceil(tiles / grid.units) * each
+        if took < time:
+            time, best = took, tile
+    return best
+
+
+class Nest(Strips):
+    """A tile whose subgroups multiply matrices."""
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tile: MmaTile):
+        super().__init__(b, region, product, memory, target, limits, tile, tile.shape.of)
+        self.tile = tile
+        for side, length in enumerate((tile.rows, tile.columns)):
+            if self.lies_along_k(side):
+                self.strip(_deep_pitch(tile), length, deep=True)
+            else:
+                self.strip(length + PAD, tile.depth)
+
+    def run(self, which: Operand, first: Operand, left: Operand, t: Operand) -> None:
+        b, tile, shape = self.b, self.tile, self.tile.shape
+        c = Fragment("c", shape)
+        sums = [[b.matrix(c, tile.subgroup, 0) for _ in range(tile.wide)] for _ in range(tile.high)]
+        at, lead = self.lead(which)
+        number = b.div(t, tile.subgroup)
+        row = b.mul(b.div(number, tile.across), tile.high * shape.m)
+        column = b.mul(b.rem(number, tile.across), tile.wide * shape.n)
+        with b.loop(0, self.k, tile.depth) as k:
+            self.bring(0, lead, at, first, k, t)
+            self.bring(1, lead, at, left, k, t)
+            b.barrier()
+            for d in range(0, tile.depth, shape.k):
+                lefts = [self._matrix(0, row, i * shape.m, d) for i in range(tile.high)]
+                rights = [self._matrix(1, column, j * shape.n, d) for j in range(tile.wide)]
+                for i, x in enumerate(lefts):
+                    for j, y in enumerate(rights):
+                        b.set(sums[i][j], b.mma(x, y, b.get(sums[i][j])))
+            b.barrier()
+        array = b.memory("tile", shape.into, tile.rows * tile.pitch, "shared", "rw")
+        start = b.add(b.mul(row, tile.pitch), column)
+        for i, line in enumerate(sums):
+            for j, v in enumerate(line):
+                b.mma_store(array, start, b.get(v), tile.pitch,
+                            off=i * shape.m * tile.pitch + j * shape.n)
+        self.sweep(array, tile.pitch, at, lead, first, left, t)
+
+    def _matrix(self, side: int, start: Operand, line: int, d: int) -> Operand:
+        """A matrix out of a strip: `line` beyond where the subgroup's part starts, d along k."""
+        b, strip = self.b, self.strips[side]
+        index = b.mul(start, strip.pitch) if strip.deep else start
+        off = line * strip.pitch + d if strip.deep else d * strip.pitch + line
+        return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),
+                          self.tile.subgroup, strip.pitch, turned=strip.deep == (side == 1),
+                          off=off, align=ALIGN)

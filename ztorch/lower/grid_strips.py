@@ -1,0 +1,183 @@
+"""What every schedule of a matrix product does on a machine of workgroups: strips of the operands
+into memory that threads share, and the epilogue of each element.
+
+Operands are read element by element wherever their views say, so transposes, windows of a
+convolution and paddings need no copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ztorch.dtypes import DType
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.emit import Emitter
+from ztorch.lower.grid import where
+from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.loops import evaluate
+from ztorch.lower.region import Region, certain, view_of
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a workgroup computes of a product at once: a tile of rows and columns, and how deep the
+    strips are that it works through."""
+
+    rows: int
+    columns: int
+    depth: int
+
+    @property
+    def threads(self) -> int:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A strip of an operand in shared memory: `deep` if neighbours are neighbours along k, else
+    along the tile; lines of them lie `pitch` elements apart."""
+
+    name: str
+    pitch: int
+    deep: bool
+
+
+class Strips:
+    """One workgroup's tile of a product: what its operands are, and where its results go."""
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tile: Block, of: DType):
+        """`of` is the dtype that the strips are held in."""
+        self.b, self.region, self.product = b, region, product
+        self.memory, self.target, self.limits = memory, target, limits
+        self.area, self.of = tile, of
+        self.m, self.n = product.shape[-2:]
+        self.k = product.args[0].shape[-1]
+        self.strips: list[Strip] = []
+
+    def strip(self, pitch: int, lines: int, deep: bool = False) -> None:
+        """The shared memory for the strip of the next operand."""
+        name = self.b.memory(f"strip_{'ab'[len(self.strips)]}", self.of, lines * pitch, "shared",
+                             "rw")
+        self.strips.append(Strip(name, pitch, deep))
+
+    def lead(self, which: Operand) -> tuple[dict[Var, Operand], tuple[Index, ...]]:
+        """Which of a batch of products this is: as what expressions are bound to, as indices."""
+        shape = self.product.shape[:-2]
+        batch = Var("b", math.prod(shape))
+        return {batch: which}, unflatten(Index.of(batch), shape)
+
+    def bring(self, side: int, lead: tuple[Index, ...], at: dict[Var, Operand], start: Operand,
+              k: Operand, t: Operand) -> None:
+        """A strip of an operand into shared memory; zeros beyond its edges. Neighbouring threads
+        read neighbours in memory, several at once where these are sure to lie side by side."""
+        b, tile = self.b, self.area
+        length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
+        deep, strip = self.lies_along_k(side), self.strips[side]
+        n = self._together(side, deep)
+        across, down = (tile.depth // n, length) if deep else (length // n, tile.depth)
+        count = math.ceil(across * down / tile.threads)
+        for turn in range(count):
+            number = b.add(t, turn * tile.threads)
+            inner, outer = b.mul(b.rem(number, across), n), b.div(number, across)
+            line, d = (outer, inner) if deep else (inner, outer)
+            over = (turn + 1) * tile.threads > across * down
+            with where(b, b.lt(number, across * down) if over else None):
+                x, kk = b.add(start, line), b.add(k, d)
+                tests = [b.lt(p, most) for p, most, step in (
+                    (x, extent, length), (kk, self.k, tile.depth)) if most % step]
+                inside = functools.reduce(b.and_, tests) if tests else None
+                values = self._elements(side, lead, at, x, kk, inside, deep, n)
+                far, near = (line, d) if strip.deep else (d, line)
+                place = b.add(b.mul(far, strip.pitch), near)
+                step = 1 if deep == strip.deep else strip.pitch
+                for i, value in enumerate(values):
+                    b.store(strip.name, place, value, off=i * step)
+
+    def _elements(self, side: int, lead: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
+                  kk: Operand, inside: Operand | None, deep: bool, n: int) -> list[Operand]:
+        """n neighbours of an operand, along k if it is deep; zeros where they are not inside."""
+        b, operand = self.b, self.product.args[side]
+        one, other = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
+        e = Emitter(b, self.memory, {**at, one: x, other: kk}, members=self.region.flat)
+        index = (*lead, Index.of(one), Index.of(other)) if side == 0 else (
+            *lead, Index.of(other), Index.of(one))
+        if n == 1:
+            found = b.cast(e.element(operand, index, inside), dtype=self.of)
+            plain = inside is None or operand in self.memory  # a masked load is zero by itself
+            return [found if plain else b.select(inside, found, 0)]
+        base = view_of(operand, index)
+        assert base is not None
+        place = e.value(base[1])
+        if inside is not None:
+            place = b.select(inside, place, 0)
+        together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
+        values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
+        return values if inside is None else [b.select(inside, v, 0) for v in values]
+
+    def _together(self, side: int, deep: bool) -> int:
+        """How many neighbours may be read at once: all of them lie side by side, aligned, and are
+        inside or outside together."""
+        assert self.limits.grid is not None
+        operand, tile = self.product.args[side], self.area
+        length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
+        loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
+        index = [Index.of(v) for v in loops]
+        base = view_of(operand, index)
+        n = self.limits.grid.vector
+        if n == 1 or base is None or not certain(operand, index) or not base[1].is_affine:
+            return 1
+        axis = loops[-1 if deep == (side == 0) else -2]
+        others = [f for a, f in base[1].terms if a != axis] + [base[1].const]
+        step, most = (tile.depth, self.k) if deep else (length, extent)
+        if base[1].factor(axis) != 1 or any(f % n for f in (*others, step, most, base[0].size)):
+            return 1
+        return n
+
+    def lies_along_k(self, side: int) -> bool:
+        """Whether neighbours in memory are neighbours along k."""
+        operand = self.product.args[side]
+        axes = [Var(f"d{i}", n) for i, n in enumerate(operand.shape)]
+        base = view_of(operand, [Index.of(v) for v in axes])
+        along_k = axes[-1] if side == 0 else axes[-2]
+        return base is not None and base[1].factor(along_k) == 1
+
+    # -- the epilogue ----------------------------------------------------------------------------
+
+    def sweep(self, array: str, pitch: int, at: dict[Var, Operand], lead: tuple[Index, ...],
+              first: Operand, left: Operand, t: Operand) -> None:
+        """The epilogue of a finished tile in shared memory: so it stands once, in a loop, and
+        neighbouring threads have neighbouring elements."""
+        b, tile = self.b, self.area
+        b.barrier()
+        with b.loop(t, tile.rows * tile.columns, tile.threads) as number:
+            place = number
+            if pitch != tile.columns:
+                line = b.mul(b.div(number, tile.columns), pitch)
+                place = b.add(line, b.rem(number, tile.columns))
+            x = b.cast(b.load(array, place), dtype=self.product.dtype)
+            self.finish(at, lead, b.add(first, b.div(number, tile.columns)),
+                        b.add(left, b.rem(number, tile.columns)), x)
+        b.barrier()  # before another tile's sums
+
+    def finish(self, at: dict[Var, Operand], lead: tuple[Index, ...], row: Operand,
+               column: Operand, x: Operand) -> None:
+        """The epilogue of one element."""
+        b, inside = self.b, None
+        for place, extent, step in ((row, self.m, self.area.rows),
+                                    (column, self.n, self.area.columns)):
+            if extent % step:
+                test = b.lt(place, extent)
+                inside = test if inside is None else b.and_(inside, test)
+        one, other = Var("m", self.m), Var("n", self.n)
+        with where(b, inside):
+            e = Emitter(b, self.memory, {**at, one: row, other: column}, members=self.region.flat)
+            e.here[self.product] = x
+            flat = flatten((*lead, Index.of(one), Index.of(other)), self.product.shape)
+            evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)
