@@ -20,7 +20,9 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.lower.passes import decompose
 
-computing = pytest.mark.parametrize("backend", COMPUTING)
+# WGSL lets an implementation assume that no float is infinite or NaN, and the one here does: it
+# takes x != x for false. So these tests of special numbers leave it out; its ops have their own.
+computing = pytest.mark.parametrize("backend", [n for n in COMPUTING if n != "webgpu"])
 
 
 @computing
