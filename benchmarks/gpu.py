@@ -251,7 +251,8 @@ def page(facts: dict[str, Any], here: list[Device], sections: list[Section], qui
         "`ztorch` runs on what is on the device already, as the peers do; `with copies` also "
         "brings inputs there and outputs back. Wall-clock medians of interleaved blocks with the "
         "10th and 90th percentile, each run waited for; `xN` is the contestant's time over ours. "
-        "A device of kind cpu imitates a GPU in software and says nothing about the speed of one.", "",
+        "A device of kind cpu imitates a GPU in software and says nothing about the speed of one.",
+        "",
         *(s.markdown() for s in sections)])
 
 
