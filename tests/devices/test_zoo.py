@@ -8,18 +8,18 @@ import pytest
 
 from tests.devices.available import COMPUTING, device
 from tests.models.test_zoo import STEPS, program
-from tests.models.zoo import BATCH, NAMES, small
+from tests.models.zoo import BATCH, small
 from ztorch import settings
 from ztorch.commands import verify
 
 QUICK = ("digits_mlp", "text_classifier")  # products and sums; ids, gathers and their gradients
 
 
-@pytest.mark.timeout(900)
 # The larger ones take minutes on drivers that imitate a GPU: `ztorch verify NAME --device D` runs them.
 SLOW = ("digits_cnn", "lstm_classifier", "tiny_gpt")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_predicting_and_training(backend: str, name: str) -> None:
