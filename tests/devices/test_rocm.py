@@ -125,9 +125,9 @@ FAST = ("gfx1100", "digits_mlp")
 
 @pytest.mark.parametrize(("chip", "name"), [
     pytest.param(c, n, marks=() if (c, n) == FAST else pytest.mark.slow) for c in WAVES for n in MODELS])
-def test_training_and_predicting(chip: str, name: str, install: Callable[..., FakeHip]) -> None:
+def test_predicting_and_training(chip: str, name: str, install: Callable[..., FakeHip]) -> None:
     fake = install(chip)
-    zoo.test_training_and_predicting("rocm", name)
+    zoo.test_predicting_and_training("rocm", name)
     assert resolve("rocm:0").target == f"rocm:{chip}" and fake.calls.count("hipGraphLaunch") > 3
     close()
     assert not fake.buffers and not fake.handles, "something was not given back"

@@ -126,7 +126,7 @@ def test_a_model_trains(families: set[int]) -> None:
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", ["contract", "words", "models and digits_mlp"])
+@pytest.mark.parametrize("suite", ["contract", "words", "zoo and digits_mlp"])
 def test_what_every_device_promises(suite: str) -> None:
     """The suite of devices, in a process in which this machine has a Mac's GPU."""
     file, _, which = suite.partition(" and ")
