@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -37,6 +39,15 @@ def pytest_configure(config: pytest.Config) -> None:
         missing = [p for p in PEERS if importlib.util.find_spec(p) is None]
         if missing:
             pytest.exit(f"ZTORCH_REQUIRE_PEERS is set, but missing: {missing}", returncode=3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_collections() -> Iterator[None]:
+    """The garbage of a file's tests is looked for among its own objects: what is there before (thousands
+    of parametrised tests, PyTorch) takes seconds to go through, and many tests collect."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
