@@ -41,6 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(f"ZTORCH_REQUIRE_PEERS is set, but missing: {missing}", returncode=3)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: each worker holds two GiB, and more of them find little more to do at once."""
+    return min(4, os.cpu_count() or 1)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def short_collections() -> Iterator[None]:
     """The garbage of a file's tests is looked for among its own objects: what is there before (thousands

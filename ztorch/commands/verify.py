@@ -154,13 +154,13 @@ def _retraced(path: str, metadata: Mapping[str, Any]) -> Functions:
 # -- comparisons -----------------------------------------------------------------------------------
 
 
-def compared(subject: Subject, steps: int, seed: int) -> Iterator[Check]:
-    """A prediction, and where the program trains, steps of that."""
+def compared(subject: Subject, steps: int, seed: int, layers: bool = True) -> Iterator[Check]:
+    """A prediction, and where the program trains, steps of that; with its `layers`, or as a whole."""
     rng = np.random.default_rng(seed)
-    yield from _step(subject, "predict", "predict", rng, True)
+    yield from _step(subject, "predict", "predict", rng, layers)
     if "train" in subject.run.functions:
         for k in range(steps):
-            yield from _step(subject, "train", f"step {k + 1}", rng, k == 0)
+            yield from _step(subject, "train", f"step {k + 1}", rng, layers and k == 0)
 
 
 def _step(subject: Subject, function: str, part: str, rng: np.random.Generator,

@@ -41,8 +41,9 @@ def bounded(roots: Sequence[Value], feeds: Mapping[Value, Any],
     """
     exact = evaluate(roots, feeds, oracle=True)
     spread = [0.0] * len(roots)
+    sizes: dict[Value, np.ndarray] = {}
     for k in range(SAMPLES):
-        nudge = functools.partial(_nudged, np.random.default_rng((seed, k)))
+        nudge = functools.partial(_nudged, np.random.default_rng((seed, k)), sizes)
         moved = evaluate(roots, feeds, oracle=True, nudge=nudge)
         with np.errstate(invalid="ignore"):
             spread = [max(s, _apart(a, b)) if r.dtype.is_float else s
@@ -66,21 +67,27 @@ def _floor(d: DType, y: np.ndarray) -> float:
     return 4 * UNITS[d.name] * float(finite.max(initial=0.0)) + 1e-36
 
 
-def _nudged(rng: np.random.Generator, v: Value, y: np.ndarray,
+def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, y: np.ndarray,
             args: Sequence[np.ndarray]) -> np.ndarray:
-    """y, off by as much as one computation of it may be."""
+    """y, off by as much as one computation of it may be. How large its terms are is remembered: that
+    takes as long as y itself, and rounding does not change it."""
     if not v.dtype.is_float or v.op.movement or v.op.kind == "leaf" or v.op.opcode in EXACT or (
             not y.size):
         return y
-    size, terms = np.abs(y), 1
+    terms = 1
     if v.op.kind == "contract":
         terms = args[0].shape[-1]
-        size = v.op.numpy(*(np.abs(a) for a in args), **v.attrs)
+        if v not in sizes:
+            sizes[v] = v.op.numpy(*(np.abs(a) for a in args), **v.attrs)
     elif v.op.kind == "reduce" and v.op.opcode == "add":
         terms = max(1, args[0].size // y.size)
-        size = v.op.numpy(np.abs(args[0]), **v.attrs)
-    off = ALLOWED * UNITS[v.dtype.name] * math.sqrt(terms) * (
-        rng.uniform(-1, 1, y.shape) + rng.uniform(-1, 1)) / 2  # half of it shared, as by constants
+        if v not in sizes:
+            sizes[v] = v.op.numpy(np.abs(args[0]), **v.attrs)
+    size = sizes[v] if v in sizes else np.abs(y)
+    off = rng.random(y.shape, np.float32)  # half of it is shared, as by constants
+    off += np.float32(rng.uniform(-1, 1) / 2 - 0.5)
     with np.errstate(all="ignore"):
-        moved: np.ndarray = y + off * size
-    return np.where(np.isfinite(moved), moved, y)
+        moved: np.ndarray = size * (ALLOWED * UNITS[v.dtype.name] * math.sqrt(terms))
+        moved *= off
+        moved += y
+    return moved if np.isfinite(moved).all() else np.where(np.isfinite(moved), moved, y)
