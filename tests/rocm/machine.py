@@ -198,6 +198,15 @@ def rendered(kernels: Sequence[Kernel], target: Target) -> tuple[str, list[tuple
                        **dict(target.data)), found
 
 
+def aligned(array: np.ndarray, align: int) -> np.ndarray:
+    """A copy at an address that is a multiple of `align`, as a device's buffers are."""
+    room = np.zeros(array.nbytes + align, np.uint8)
+    start = -room.ctypes.data % align
+    copy = room[start:start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
         target: Target) -> list[Kernel]:
     """Runs each kernel on its buffers, in place; what each was in the target's words."""
@@ -207,5 +216,8 @@ def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
     hosted = (hosted_ir if target.suffix == "ll" else hosted_cpp)(text, grid.subgroup or 64)
     for (symbol, kernel, size), held in zip(found, buffers, strict=True):
         arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
-        hosted.launch(symbol, size, kernel.workgroup, [a.ctypes.data for a in arrays])
+        near = [aligned(a, grid.align) for a in arrays]
+        hosted.launch(symbol, size, kernel.workgroup, [a.ctypes.data for a in near])
+        for array, a in zip(arrays, near, strict=True):
+            array[...] = a
     return [kernel for _, kernel, _ in found]
