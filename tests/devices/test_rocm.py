@@ -28,6 +28,7 @@ from ztorch.backends.drivers import rocm
 from ztorch.codegen import amdgcn
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.optimizers import SGD
 from ztorch.runtime.devices import limits_of, resolve
 
 WAVES = {t.chip: t.limits.grid.subgroup for t in TARGETS.values() if t.assembler == "amdgcn"}
@@ -147,11 +148,11 @@ def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHi
     install(chip)
     model, rng = halves.model(of), np.random.default_rng(0)
     limits = limits_of(resolve("rocm:0"))
-    graph = model.trace(40, optimizer="sgd", loss="mse").functions["train"]
+    graph = model.trace(40, optimizer=SGD(0.1), loss="mse").functions["train"]
     steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on(limits).limits)[0].steps
     assert sum("mma" in s.kernel.opcodes() for s in steps) == 8  # of 9; nobody needs the gradient of x
     x, y = rng.normal(size=(120, 33)).astype(np.float32), rng.normal(size=(120, 18)).astype(np.float32)
-    here, there = (model.compile(d, batch_size=40, optimizer="sgd", loss="mse") for d in ("rocm:0", "cpu"))
+    here, there = (model.compile(d, batch_size=40, optimizer=SGD(0.1), loss="mse") for d in ("rocm:0", "cpu"))
     before = here.predict(x)
     losses = [p.fit(x, y, epochs=3, verbose=0, shuffle=False).history["loss"] for p in (here, there)]
     unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[of]

@@ -8,6 +8,7 @@ from ztorch import Sequential, ops
 from ztorch import layers as L
 from ztorch.graph.value import Value
 
+
 class Narrow(L.Layer):
     """A Dense whose operands are rounded to 16 bits, and whose gradients' are."""
 
