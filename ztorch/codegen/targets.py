@@ -98,8 +98,9 @@ def _cuda(chip: str, units: int, isa: str, chain: tuple[str, ...] = ("ptx80", "p
                   assembler="ptx")
 
 
-# What 32 threads multiply at once by WMMA, and 64 by MFMA, some of which keeps all bits of float32.
-# The older of its chips takes the smallest numbers of float16 for zeros, so it gets them as float32.
+# What 32 threads multiply at once by WMMA, and 64 by MFMA, which can keep all bits of float32. The
+# older of its chips takes subnormal numbers of 16 bits for zeros. Those of float16 are large enough
+# to be missed, so it gets them as float32.
 _WMMA = (MmaShape(16, 16, 16, f16, f32), MmaShape(16, 16, 16, bf16, f32))
 _MFMA = (MmaShape(16, 16, 4, f32, f32), MmaShape(16, 16, 4, f64, f64))
 _MFMA2 = (MmaShape(16, 16, 16, bf16, f32), *_MFMA)
