@@ -57,7 +57,8 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     """Targets and opcodes."""
     lines = [HEAD, "## Targets", "", *_table(
         ("column", "targets", "language", "dtypes it has not", "runs in the tests"),
-        [(_title(g), ", ".join(t.name for t in g), g[0].chain[0],
+        [(_title(g), ", ".join(t.name for t in g),
+          ", ".join(dict.fromkeys(t.chain[0] for t in g)),
           " ".join(repr(d) for d in ALL if not has(g[0], d)) or "–", _run(g)) for g in groups])]
     lines += ["", "What runs in the tests runs there on drivers that imitate a GPU on the CPU. The "
               "others are compiled in the tests and their text is checked: see "
@@ -72,7 +73,21 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
               "for a processor no workgroups, and threads exchange values through shared memory "
               "where they have no `shuffle_xor`.", "",
               *_table(("opcode", *titles), [(f"`{o}`", *(c[o] for c in cells)) for o in others])]
-    return lines
+    return [*lines, "", *matrices_part()]
+
+
+def matrices_part() -> list[str]:
+    """What targets have `mma` for."""
+    found: dict[str, list[str]] = {}
+    for t in TARGETS.values():
+        if t.limits.grid is not None and t.limits.grid.mma:
+            shapes = ", ".join(f"`{s}`" for s in t.limits.grid.mma)
+            found.setdefault(shapes, []).append(t.name)
+    return ["Matrices that threads multiply together: rows, columns, depth, what is multiplied and "
+            "what sums are in; *f32:10* is float32 of which 10 bits of mantissa count, for "
+            "`matmul_precision=\"tf32\"`. The first shape that loses nothing is taken; other "
+            "products are computed thread by thread.", "",
+            *_table(("targets", "shapes"), [(", ".join(names), s) for s, names in found.items()])]
 
 
 def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = None) -> list[str]:
@@ -104,7 +119,7 @@ def grouped() -> list[list[Target]]:
     found: dict[tuple, list[Target]] = {}
     for t in TARGETS.values():
         if t.backend != "dummy":  # which computes nothing
-            key = (t.backend, t.chain, t.limits.grid is not None,
+            key = (t.backend, t.suffix, t.limits.grid is not None,
                    tuple(opcode_cells(t).items()))
             found.setdefault(key, []).append(t)
     return list(found.values())

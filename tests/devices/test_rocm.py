@@ -20,13 +20,16 @@ from tests.devices import test_contract as contract
 from tests.devices import test_every_op as every_op
 from tests.devices import test_zoo as zoo
 from tests.devices.fake_hip import FakeHip, FakeRtc
+from tests.parity import plan_of
+from tests.rocm import halves
 from tests.rocm.machine import Hosted, compiler, hosted_cpp, hosted_ir
 from ztorch.backends import hip, registry
 from ztorch.backends.drivers import rocm
 from ztorch.codegen import amdgcn
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.errors import DeviceError, OutOfMemory
-from ztorch.runtime.devices import resolve
+from ztorch.optimizers import SGD
+from ztorch.runtime.devices import limits_of, resolve
 
 WAVES = {t.chip: t.limits.grid.subgroup for t in TARGETS.values() if t.assembler == "amdgcn"}
 made: dict[bytes, tuple[str, int]] = {}  # code object -> the text it is made of, and its waves
@@ -131,6 +134,35 @@ def test_predicting_and_training(chip: str, name: str, install: Callable[..., Fa
     assert resolve("rocm:0").target == f"rocm:{chip}" and fake.calls.count("hipGraphLaunch") > 3
     close()
     assert not fake.buffers and not fake.handles, "something was not given back"
+
+
+NARROW = ("gfx942 float16", "gfx1100 bfloat16")  # the others are slow
+
+
+@pytest.mark.parametrize(("chip", "of"), [
+    pytest.param(c, of, marks=() if f"{c} {of}" in NARROW else pytest.mark.slow)
+    for c in WAVES for of in ("float16", "bfloat16")])
+def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHip]) -> None:
+    """Products and those of their gradients by matrices, beside a CPU's by elements: sums of another
+    order, by which a few of them round to another number of 16 bits."""
+    install(chip)
+    model, rng = halves.model(of), np.random.default_rng(0)
+    limits = limits_of(resolve("rocm:0"))
+    graph = model.trace(40, optimizer=SGD(0.1), loss="mse").functions["train"]
+    steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on(limits).limits)[0].steps
+    assert sum("mma" in s.kernel.opcodes() for s in steps) == 8  # of 9; nobody needs the gradient of x
+    x, y = rng.normal(size=(120, 33)).astype(np.float32), rng.normal(size=(120, 18)).astype(np.float32)
+    here, there = (model.compile(d, batch_size=40, optimizer=SGD(0.1), loss="mse") for d in ("rocm:0", "cpu"))
+    before = here.predict(x)
+    losses = [p.fit(x, y, epochs=3, verbose=0, shuffle=False).history["loss"] for p in (here, there)]
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[of]
+    assert losses[0] == pytest.approx(losses[1], rel=unit)
+    for path, w in there.weights.items():
+        assert np.abs(w - here.weights[path]).max() <= unit * here.learning_rate * 9, path
+    after = here.predict(x)
+    allowed = 3 * unit * np.abs(after).max()
+    np.testing.assert_allclose(after, there.predict(x), rtol=0, atol=allowed)
+    assert np.abs(after - before).max() > 4 * allowed and losses[0][-1] < losses[0][0]
 
 
 # -- what is HIP's own ---------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ SUBGROUP = 32
 
 
 def products(shape: MmaShape, turned: tuple[bool, bool, bool] = (False, False, False),
-             space: str = "shared", align: int = 0, subgroups: int = 2, off: int = 8) -> Kernel:
+             space: str = "shared", align: int = 0, subgroups: int = 2, off: int = 8,
+             subgroup: int = SUBGROUP) -> Kernel:
     """y = a @ b + a @ b + c, with an a and a c of each subgroup's own and one b for all."""
     b, sizes, pitches = Builder("products", i32), {}, {}
     for name, turn, pad, count in zip("abc", turned, (8, 8, 3), (subgroups, 1, subgroups), strict=True):
@@ -20,7 +21,7 @@ def products(shape: MmaShape, turned: tuple[bool, bool, bool] = (False, False, F
         pitches[name], sizes[name] = columns + pad, rows * (columns + pad)
         b.memory(name, Fragment(name, shape).dtype, count * sizes[name] + off)
     b.memory("y", shape.into, subgroups * sizes["c"] + off, access="rw")
-    threads = subgroups * SUBGROUP
+    threads = subgroups * subgroup
     b.workgroup = (threads, 1, 1)
     held = {"a": "a", "b": "b"}
     with b.loop(0, threads, kind="block") as t:
@@ -31,13 +32,13 @@ def products(shape: MmaShape, turned: tuple[bool, bool, bool] = (False, False, F
                 with b.loop(t, m.size, threads) as i:
                     b.store(held[name], i, b.load(name, i))
             b.barrier()
-        which = b.div(t, SUBGROUP)
+        which = b.div(t, subgroup)
         x, y = (b.mma_load(held[name], b.mul(which, sizes[name]) if name == "a" else 0,
-                           Fragment(name, shape), SUBGROUP, pitches[name], turn, off, align)
+                           Fragment(name, shape), subgroup, pitches[name], turn, off, align)
                 for name, turn in zip("ab", turned[:2], strict=True))
         place = b.mul(which, sizes["c"])
-        c = b.mma_load("c", place, Fragment("c", shape), SUBGROUP, pitches["c"], turned[2], off)
-        v = b.matrix(Fragment("c", shape), SUBGROUP, 0)
+        c = b.mma_load("c", place, Fragment("c", shape), subgroup, pitches["c"], turned[2], off)
+        v = b.matrix(Fragment("c", shape), subgroup, 0)
         b.set(v, b.mma(x, y, b.get(v)))
         b.set(v, b.mma(x, y, c))
         b.set(v, b.mma(x, y, b.get(v)))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.rocm import tensor
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import Target
 from ztorch.ir.kernel import Grid, Kernel
@@ -44,11 +45,16 @@ def compiler(*names: str) -> str:
 def workgroups() -> ctypes.CDLL:
     path = FOLDER / "workgroups.so"
     subprocess.run([compiler("cc", "gcc", "clang"), "-O2", "-shared", "-fPIC", "-o", path,
-                    HERE / "workgroups.c"], check=True)
+                    HERE / "workgroups.c", "-lm"], check=True)
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     library.zt_launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
                                   ctypes.c_void_p, ctypes.c_int]
+    library.zt_matrices(tensor.ROWS)
     return library
+
+WRONG = {1: "threads met in part only", 2: "too many threads",
+         3: "lanes that ought to have the same part of a matrix have not",
+         4: "a float32 of too many bits"}
 
 
 class Hosted:
@@ -64,7 +70,7 @@ class Hosted:
         three = ctypes.c_int64 * 3
         given = (ctypes.c_void_p * max(1, count))(*pointers)
         code = workgroups().zt_launch(address, given, three(*grid), three(*block), self.wave)
-        assert code == 0, f"{name}: threads met in part only"
+        assert code == 0, f"{name}: {WRONG[code]}"
 
 
 # -- IR --------------------------------------------------------------------------------------------
@@ -93,7 +99,7 @@ def host_ir(text: str) -> tuple[str, dict[str, int]]:
                   r"@\1 = global \2 zeroinitializer, align 16", text, flags=re.M)
     text = re.sub(r"(ptr) addrspace\(\d\)", r"\1", text)
     text = re.sub(r", addrspace\(5\)$", "", text, flags=re.M)
-    text = re.sub(r"^(target|attributes|!).*\n", "", text, flags=re.M)
+    text = tensor.hosted(re.sub(r"^(target|attributes|!).*\n", "", text, flags=re.M))
     used = sorted(set(re.findall(r"@llvm\.amdgcn\.([a-z.]+)", text)))
     for name in used:
         text = text.replace(f"@llvm.amdgcn.{name}(", f"@zt_{name.replace('.', '_')}(")
@@ -113,7 +119,7 @@ def hosted_ir(text: str, wave: int) -> Hosted:
 
     _llvm()
     library = workgroups()
-    for name in INTRINSICS:
+    for name in (*INTRINSICS, "matrix"):
         symbol = f"zt_{name.replace('.', '_')}"
         llvm.add_symbol(symbol, ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value)
     rewritten, kernels = host_ir(text)
@@ -192,6 +198,15 @@ def rendered(kernels: Sequence[Kernel], target: Target) -> tuple[str, list[tuple
                        **dict(target.data)), found
 
 
+def aligned(array: np.ndarray, align: int) -> np.ndarray:
+    """A copy at an address that is a multiple of `align`, as a device's buffers are."""
+    room = np.zeros(array.nbytes + align, np.uint8)
+    start = -room.ctypes.data % align
+    copy = room[start:start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
         target: Target) -> list[Kernel]:
     """Runs each kernel on its buffers, in place; what each was in the target's words."""
@@ -201,5 +216,8 @@ def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
     hosted = (hosted_ir if target.suffix == "ll" else hosted_cpp)(text, grid.subgroup or 64)
     for (symbol, kernel, size), held in zip(found, buffers, strict=True):
         arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
-        hosted.launch(symbol, size, kernel.workgroup, [a.ctypes.data for a in arrays])
+        near = [aligned(a, grid.align) for a in arrays]
+        hosted.launch(symbol, size, kernel.workgroup, [a.ctypes.data for a in near])
+        for array, a in zip(arrays, near, strict=True):
+            array[...] = a
     return [kernel for _, kernel, _ in found]

@@ -25,7 +25,7 @@ from ztorch.codegen import amdgcn, assemble
 from ztorch.codegen.elf_amdgcn import link
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.compile import compile_functions
-from ztorch.dtypes import ALL, DType, f32, i32
+from ztorch.dtypes import ALL, DType, bf16, f16, f32, f64, i32
 from ztorch.errors import LinkError, ZtorchError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -45,8 +45,8 @@ def target(chip: str) -> Target:
     return TARGETS[f"rocm:{chip}"]
 
 
-def _input(name: str, *shape: int) -> Value:
-    return leaf("input", name, shape, f32)
+def _input(name: str, *shape: int, d: DType = f32) -> Value:
+    return leaf("input", name, shape, d)
 
 
 def graphs() -> dict[str, Graph]:
@@ -58,6 +58,9 @@ def graphs() -> dict[str, Graph]:
         "product": Graph({"y": ops.matmul(x, w)}),
         "product with an epilogue": Graph({"y": ops.relu(ops.matmul(x, w) + _input("v", 4096))}),
         "product transposed": Graph({"y": ops.matmul(ops.transpose(x), w)}),
+        **{f"product of {d!r}": Graph({"y": ops.matmul(_input("g", 4096, 4096, d=d),
+                                                       _input("h", 4096, 4096, d=d))})
+           for d in (f16, bf16, f64)},
         "small product with an epilogue": Graph({"y": ops.relu(ops.matmul(narrow, low) + bias)}),
         "row softmax": Graph({"y": ops.softmax(rows)}),
         "column sum": Graph({"y": ops.sum(rows, axis=0)}),
@@ -236,6 +239,24 @@ def test_a_tile_is_multiplied_without_moving_it() -> None:
     between = lines[loops[0]:loops[-1] + 1]
     assert sum(line.count("fmac") for line in between) == 16
     assert not any("v_mov" in line or "scratch" in line for line in between)
+
+
+@pytest.mark.parametrize(("chip", "d", "word", "count"), [
+    ("gfx90a", f32, "v_mfma_f32_16x16x4f32", 16), ("gfx90a", f16, "v_mfma_f32_16x16x4f32", 16),
+    ("gfx90a", bf16, "v_mfma_f32_16x16x16bf16_1k", 8), ("gfx942", f16, "v_mfma_f32_16x16x16_f16", 8),
+    ("gfx942", f64, "v_mfma_f64_16x16x4_f64", 16), ("gfx1100", f16, "v_wmma_f32_16x16x16_f16", 8),
+    ("gfx1201", bf16, "v_wmma_f32_16x16x16_bf16", 8)])
+def test_matrices_are_multiplied_without_moving_them(chip: str, d: DType, word: str, count: int) -> None:
+    """The inner loop of a product by matrices: sums in place."""
+    plan, _ = plan_of(Graph({"y": ops.matmul(_input("a", 4096, 512, d=d), _input("b", 512, 4096, d=d))}),
+                      target(chip).limits)
+    text = rendered([plan.steps[0].kernel], target(chip))[0]
+    amdgcn.assemble(text, target(chip))  # which LLVM survives, as it must to give its text in this process
+    lines = assemble.assembly(text, target(chip)).splitlines()
+    loops = [k for k, line in enumerate(lines) if word in line]
+    after = next(k for k in range(loops[-1], len(lines)) if "s_cbranch" in lines[k])
+    assert len(loops) == count
+    assert not any("v_mov" in line or "accvgpr" in line or "scratch" in line for line in lines[loops[0]:after])
 
 
 # -- everything ----------------------------------------------------------------------------------------

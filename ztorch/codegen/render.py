@@ -7,13 +7,15 @@ and afterwards filled in: several times faster than calling the macro again.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound
 
 from ztorch.assets import folder
 from ztorch.codegen.targets import Target
@@ -84,15 +86,19 @@ class Renderer:
 
     def __init__(self, target: Target):
         self.target = target
-        env = environment()
-        self.words: dict[str, Any] = {}
-        for name in reversed(target.chain):
-            module: Any = env.get_template(f"{name}/instr.{target.suffix}.j2").module
-            self.words |= {k: v for k, v in vars(module).items() if callable(v)}
-        spelled = [f"{name}/words.{target.suffix}.j2" for name in target.chain]
-        self.spell: Any = env.select_template(spelled).module
+        self.words = self._macros("instr")
+        self.spell: Any = SimpleNamespace(**self._macros("words"))
         self._texts: dict[tuple, list[str]] = {}
         self._types: dict[tuple[str, int], tuple[str, str]] = {}
+
+    def _macros(self, kind: str) -> dict[str, Any]:
+        """The macros of a kind that the folders of the chain have, each the most special one."""
+        found: dict[str, Any] = {}
+        for name in reversed(self.target.chain):
+            with contextlib.suppress(TemplateNotFound):
+                template = environment().get_template(f"{name}/{kind}.{self.target.suffix}.j2")
+                found |= {k: v for k, v in vars(template.module).items() if callable(v)}
+        return found
 
     def speaks(self, instr: Instr) -> bool:
         """Whether the target has the word for this instruction."""
@@ -233,7 +239,7 @@ class Renderer:
         """The type of the registers that an operand is held in, and how many they are."""
         if o.fragment is None:
             return self._type(o.dtype, o.lanes)[1], o.lanes
-        t, count = str(self.spell.spread(o.dtype.name, o.lanes, o.fragment.role)).split()
+        t, _, count = str(self.spell.spread(o.dtype.name, o.lanes, o.fragment.role)).rpartition(" ")
         return t, int(count)
 
     def _spelled(self, o: Operand) -> Operand:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ztorch.dtypes import ALL, bf16, f16, f32, u32
+from ztorch.dtypes import ALL, bf16, f16, f32, f64, u32
 from ztorch.errors import UnknownName, unknown
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import Grid, Limits
@@ -98,12 +98,22 @@ def _cuda(chip: str, units: int, isa: str, chain: tuple[str, ...] = ("ptx80", "p
                   assembler="ptx")
 
 
-def _rocm(chip: str, wave: int, units: int) -> Target:
-    """`wave` is how many threads run in lockstep, `units` the compute units of a typical card. A
-    launch counts its threads in 32 bits, which limits the groups."""
+# What 32 threads multiply at once by WMMA, and 64 by MFMA, which can keep all bits of float32. The
+# older of its chips takes subnormal numbers of 16 bits for zeros. Those of float16 are large enough
+# to be missed, so it gets them as float32.
+_WMMA = (MmaShape(16, 16, 16, f16, f32), MmaShape(16, 16, 16, bf16, f32))
+_MFMA = (MmaShape(16, 16, 4, f32, f32), MmaShape(16, 16, 4, f64, f64))
+_MFMA2 = (MmaShape(16, 16, 16, bf16, f32), *_MFMA)
+_MFMA3 = (*_WMMA, MmaShape(16, 16, 8, f32, f32, kept=10), *_MFMA)
+
+
+def _rocm(chip: str, family: str, wave: int, units: int, mma: tuple[MmaShape, ...]) -> Target:
+    """`family` names the words by which it multiplies matrices, `wave` is how many threads run in
+    lockstep, `units` the compute units of a typical card. A launch counts its threads in 32 bits,
+    which limits the groups."""
     grid = Grid(threads=1024, shared=64 * 1024, subgroup=wave, groups=(1 << 22) - 1, memories=256,
-                align=256, units=units, vector=4)
-    return Target(f"rocm:{chip}", ("amdgcn", "llvm"), "ll", Limits(0, 128, True, grid=grid),
+                align=256, units=units, vector=4, mma=mma)
+    return Target(f"rocm:{chip}", (family, "amdgcn", "llvm"), "ll", Limits(0, 128, True, grid=grid),
                   triple="amdgcn-amd-amdhsa", cpu=chip, lacks=_CALLS | _EXCHANGED,
                   converts=("f16",), data=(("code_object", 500),), backend="rocm", chip=chip,
                   assembler="amdgcn", effort=3)
@@ -139,10 +149,10 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _cuda("sm_90", 132, "7.8"),
     _cuda("sm_90a", 132, "8.0"),
     _cuda("sm_100", 148, "8.6"),
-    _rocm("gfx90a", 64, 104),
-    _rocm("gfx942", 64, 304),
-    _rocm("gfx1100", 32, 96),
-    _rocm("gfx1201", 32, 64),
+    _rocm("gfx90a", "cdna", 64, 104, _MFMA2),
+    _rocm("gfx942", "cdna", 64, 304, _MFMA3),
+    _rocm("gfx1100", "rdna3", 32, 96, _WMMA),
+    _rocm("gfx1201", "rdna4", 32, 64, _WMMA),
     Target("rocm:hip", ("hip", "clike"), "c",  # text, for all chips
            Limits(0, 128, True, grid=Grid(threads=1024, shared=64 * 1024, groups=(1 << 22) - 1,
                                           memories=256, units=100, vector=4)),

@@ -24,7 +24,7 @@ from ztorch.lower.region import Region
 PAD, ALIGN = 8, 16
 # (rows, columns, subgroups down, subgroups across)
 TILES = ((64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1),
-         (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2))
+         (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2), (16, 16, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,14 @@ def _deep_pitch(tile: MmaTile) -> int:
 
 
 def shape_for(product: Value, limits: Limits) -> MmaShape | None:
-    """A shape in which a machine multiplies the operands of a product without losing more than the
-    user allows."""
+    """The first shape in which a machine multiplies the operands of a product, as they are or in
+    the dtype of their sums, without losing more than the user allows."""
     assert limits.grid is not None
+    into = summing(product.dtype)
     for shape in limits.grid.mma:
         exact = shape.kept == 0 or shape.kept >= limits.mantissa
-        if exact and shape.into == summing(product.dtype) and all(
-                a.dtype == shape.of for a in product.args):
+        if exact and shape.into == into and all(
+                a.dtype == shape.of or summing(a.dtype) == shape.of for a in product.args):
             return shape
     return None
 
@@ -81,7 +82,8 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
 def choose(m: int, n: int, k: int, batch: int, grid: Grid, shape: MmaShape,
            time: float) -> MmaTile | None:
     """The tile that takes the least time, if that is less than `time`; as in the other schedule,
-    but a multiply-add takes an eighth, and bringing strips is no longer hidden behind them.
+    but a multiply-add takes an eighth (a half where all bits of wide numbers count), and bringing
+    strips is no longer hidden behind them.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = Grid(shared=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
@@ -89,15 +91,15 @@ def choose(m: int, n: int, k: int, batch: int, grid: Grid, shape: MmaShape,
     >>> tile.rows, tile.columns, tile.high, tile.wide, tile.threads
     (64, 128, 2, 4, 256)
     """
-    best = None
+    best, step = None, 1 / 8 if shape.kept or shape.of.bits == 16 else 1 / 2
     for rows, columns, down, across in TILES:
-        tile = MmaTile(rows, columns, 2 * shape.k, shape, down, across, grid.subgroup)
+        tile = MmaTile(rows, columns, max(2 * shape.k, 16), shape, down, across, grid.subgroup)
         fits = tile.threads <= grid.threads and tile.shared <= grid.shared
         if not fits or rows % (down * shape.m) or columns % (across * shape.n):
             continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth
-        each = rows * columns * (1 / 8 + 6 / rows + 6 / columns) * (deep + 32)
+        each = rows * columns * (step + 6 / rows + 6 / columns) * (deep + 32)
         took = math.ceil(tiles / grid.units) * each
         if took < time:
             time, best = took, tile
