@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 
 import numpy as np
 import pytest
@@ -132,19 +131,14 @@ def cpu_gemm(m: int, k: int, n: int) -> Kernel:
     return b.kernel()
 
 
-def test_cpu_gemm_and_its_speed() -> None:
+def test_cpu_gemm() -> None:
     kernel = cpu_gemm(28, 16, 64)
     verify(kernel)
     rng = np.random.default_rng(0)
     a, b = rng.random((28, 16), np.float32), rng.random((16, 64), np.float32)
     c = np.zeros((28, 64), np.float32)
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        interpret(kernel, {"A": a, "B": b, "C": c})
-        times.append(time.perf_counter() - start)
+    interpret(kernel, {"A": a, "B": b, "C": c})
     np.testing.assert_allclose(c, a @ b, rtol=1e-5)
-    assert min(times) < 0.1
 
 
 # -- what is refused -------------------------------------------------------------------------------

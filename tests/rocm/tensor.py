@@ -1,7 +1,7 @@
 """The instructions by which a wave multiplies matrices: in which lane's registers each element lies.
 
-Written from AMD's documentation (instruction set guides of CDNA 3, RDNA 3 and RDNA 4, and the
-formulas of the AMD Matrix Instruction Calculator), from coordinates to registers: the templates go the
+Written from what AMD publishes (the formulas of its Matrix Instruction Calculator, the notes of its
+laboratory on CDNA, GPUOpen's samples for RDNA), from coordinates to registers: the templates go the
 other way round, and share nothing with it. `workgroups.c` computes with these tables.
 """
 

@@ -34,6 +34,8 @@ from ztorch.lower.passes import launched
 
 CHIPS = tuple(t.chip for t in TARGETS.values() if t.assembler == "amdgcn")
 FAST = ("gfx942", "gfx1100")
+KINDS = [[t.chip for t in TARGETS.values() if t.assembler == "amdgcn" and t.limits.grid.subgroup == wave]
+         for wave in (64, 32)]
 GOLDENS = Path(__file__).parent / "goldens.json"
 SLACK = 16  # registers more that another version of LLVM may take
 every = pytest.mark.parametrize("chip", CHIPS)
@@ -298,8 +300,8 @@ def test_every_op_is_taken(chip: str) -> None:
 
 
 @pytest.mark.slow
-@every
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "chip"), [  # each model for a chip of either kind, in turn
+    (n, some[k % len(some)]) for k, n in enumerate(NAMES) for some in KINDS])
 def test_the_zoo_is_taken(name: str, chip: str) -> None:
     recipe = small(name)
     traced = recipe.model.trace(batch_size=BATCH, optimizer=recipe.optimizer, loss=recipe.loss,

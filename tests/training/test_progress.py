@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.programs import classifier, flowers
 from ztorch.errors import ConfigError
+from ztorch.training import loop
 from ztorch.training import progress as P
 
 
@@ -128,17 +131,27 @@ def test_fit_is_silent_when_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_fit_redraws_about_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, drawn = Screen(), []
+    """On a clock that goes on by a millisecond whenever it is read, which is once a step and a few
+    times besides."""
+    screen, now, drawn = Screen(), [100.0], []
     monkeypatch.setattr(P.sys, "stdout", screen)
+
+    def read() -> float:
+        now[0] += 0.001
+        return now[0]
+
+    monkeypatch.setattr(time, "perf_counter", read)
+    monkeypatch.setattr(loop, "perf_counter", read)
     draw = P.Progress.draw
 
     def counted(self: P.Progress, *given: Any) -> None:
-        drawn.append(1)
+        drawn.append(now[0])
         draw(self, *given)
 
     monkeypatch.setattr(P.Progress, "draw", counted)
-    classifier().fit(*flowers(800), epochs=2)
-    assert len(drawn) <= 8 and "Epoch 2/2" in screen.lines()
+    classifier().fit(*flowers(8000), epochs=2)
+    assert "Epoch 2/2" in screen.lines()
+    assert len(drawn) >= 2 and min(b - a for a, b in pairwise(drawn)) >= P.INTERVAL
 
 
 def test_impossible_verbosity() -> None:
