@@ -33,7 +33,7 @@ def draw_plan(spec: ProgramSpec, function: str,
     except ImportError:
         raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
     if function not in spec.functions:
-        raise unknown("function", function, spec.functions)
+        raise unknown("function", function, spec.offered)
     f = spec.functions[function]
     if not f.kernels:
         raise ConfigError(f"{function} of {spec.name!r} carries no plan to draw")

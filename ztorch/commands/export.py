@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ztorch.commands import data, named
+from ztorch.commands import aims, data, named
+from ztorch.commands.artifacts import need_artifact
 from ztorch.commands.models import find, optimizer
 from ztorch.errors import ConfigError
 
@@ -24,6 +25,9 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     from ztorch.runtime.devices import resolve
 
     recipe = find(name)
+    given = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
+    if not trains and (idle := [option for option, value in given.items() if value is not None]):
+        raise ConfigError(f"{idle[0]} is for an artifact that trains: add --train, or leave it out")
     if not library:
         data.writable(out, (".zt", ".onnx"))
     if weights:
@@ -33,11 +37,11 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
         return
     how: dict[str, Any] = {}
     if trains:
-        loss = loss or recipe.loss
-        if loss is None:
+        chosen_loss = aims.loss(loss, named.of_model(recipe.model)) or recipe.loss
+        if chosen_loss is None:
             raise ConfigError("--train needs a loss: add --loss, such as --loss mse")
-        chosen = None if optimizer_ else recipe.learning_rate
-        how = {"loss": loss, "metrics": recipe.metrics,
+        chosen = None if optimizer_ else recipe.schedule or recipe.learning_rate
+        how = {"loss": chosen_loss, "metrics": recipe.metrics,
                "optimizer": optimizer(optimizer_ or recipe.optimizer, rate or chosen)}
     traced = recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how)
     if library:
@@ -47,7 +51,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     compiled_for = target(resolve(device, here=False).target)
     made = compile_functions(traced.functions, compiled_for, recipe.model.name)
     write_artifact(out, made.spec, made.code, made.params, {**traced.metadata, "training": None})
-    print(f"Wrote {out}: {', '.join(made.spec.functions)} for {made.spec.where}, "
+    print(f"Wrote {out}: {', '.join(made.spec.offered)} for {made.spec.where}, "
           f"{Path(out).stat().st_size:,} bytes")
 
 
@@ -66,6 +70,7 @@ def run(artifact: str, source: str, out: str | None, classes: bool, threads: int
     from ztorch.training.program import load
 
     data.writable(out, (".npy", ".csv", ".txt", ".npz"))
+    need_artifact(artifact)
     program = load(artifact, threads)
     names = list(named.of_program(program).outputs)
     y = program.predict(data.inputs(source, program))

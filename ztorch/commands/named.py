@@ -80,6 +80,12 @@ def training(path: str, ports: Ports) -> tuple[Pair, None]:
     return (x, y), None
 
 
+def aimed_at(y: Any, program: Program) -> Any:
+    """The targets that the program's losses take, where y has names."""
+    takes = program.executable.functions["train"].inputs
+    return {name: a for name, a in y.items() if f"y/{name}" in takes} if isinstance(y, dict) else y
+
+
 def write(path: str | None, outputs: dict[str, np.ndarray]) -> None:
     """Writes several outputs to an NPZ file."""
     if path is None or not path.endswith(".npz"):

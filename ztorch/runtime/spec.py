@@ -19,6 +19,7 @@ def spelled(shape: list[Any], batch: Any) -> str:
     return f"({', '.join(map(str, [batch, *shape]))})"
 
 
+PREPARE = "prepare"  # the function that fills derived states, where there are any
 CPU_LEVELS = ("scalar", "sse4.1", "avx2", "avx512", "neon")  # what cpu:LEVEL names
 
 
@@ -147,6 +148,11 @@ class ProgramSpec(NamedTuple):
     def where(self) -> str:
         """What it was compiled for, as users say it."""
         return f"cpu:{self.target}" if self.target in CPU_LEVELS else self.target
+
+    @property
+    def offered(self) -> dict[str, FunctionSpec]:
+        """The functions that users call; the other one runs by itself."""
+        return {name: f for name, f in self.functions.items() if name != PREPARE}
 
     @property
     def memory_bytes(self) -> int:

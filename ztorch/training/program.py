@@ -299,7 +299,7 @@ class Program(Stateful):
         for row in rows:
             print_fn(f"  {row[0]:<{wide[0]}}  {row[1]:<{wide[1]}}  {row[2]:>{wide[2]}}")
         size = sum(int(np.prod(s.shape, dtype=np.int64)) * s.dtype.bytes for s in states)
-        does = ", ".join(self.executable.functions)
+        does = ", ".join(self.executable.spec.offered)
         print_fn(f"Functions: {does}; {len(states)} states of {size / 1024:,.1f} KiB in all")
 
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
