@@ -57,8 +57,8 @@ def metrics(text: str | None, ports: Ports) -> Any:
     """What compile takes for --metrics."""
     found = per_output("--metrics", text, ports) if text is not None else ()
     if isinstance(found, list) and "" not in ports.outputs:
-        raise ConfigError(f"--metrics {text!r} does not say which output it is for; write --metrics "
-                          f"{_example(ports, found)}")
+        raise ConfigError(f"--metrics {text!r} does not say which output it is for; write "
+                          f"--metrics {_example(ports, found)}")
     return found
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def need_artifact(name: str) -> None:
     """An error where a model is named in the place of an artifact."""
-    if name.partition(":")[0] in zoo() and not Path(name).exists() or ".py:" in name \
+    if (name.partition(":")[0] in zoo() and not Path(name).exists()) or ".py:" in name \
             or name.endswith(".py"):
         raise ConfigError(f"{name} is a model, and this takes an artifact; make one first: ztorch "
                           f"train {name} --out FILE.zt, or ztorch export {name} -o FILE.zt")

@@ -58,9 +58,9 @@ def find(name: str) -> Recipe:
     ('digits', 'shapes_64')
     """
     if name.endswith(".zt"):
-        raise ConfigError(f"{name} is an artifact: a model that is compiled already. Name the model "
-                          "it was made from; an artifact is for `ztorch inspect`, `run`, `show`, "
-                          "`train` and `verify`, and in Python for zt.load")
+        raise ConfigError(f"{name} is an artifact: a model that is compiled already. Name the "
+                          "model it was made from; an artifact is for `ztorch inspect`, `run`, "
+                          "`show`, `train` and `verify`, and in Python for zt.load")
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):
         return _recipe(_run(Path(path if path.endswith(".py") else f"{path}.py")),

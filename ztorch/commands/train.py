@@ -76,9 +76,11 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
     assert program is not None
     if recipe is None and rate is not None:
         program.learning_rate = rate
-    program.fit(*_aimed(given_pair, itself, program), epochs=epochs or (recipe.epochs if recipe else 10),
-                validation_split=split, verbose=verbose,
-                validation_data=None if validation is None else _aimed(validation, itself, program))
+    if validation is not None:
+        validation = _aimed(validation, itself, program)
+    program.fit(*_aimed(given_pair, itself, program),
+                epochs=epochs or (recipe.epochs if recipe else 10),
+                validation_split=split, validation_data=validation, verbose=verbose)
     if test is not None and verbose:
         scores = program.evaluate(*_aimed(test, itself, program), verbose=0, return_dict=True)
         print(f"On {len(test[0])} rows it was not trained on: {_spell(scores)}")

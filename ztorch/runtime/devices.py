@@ -55,8 +55,8 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """The devices of this machine, the CPU first, by our own code and by that of its C compiler, and
-    every backend that has none, with its reason.
+    """The devices of this machine, first the CPU, by our own code and by that of its C compiler,
+    and every backend that has none, with its reason.
 
     >>> devices()[0].id
     'cpu'
