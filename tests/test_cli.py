@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -280,7 +281,7 @@ def test_completion_knows_the_models() -> None:
     (["train", "none.py"], "no model file none.py"),
     (["train", "digits_mlp", "--data", "digit"], "data set 'digit'; did you mean 'digits'"),
     (["train", "digits_mlp", "--data", "none.csv"], "there is no file none.csv"),
-    (["train", "digits_mlp", "--data", "a.npy,b.npy,c.npy"], "3 files"),
+    (["train", "digits_mlp", "--data", "a.npy,b.npy,c.npy"], r"3 file\(s\)"),
     (["train", "digits_mlp", "--data", "a.npy,b.npy"], "cannot read a.npy"),
     (["train", "digits_mlp", "--out", "model.pkl"], "must end in .zt or .safetensors"),
     (["train", "digits_mlp", "--out", "no/such/model.zt"], "no folder .*such"),
@@ -290,6 +291,16 @@ def test_completion_knows_the_models() -> None:
     (["train", "digits_mlp", "--device", "cpu:avx3"], "unknown device 'cpu:avx3'"),
     (["train", "digits_mlp", "--val", "2"], "validation_split must be .* not 2.0"),
     (["train", "mnist_mlp"], "no mnist files"),
+    (["train", "digits_mlp", "--data", "."], r"\. should hold a folder of images for each class"),
+    (["train", "digits_mlp", "--data", "x.npy,"], r"'x.npy,' names 1 file\(s\); give x.npy,y.npy"),
+    (["train", "digits_mlp", "--val", ""], "the name of the data is empty"),
+    (["train", "digits_mlp", "--optimizer", ""], "unknown optimizer ''"),
+    (["train", "digits_mlp", "--loss", "a=mse"], "needs no name: --loss mse"),
+    (["train", "digits_mlp", "--out", ""], r"'' must end in \.zt"),
+    (["export", "digits_mlp", "--so", "-o", ""], "'' does not look like one"),
+    (["export", "digits_mlp", "--so", "-o", "d.zt"], "writes several files to a folder; 'd.zt'"),
+    (["export", "digits_mlp", "--optimizer", "sgd", "-o", "d.zt"], "--optimizer is for .* --train"),
+    (["bench", "digits_mlp", "--device", "cuda:sm_90"], "names a chip, .* not to run"),
     (["export", "digits_mlp", "-o", "x.zip"], "must end in .zt"),
     (["export", "digits_mlp", "-o", "x.zt", "--weights", "none"], "cannot read none"),
     (["run", "none.zt", "x.npy"], "cannot read none.zt"),
@@ -319,6 +330,10 @@ def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
     ("import not_there\n", "build", r"ModuleNotFoundError"),
     ("def biuld(): pass\n", "build", r"unknown attribute 'build'; did you mean 'biuld'"),
     ("build = 3\n", "build", "build is a int, not a ztorch.Sequential"),
+    ("number = 3\n", "build", r"bad\.py has no model; write a function build\(\) that returns"),
+    ("def build(): pass\n", "build", r"build\(\) returned None, not a ztorch.Sequential"),
+    ("def build(): pass\n", "", r"build\(\) returned None"),
+    ("import sys\nsys.exit(3)\n", "build", r"bad\.py ended with sys\.exit\(3\) before it gave a mod"),
     ("def build(n): pass\n", "build", r"build\(\) cannot be called without arguments"),
     ("from ztorch import Sequential\nnet = Sequential([])\n", "net", "has no layers"),
 ])
@@ -326,6 +341,47 @@ def test_bad_model_files(run: Run, tmp_path: Path, source: str, attribute: str,
                          message: str) -> None:
     (tmp_path / "bad.py").write_text(source)
     fails(run("show", f"{tmp_path}/bad.py:{attribute}"), message)
+
+
+def test_what_artifacts_cannot_do(run: Run, artifact: Path) -> None:
+    x, y = digits()
+    np.savez("d.npz", x=x, y=y)
+    Path("folder.csv").mkdir()
+    ok(run("export", "digits_mlp", "-o", "p.zt"))
+    fails(run("train", "p.zt", "--data", "d.npz"), "'digits_mlp' cannot train: it was compiled without")
+    fails(run("run", artifact, "d.npz", "-o", "y.npz"), r"the only output has no name; .* \.npy or")
+    fails(run("run", artifact, "folder.csv"), "folder.csv is a folder; give a file in it")
+    fails(run("run", artifact, ""), "the name of the file is empty")
+    fails(run("export", "digits_mlp", "--weights", artifact, "-o", "x.zt"),
+          r"is a ztorch artifact: .*zt\.load\(path\)\.save_weights")
+    assert sorted(os.listdir()) == ["d.npz", "folder.csv", "p.zt"]
+
+
+def test_the_default_device_is_named_where_it_is_wrong(run: Run,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTORCH_DEVICE", "banana")
+    fails(run("bench", "digits_mlp"), "default device, of ZTORCH_DEVICE or .*unknown device 'banana'")
+
+
+def test_export_trains_with_the_schedule_of_the_file(run: Run, own: Path) -> None:
+    schedule = "\nfrom ztorch.schedules import ExponentialDecay\nSCHEDULE = ExponentialDecay(0.1, 10, 0.5)\n"
+    own.write_text(MODEL + schedule)
+    for words, scheduled in (((), True), (("--lr", 0.2), False), (("--optimizer", "sgd"), False)):
+        ok(run("export", own, "--train", "-o", "s.zt", *words))
+        rate = zt.load("s.zt").metadata["optimizer"]["config"]["learning_rate"]
+        assert isinstance(rate, dict) is scheduled
+
+
+def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, str(ROOT / "cli.py"), "export", "resnet18", "-o",
+                                "r.zt"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": str(ROOT), "ZTORCH_DEBUG": "time"})
+    assert process.stderr is not None
+    process.stderr.readline()  # it compiles
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    assert process.returncode == 1 and rest.endswith("Aborted!\n") and "Traceback" not in rest
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_traceback_is_to_be_had(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

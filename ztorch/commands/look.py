@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, unknown
+from ztorch.runtime.spec import offered
 
 if TYPE_CHECKING:
     from ztorch.runtime.load import Artifact
@@ -54,6 +55,7 @@ def _data(artifact: Artifact) -> dict[str, Any]:
 
 def _page(artifact: Artifact) -> str:
     spec = artifact.targets[0].spec
+    functions = offered(spec.functions).values()
     weights = [s for s in spec.states.values() if s.role == "weight"]
     others = [s for s in spec.states.values() if s.role != "weight" and not s.derived]
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
@@ -66,7 +68,7 @@ def _page(artifact: Artifact) -> str:
                   f"  memory   {t.spec.memory_bytes:,} bytes, of them arena {t.spec.arena_bytes:,}"]
     lines += ["", "Functions", table((
         (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
-                   for side in (f.inputs, f.outputs))) for f in spec.offered.values()), "  ")]
+                   for side in (f.inputs, f.outputs))) for f in functions), "  ")]
     lines += ["", f"Weights, {sum(s.nbytes for s in weights):,} bytes", table((
         (s.name, _shape(s.shape), str(s.dtype), "" if s.trainable else "frozen")
         for s in weights), "  ")]
@@ -74,7 +76,7 @@ def _page(artifact: Artifact) -> str:
         lines += [f"  and {len(others)} states of training, {sum(s.nbytes for s in others):,} "
                   "bytes"]
     lines += ["", "Kernels, with their estimated part of the work"]
-    for f in spec.offered.values():
+    for f in functions:
         whole = sum(cycles for _, cycles in f.kernels) or 1.0
         lines.append(table(((f.name, name, f"{cycles / whole:.0%}") for name, cycles in f.kernels),
                            "  "))

@@ -82,8 +82,10 @@ def training(path: str, ports: Ports) -> tuple[Pair, None]:
 
 def aimed_at(y: Any, program: Program) -> Any:
     """The targets that the program's losses take, where y has names."""
-    takes = program.executable.functions["train"].inputs
-    return {name: a for name, a in y.items() if f"y/{name}" in takes} if isinstance(y, dict) else y
+    trains = program.executable.functions.get("train")
+    if trains is None or not isinstance(y, dict):
+        return y
+    return {name: a for name, a in y.items() if f"y/{name}" in trains.inputs}
 
 
 def write(path: str | None, outputs: dict[str, np.ndarray]) -> None:

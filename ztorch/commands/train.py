@@ -34,7 +34,7 @@ def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, opti
         rate = recipe.schedule or recipe.learning_rate
     return recipe.model.compile(
         device, batch_size=batch_size or recipe.batch_size, loss=loss,
-        optimizer=optimizer(optimizer_ or recipe.optimizer, rate),
+        optimizer=optimizer(recipe.optimizer if optimizer_ is None else optimizer_, rate),
         metrics=metrics or recipe.metrics, seed=seed, threads=threads, decode=recipe.decode)
 
 
@@ -134,8 +134,8 @@ def demo(out: str | None, epochs: int | None, device: str, threads: int | None) 
     print(f"2. Training on {len(train_set[0])} handwritten digits:")
     program.fit(*train_set, epochs=epochs)
     scores = program.evaluate(x, y, verbose=0, return_dict=True)
-    print(f"   {epochs} epochs in {time.perf_counter() - start:.1f} s; on {len(x)} other digits: "
-          f"{_spell(scores)}")
+    print(f"   {program.epochs_trained} epochs in {time.perf_counter() - start:.1f} s; on {len(x)} "
+          f"other digits: {_spell(scores)}")
     with tempfile.TemporaryDirectory(prefix="ztorch-demo-") as folder:
         file = out or os.path.join(folder, "digits.zt")
         program.save(file)

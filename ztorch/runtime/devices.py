@@ -10,7 +10,7 @@ from ztorch.backends import host, registry
 from ztorch.backends.device import Found
 from ztorch.c_compiler import compiler
 from ztorch.choices import choices
-from ztorch.errors import DeviceError, unknown
+from ztorch.errors import DeviceError, ZtorchError, unknown
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
 # CPU levels from the best; each with the feature that tells it and the machines it is for.
@@ -147,6 +147,13 @@ def resolve(device: str, here: bool = True) -> Where:
         device = best_device()
         if device == "auto":
             raise DeviceError("the configured default device is 'auto' itself; name one")
+        try:
+            return resolve(device, here)
+        except ZtorchError as error:
+            if choices().default is None:
+                raise
+            raise type(error)(f"the default device, of ZTORCH_DEVICE or the config file: "
+                              f"{error}") from None
     if device == "cpu":
         return Where(best_level(), "cpu", 0)
     if device in SOURCES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ztorch.dtypes import DType, dtype
@@ -124,6 +125,11 @@ class FunctionSpec(NamedTuple):
                             tuple(LaunchSpec.from_json(x) for x in data["launches"]))
 
 
+def offered(functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionSpec]:
+    """The functions that users call; the other one runs by itself."""
+    return {name: f for name, f in functions.items() if name != PREPARE}
+
+
 class ProgramSpec(NamedTuple):
     """The whole program but its code and its numbers. `arch` is the instruction set of a CPU, or
     the chip of a device (empty: any); `entries` are the kernels of a device's code: name, first
@@ -148,11 +154,6 @@ class ProgramSpec(NamedTuple):
     def where(self) -> str:
         """What it was compiled for, as users say it."""
         return f"cpu:{self.target}" if self.target in CPU_LEVELS else self.target
-
-    @property
-    def offered(self) -> dict[str, FunctionSpec]:
-        """The functions that users call; the other one runs by itself."""
-        return {name: f for name, f in self.functions.items() if name != PREPARE}
 
     @property
     def memory_bytes(self) -> int:

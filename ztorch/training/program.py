@@ -286,7 +286,7 @@ class Program(Stateful):
 
     def summary(self, print_fn: Any = print) -> None:
         """Prints what is compiled: layers, functions, and the memory its states take."""
-        from ztorch.runtime.spec import spelled
+        from ztorch.runtime.spec import offered, spelled
 
         states = self.executable.states.values()
         rows = [("Layer (type)", "Output shape", "Parameters")]
@@ -299,7 +299,7 @@ class Program(Stateful):
         for row in rows:
             print_fn(f"  {row[0]:<{wide[0]}}  {row[1]:<{wide[1]}}  {row[2]:>{wide[2]}}")
         size = sum(int(np.prod(s.shape, dtype=np.int64)) * s.dtype.bytes for s in states)
-        does = ", ".join(self.executable.spec.offered)
+        does = ", ".join(offered(self.executable.functions))
         print_fn(f"Functions: {does}; {len(states)} states of {size / 1024:,.1f} KiB in all")
 
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
