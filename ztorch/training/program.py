@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from ztorch.config import fraction
+from ztorch.config import flag, fraction
 from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.training import forward
@@ -117,12 +117,13 @@ class Program(Stateful):
         _whole("steps_per_epoch", steps_per_epoch)
         if not isinstance(validation_freq, Collection) or isinstance(validation_freq, str):
             _whole("validation_freq", validation_freq)
+        seed = self.seed if flag("shuffle", shuffle) else None
         progress = Progress(verbose, epochs)
         given = checked(callbacks)
         split = fraction("validation_split", validation_split or 0.0)
         split = split if validation_data is None else 0.0
         train = batches(self._intake, self.batch_size, x, y, sample_weight,
-                        None if split else class_weight, seed=self.seed if shuffle else None)
+                        None if split else class_weight, seed=seed)
         validation = self._validation(validation_data)
         if split:
             if not isinstance(train, ArrayBatches):
