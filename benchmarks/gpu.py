@@ -23,7 +23,7 @@ from models import digits_cnn, digits_mlp, tiny_gpt
 from ztorch import compile as pipeline
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value
-from ztorch.runtime.devices import Device, devices
+from ztorch.runtime.devices import SOURCES, Device, devices
 
 RESULTS = Path(__file__).parent / "results"
 Runs = Mapping[str, Callable[[], object]]
@@ -219,7 +219,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     asked = parser.parse_args(arguments)
-    here = [d for d in devices() if d.available and not d.levels and not d.id.startswith("dummy")]
+    here = [d for d in devices() if d.available and d.id.split(":")[0] not in
+            ("cpu", *SOURCES, "dummy")]
     if asked.devices:
         here = [d for d in here if d.id in asked.devices.split(",")]
     if not here:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ztorch import c_compiler
 from ztorch.backends import host
 from ztorch.backends.library import load_library
-from ztorch.codegen import cc
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS
@@ -38,7 +38,7 @@ from ztorch.runtime.spec import CPU_LEVELS
 HERE = [n for n in CPU_LEVELS if TARGETS[n].arch == host.architecture()
         and set(TARGETS[n].needs) <= host.features()]
 # C, where there is a compiler of it.
-C = [n for n in SOURCES if any(map(shutil.which, cc.NAMES))]
+C = [n for n in SOURCES if any(map(shutil.which, c_compiler.NAMES))]
 # Machines that only the interpreter plays: one lane, few lanes and registers, many lanes.
 SCALAR, NARROW, WIDE = Limits(0, 16, False), Limits(128, 8, False), Limits(512, 32, True)
 # Workgroups: one of few threads that take turns and share by memory alone, one with subgroups.

@@ -20,6 +20,7 @@ import pytest
 import ztorch as zt
 from ztorch import callbacks as C
 from ztorch import layers as L
+from ztorch.backends import host
 from ztorch.errors import (
     ArtifactError,
     ConfigError,
@@ -65,6 +66,13 @@ def row(*layers: L.Layer) -> zt.Sequential:
     return made
 
 
+def nested(depth: int, inner: L.Layer) -> zt.Sequential:
+    """A model of models with the longest names that are allowed."""
+    for k in range(depth):
+        inner = zt.Sequential([inner], name=chr(97 + k) * 200)
+    return row(inner)
+
+
 DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.Dense(0), ConfigError, "units.*not 0"),
     (lambda: L.Dense(-3), ConfigError, "units.*not -3"),
@@ -100,10 +108,23 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: SGD(momentun=0.9), UnknownName, "SGD 'momentun'; did you mean 'momentum'"),
     (lambda: Adam(-1), ConfigError, "at least 0, not -1"),
     (lambda: Adam(clipnorm=0), ConfigError, "clipnorm.*above 0"),
+    (lambda: L.Dense(3, use_bias="False"), ConfigError, r"Dense\(use_bias=...\) .* not 'False'"),
+    (lambda: SGD(nesterov="yes"), ConfigError, r"SGD\(nesterov=...\) must be True or False"),
+    (lambda: nested(5, L.Dense(3, name="x" * 200)), ConfigError,
+     "lies in 5 others, and with their names its own has 1,205 characters, above 900"),
+    (lambda: nested(5, L.ReLU()), ConfigError, "layer 're_lu' lies in 5 others.* has 1,010 char"),
+    (lambda: nested(4, L.Dense(3, name="x" * 95)), ConfigError,
+     "that of its weight 'kernel' has 906 characters"),
     (lambda: C.EarlyStopping(patience=-1), ConfigError, "patience.*not -1"),
     (lambda: C.EarlyStopping(5), ConfigError, "monitor=5"),
     (lambda: C.EarlyStopping(min_delta="a"), ConfigError, "min_delta.*'a'"),
     (lambda: C.ReduceLROnPlateau(factor="a"), ConfigError, "factor.*'a'"),
+    (lambda: C.EarlyStopping(restore_best_weights="no"), ConfigError, "True or False, not 'no'"),
+    (lambda: C.EarlyStopping(baseline="a"), ConfigError, "baseline.*'a'"),
+    (lambda: C.EarlyStopping(start_from_epoch=0.5), ConfigError, r"start_from_epoch.*0\.5"),
+    (lambda: C.ModelCheckpoint("x", save_best_only=1), ConfigError, "save_best_only.*not 1"),
+    (lambda: C.ModelCheckpoint("x", save_weights_only=1), ConfigError, "save_weights_only.*not 1"),
+    (lambda: C.CSVLogger("x.csv", append="a"), ConfigError, "append.*True or False, not 'a'"),
     (lambda: C.CSVLogger("x.csv", separator="ab"), ConfigError, "separator='ab'"),
     (lambda: C.LambdaCallback(on_epoch_end=5), ConfigError, "on_epoch_end=5"),
     (lambda: C.LearningRateScheduler(0.1), ConfigError, "schedule=0.1"),
@@ -126,6 +147,7 @@ COMPILED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"loss": lambda a, b: 1}, ConfigError, "returned 1, not a tensor"),
     ({"loss": lambda a, b: np.mean(a - b)}, TypeError, "zt.ops instead of NumPy"),
     ({"loss": None}, ConfigError, "optimizer but no loss"),
+    ({"decode": "no"}, ConfigError, "decode must be True or False, not 'no'"),
     ({"optimizer": "adma"}, UnknownName, "did you mean 'adam'"),
     ({"metrics": ["acuracy"]}, UnknownName, "did you mean 'accuracy'"),
     ({"metrics": 5}, ConfigError, "5 is no metric"),
@@ -146,6 +168,16 @@ def test_compiled(how: dict[str, Any], kind: type[Exception], message: str) -> N
 def test_devices(device: Any, near: str) -> None:
     with pytest.raises(UnknownName, match=near):
         model().compile(device)
+
+
+def test_levels_that_other_machines_have() -> None:
+    level = "neon" if host.architecture() == "x86_64" else "avx2"
+    made_for = "aarch64" if level == "neon" else "x86_64"
+    with pytest.raises(DeviceError, match=(
+            rf"^cpu:{level} does not run here \(for {made_for} processors, this one is "
+            rf"{host.architecture()}\); cpu:scalar.* do\. To take .*: ztorch export MODEL --device "
+            rf"cpu:{level} -o FILE\.zt$")):
+        model().compile(f"cpu:{level}")
 
 
 @pytest.mark.parametrize("device", ["dummy:7", "opencl:99"])
@@ -179,6 +211,42 @@ def test_what_no_machine_can_hold_is_refused_before_it_is_asked_for(how: Any) ->
         how()
 
 
+def test_the_longest_names_survive_an_artifact(tmp_path: Path) -> None:
+    """What an artifact lists of a weight has a longer name than the weight."""
+    made = nested(4, L.Dense(3, name="x" * 89))
+    program = made.compile("cpu", optimizer="adam", loss="mse")
+    assert max(map(len, program.weight_names)) == 900
+    program.save(tmp_path / "long.zt")
+    assert zt.load(tmp_path / "long.zt").weight_names == program.weight_names
+
+
+MASKED = np.ma.masked_less(X, -0.5)
+FULL = np.ma.masked_less(X, -2.0)  # it could hide numbers, and hides none
+
+
+def test_masks_are_not_lost_silently(program: Program) -> None:
+    count = int((X < -0.5).sum())
+    labels = np.ma.masked_equal(Y, 2)
+    added, scaled = zt.compiled(lambda a: a + 1.0), L.Normalization()
+    for use, what in (
+            (lambda: program.predict(MASKED), "x"), (lambda: program.fit(MASKED, Y), "x"),
+            (lambda: program.predict([MASKED[0], MASKED[1]]), "x"),
+            (lambda: program.evaluate(X, labels), "y"),
+            (lambda: program.fit(iter([(MASKED, Y)])), "x of batch 0"),
+            (lambda: program.fit(X, Y, sample_weight=labels), "sample_weight"),
+            (lambda: model().set_weights([np.ma.masked_less(np.ones((4, 5)), 2)] * 4),
+             "weight 'dense/kernel'"),
+            (lambda: zt.ops.exp(MASKED), "zt.ops.exp: a"), (lambda: added(MASKED), "argument 0"),
+            (lambda: scaled.adapt(MASKED), "data"), (lambda: scaled.adapt([(MASKED, Y)]), "x")):
+        with pytest.raises(DataError, match=rf"{what} has \d+ masked numbers.*x\.filled\(value\)"):
+            use()
+    with pytest.raises(DataError, match=f"x has {count} masked"):
+        program.predict(MASKED)
+    np.testing.assert_array_equal(program.predict(FULL), program.predict(X))
+    np.testing.assert_array_equal(program.predict(MASKED.filled(0)),
+                                  program.predict(np.where(X < -0.5, 0, X)))
+
+
 FITTED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((X[:, :3], Y), {}, DataError, "axis 1 is 3 and should be 4"),
     ((X[0], Y), {}, DataError, r"pass x\[None\]"),
@@ -197,6 +265,7 @@ FITTED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((X, Y), {"batch_size": 9}, ConfigError, "compiled for 8"),
     ((X, Y), {"epochs": -1}, ConfigError, "epochs=-1"),
     ((X, Y), {"epochs": "3"}, ConfigError, "epochs='3'"),
+    ((X, Y), {"shuffle": "batch"}, ConfigError, "shuffle must be True or False, not 'batch'"),
     ((X, Y), {"verbose": "junk"}, ConfigError, "verbose='junk'"),
     ((X, Y), {"steps_per_epoch": 0}, ConfigError, "steps_per_epoch=0"),
     *(((X, Y), {"validation_split": v}, ConfigError, "validation_split")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from click.testing import CliRunner, Result
 import ztorch as zt
 from ztorch.backends import registry
 from ztorch.cli import main
+from ztorch.runtime.devices import best_level
 
 ROOT = Path(zt.__file__).parents[1]
 Run = Callable[..., Result]
@@ -138,6 +140,21 @@ def test_train_an_own_model(run: Run, own: Path, data: str) -> None:
            "--epochs", 1))
 
 
+def test_what_runs_by_itself_is_not_offered(run: Run) -> None:
+    """Weights laid out once are a function of the program, and none of the user's."""
+    level = best_level()
+    assert f"Wrote d.zt: predict for cpu:{level}, " in ok(run(
+        "export", "digits_mlp", "-o", "d.zt", "--device", "cpu"))
+    program, said = zt.load("d.zt"), []
+    assert "prepare" in program.executable.functions
+    program.summary(said.append)
+    assert said[-1].startswith("Functions: predict; ")
+    page = ok(run("inspect", "d.zt"))
+    assert "predict  x (32, 8, 8, 1) float32  y (32, 10) float32" in page and "prepare" not in page
+    with pytest.raises(zt.errors.UnknownName, match=r"function 'none'\. Known: predict$"):
+        program.plot(function="none")
+
+
 def test_export_to_train_elsewhere(run: Run, own: Path) -> None:
     ok(run("export", f"{own}:nets.made", "--train", "-o", "t.zt", "--device", "cpu:scalar"))
     program = zt.load("t.zt")
@@ -182,14 +199,51 @@ def test_show(run: Run, stage: str, word: str, device: str) -> None:
         assert "optimizer" in ok(run("show", "digits_mlp", *how, "--function", "train"))
 
 
+def test_show_of_an_artifact_is_of_its_model_and_device(run: Run, own: Path) -> None:
+    ok(run("export", own, "-o", "own.zt", "--train", "--device", "cpu:scalar", "--batch-size", 3))
+    for stage, function in (("graph", "train"), ("ir", "predict"), ("text", "predict")):
+        how = ("--stage", stage, "--function", function)
+        assert ok(run("show", "own.zt", *how)) == ok(run(
+            "show", own, *how, "--device", "cpu:scalar", "--batch-size", 3))
+    assert ok(run("show", "own.zt", "--stage", "text", "--device", "cpu:neon")) == ok(run(
+        "show", own, "--stage", "text", "--device", "cpu:neon", "--batch-size", 3))
+    assert "float32[7, 3]" in ok(run("show", "own.zt", "--batch-size", 7))
+    fails(run("show", "own.zt", "--loss", "mae"), "--loss comes too late")
+    fails(run("show", "own.zt", "--function", "trian"), "did you mean 'train'")
+
+
+def test_artifacts_and_models_are_told_apart(run: Run, own: Path, artifact: Path) -> None:
+    for words in (["export", artifact, "-o", "x.zt"], ["bench", artifact]):
+        fails(run(*words), r"is an artifact: a model that is compiled already.*`ztorch inspect`, "
+              "`run`.*zt.load")
+    for words in (["run", "digits_mlp", "x.npy"], ["inspect", own], ["inspect", f"{own}:build"],
+                  ["inspect", "resnet18:small"]):
+        fails(run(*words), r"is a model, and this takes an artifact.*ztorch export \S+ -o FILE.zt")
+    Path("digits_mlp").write_bytes(artifact.read_bytes())  # an artifact may have any name
+    assert "Trained for 2 epochs" in ok(run("inspect", "digits_mlp"))
+
+
 def test_devices(run: Run) -> None:
     assert ok(run("devices")).startswith("cpu: ")
     found = json.loads(ok(run("devices", "--json")))
     assert found[0]["id"] == "cpu" and found[0]["threads"] >= 1
-    assert {d["id"].split(":")[0] for d in found} == {"cpu", *registry.names()}
+    assert {d["id"].split(":")[0] for d in found} == {"cpu", "c", *registry.names()}
     assert all(d["available"] != bool(d["reason"]) for d in found)
     assert any(level["available"] for level in found[0]["levels"])
     assert all(level["reason"] for level in found[0]["levels"] if not level["available"])
+
+
+def test_devices_know_the_c_compiler(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def row() -> dict[str, object]:
+        return json.loads(ok(run("devices", "--json")))[1]
+
+    monkeypatch.setenv("CC", sys.executable)  # it need only be there
+    assert f"\nc: C99 compiled by {sys.executable} (cpu), " in ok(run("devices"))
+    assert row()["id"] == "c" and row()["available"] and row()["kind"] == "cpu"
+    for wrong in ("no-such-cc -v", "gcc '"):
+        monkeypatch.setenv("CC", wrong)
+        assert re.search(r"Not here:\n  c +CC=.* is no compiler that can be run", ok(run("devices")))
+        assert not row()["available"] and f"CC={wrong!r} is no compiler" in str(row()["reason"])
 
 
 def test_bench(run: Run, own: Path) -> None:
@@ -227,7 +281,7 @@ def test_completion_knows_the_models() -> None:
     (["train", "none.py"], "no model file none.py"),
     (["train", "digits_mlp", "--data", "digit"], "data set 'digit'; did you mean 'digits'"),
     (["train", "digits_mlp", "--data", "none.csv"], "there is no file none.csv"),
-    (["train", "digits_mlp", "--data", "a.npy,b.npy,c.npy"], "3 files"),
+    (["train", "digits_mlp", "--data", "a.npy,b.npy,c.npy"], r"3 file\(s\)"),
     (["train", "digits_mlp", "--data", "a.npy,b.npy"], "cannot read a.npy"),
     (["train", "digits_mlp", "--out", "model.pkl"], "must end in .zt or .safetensors"),
     (["train", "digits_mlp", "--out", "no/such/model.zt"], "no folder .*such"),
@@ -237,6 +291,16 @@ def test_completion_knows_the_models() -> None:
     (["train", "digits_mlp", "--device", "cpu:avx3"], "unknown device 'cpu:avx3'"),
     (["train", "digits_mlp", "--val", "2"], "validation_split must be .* not 2.0"),
     (["train", "mnist_mlp"], "no mnist files"),
+    (["train", "digits_mlp", "--data", "."], r"\. should hold a folder of images for each class"),
+    (["train", "digits_mlp", "--data", "x.npy,"], r"'x.npy,' names 1 file\(s\); give x.npy,y.npy"),
+    (["train", "digits_mlp", "--val", ""], "the name of the data is empty"),
+    (["train", "digits_mlp", "--optimizer", ""], "unknown optimizer ''"),
+    (["train", "digits_mlp", "--loss", "a=mse"], "needs no name: --loss mse"),
+    (["train", "digits_mlp", "--out", ""], r"'' must end in \.zt"),
+    (["export", "digits_mlp", "--so", "-o", ""], "'' does not look like one"),
+    (["export", "digits_mlp", "--so", "-o", "d.zt"], "writes several files to a folder; 'd.zt'"),
+    (["export", "digits_mlp", "--optimizer", "sgd", "-o", "d.zt"], "--optimizer is for .* --train"),
+    (["bench", "digits_mlp", "--device", "cuda:sm_90"], "names a chip, .* not to run"),
     (["export", "digits_mlp", "-o", "x.zip"], "must end in .zt"),
     (["export", "digits_mlp", "-o", "x.zt", "--weights", "none"], "cannot read none"),
     (["run", "none.zt", "x.npy"], "cannot read none.zt"),
@@ -266,6 +330,10 @@ def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
     ("import not_there\n", "build", r"ModuleNotFoundError"),
     ("def biuld(): pass\n", "build", r"unknown attribute 'build'; did you mean 'biuld'"),
     ("build = 3\n", "build", "build is a int, not a ztorch.Sequential"),
+    ("number = 3\n", "build", r"bad\.py has no model; write a function build\(\) that returns"),
+    ("def build(): pass\n", "build", r"build\(\) returned None, not a ztorch.Sequential"),
+    ("def build(): pass\n", "", r"build\(\) returned None"),
+    ("import sys\nsys.exit(3)\n", "build", r"bad\.py ended with sys\.exit\(3\) before it gave a mod"),
     ("def build(n): pass\n", "build", r"build\(\) cannot be called without arguments"),
     ("from ztorch import Sequential\nnet = Sequential([])\n", "net", "has no layers"),
 ])
@@ -273,6 +341,47 @@ def test_bad_model_files(run: Run, tmp_path: Path, source: str, attribute: str,
                          message: str) -> None:
     (tmp_path / "bad.py").write_text(source)
     fails(run("show", f"{tmp_path}/bad.py:{attribute}"), message)
+
+
+def test_what_artifacts_cannot_do(run: Run, artifact: Path) -> None:
+    x, y = digits()
+    np.savez("d.npz", x=x, y=y)
+    Path("folder.csv").mkdir()
+    ok(run("export", "digits_mlp", "-o", "p.zt"))
+    fails(run("train", "p.zt", "--data", "d.npz"), "'digits_mlp' cannot train: it was compiled without")
+    fails(run("run", artifact, "d.npz", "-o", "y.npz"), r"the only output has no name; .* \.npy or")
+    fails(run("run", artifact, "folder.csv"), "folder.csv is a folder; give a file in it")
+    fails(run("run", artifact, ""), "the name of the file is empty")
+    fails(run("export", "digits_mlp", "--weights", artifact, "-o", "x.zt"),
+          r"is a ztorch artifact: .*zt\.load\(path\)\.save_weights")
+    assert sorted(os.listdir()) == ["d.npz", "folder.csv", "p.zt"]
+
+
+def test_the_default_device_is_named_where_it_is_wrong(run: Run,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTORCH_DEVICE", "banana")
+    fails(run("bench", "digits_mlp"), "default device, of ZTORCH_DEVICE or .*unknown device 'banana'")
+
+
+def test_export_trains_with_the_schedule_of_the_file(run: Run, own: Path) -> None:
+    schedule = "\nfrom ztorch.schedules import ExponentialDecay\nSCHEDULE = ExponentialDecay(0.1, 10, 0.5)\n"
+    own.write_text(MODEL + schedule)
+    for words, scheduled in (((), True), (("--lr", 0.2), False), (("--optimizer", "sgd"), False)):
+        ok(run("export", own, "--train", "-o", "s.zt", *words))
+        rate = zt.load("s.zt").metadata["optimizer"]["config"]["learning_rate"]
+        assert isinstance(rate, dict) is scheduled
+
+
+def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, str(ROOT / "cli.py"), "export", "resnet18", "-o",
+                                "r.zt"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": str(ROOT), "ZTORCH_DEBUG": "time"})
+    assert process.stderr is not None
+    process.stderr.readline()  # it compiles
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    assert process.returncode == 1 and rest.endswith("Aborted!\n") and "Traceback" not in rest
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_traceback_is_to_be_had(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,3 +464,57 @@ def test_several_inputs_and_outputs_have_names_in_files(run: Run, tmp_path: Path
     fails(run("run", "a.zt", "half.npz", "-o", "y.npz"), f"no array 'image'; it has meta: {how}")
     fails(run("run", "a.zt", "x.csv", "-o", "y.npz"), f"x.csv has no names for them.*{how}")
     fails(run("train", "two.py", "--data", "x.npz"), f"x.npz holds nothing to learn: {how}")
+
+
+def test_losses_and_metrics_by_output(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO.replace("LOSS", "_A").replace("METRICS", "_B"))
+    random = np.random.default_rng(0)
+    x = {"x/image": random.random((20, 2, 2)), "meta": random.random((20, 3))}
+    kind, size = random.integers(0, 3, 20), random.random(20)
+    np.savez("d.npz", **x, **{"y/kind": kind, "size": size})
+    loss = ("--loss", "kind=sparse_categorical_crossentropy, size=mse")
+    how = ("two.py", "--data", "d.npz", "--epochs", 2, "--seed", 5)
+    ok(run("train", *how, *loss, "--metrics", "kind=accuracy,size=mae,size=mse", "--out", "a.zt"))
+    from ztorch.commands.models import find
+
+    expected = find("two.py").model.compile(
+        batch_size=32, optimizer="adam", seed=5,
+        loss={"kind": "sparse_categorical_crossentropy", "size": "mse"},
+        metrics={"kind": ["accuracy"], "size": ["mae", "mse"]})
+    expected.fit([x["x/image"], x["meta"]], {"kind": kind, "size": size}, epochs=2, verbose=0)
+    program = zt.load("a.zt")
+    assert program.metrics_names == expected.metrics_names == [
+        "loss", "kind_loss", "size_loss", "kind_accuracy", "size_mae", "size_mse"]
+    for a, b in zip(program.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    # Outputs that are left out have no loss, and their data are left alone.
+    ok(run("train", *how, "--loss", "size=mae", "--val", "d.npz", "--out", "b.zt"))
+    assert zt.load("b.zt").metrics_names == ["loss", "size_loss"]
+    ok(run("export", "two.py", "--train", *loss, "-o", "c.zt"))
+    assert zt.load("c.zt").metrics_names == ["loss", "kind_loss", "size_loss"]
+    assert "log" in ok(run("show", "two.py", "--function", "train", *loss))
+
+
+@pytest.mark.parametrize(("option", "given", "message"), [
+    ("--loss", "kinf=mse", "unknown output 'kinf'; did you mean 'kind'. Known: kind, size"),
+    ("--loss", "mse,mae", r"'mse,mae' names 2 losses; .*--loss kind=mse,size=mae"),
+    ("--loss", "kind=mse,kind=mae", "output 'kind' 2 losses; it takes one"),
+    ("--loss", "kind=mse,mae", "which output 'mae' is for; write kind=mae"),
+    ("--loss", "kind=", "has an empty name"),
+    ("--loss", "kind=msee", "unknown loss 'msee'; did you mean 'mse'"),
+    ("--metrics", "mae", "which output it is for; write --metrics kind=mae,size=mae"),
+    ("--metrics", "siz=mae", "unknown output 'siz'; did you mean 'size'"),
+    ("--metrics", "", "has an empty name"),
+])
+def test_wrong_losses_and_metrics_by_output(run: Run, tmp_path: Path, option: str, given: str,
+                                            message: str) -> None:
+    (tmp_path / "two.py").write_text(TWO)
+    np.savez("d.npz", image=np.ones((4, 4)), meta=np.ones((4, 3)), kind=[0, 1, 2, 0], size=np.ones(4))
+    fails(run("train", "two.py", "--data", "d.npz", option, given), message)
+
+
+def test_the_only_output_has_no_name(run: Run, own: Path) -> None:
+    fails(run("train", own, "--data", "both.npz", "--loss", "y=mse"),
+          "one that needs no name: --loss mse")
+    fails(run("train", own, "--data", "both.npz", "--loss", "mse,mae"), "names 2 losses")
+    fails(run("export", own, "--loss", "mse", "-o", "x.zt"), "--loss is for an artifact that trains")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ztorch import tensorfile
-from ztorch.config import number, whole
+from ztorch.config import flag, number, whole
 from ztorch.errors import ConfigError, nearest
 from ztorch.training.hooks import HOOKS, Callback, Logs
 from ztorch.training.progress import number as spelled
@@ -74,9 +74,11 @@ class EarlyStopping(Monitor):
         super().__init__(monitor, mode, min_delta)
         self.patience = whole("EarlyStopping(patience=...)", patience)
         self.verbose = verbose
-        self.baseline = baseline
-        self.restore_best_weights = restore_best_weights
-        self.start_from_epoch = start_from_epoch
+        self.baseline = (None if baseline is None else
+                         number("EarlyStopping(baseline=...)", baseline))
+        self.restore_best_weights = flag("EarlyStopping(restore_best_weights=...)",
+                                         restore_best_weights)
+        self.start_from_epoch = whole("EarlyStopping(start_from_epoch=...)", start_from_epoch)
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
@@ -138,8 +140,8 @@ class ModelCheckpoint(Monitor):
             raise ConfigError(f"save_freq={save_freq!r} must be 'epoch' or a number of batches")
         self.filepath = os.fspath(filepath)
         self.verbose = verbose
-        self.save_best_only = save_best_only
-        self.save_weights_only = save_weights_only
+        self.save_best_only = flag("ModelCheckpoint(save_best_only=...)", save_best_only)
+        self.save_weights_only = flag("ModelCheckpoint(save_weights_only=...)", save_weights_only)
         self.save_freq = save_freq
         self.best = initial_value_threshold
         self._epoch = self._batches = 0
@@ -221,7 +223,7 @@ class CSVLogger(Callback):
             raise ConfigError(f"CSVLogger(separator={separator!r}) must be one character")
         self.filename = Path(filename)
         self.separator = separator
-        self.append = append
+        self.append = flag("CSVLogger(append=...)", append)
         self._file: IO[str] | None = None
         self._columns: list[str] = []
 

@@ -82,7 +82,8 @@ batch_size = click.option("--batch-size", type=click.IntRange(1), metavar="N",
                           help="Rows in one step; the model's own if left out.")
 optimizer = click.option("--optimizer", metavar="NAME", help="adam, adamw, sgd, rmsprop ...")
 rate = click.option("--lr", "rate", type=float, metavar="RATE", help="Learning rate.")
-loss = click.option("--loss", metavar="NAME", help="mse, sparse_categorical_crossentropy ...")
+loss = click.option("--loss", metavar="NAME", help="mse, sparse_categorical_crossentropy ...; for "
+                    "several outputs by name: kind=mse,size=mae.")
 weights = click.option("--weights", type=click.Path(), metavar="FILE",
                        help="First weights, as save_weights() or --out *.safetensors wrote them.")
 as_json = click.option("--json", "as_json", is_flag=True, help="For programs to read.")
@@ -128,7 +129,8 @@ def demo(**options: Any) -> None:
 @optimizer
 @rate
 @loss
-@click.option("--metrics", metavar="NAMES", help="With commas: accuracy,mae")
+@click.option("--metrics", metavar="NAMES", help="accuracy,mae; by output for several: "
+              "kind=accuracy,size=mae.")
 @device
 @threads
 @click.option("--val", metavar="PART|DATA", help="A part of the data to validate on, such as 0.1, "
@@ -142,6 +144,7 @@ def demo(**options: Any) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @examples("""ztorch train digits_mlp --epochs 10 --val 0.1 --out digits.zt
              ztorch train net.py:build --data iris.csv --loss sparse_categorical_crossentropy
+             ztorch train two.py --data two.npz --loss kind=mse,size=mae
              ztorch train digits.zt --data digits --epochs 5 --out better.zt""")
 def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
           **options: Any) -> None:
@@ -152,7 +155,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
     from ztorch.commands.train import train
 
     train(model, optimizer_=optimizer, verbose=0 if quiet else "auto",
-          metrics=tuple(m.strip() for m in metrics.split(",")) if metrics else (), **options)
+          metrics=metrics, **options)
 
 
 @main.command()
@@ -260,7 +263,8 @@ def inspect(artifact: str, as_json: bool) -> None:
 def show(model: str, **options: Any) -> None:
     """Print what the compiler makes of a model.
 
-    The device need not be in this machine.
+    The device need not be in this machine. MODEL may also be an artifact: then it is of the model
+    that the artifact describes, without metrics, for the device of its code.
     """
     from ztorch.commands.look import show
 

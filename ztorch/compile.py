@@ -37,9 +37,9 @@ from ztorch.graph.value import Graph
 from ztorch.lower.frozen import Derived
 from ztorch.lower.plan import Params, Plan, lower
 from ztorch.runtime.devices import limits_of, resolve
-from ztorch.runtime.executable import PREPARE, Executable, aligned, start
+from ztorch.runtime.executable import Executable, aligned, start
 from ztorch.runtime.remote import Remote
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
 if TYPE_CHECKING:
     from ztorch.tracing import Functions
@@ -102,7 +102,7 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
     """
     called = name or traced.metadata["name"]
-    chosen = targets.target(resolve(device).target)
+    chosen = targets.target(resolve(device, here=False).target)
     return write_c(compile_c(traced.functions, chosen, called, weights), path)
 
 

@@ -6,10 +6,11 @@ back: every parameter of `__init__` is kept as an attribute of the same name.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,6 +34,8 @@ class Named:
     def __init_subclass__(cls, family: str = "", names: tuple[str, ...] = (),
                           **more: Any) -> None:
         super().__init_subclass__(**more)
+        if "__init__" in vars(cls):
+            cls.__init__ = _with_flags_checked(cls.__init__)  # type: ignore[method-assign]
         if family:
             cls.family, cls.known = family, {}
         elif not cls.__name__.startswith("_"):
@@ -104,6 +107,28 @@ class Named:
         return f"{type(self).__name__}({inner})"
 
 
+def _with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
+    """An `__init__` whose parameters of type bool take nothing else: "False" would be true."""
+    signature = inspect.signature(init)
+    flags = [p.name for p in signature.parameters.values() if p.annotation in ("bool", bool)]
+    if not flags:
+        return init
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        try:
+            bound = signature.bind(self, *args, **given)
+        except TypeError:
+            return init(self, *args, **given)  # which says what is wrong
+        for name in flags:
+            if name in bound.arguments:
+                bound.arguments[name] = flag(f"{type(self).__name__}({name}=...)",
+                                             bound.arguments[name])
+        return init(*bound.args, **bound.kwargs)
+
+    return checked
+
+
 def described(x: Any, where: str) -> Any:
     """x as JSON can hold it; members become a class name with a config."""
     if isinstance(x, Named):
@@ -116,6 +141,19 @@ def described(x: Any, where: str) -> Any:
         return x.item()
     name = getattr(x, "__name__", type(x).__name__)
     raise ConfigError(f"{where}: {name} cannot be written to a config; use a registered name")
+
+
+def flag(what: str, x: Any) -> bool:
+    """x as True or False, or a ConfigError that names it.
+
+    >>> flag("Dense(use_bias=...)", True)
+    True
+    """
+    if isinstance(x, bool):
+        return x
+    if type(x).__name__ in ("bool", "bool_") and hasattr(x, "dtype"):  # NumPy's own
+        return bool(x)
+    raise ConfigError(f"{what} must be True or False, not {x!r}")
 
 
 def positive(what: str, n: Any) -> int:

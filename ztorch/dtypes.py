@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from ztorch.errors import UnknownName, unknown
+from ztorch.errors import DataError, UnknownName, unknown
 
 
 class DType:
@@ -69,6 +71,19 @@ def dtype(name: str | DType | np.dtype | type) -> DType:
         except (TypeError, KeyError):
             raise UnknownName(f"{name!r} is not a dtype that ztorch computes with") from None
     raise unknown("dtype", name, [d.long for d in ALL])
+
+
+def need_no_mask(what: str, x: Any) -> None:
+    """An error where numbers of an array, or of a list of arrays, are masked: NumPy's conversions
+    drop the mask, and with it what the masked numbers stand for.
+
+    >>> need_no_mask("x", np.ma.masked_array([1.0, 2.0], [False, False]))
+    """
+    for part in x if isinstance(x, (list, tuple)) else (x,):
+        mask = getattr(part, "mask", None) if isinstance(part, np.ndarray) else None
+        if mask is not None and np.any(mask):
+            raise DataError(f"{what} has {np.count_nonzero(mask)} masked numbers, and its mask "
+                            "would be lost; fill them first: x.filled(value)")
 
 
 def round_bf16(x: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.compile import build
-from ztorch.dtypes import DType, bf16, boolean, dtype, f64, i64
+from ztorch.dtypes import DType, bf16, boolean, dtype, f64, i64, need_no_mask
 from ztorch.errors import ConfigError, DataError, UnknownName, Unsupported, ZtorchError
 from ztorch.graph.op import Public, leaf
 from ztorch.graph.value import Graph, Value
@@ -138,6 +138,7 @@ def _given(name: str, parameter: str, x: Any, weak: bool) -> Given:
         return Given(np.asarray(x), weak)
     if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
         return Given(np.from_dlpack(x), False)
+    need_no_mask(f"{name}: {parameter}", x)
     try:
         array = np.asarray(x)
     except ValueError as error:  # lists of lists of several lengths

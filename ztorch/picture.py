@@ -9,7 +9,7 @@ from typing import Any
 
 from ztorch import tensorfile
 from ztorch.errors import ConfigError, unknown
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec, offered
 
 _COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#c9a227", "#7a5cd6", "#d0312d", "#1f9aa8",
             "#8a6d3b", "#5b7083")
@@ -33,7 +33,7 @@ def draw_plan(spec: ProgramSpec, function: str,
     except ImportError:
         raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
     if function not in spec.functions:
-        raise unknown("function", function, spec.functions)
+        raise unknown("function", function, offered(spec.functions))
     f = spec.functions[function]
     if not f.kernels:
         raise ConfigError(f"{function} of {spec.name!r} carries no plan to draw")

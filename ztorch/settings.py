@@ -1,4 +1,5 @@
-"""Every ZTORCH_* environment variable, in one table; the only file that reads the environment."""
+"""Every ZTORCH_* environment variable, in one table; the only file that reads the environment, or
+sets it."""
 
 from __future__ import annotations
 
@@ -59,6 +60,25 @@ def _whole(name: str, default: int) -> int:
     if not text.isdigit():
         raise ConfigError(f"{name}={text!r} must be a whole number, zero or more")
     return int(text)
+
+
+@contextmanager
+def where_unset(**variables: str) -> Iterator[None]:
+    """Variables that a library reads, set for a block unless users set them.
+
+    >>> with where_unset(ZTORCH_NO_SUCH="1"):
+    ...     os.environ["ZTORCH_NO_SUCH"]
+    '1'
+    >>> "ZTORCH_NO_SUCH" in os.environ
+    False
+    """
+    mine = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(mine)
+    try:
+        yield
+    finally:
+        for name in mine:
+            os.environ.pop(name, None)
 
 
 _override: list[Settings] = []

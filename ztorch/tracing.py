@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztorch import losses
 from ztorch import metrics as metrics_
-from ztorch.config import number, positive, whole_seed
+from ztorch.config import flag, number, positive, whole_seed
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.autodiff import gradients
@@ -79,6 +79,7 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
         raise ConfigError(f"loss={loss!r} gives no output a loss; name one, such as "
                           f"loss={{{model.output_names[0]!r}: 'mse'}}, or leave it out for a "
                           "program that only predicts")
+    decode = flag("decode", decode)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
     model.need_memory(4 + 2 * d.bytes)  # here, as first values of the program, and loaded in it

@@ -23,6 +23,7 @@ from tests.lower.test_threads import training_step
 from tests.models.test_zoo import BATCH, STEPS
 from tests.models.zoo import NAMES, rows, small
 from tests.parity import Job, Module, _stored, agree
+from ztorch import c_compiler
 from ztorch.codegen import cc
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled
@@ -199,7 +200,9 @@ def test_a_missing_compiler_is_an_error_that_says_what_to_install(
         monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match="CC='no-such-cc -v' is no compiler"):
         _compile(cc="no-such-cc -v")
-    monkeypatch.setattr(cc.shutil, "which", lambda name: None)
+    with pytest.raises(DeviceError, match=r"CC=.* is no compiler"):
+        _compile(cc="gcc '")
+    monkeypatch.setattr(c_compiler.shutil, "which", lambda name: None)
     with pytest.raises(DeviceError, match=r"device 'c' needs a C compiler.*apt install gcc"):
         _compile(cc=None)
 

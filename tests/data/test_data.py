@@ -150,6 +150,12 @@ def test_separators_quotes_and_marks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "how", "message"), [
     ("a,b\n1,2\nx,4\n", {}, r"line 3, column 1 \(a\): 'x' is not a number"),
     ("1,2\n,4\n", {}, "line 2, column 1: the cell is empty"),
+    ("1,2\n4,\n", {}, "line 2, column 2: the cell is empty"),
+    ("1,\n4,5\n", {}, "line 1, column 2: the cell is empty"),
+    (",b\n1,2\n\n4, \n", {}, r"line 4, column 2 \(b\): the cell is empty"),
+    ("1,2,3\n4,5,6,7\n", {}, "line 2: 4 cells where the first row has 3"),
+    ("1,2,3\n4,5,6,7\n", {"label": None}, "line 2: 4 cells where the first row has 3"),
+    ("a,b\n1,2\n-4e38,5\n", {}, r"holds -4e\+38 in row 1 of x, feature 0 \(a\), beyond what flo"),
     ("1,2,3\n4,5\n", {}, "line 2: 2 cells where the first row has 3"),
     ("", {}, "is empty"),
     ("a,b\n", {}, "header but no rows"),
@@ -161,6 +167,19 @@ def test_separators_quotes_and_marks(tmp_path: Path) -> None:
 def test_wrong_tables(tmp_path: Path, text: str, how: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         table(tmp_path, text, **how)
+
+
+def test_what_is_no_text_or_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    for content in (b"1,2\n\xff,4\n", "1,2\n3,4\n".encode("utf-16"), b"1,2\n" * 5000 + b"\xff,3\n"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"t\.csv is not text in UTF-8 .*save the file as UTF-8"):
+            data.read_table(path)
+    for wrong, message in ((tmp_path / "none.csv", "there is no file .*none.csv"),
+                           (tmp_path, "is a folder; give a file in it"), ("", "name .* is empty"),
+                           ("/dev/null", "is no regular file")):
+        with pytest.raises(DataError, match=message):
+            data.read_table(wrong)
 
 
 def test_numpy_files(tmp_path: Path) -> None:

@@ -33,12 +33,6 @@ TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "Input": ((), {"shape": (3,)})}
 
 
-# Arguments that are yes or no, whatever is given.
-FLAGS = {"use_bias", "center", "scale", "keepdims", "invert", "antialias", "rotary", "use_causal_mask",
-         "normalize_first", "return_sequences", "go_backwards", "reset_after", "unit_forget_bias",
-         "crop_to_aspect_ratio", "pad_to_aspect_ratio", "mask_zero"}
-
-
 def test_every_layer_is_tried() -> None:
     assert {*TRIED, *NESTED} == {*public()}
 
@@ -49,10 +43,10 @@ def whole(name: str, shape: tuple[int, ...], dtype: str | None, how: dict[str, A
     return Sequential([L.Input(shape, dtype=dtype), getattr(L, name)(**how, name="tried")])
 
 
-NOT_TRIED = {"self", "common", "wrong", "name", "trainable", "input_shape", "branches", *FLAGS}
+NOT_TRIED = {"self", "common", "wrong", "name", "input_shape", "branches"}
 ARGUMENTS = [(name, argument) for name in TRIED
              for argument in inspect.signature(public()[name].__init__).parameters
-             if argument not in NOT_TRIED or (name, argument) == ("Rescaling", "scale")]
+             if argument not in NOT_TRIED]
 
 
 @pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
@@ -69,6 +63,22 @@ def test_wrong_arguments_are_our_errors(name: str, argument: str) -> None:
             refused += 1
             assert re.search(rf"{name}|tried|{argument}|initializer|activation|seed", str(error))
     assert refused
+
+
+FLAGS = [(make, p.name) for make in public().values()
+         for p in inspect.signature(make.__init__).parameters.values() if p.annotation == "bool"]
+
+
+@pytest.mark.parametrize(("make", "argument"), [*FLAGS, (L.Dense, "trainable")])
+def test_flags_are_true_or_false(make: type[Layer], argument: str) -> None:
+    how = {"axes": 1} if make is L.Dot else TRIED[make.__name__][1]
+    for odd in ("False", 1, 0, None, [], np.array([True]), np.int64(1)):
+        says = f"{make.__name__}({argument}=...) must be True or False, not {odd!r}"
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            make(**{**how, argument: odd})
+    for fine in (True, False) if argument != "mask_zero" else (False,):  # there are no masks
+        for given in (fine, np.bool_(fine)):
+            assert getattr(make(**{**how, argument: given}), argument) is fine
 
 
 @pytest.mark.parametrize("name", [n for n in TRIED if n != "Input"])

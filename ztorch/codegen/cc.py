@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+from ztorch.c_compiler import compiler
 from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64
 from ztorch.codegen.targets import Target
 from ztorch.errors import DeviceError, ZtorchError
-from ztorch.settings import current
 
-NAMES = ("cc", "gcc", "clang")
 # Strict C99, each operation rounded by itself, and nothing that would call what is not in the
 # object: no errno, no guards of the stack. (That GCC makes no memset of a loop, the text says.)
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-ffreestanding",
          "-fno-stack-protector")
 MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
 MORE = {"aarch64": ("-mno-outline-atomics",)}
-
-
-def compiler() -> list[str]:
-    """The command that compiles C: what CC says, else the first of those that most systems have.
-
-    >>> compiler()     # doctest: +SKIP
-    ['cc']
-    """
-    if chosen := current().cc:
-        command = shlex.split(chosen)
-        if not command or shutil.which(command[0]) is None:
-            raise DeviceError(f"CC={chosen!r} is no compiler that can be run; set it to one, or to "
-                              f"nothing to have {', '.join(NAMES)} looked for")
-        return command
-    for name in NAMES:
-        if shutil.which(name):
-            return [name]
-    raise DeviceError(f"device 'c' needs a C compiler, and there is none called "
-                      f"{', '.join(NAMES)}: install one (apt install gcc, dnf install gcc), or "
-                      "name yours in CC")
 
 
 def assemble(text: str, target: Target) -> bytes:

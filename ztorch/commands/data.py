@@ -35,10 +35,12 @@ def training(name: str, shape: tuple[int, ...] | None = None) -> tuple[Pair, Pai
     """
     from ztorch import data
 
+    if not name:
+        raise ConfigError("the name of the data is empty")
     if "," in name:
         parts = name.split(",")
-        if len(parts) != 2:
-            raise ConfigError(f"{name!r} names {len(parts)} files; give x.npy,y.npy")
+        if len(parts) != 2 or not all(parts):
+            raise ConfigError(f"{name!r} names {sum(map(bool, parts))} file(s); give x.npy,y.npy")
         x, y = (read(part) for part in parts)
         return (_shaped(x, shape), y), None
     if not name.endswith(_SUFFIXES):
@@ -109,7 +111,7 @@ def writable(path: str | None, suffixes: tuple[str, ...]) -> None:
     if path is None:
         return
     if not path.endswith(suffixes):
-        raise ConfigError(f"{path} must end in {' or '.join(suffixes)}")
+        raise ConfigError(f"{path or repr(path)} must end in {' or '.join(suffixes)}")
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}; make it first")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ztorch.commands import data, named
+from ztorch.commands import aims, data, named
+from ztorch.commands.artifacts import need_artifact
 from ztorch.commands.models import find, optimizer
 from ztorch.errors import ConfigError
 
@@ -22,10 +23,16 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     from ztorch.codegen.targets import target
     from ztorch.compile import compile_functions, export_c
     from ztorch.runtime.devices import resolve
+    from ztorch.runtime.spec import offered
 
     recipe = find(name)
+    given = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
+    if not trains and (idle := [option for option, value in given.items() if value is not None]):
+        raise ConfigError(f"{idle[0]} is for an artifact that trains: add --train, or leave it out")
     if not library:
         data.writable(out, (".zt", ".onnx"))
+    elif not out or out.endswith((".zt", ".onnx", ".so", ".a", ".c", ".h")):
+        raise ConfigError(f"--so writes several files to a folder; {out!r} does not look like one")
     if weights:
         recipe.model.load_weights(weights)
     if out.endswith(".onnx") and not library:
@@ -33,12 +40,13 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
         return
     how: dict[str, Any] = {}
     if trains:
-        loss = loss or recipe.loss
-        if loss is None:
+        chosen_loss = aims.loss(loss, named.of_model(recipe.model)) or recipe.loss
+        if chosen_loss is None:
             raise ConfigError("--train needs a loss: add --loss, such as --loss mse")
-        chosen = None if optimizer_ else recipe.learning_rate
-        how = {"loss": loss, "metrics": recipe.metrics,
-               "optimizer": optimizer(optimizer_ or recipe.optimizer, rate or chosen)}
+        if rate is None and optimizer_ is None:
+            rate = recipe.schedule or recipe.learning_rate
+        how = {"loss": chosen_loss, "metrics": recipe.metrics, "optimizer": optimizer(
+            recipe.optimizer if optimizer_ is None else optimizer_, rate)}
     traced = recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how)
     if library:
         for path in export_c(traced, out, device=device):
@@ -47,7 +55,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     compiled_for = target(resolve(device, here=False).target)
     made = compile_functions(traced.functions, compiled_for, recipe.model.name)
     write_artifact(out, made.spec, made.code, made.params, {**traced.metadata, "training": None})
-    print(f"Wrote {out}: {', '.join(made.spec.functions)} for {made.spec.where}, "
+    print(f"Wrote {out}: {', '.join(offered(made.spec.functions))} for {made.spec.where}, "
           f"{Path(out).stat().st_size:,} bytes")
 
 
@@ -66,8 +74,12 @@ def run(artifact: str, source: str, out: str | None, classes: bool, threads: int
     from ztorch.training.program import load
 
     data.writable(out, (".npy", ".csv", ".txt", ".npz"))
+    need_artifact(artifact)
     program = load(artifact, threads)
     names = list(named.of_program(program).outputs)
+    if names == [""] and out is not None and out.endswith(".npz"):
+        raise ConfigError(f"cannot write {out}: the only output has no name; write it to .npy or "
+                          ".csv")
     y = program.predict(data.inputs(source, program))
     outputs = [y] if names == [""] else list(y.values()) if isinstance(y, dict) else y
     outputs = [one.argmax(-1) if classes else one for one in outputs]

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, unknown
+from ztorch.runtime.spec import offered
 
 if TYPE_CHECKING:
     from ztorch.runtime.load import Artifact
+    from ztorch.tracing import Functions
 
 STAGES = ("graph", "plan", "ir", "text")
 
@@ -32,8 +34,10 @@ def table(rows: Iterable[tuple[str, ...]], indent: str = "") -> str:
 
 def inspect(path: str, as_json: bool) -> None:
     """What an artifact is and needs, without running it."""
+    from ztorch.commands.artifacts import need_artifact
     from ztorch.runtime.load import open_artifact
 
+    need_artifact(path)
     artifact = open_artifact(path)
     print(json.dumps(_data(artifact), indent=2) if as_json else _page(artifact))
 
@@ -51,6 +55,7 @@ def _data(artifact: Artifact) -> dict[str, Any]:
 
 def _page(artifact: Artifact) -> str:
     spec = artifact.targets[0].spec
+    functions = offered(spec.functions).values()
     weights = [s for s in spec.states.values() if s.role == "weight"]
     others = [s for s in spec.states.values() if s.role != "weight" and not s.derived]
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
@@ -63,7 +68,7 @@ def _page(artifact: Artifact) -> str:
                   f"  memory   {t.spec.memory_bytes:,} bytes, of them arena {t.spec.arena_bytes:,}"]
     lines += ["", "Functions", table((
         (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
-                   for side in (f.inputs, f.outputs))) for f in spec.functions.values()), "  ")]
+                   for side in (f.inputs, f.outputs))) for f in functions), "  ")]
     lines += ["", f"Weights, {sum(s.nbytes for s in weights):,} bytes", table((
         (s.name, _shape(s.shape), str(s.dtype), "" if s.trainable else "frozen")
         for s in weights), "  ")]
@@ -71,7 +76,7 @@ def _page(artifact: Artifact) -> str:
         lines += [f"  and {len(others)} states of training, {sum(s.nbytes for s in others):,} "
                   "bytes"]
     lines += ["", "Kernels, with their estimated part of the work"]
-    for f in spec.functions.values():
+    for f in functions:
         whole = sum(cycles for _, cycles in f.kernels) or 1.0
         lines.append(table(((f.name, name, f"{cycles / whole:.0%}") for name, cycles in f.kernels),
                            "  "))
@@ -94,25 +99,20 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def show(name: str, stage: str, device: str, batch_size: int | None, function: str,
          loss: str | None) -> None:
-    """One stage of compiling one function of a model."""
+    """One stage of compiling one function of a model, or of the model that an artifact holds."""
     from ztorch.codegen.targets import target
-    from ztorch.commands.models import find, optimizer
     from ztorch.debug import show_plan
     from ztorch.graph import passes
     from ztorch.graph.value import show as show_graph
     from ztorch.ir.text import show as show_kernel
     from ztorch.runtime.devices import resolve
 
-    recipe = find(name)
-    loss = loss or recipe.loss
-    how = {} if function == "predict" or loss is None else {
-        "loss": loss, "metrics": recipe.metrics,
-        "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
-    traced = recipe.model.trace(batch_size or recipe.batch_size, **how)
+    own = ""
+    if name.endswith(".zt"):
+        traced, own = _of_artifact(name, batch_size, loss)
+    else:
+        traced = _of_model(name, batch_size, function, loss)
     if function not in traced.functions:
-        if loss is None:
-            raise ConfigError(f"{name} names no LOSS, so it has no function {function!r}; add "
-                              "--loss, such as --loss mse")
         raise unknown("function", function, traced.functions)
     chosen = {function: traced.functions[function]}
     if stage == "graph":
@@ -120,7 +120,8 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
         return
     from ztorch.compile import compile_functions
 
-    made = compile_functions(chosen, target(resolve(device, here=False).target), recipe.model.name)
+    for_device = target(own if own and device == "auto" else resolve(device, here=False).target)
+    made = compile_functions(chosen, for_device, traced.metadata["name"])
     plan = made.plans[function]
     if stage == "plan":
         print(show_plan(plan))
@@ -131,7 +132,35 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     else:
         from ztorch.codegen.assemblers import readable
 
-        print(readable(made.text, target(resolve(device, here=False).target)))
+        print(readable(made.text, for_device))
+
+
+def _of_model(name: str, batch_size: int | None, function: str, given: str | None) -> Functions:
+    from ztorch.commands import aims, named
+    from ztorch.commands.models import find, optimizer
+
+    recipe = find(name)
+    loss = aims.loss(given, named.of_model(recipe.model)) or recipe.loss
+    if loss is None and function in ("train", "evaluate"):
+        raise ConfigError(f"{name} names no LOSS, so it has no function {function!r}; add --loss, "
+                          "such as --loss mse")
+    how = {} if function == "predict" or loss is None else {
+        "loss": loss, "metrics": recipe.metrics,
+        "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
+    return recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how)
+
+
+def _of_artifact(path: str, batch_size: int | None, loss: str | None) -> tuple[Functions, str]:
+    """The graphs of the model that it describes, and the target of its code."""
+    from ztorch.commands.artifacts import retraced
+    from ztorch.runtime.load import open_artifact
+
+    if loss is not None:
+        raise ConfigError(f"{path} is compiled already, so --loss comes too late; show the model "
+                          "it was made from")
+    artifact = open_artifact(path)
+    return (retraced(path, artifact.metadata, "show", batch_size),
+            artifact.targets[0].spec.target)
 
 
 # -- devices -------------------------------------------------------------------------------------

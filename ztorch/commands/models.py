@@ -57,6 +57,11 @@ def find(name: str) -> Recipe:
     >>> find("digits_mlp").data, find("resnet18:small").data
     ('digits', 'shapes_64')
     """
+    if name.endswith(".zt"):
+        raise ConfigError(f"{name} is an artifact: a model that is compiled already. Name the "
+                          "model it was made from; an artifact is for `ztorch inspect`, `run`, "
+                          "`show`, `train` and `verify`, and in Python for zt.load")
+    name = name.removesuffix(":")
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):
         return _recipe(_run(Path(path if path.endswith(".py") else f"{path}.py")),
@@ -94,9 +99,16 @@ def _guarded(code: Callable[[], Any], path: Path) -> Any:
         return code()
     except ZtorchError:
         raise
+    except SystemExit as error:
+        raise ConfigError(f"{path} ended with sys.exit({error.code!r}) before it gave a model") \
+            from error
     except Exception as error:
         raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: "
                           f"{error}") from error
+
+
+def _kind(x: Any) -> str:
+    return "None" if x is None else f"a {type(x).__name__}"
 
 
 def _line(error: Exception, path: Path) -> str:
@@ -114,13 +126,18 @@ def _recipe(module: ModuleType, attribute: str, small: bool = False) -> Recipe:
         if not hasattr(found, part):
             models = [n for n, v in vars(module).items() if isinstance(v, Model)
                       or (inspect.isfunction(v) and v.__module__ == module.__name__)]
+            if not models:
+                raise ConfigError(f"{module.__file__} has no model; write a function build() that "
+                                  "returns a ztorch.Sequential or ztorch.Model")
             raise ConfigError(f"{module.__file__}: {unknown('attribute', attribute, models)}")
         found = getattr(found, part)
     arguments = getattr(module, "SMALL", None)
     if small and arguments is None:
         raise ConfigError(f"{module.__file__} names no SMALL model; the model itself is small")
     given = arguments or {} if small else {}
+    what = f"{attribute} is"
     if callable(found) and not isinstance(found, Model):
+        what = f"{attribute}() returned"
         try:
             inspect.signature(found).bind()
         except TypeError as error:
@@ -129,8 +146,8 @@ def _recipe(module: ModuleType, attribute: str, small: bool = False) -> Recipe:
         made = found
         found = _guarded(lambda: made(**given), Path(str(module.__file__)))
     if not isinstance(found, Model):
-        raise ConfigError(f"{module.__file__}: {attribute} is a {type(found).__name__}, not a "
-                          "ztorch.Sequential or ztorch.Model, or a function that returns one")
+        raise ConfigError(f"{module.__file__}: {what} {_kind(found)}, not a ztorch.Sequential "
+                          "or ztorch.Model, or a function that returns one")
 
     def said(constant: str, otherwise: Any) -> Any:
         return getattr(module, constant, otherwise)

@@ -80,6 +80,14 @@ def training(path: str, ports: Ports) -> tuple[Pair, None]:
     return (x, y), None
 
 
+def aimed_at(y: Any, program: Program) -> Any:
+    """The targets that the program's losses take, where y has names."""
+    trains = program.executable.functions.get("train")
+    if trains is None or not isinstance(y, dict):
+        return y
+    return {name: a for name, a in y.items() if f"y/{name}" in trains.inputs}
+
+
 def write(path: str | None, outputs: dict[str, np.ndarray]) -> None:
     """Writes several outputs to an NPZ file."""
     if path is None or not path.endswith(".npz"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.commands import data, named
+from ztorch.commands import aims, data, named
 from ztorch.commands.models import Recipe, find, optimizer
 from ztorch.commands.named import Ports
 from ztorch.errors import ConfigError, ZtorchError
@@ -34,19 +34,19 @@ def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, opti
         rate = recipe.schedule or recipe.learning_rate
     return recipe.model.compile(
         device, batch_size=batch_size or recipe.batch_size, loss=loss,
-        optimizer=optimizer(optimizer_ or recipe.optimizer, rate),
+        optimizer=optimizer(recipe.optimizer if optimizer_ is None else optimizer_, rate),
         metrics=metrics or recipe.metrics, seed=seed, threads=threads, decode=recipe.decode)
 
 
 def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: int | None,
-          optimizer_: str | None, rate: float | None, loss: str | None, metrics: tuple[str, ...],
+          optimizer_: str | None, rate: float | None, loss: str | None, metrics: str | None,
           device: str, threads: int | None, val: str | None, out: str | None, seed: int | None,
           weights: str | None, target: str | None, verbose: int | str) -> None:
     """Trains a model, or an artifact that trains, and writes what came out."""
     data.writable(out, (".zt", ".safetensors"))
     program = recipe = None
     if name.endswith(".zt"):
-        given = {"--optimizer": optimizer_, "--loss": loss, "--metrics": metrics or None,
+        given = {"--optimizer": optimizer_, "--loss": loss, "--metrics": metrics,
                  "--batch-size": batch_size, "--seed": seed, "--weights": weights}
         if fixed := [option for option, value in given.items() if value is not None]:
             raise ConfigError(f"{name} is compiled already, so {fixed[0]} comes too late; train "
@@ -56,12 +56,14 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
     else:
         recipe = find(name)
         ports = named.of_model(recipe.model)
+    wanted = {} if recipe is None else {"loss": aims.loss(loss, ports),
+                                        "metrics": aims.metrics(metrics, ports)}
     data_name = data_name or (recipe.data if recipe else None)
     if data_name is None:
         raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
     itself = (target or (recipe.target if recipe else "y")) == "x"
     given_pair, test = _data(data_name, ports)  # before compiling, which takes longer
-    if (recipe and recipe.small is not None and data_name == recipe.data
+    if (recipe and recipe.small is not None and not ports.several and data_name == recipe.data
             and given_pair[0].shape[1:] != ports.x):
         raise ConfigError(f"the data that {name} names, {data_name}, are for its small variant; "
                           f"train {name}:small, or give --data with rows of shape {ports.x}")
@@ -69,16 +71,18 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
     if recipe is not None:
         if weights:
             recipe.model.load_weights(weights)
-        program = compiled(recipe, device, batch_size, optimizer_=optimizer_, rate=rate, loss=loss,
-                           metrics=metrics, seed=seed, threads=threads)
+        program = compiled(recipe, device, batch_size, optimizer_=optimizer_, rate=rate,
+                           seed=seed, threads=threads, **wanted)
     assert program is not None
     if recipe is None and rate is not None:
         program.learning_rate = rate
-    program.fit(*_aimed(given_pair, itself), epochs=epochs or (recipe.epochs if recipe else 10),
-                validation_split=split, verbose=verbose,
-                validation_data=None if validation is None else _aimed(validation, itself))
+    if validation is not None:
+        validation = _aimed(validation, itself, program)
+    program.fit(*_aimed(given_pair, itself, program),
+                epochs=epochs or (recipe.epochs if recipe else 10),
+                validation_split=split, validation_data=validation, verbose=verbose)
     if test is not None and verbose:
-        scores = program.evaluate(*_aimed(test, itself), verbose=0, return_dict=True)
+        scores = program.evaluate(*_aimed(test, itself, program), verbose=0, return_dict=True)
         print(f"On {len(test[0])} rows it was not trained on: {_spell(scores)}")
     if out is None:
         if verbose:
@@ -95,9 +99,9 @@ def _data(name: str, ports: Ports) -> tuple[Pair, Pair | None]:
     return named.training(name, ports) if ports.several else data.training(name, ports.x)
 
 
-def _aimed(pair: Pair, itself: bool) -> Pair:
+def _aimed(pair: Pair, itself: bool, program: Program) -> Pair:
     """What a model sees and what it shall give: for an autoencoder the same."""
-    return (pair[0], pair[0]) if itself else pair
+    return (pair[0], pair[0] if itself else named.aimed_at(pair[1], program))
 
 
 def _validation(val: str | None, ports: Ports) -> tuple[float, Pair | None]:
@@ -130,8 +134,8 @@ def demo(out: str | None, epochs: int | None, device: str, threads: int | None) 
     print(f"2. Training on {len(train_set[0])} handwritten digits:")
     program.fit(*train_set, epochs=epochs)
     scores = program.evaluate(x, y, verbose=0, return_dict=True)
-    print(f"   {epochs} epochs in {time.perf_counter() - start:.1f} s; on {len(x)} other digits: "
-          f"{_spell(scores)}")
+    print(f"   {program.epochs_trained} epochs in {time.perf_counter() - start:.1f} s; on {len(x)} "
+          f"other digits: {_spell(scores)}")
     with tempfile.TemporaryDirectory(prefix="ztorch-demo-") as folder:
         file = out or os.path.join(folder, "digits.zt")
         program.save(file)

@@ -8,7 +8,6 @@ layer hands to the others as outputs, which is how a difference gets the name of
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.codegen.targets import TARGETS, Target
+from ztorch.commands.artifacts import retraced
 from ztorch.commands.look import table
 from ztorch.commands.models import find, optimizer
 from ztorch.compile import compile_functions
 from ztorch.dtypes import boolean, from_storage
-from ztorch.errors import ArtifactError, ConfigError, DeviceError, Unsupported, ZtorchError
+from ztorch.errors import ConfigError, DeviceError, Unsupported, ZtorchError
 from ztorch.graph.rounding import bounded
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.plan import Plan
-from ztorch.model import Model
 from ztorch.runtime.devices import limits_of, resolve
 from ztorch.runtime.executable import start
 from ztorch.tracing import Functions
@@ -107,7 +106,7 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
         raise ConfigError(f"{path} is compiled already, so --device and --batch-size come too "
                           "late; verify the model it was made from")
     program = load(path)
-    traced = _retraced(path, program.metadata)
+    traced = retraced(path, program.metadata, "verify")
     run: Any = program.executable
     target, ordinal = TARGETS[run.spec.target], None
     if target.limits.grid is not None:
@@ -116,39 +115,6 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
     functions = {n: g for n, g in traced.functions.items() if n in run.functions}
     made = compile_functions(functions, target, program.name)
     return Subject(program.name, traced, target, ordinal, run, made.plans)
-
-
-def _retraced(path: str, metadata: Mapping[str, Any]) -> Functions:
-    """The graphs of the model that an artifact describes."""
-    if metadata.get("model") is None:
-        lambdas = [row["name"] for row in metadata["layers"] if row["class"] == "Lambda"]
-        why = (f"its layer {lambdas[0]!r} is a Lambda, and a function cannot be written down"
-               if lambdas else "it was written by an older ztorch, or from a model that cannot be "
-               "written down")
-        raise ArtifactError(f"{path} does not describe its model: {why}. Verify the model instead: "
-                            "ztorch verify file.py:name --device DEVICE")
-    def spec(found: Any) -> Any:
-        return found and {"class_name": found["name"], "config": found["config"]}
-
-    loss, made = metadata["loss"], metadata["optimizer"]
-    several = isinstance(loss, dict) and "name" not in loss
-    if several:
-        loss = {name: spec(one) for name, one in loss.items() if one}
-    try:
-        model = Model.from_json(json.dumps(metadata["model"]))
-        return model.trace(
-            metadata["batch_size"],
-            made and optimizer(spec(made), None), (loss or None) if several else spec(loss),
-            dtype=metadata["dtype"], seed=metadata["seed"],
-            loss_weights={n: metadata["loss_weights"][n] for n in loss} if several and loss
-            else None)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{path} holds a damaged description of its model ({error!r}); verify "
-                            "the model instead: ztorch verify file.py:name") from None
-    except ZtorchError as error:
-        raise ArtifactError(f"{path}: its model cannot be made again: {error}. Where it has "
-                            "layers of your own, verify the model instead: ztorch verify "
-                            "file.py:name") from None
 
 
 # -- comparisons -----------------------------------------------------------------------------------

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 
 from ztorch.errors import DataError
+
+
+def need_file(path: str | os.PathLike[str]) -> None:
+    """An error unless there is a file to read."""
+    where = os.fspath(path)
+    if not where:
+        raise DataError("the name of the file is empty")
+    if not Path(path).is_file():
+        raise DataError(f"{where} is a folder; give a file in it" if Path(path).is_dir() else
+                        f"{where} is no regular file; write the data to one" if Path(path).exists()
+                        else f"there is no file {where}")
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

@@ -10,11 +10,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
 from ztorch.data.tables import is_header, is_number, position
@@ -68,8 +68,7 @@ class CsvFile(Batches):
                  categories: Sequence[Name], header: bool | None, batch_size: int,
                  seed: int | None, like: CsvFile | None):
         self.where = os.fspath(path)
-        if not Path(path).is_file():
-            raise DataError(f"there is no file {self.where}")
+        need_file(path)
         with open(path, "rb") as file:
             first = file.readline(LONGEST_LINE).decode("utf-8", "replace")
             self.separator = max(",;\t", key=first.count)

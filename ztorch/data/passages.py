@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.config import fraction, positive
+from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError
@@ -54,8 +55,7 @@ class Text(Batches):
         if vocab_size is not None and (tokenizer != "words" or vocab is not None):
             raise ConfigError("text(vocab_size=...) counts words that are found: use it with "
                               "tokenizer='words' and without vocab")
-        if not Path(path).is_file():
-            raise DataError(f"there is no file {self.where}")
+        need_file(path)
         raw = Path(path).read_bytes()
         content: Any = raw
         if tokenizer != "bytes":

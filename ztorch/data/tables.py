@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ztorch.data.arrays import read_array, read_arrays
+from ztorch.data.arrays import need_file, read_array, read_arrays
 from ztorch.errors import DataError, unknown
 
 
@@ -39,8 +39,7 @@ def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Ta
     """
     where = os.fspath(path)
     suffix = Path(path).suffix.lower()
-    if not Path(path).is_file():
-        raise DataError(f"there is no file {where}")
+    need_file(path)
     if suffix == ".npz":
         return _read_npz(where, label)
     if suffix == ".npy":
@@ -81,14 +80,21 @@ def _numbers(array: np.ndarray, where: str) -> np.ndarray:
 
 def _read_csv(where: str, label: str | int | None) -> Table:
     try:
-        with open(where, newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            separator = max(",;\t", key=first.count)
-            file.seek(0)
-            rows = csv.reader(file, delimiter=separator)
-            head = list(itertools.islice(filter(None, rows), 2))  # blank lines do not count
-    except (UnicodeDecodeError, csv.Error) as error:
+        return _parsed(where, label)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not text in UTF-8 ({error.reason}); save the file as "
+                        "UTF-8") from None
+    except csv.Error as error:
         raise DataError(f"{where} is not a text table: {error}") from None
+
+
+def _parsed(where: str, label: str | int | None) -> Table:
+    with open(where, newline="", encoding="utf-8-sig") as file:
+        first = file.readline()
+        separator = max(",;\t", key=first.count)
+        file.seek(0)
+        rows = csv.reader(file, delimiter=separator)
+        head = list(itertools.islice(filter(None, rows), 2))  # blank lines do not count
     if not head:
         raise DataError(f"{where} is empty")
     header = is_header(head)
@@ -100,20 +106,37 @@ def _read_csv(where: str, label: str | int | None) -> Table:
     features = [k for k in range(width) if k != at]
     try:  # NumPy's own parser, many times faster than a loop here
         x = np.loadtxt(where, np.float64, delimiter=separator, skiprows=int(header), ndmin=2,
-                       usecols=features, quotechar='"', comments=None, encoding="utf-8-sig")
-        texts = None if at is None else _column(where, separator, at)[int(header):]
+                       usecols=None if at is None else features, quotechar='"', comments=None,
+                       encoding="utf-8-sig")
+        texts = None if at is None else _column(where, separator, header, width, at)
     except (ValueError, IndexError) as error:
-        _explain(where, separator, header, width, features, columns)
+        _explain(where, separator, header, width, at, columns)
         raise DataError(f"{where} cannot be read as a table: {error}") from None
     y, classes = (None, None) if texts is None else _labels(np.array(texts))
     named = tuple(columns[k] for k in features) if columns else ()
-    return Table(x.astype(np.float32), y, named, columns[at] if columns and at is not None else "",
-                 classes)
+    return Table(_narrow(x, named, where), y, named,
+                 columns[at] if columns and at is not None else "", classes)
 
 
-def _column(where: str, separator: str, at: int) -> list[str]:
+def _column(where: str, separator: str, header: bool, width: int, at: int) -> list[str]:
     with open(where, newline="", encoding="utf-8-sig") as file:
-        return [row[at].strip() for row in csv.reader(file, delimiter=separator) if row]
+        rows = [row for row in csv.reader(file, delimiter=separator) if row][int(header):]
+    cells = [row[at].strip() for row in rows if len(row) == width]
+    if len(cells) < len(rows) or not all(cells):
+        raise ValueError("rows of several lengths, or an empty cell")  # _explain says where
+    return cells
+
+
+def _narrow(x: np.ndarray, columns: tuple[str, ...], where: str) -> np.ndarray:
+    """The numbers as float32, if that holds them."""
+    with np.errstate(over="ignore"):
+        narrow = x.astype(np.float32)
+    if (lost := np.isinf(narrow) & np.isfinite(x)).any():
+        row, k = np.argwhere(lost)[0]
+        name = f" ({columns[k]})" if columns else ""
+        raise DataError(f"{where} holds {x[row, k]:g} in row {row} of x, feature {k}{name}, beyond "
+                        "what float32 holds; scale it first")
+    return narrow
 
 
 def is_number(cell: str) -> bool:
@@ -125,9 +148,10 @@ def is_number(cell: str) -> bool:
 
 
 def is_header(head: list[list[str]]) -> bool:
+    """Whether a cell of the first row is a text where the one below is a number."""
     if len(head) == 1:
         return not any(map(is_number, head[0]))
-    return any(not is_number(a) and is_number(b) for a, b in zip(*head, strict=False))
+    return any(a.strip() and not is_number(a) and is_number(b) for a, b in zip(*head, strict=False))
 
 
 def position(label: str | int, columns: tuple[str, ...], width: int, where: str) -> int:
@@ -146,9 +170,10 @@ def position(label: str | int, columns: tuple[str, ...], width: int, where: str)
     return label % width
 
 
-def _explain(where: str, separator: str, header: bool, width: int, features: list[int],
+def _explain(where: str, separator: str, header: bool, width: int, at: int | None,
              columns: tuple[str, ...]) -> None:
-    """Finds the cell that is no number, or the row of another length, and raises naming it."""
+    """Finds the cell that is empty or no number (but a label), or the row of another length, and
+    raises naming it."""
     with open(where, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, delimiter=separator)
         for row in reader:
@@ -157,10 +182,10 @@ def _explain(where: str, separator: str, header: bool, width: int, features: lis
             if len(row) != width:
                 raise DataError(f"{where}, line {reader.line_num}: {len(row)} cells where the "
                                 f"first row has {width}")
-            for k in features:
-                if not is_number(row[k]):
+            for k, cell in enumerate(row):
+                if not (cell.strip() if k == at else is_number(cell)):
                     name = f" ({columns[k]})" if columns else ""
-                    what = f"{row[k]!r} is not a number" if row[k].strip() else "the cell is empty"
+                    what = f"{cell!r} is not a number" if cell.strip() else "the cell is empty"
                     raise DataError(f"{where}, line {reader.line_num}, column {k + 1}{name}: "
                                     f"{what}; encode texts as numbers and fill gaps first")
 

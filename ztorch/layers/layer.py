@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.config import RESERVED, Named, whole_numbers
+from ztorch.dtypes import need_no_mask
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, layer_scope
@@ -19,7 +20,8 @@ from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.context import Context
 from ztorch.layers.symbol import declare, leaves, symbols
 
-LONGEST_NAME = 200  # names of nested layers are put together, and all go into artifacts
+LONGEST_NAME = 200  # of one layer; those of layers in layers are put together:
+LONGEST_PATH = 900  # of a layer or a weight; what an artifact lists beside them has longer ones
 
 _serial = itertools.count()
 
@@ -63,6 +65,7 @@ class Weight:
 
     def checked(self, array: Any) -> np.ndarray:
         """A copy of the array, if it can be this weight."""
+        need_no_mask(f"weight {self.path!r}", array)
         given = np.asarray(array)
         if given.shape != self.shape:
             raise WeightsError(f"weight {self.path!r} has shape {self.shape}, the given array "

@@ -89,7 +89,7 @@ class _GlobalPooling(_Spatial):
 
     def __init__(self, data_format: str | None = None, keepdims: bool = False, **common: Any):
         super().__init__(data_format, **common)
-        self.keepdims = bool(keepdims)
+        self.keepdims = keepdims
 
     def call(self, x: Value, context: Context) -> Value:
         self.channels(x.shape[1:])

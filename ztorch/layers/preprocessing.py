@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.config import number, positive
+from ztorch.dtypes import need_no_mask
 from ztorch.errors import ConfigError, DataError
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
@@ -46,7 +47,7 @@ class Normalization(Layer):
         self.variance = None if variance is None else _numbers("variance", variance)
         if self.variance is not None and np.min(self.variance) < 0:
             raise ConfigError("Normalization(variance=...) holds a number below zero")
-        self.invert = bool(invert)
+        self.invert = invert
 
     def build(self, input_shape: Shape) -> None:
         self.example = input_shape
@@ -128,16 +129,23 @@ def _numbers(what: str, given: Any) -> Any:
 def _batches(data: Any) -> Iterator[np.ndarray]:
     """The rows of an array in pieces, so that widening them takes little memory, or of batches."""
     if hasattr(data, "__array__") or not hasattr(data, "__iter__"):
+        need_no_mask("data", data)
         array = np.asarray(data)
         pieces = (array[k:k + 4096] for k in range(0, len(array) if array.ndim else 0, 4096))
     else:
-        pieces = (np.asarray(b[0] if isinstance(b, tuple) else b) for b in data)
+        pieces = (_rows_of(batch) for batch in data)
     for piece in pieces:
         if piece.dtype.kind not in "fiub" or piece.ndim < 1:
             raise DataError(f"adapt() takes an array of numbers or batches of them, not "
                             f"{piece.dtype} of shape {piece.shape}")
         if len(piece):
             yield piece.astype(np.float64)
+
+
+def _rows_of(batch: Any) -> np.ndarray:
+    x = batch[0] if isinstance(batch, tuple) else batch
+    need_no_mask("x", x)
+    return np.asarray(x)
 
 
 # -- sizes of images -------------------------------------------------------------------------------
@@ -244,11 +252,11 @@ class Resizing(_Spatial):
         self.interpolation = self.choice("interpolation", interpolation, ("bilinear", "nearest"))
         if crop_to_aspect_ratio and pad_to_aspect_ratio:
             raise ConfigError("Resizing either crops to the aspect ratio or pads to it; choose one")
-        self.crop_to_aspect_ratio = bool(crop_to_aspect_ratio)
-        self.pad_to_aspect_ratio = bool(pad_to_aspect_ratio)
+        self.crop_to_aspect_ratio = crop_to_aspect_ratio
+        self.pad_to_aspect_ratio = pad_to_aspect_ratio
         self.fill_mode = self.choice("fill_mode", fill_mode, ("constant",))
         self.fill_value = number("Resizing(fill_value=...)", fill_value)
-        self.antialias = bool(antialias)
+        self.antialias = antialias
 
     def last(self, x: Value, context: Context) -> Value:
         x = OPS.cast(x, context.dtype)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import ztorch
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, need_no_mask
 from ztorch.errors import nearest
 from ztorch.graph.op import OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.value import Value
@@ -99,6 +99,7 @@ def _as_values(name: str, args: tuple[Any, ...],
             return x
         if _has_values((x,)):
             return type(x)(tensor(y, numbers) for y in x)
+        need_no_mask(f"zt.ops.{name}: an argument", x)
         return as_value(np.asarray(x), like)
 
     for parameter, x in bound.arguments.items():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import shlex
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from ztorch.backends import host, registry
 from ztorch.backends.device import Found
+from ztorch.c_compiler import compiler
 from ztorch.choices import choices
-from ztorch.errors import DeviceError, unknown
+from ztorch.errors import DeviceError, ZtorchError, unknown
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
 # CPU levels from the best; each with the feature that tells it and the machines it is for.
@@ -53,7 +55,8 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """The devices of this machine, the CPU first, and every backend that has none, with its reason.
+    """The devices of this machine, first the CPU, by our own code and by that of its C compiler,
+    and every backend that has none, with its reason.
 
     >>> devices()[0].id
     'cpu'
@@ -61,12 +64,20 @@ def devices() -> list[Device]:
     cpu = Device("cpu", "cpu", host.cpu_name(), memory_bytes=host.memory_bytes(),
                  cores=host.physical_cores(), threads=host.usable_cores(),
                  levels=tuple(_level(name) for name in CPU_LEVELS))
-    listed = [cpu]
+    listed = [cpu, *(_by_source(name, cpu) for name in SOURCES)]
     for name in registry.names():
         found, why = registry.seen(name)
         listed += [_described(name, d) for d in found] or [
             Device(name, "", available=False, reason=why)]
     return listed
+
+
+def _by_source(name: str, cpu: Device) -> Device:
+    """The CPU once more, for code that its C compiler makes."""
+    try:
+        return replace(cpu, id=name, name=f"C99 compiled by {shlex.join(compiler())}", levels=())
+    except DeviceError as error:
+        return Device(name, "", available=False, reason=str(error))
 
 
 def _described(backend: str, d: Found) -> Device:
@@ -136,12 +147,21 @@ def resolve(device: str, here: bool = True) -> Where:
         device = best_device()
         if device == "auto":
             raise DeviceError("the configured default device is 'auto' itself; name one")
+        try:
+            return resolve(device, here)
+        except ZtorchError as error:
+            if choices().default is None:
+                raise
+            raise type(error)(f"the default device, of ZTORCH_DEVICE or the config file: "
+                              f"{error}") from None
     if device == "cpu":
         return Where(best_level(), "cpu", 0)
     if device in SOURCES:
         return Where(device, "cpu", 0)
     kind, _, rest = str(device).partition(":")
     if kind == "cpu" and rest in CPU_LEVELS:
+        if here and not _level(rest).available:
+            raise _elsewhere(device, _level(rest).reason)
         return Where(rest, "cpu", 0)
     if kind not in registry.names() or kind == "cpu":
         known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *SOURCES,
@@ -153,6 +173,12 @@ def resolve(device: str, here: bool = True) -> Where:
         return Where(kind, kind, None)
     found = registry.opened(kind, int(rest) if rest else None).found
     return Where(f"{kind}:{found.chip}" if found.chip else kind, kind, found.ordinal)
+
+
+def _elsewhere(device: str, reason: str) -> DeviceError:
+    run = ", ".join(f"cpu:{n}" for n in CPU_LEVELS if _level(n).available)
+    return DeviceError(f"{device} does not run here ({reason}); {run} do. To take a model to a "
+                       f"machine that runs it: ztorch export MODEL --device {device} -o FILE.zt")
 
 
 def limits_of(where: Where) -> dict[str, int]:

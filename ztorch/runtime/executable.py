@@ -19,7 +19,7 @@ from ztorch.backends.library import load_library
 from ztorch.config import positive
 from ztorch.dtypes import DType, boolean
 from ztorch.errors import DeviceError, WeightsError
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
+from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec
 from ztorch.settings import current
 
 TYPE_CHECKING = False
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 HUGE = 1 << 21
 MEETING = 10_000  # cycles a kernel should take on average before workers share it
-PREPARE = "prepare"  # the function that fills derived states, where there are any
 WORTH = 150_000  # cycles of work for each further worker: less is lost in their meetings
 # Python shares such pages with forked children unless it is told not to.
 _OWN = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}

@@ -11,8 +11,7 @@ from typing import Any
 from ztorch.dtypes import ALL
 from ztorch.errors import ArtifactError
 from ztorch.runtime.container import AGAIN, MANIFEST
-from ztorch.runtime.executable import PREPARE
-from ztorch.runtime.spec import ProgramSpec
+from ztorch.runtime.spec import PREPARE, ProgramSpec
 
 FORMAT = "ztorch artifact"
 VERSION = 2  # of the format; raised whenever what is written, or how its code is called, changes

@@ -15,8 +15,8 @@ import numpy as np
 from ztorch.backends.device import Binding, Buffer, Device, Entry, Launch, Recording
 from ztorch.dtypes import DType, boolean, dtype
 from ztorch.errors import DeviceError, WeightsError
-from ztorch.runtime.executable import PREPARE, aligned
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+from ztorch.runtime.executable import aligned
+from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
 PLACE = 256  # what the place of an input or output within their buffer is a multiple of
 

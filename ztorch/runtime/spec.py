@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ztorch.dtypes import DType, dtype
@@ -19,6 +20,7 @@ def spelled(shape: list[Any], batch: Any) -> str:
     return f"({', '.join(map(str, [batch, *shape]))})"
 
 
+PREPARE = "prepare"  # the function that fills derived states, where there are any
 CPU_LEVELS = ("scalar", "sse4.1", "avx2", "avx512", "neon")  # what cpu:LEVEL names
 
 
@@ -121,6 +123,11 @@ class FunctionSpec(NamedTuple):
                             tuple((k[0], k[1]) for k in data["kernels"]),
                             tuple((b[0], b[1], b[2], b[3], b[4]) for b in data["buffers"]),
                             tuple(LaunchSpec.from_json(x) for x in data["launches"]))
+
+
+def offered(functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionSpec]:
+    """The functions that users call; the other one runs by itself."""
+    return {name: f for name, f in functions.items() if name != PREPARE}
 
 
 class ProgramSpec(NamedTuple):

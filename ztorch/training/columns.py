@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.dtypes import DType, to_storage
+from ztorch.dtypes import DType, need_no_mask, to_storage
 from ztorch.errors import DataError
 
 # Converted once when the result is at most this large, else batch by batch as it is needed.
@@ -31,6 +31,7 @@ def as_array(value: Any, what: str) -> np.ndarray:
 
 
 def _foreign(value: Any, what: str) -> np.ndarray:
+    need_no_mask(what, value)
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from ztorch.config import fraction
+from ztorch.config import flag, fraction
 from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.training import forward
@@ -117,12 +117,13 @@ class Program(Stateful):
         _whole("steps_per_epoch", steps_per_epoch)
         if not isinstance(validation_freq, Collection) or isinstance(validation_freq, str):
             _whole("validation_freq", validation_freq)
+        seed = self.seed if flag("shuffle", shuffle) else None
         progress = Progress(verbose, epochs)
         given = checked(callbacks)
         split = fraction("validation_split", validation_split or 0.0)
         split = split if validation_data is None else 0.0
         train = batches(self._intake, self.batch_size, x, y, sample_weight,
-                        None if split else class_weight, seed=self.seed if shuffle else None)
+                        None if split else class_weight, seed=seed)
         validation = self._validation(validation_data)
         if split:
             if not isinstance(train, ArrayBatches):
@@ -286,7 +287,7 @@ class Program(Stateful):
 
     def summary(self, print_fn: Any = print) -> None:
         """Prints what is compiled: layers, functions, and the memory its states take."""
-        from ztorch.runtime.spec import spelled
+        from ztorch.runtime.spec import offered, spelled
 
         states = self.executable.states.values()
         rows = [("Layer (type)", "Output shape", "Parameters")]
@@ -299,7 +300,7 @@ class Program(Stateful):
         for row in rows:
             print_fn(f"  {row[0]:<{wide[0]}}  {row[1]:<{wide[1]}}  {row[2]:>{wide[2]}}")
         size = sum(int(np.prod(s.shape, dtype=np.int64)) * s.dtype.bytes for s in states)
-        does = ", ".join(self.executable.functions)
+        does = ", ".join(offered(self.executable.functions))
         print_fn(f"Functions: {does}; {len(states)} states of {size / 1024:,.1f} KiB in all")
 
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:

@@ -68,7 +68,10 @@ def load(model: Model, path: str | os.PathLike[str], names: Mapping[str, str] | 
         if torch_files.is_state(archive):
             state = torch_files.state_dict(archive)
             return _from_torch(model, state, True, names, flatten_from, where)
-        raise WeightsError(f"{where} is a zip, but none of Keras or PyTorch")
+        fix = ("a ztorch artifact: write its weights to a file of their own with zt.load(path)."
+               "save_weights('weights.safetensors')" if "manifest.json" in archive.names else
+               "a zip, but none of Keras or PyTorch")
+        raise WeightsError(f"{where} is {fix}")
     if data.startswith(keras_files.SIGNATURE):
         return _from_keras(model, data, where)
     if data.startswith(torch_files.LEGACY) or data[:2] in (b"\x80\2", b"\x80\3", b"\x80\4"):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.settings import where_unset
 
 KINDS = {"DiscreteGPU": "gpu", "IntegratedGPU": "integrated", "CPU": "cpu"}
 # What a device offers beyond the least that WebGPU promises is asked for, up to what it has.
@@ -22,7 +23,10 @@ WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
 def _adapters() -> list[Any]:
     import wgpu
 
-    return list(wgpu.gpu.enumerate_adapters_sync())
+    # A layer of Mesa's asks Wayland which device draws the desktop, and complains on standard error
+    # where there is no folder for its socket; one that is not there is answer enough.
+    with where_unset(XDG_RUNTIME_DIR="/nonexistent"):
+        return list(wgpu.gpu.enumerate_adapters_sync())
 
 
 class WebGPU(Backend):
