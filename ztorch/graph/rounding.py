@@ -69,8 +69,8 @@ def _floor(d: DType, y: np.ndarray) -> float:
 
 def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, y: np.ndarray,
             args: Sequence[np.ndarray]) -> np.ndarray:
-    """y, off by as much as one computation of it may be. How large its terms are is remembered: that
-    takes as long as y itself, and rounding does not change it."""
+    """y, off by as much as one computation of it may be. How large its terms are is remembered:
+    finding that takes as long as y itself, and rounding does not change it."""
     if not v.dtype.is_float or v.op.movement or v.op.kind == "leaf" or v.op.opcode in EXACT or (
             not y.size):
         return y
