@@ -43,6 +43,14 @@ def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
     assert ran.stdout.strip() == "('dummy', 'cpu') dummy"
 
 
+@pytest.mark.parametrize("content", [
+    {"enabled": ["cpu", "vulcan"]}, {"devices": {"vulcan": [0]}}, {"platforms": {"vulcan": ["x"]}}])
+def test_an_unknown_backend_warns_with_a_suggestion(tmp_path: Path, content: dict) -> None:
+    with settings.using(config=config(tmp_path, **content)), pytest.warns(
+            UserWarning, match="a backend 'vulcan', which there is none of; did you mean 'vulkan'"):
+        registry.seen("dummy")
+
+
 def test_an_unknown_key_warns_with_a_suggestion(tmp_path: Path) -> None:
     with settings.using(config=config(tmp_path, defualt="cpu")), pytest.warns(
             UserWarning, match="unknown key 'defualt'; did you mean 'default'"):

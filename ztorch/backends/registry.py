@@ -12,8 +12,8 @@ import warnings
 
 from ztorch.backends import drivers
 from ztorch.backends.device import Backend, Device, Found
-from ztorch.choices import choices
-from ztorch.errors import DeviceError, unknown
+from ztorch.choices import Choices, choices
+from ztorch.errors import DeviceError, nearest, unknown
 
 _opened: dict[tuple[str, int], Device] = {}
 _lock = threading.Lock()
@@ -41,6 +41,7 @@ def seen(name: str) -> tuple[list[Found], str]:
     """The devices of a backend that may be used here, and if there are none, why. A driver that is
     absent is silent; one that breaks while it is asked warns."""
     chosen = choices()
+    _warn_of_unknown(chosen)
     if chosen.enabled is not None and name not in chosen.enabled:
         return [], "not among the enabled backends of the configuration"
     driver = backend(name)
@@ -55,6 +56,14 @@ def seen(name: str) -> tuple[list[Found], str]:
     kept = [d for d in found if (numbers is None or d.ordinal in numbers) and (
         platforms is None or any(p.lower() in d.driver.lower() for p in platforms))]
     return kept, "" if kept else "the configuration leaves none of its devices"
+
+
+def _warn_of_unknown(chosen: Choices) -> None:
+    """A name in the configuration that no backend has would only hide devices."""
+    known = {*names(), "cpu", "c"}
+    for name in sorted({*(chosen.enabled or ()), *chosen.devices, *chosen.platforms} - known):
+        warnings.warn(f"the configuration (its file or ZTORCH_BACKENDS) names a backend {name!r}, "
+                      f"which there is none of{nearest(name, known)}", stacklevel=3)
 
 
 def opened(name: str, ordinal: int | None = None) -> Device:

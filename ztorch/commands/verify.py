@@ -121,7 +121,7 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
 
 
 def compared(subject: Subject, steps: int, seed: int, layers: bool = True) -> Iterator[Check]:
-    """A prediction, and where the program trains, steps of that; with its `layers` or as a whole."""
+    """A prediction, and where the program trains, steps of that; with its `layers` or without."""
     rng = np.random.default_rng(seed)
     yield from _step(subject, "predict", "predict", rng, layers)
     if "train" in subject.run.functions:
