@@ -11,7 +11,7 @@ import pytest
 
 COMPILERS = [n for n in ("gcc", "clang") if shutil.which(n)]
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
-SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZED = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 every_compiler = pytest.mark.parametrize("compiler", COMPILERS)
 needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
