@@ -131,7 +131,7 @@ class Model(Layer):
         return self._wiring.run({one.symbol: given[name] for name, one in self.inputs.items()},
                                 context)
 
-    def prepare(self, x: Any, *more: Any) -> None:
+    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
         """Called as a layer: inputs must have the shapes that they are declared with."""
         for name, v in self._by_name(x).items():
             if v.shape[1:] != self.inputs[name].shape:
