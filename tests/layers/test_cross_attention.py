@@ -216,7 +216,7 @@ def test_generating_by_steps_with_a_memory_is_refused() -> None:
     ids = L.Input((6,), dtype="int32")
     x = L.Embedding(11, 8)(ids)
     net = Model(ids, L.Dense(11, activation="softmax")(L.TransformerDecoder(16, 2)(x, x)))
-    with pytest.raises(Unsupported, match="'transformer_decoder'.*it attends to a second sequence"):
+    with pytest.raises(Unsupported, match=r"'transformer_decoder'.*it attends to a second sequence"):
         net.compile(batch_size=1, decode=True)
 
 

@@ -148,8 +148,6 @@ class TransformerDecoder(_TransformerBlock):
     """
 
     causal = True
-
-    causal = True
     cross_attention: MultiHeadAttention | None = None
     cross_attention_norm: LayerNormalization
 
