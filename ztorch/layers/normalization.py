@@ -161,9 +161,11 @@ class GroupNormalization(_Scaled):
         [axis] = example_axes(self.axis, len(input_shape) + 1)
         features = input_shape[axis - 1]
         if self.groups != -1 and features % self.groups:
+            first = axis > 1 and features < self.groups and input_shape[0] % self.groups == 0
             raise shape_error(f"{self.groups} groups do not divide the {features} features of "
-                              "inputs", input_shape, fix=f"choose groups that divide {features}, "
-                                                         "or -1 for as many as features")
+                              "inputs", input_shape,
+                              fix=f"choose groups that divide {features}, or -1 for as many as "
+                                  f"features{'; or axis=1 where these come first' * first}")
 
     def call(self, x: Value, context: Context) -> Value:
         [axis] = example_axes(self.axis, x.rank)
