@@ -215,5 +215,13 @@ class UnitNormalization(Layer):
         self.axis = some_axes("UnitNormalization(axis=...)", axis)
 
     def call(self, x: Value, context: Context) -> Value:
-        squares = OPS.sum(x * x, example_axes(self.axis, x.rank), True)
-        return x * OPS.rsqrt(OPS.maximum(squares, 1e-24))  # a length of at least 1e-12, as in Keras
+        return of_length_1(x, example_axes(self.axis, x.rank), 1e-12)
+
+
+def of_length_1(x: Value, axes: tuple[int, ...], shortest: float) -> Value:
+    """x over its length along axes, or over `shortest`, Keras' epsilon, if it is shorter. Brought
+    to numbers around 1 before they are squared, for squares overflow long before lengths do."""
+    largest = OPS.maximum(OPS.stop_gradient(OPS.max(OPS.abs(x), axes, True)), shortest)
+    y = x / largest
+    squares = OPS.sum(y * y, axes, True)  # below 1 only where the length is below `shortest`
+    return y * OPS.rsqrt(OPS.where(squares < 1.0, 1.0, squares))
