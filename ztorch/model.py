@@ -184,8 +184,11 @@ class Model(Layer):
                 raise ConfigError(f"model {self.name!r} has two layers named {other.path!r}; give "
                                   "one another name=")
             if sum(row.layer is r.layer for r in self._traced) > 1:
-                raise ConfigError(f"layer {other.path!r} is in the model twice; make a second "
-                                  "layer")
+                holders = [f"layer {one.path!r}" if one.path else f"model {one.name!r} itself"
+                           for _, one in self.walk() if row.layer in one.inner]
+                raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "
+                                  "it, call it twice in one Model, where its weights have one "
+                                  "name; else make a second layer")
 
     def traced_layers(self) -> list[Traced]:
         """Each layer, those inside others as well, for one example."""

@@ -425,7 +425,7 @@ def test_a_layer_has_one_place():
     layer = L.Dense(3)
     with pytest.raises(ConfigError, match=r"'dense' is in layer 'add' twice"):
         L.Add(layer, layer)
-    with pytest.raises(ConfigError, match=r"dense' is in the model twice"):
+    with pytest.raises(ConfigError, match=r"'dense' is in layer 'residual' and in layer 'add'; to share it"):
         build(L.Input((3,)), L.Residual(layer), L.Add(layer))
     model = Sequential([L.Input((3,))], name="m")
     with pytest.raises(ConfigError, match=r"'m' cannot be a layer of itself"):
