@@ -186,9 +186,9 @@ class Model(Layer):
             if sum(row.layer is r.layer for r in self._traced) > 1:
                 holders = [f"layer {one.path!r}" if one.path else f"model {one.name!r} itself"
                            for _, one in self.walk() if row.layer in one.inner]
-                raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "
-                                  "it, call it twice in one Model, where its weights have one "
-                                  "name; else make a second layer")
+                raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to "
+                                  "share it, call it twice in one Model, where its weights have "
+                                  "one name; else make a second layer")
 
     def traced_layers(self) -> list[Traced]:
         """Each layer, those inside others as well, for one example."""

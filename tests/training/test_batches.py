@@ -211,7 +211,8 @@ class Shuffling:
     rows = len(X)
 
     def __init__(self) -> None:
-        self.epoch, self.passes = 0, []
+        self.epoch = 0
+        self.passes: list[int] = []
 
     def __iter__(self) -> Any:
         self.passes.append(self.epoch)
