@@ -194,8 +194,8 @@ def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) 
                            bool(v.attrs.get("trainable", False)))
               for n, v in params.states.items()}
     return ProgramSpec(
-        name, target.name, target.arch or target.chip, target.needs, functions, states, params.size, arena,
-        tuple((at, data.nbytes) for at, data in params.constants),
+        name, target.name, target.arch or target.chip, target.needs, functions, states, params.size,
+        arena, tuple((at, data.nbytes) for at, data in params.constants),
         tuple(dict.fromkeys(s.kernel.name for p in plans.values() for s in p.steps)),
         target.backend)
 
