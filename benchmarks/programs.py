@@ -62,9 +62,10 @@ def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int)
     plans = {"predict": Plan("predict", [source], [("y", result)], [step], 0, [])}
     t = target()
     params = Params(t.limits)
-    code = link(assemble(pipeline._render(plans, t), t), soname=f"{kernel.name}.so",
-                exports=["zt_predict", "zt_worker"])
     spec = pipeline._spec(kernel.name, t, plans, params)
+    symbols = {n: f.symbol for n, f in spec.functions.items()}
+    code = link(assemble(pipeline._render(plans, t, symbols), t), soname=f"{kernel.name}.so",
+                exports=[*symbols.values(), "zt_worker"])
     bound = Executable(spec, code, None, threads).bind("predict")
     fill(bound, {"x": x})
     return bound

@@ -20,7 +20,7 @@ from ztorch.backends.library import load_library
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import _render, _symbol, compile_functions
+from ztorch.compile import _render, compile_functions
 from ztorch.dtypes import DType, boolean, from_storage, to_storage, u8
 from ztorch.graph import passes as graph_passes
 from ztorch.graph.evaluate import evaluate
@@ -242,10 +242,11 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
         places = tuple(Place("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
         step = Step(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
-    obj = assembled(_render(plans, t), t)
-    library = load_library(link(obj, soname="kernels.so", exports=[_symbol(n) for n in plans]), "k")
+    symbols = {n: f"zt_{n}" for n in plans}
+    obj = assembled(_render(plans, t, symbols), t)
+    library = load_library(link(obj, soname="kernels.so", exports=[*symbols.values()]), "k")
     for name, kernel, held in zip(plans, kernels, buffers, strict=True):
-        function = getattr(library, _symbol(name))
+        function = getattr(library, symbols[name])
         function.restype = None
         given = [held[m.name] for m in kernel.memories if m.space == "global"]
         inputs = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))

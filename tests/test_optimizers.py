@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests import references
 from ztorch import optimizers, schedules
 from ztorch.errors import ConfigError, UnknownName
+from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.optimizers import SGD, Adam, AdamW, RMSprop
@@ -106,6 +108,25 @@ def test_defaults_are_those_of_keras():
 def test_clipping_beside_pytorch(clip, function):
     expected = torch_weights(lambda o, w: o.SGD(w, 0.05), after_backward=function)
     close(ours(SGD(0.05, **clip)), expected, rtol=1e-5)  # PyTorch adds 1e-6 to the norm
+
+
+@pytest.mark.parametrize("size", [1e37, 1e25, 1.0, 1e-25])
+@pytest.mark.parametrize("clip", [{"global_clipnorm": 0.7}, {"clipnorm": 0.7}, {"clipnorm": 1e-20},
+                                  {"global_clipnorm": 1e20}], ids=str)
+def test_clipping_by_norms_whose_squares_are_no_numbers(clip, size):
+    """In float32, beside the formula in float64: to the last places, or untouched to the bit."""
+    grads = {n: (g * size).astype(np.float32) for n, g in GRADIENTS[0].items()}
+    graph = runner(SGD(1.0, **clip), "float32").graph
+    feeds = {v: grads[v.attrs["name"][2:]] for v in graph.leaves("input")}
+    feeds |= {v: v.attrs["data"] * (v.attrs["name"] not in START) for v in graph.leaves("state")}
+    steps = dict(zip(graph.updates, evaluate(graph.roots, feeds), strict=True))
+    [limit] = clip.values()
+    together = math.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in grads.values()))
+    for n, g in grads.items():
+        norm = together if "global_clipnorm" in clip else np.linalg.norm(g.astype(np.float64))
+        expected = g if norm <= limit else g * (limit / norm)
+        assert steps[n].dtype == np.float32
+        np.testing.assert_allclose(-steps[n], expected, rtol=0 if norm <= limit else 2e-6)
 
 
 def test_clipping_leaves_zero_gradients_alone():

@@ -39,7 +39,14 @@ from ztorch.lower.plan import Params, Plan, lower
 from ztorch.runtime.devices import limits_of, resolve
 from ztorch.runtime.executable import Executable, aligned, start
 from ztorch.runtime.remote import Remote
-from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+from ztorch.runtime.spec import (
+    PREPARE,
+    FunctionSpec,
+    ProgramSpec,
+    StateSpec,
+    TensorSpec,
+    entry_point,
+)
 
 if TYPE_CHECKING:
     from ztorch.tracing import Functions
@@ -82,12 +89,12 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         made = device_code(plans, target, watch)
         return Compiled(graphs, plans, made.text, made.code, made.into(spec, target),
                         _initial(params))
-    text = _render(plans, target)
+    symbols = {n: f.symbol for n, f in spec.functions.items()}
+    text = _render(plans, target, symbols)
     watch.done("text", text)
     obj = assembled(text, target)
     watch.done("object", obj)
-    symbols = [_symbol(n) for n in plans]
-    code = link(obj, soname=f"{_symbol(name)}.so", exports=[*symbols, "zt_worker"])
+    code = link(obj, soname=f"{_file(name)}.so", exports=[*symbols.values(), "zt_worker"])
     watch.done("library", code)
     return Compiled(graphs, plans, text, code, spec, _initial(params))
 
@@ -123,7 +130,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
                 for place, written in zip(step.places, step.writes, strict=True)
                 if written and place.space == "params"}
     interface = describe(spec, name, changing)
-    text = _render(plans, target, interface)
+    text = _render(plans, target, {n: f.symbol for n, f in spec.functions.items()}, interface)
     watch.done("text", text)
     held = put_states(spec, _initial(params), weights or {})
     if target.source:
@@ -152,7 +159,8 @@ def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, 
     return graphs, plans, params
 
 
-def _render(plans: Mapping[str, Plan], target: Target, c: CInterface | None = None) -> str:
+def _render(plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str],
+            c: CInterface | None = None) -> str:
     """One module: kernels that turn out the same are rendered once. With `c` it is for C."""
     kernels = Kernels(target)
     programs = []
@@ -163,7 +171,7 @@ def _render(plans: Mapping[str, Plan], target: Target, c: CInterface | None = No
             symbol = kernels.rendered[kernels.number(step.kernel)]["symbol"]
             used = [pointers.setdefault((p.space, p.at), len(pointers)) for p in step.places]
             steps.append({"symbol": symbol, "pointers": used, "barrier": step.barrier})
-        programs.append({"symbol": _symbol(plan.name), "steps": steps, "pointers": [
+        programs.append({"symbol": symbols[plan.name], "steps": steps, "pointers": [
             {"id": k, "space": space, "offset": at,
              "slot": at if space in ("inputs", "outputs") else None}
             for (space, at), k in pointers.items()]})
@@ -173,17 +181,18 @@ def _render(plans: Mapping[str, Plan], target: Target, c: CInterface | None = No
         features=",".join(f"+{f}" for f in target.features), **dict(target.data))
 
 
-def _symbol(name: str) -> str:
-    """A name that is safe in rendered text, whatever the user called the model."""
+def _file(name: str) -> str:
+    """A name that is safe in files, whatever the user called the model."""
     return "zt_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) -> ProgramSpec:
-    functions = {}
+    functions, arena = {}, max(p.arena for p in plans.values())
     for n, plan in plans.items():
         inputs = [TensorSpec(v.attrs["name"], v.shape, v.dtype) for v in plan.inputs]
         outputs = [TensorSpec(o, v.shape, v.dtype) for o, v in plan.outputs]
-        functions[n] = FunctionSpec(n, _symbol(n), {t.name: t for t in inputs},
+        symbol = entry_point(n, inputs, outputs, params.size, arena)
+        functions[n] = FunctionSpec(n, symbol, {t.name: t for t in inputs},
                                     {t.name: t for t in outputs}, plan.cycles,
                                     tuple((s.kernel.name, s.cycles) for s in plan.steps),
                                     tuple((what, b.size, b.first, b.last, at)
@@ -193,8 +202,7 @@ def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) 
               for n, v in params.states.items()}
     return ProgramSpec(
         name, target.name, target.arch or target.chip, target.needs, functions, states, params.size,
-        max(p.arena for p in plans.values()),
-        tuple((at, data.nbytes) for at, data in params.constants),
+        arena, tuple((at, data.nbytes) for at, data in params.constants),
         tuple(dict.fromkeys(s.kernel.name for p in plans.values() for s in p.steps)),
         target.backend)
 

@@ -12,7 +12,7 @@ from ztorch import dtypes
 from ztorch.config import Named, fraction, number
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.op import OPS, shape_error, traced
 from ztorch.graph.value import Value
 
 Shape = tuple[int, ...]
@@ -205,7 +205,7 @@ class Hinge(Loss, names=("hinge",)):
 def called(function: Callable[[Value, Value], Value], what: str, y_true: Value,
            y_pred: Value) -> Value:
     """What a user's function gives, if it is a tensor."""
-    found = function(y_true, y_pred)
+    found = traced(function, what, y_true, y_pred)
     if not isinstance(found, Value):
         raise ConfigError(f"{what} returned {found!r}, not a tensor; make one of its two arguments "
                           "with operators and zt.ops")

@@ -131,7 +131,7 @@ class Model(Layer):
         return self._wiring.run({one.symbol: given[name] for name, one in self.inputs.items()},
                                 context)
 
-    def prepare(self, x: Any, *more: Any) -> None:
+    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
         """Called as a layer: inputs must have the shapes that they are declared with."""
         for name, v in self._by_name(x).items():
             if v.shape[1:] != self.inputs[name].shape:
@@ -185,8 +185,11 @@ class Model(Layer):
                 raise ConfigError(f"model {self.name!r} has two layers named {other.path!r}; give "
                                   "one another name=")
             if sum(row.layer is r.layer for r in self._traced) > 1:
-                raise ConfigError(f"layer {other.path!r} is in the model twice; make a second "
-                                  "layer")
+                holders = [f"layer {one.path!r}" if one.path else f"model {one.name!r} itself"
+                           for _, one in self.walk() if row.layer in one.inner]
+                raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to "
+                                  "share it, call it twice in one Model, where its weights have "
+                                  "one name; else make a second layer")
 
     def _need_short_names(self) -> None:
         """Names that are put together from those of layers around must fit into artifacts."""

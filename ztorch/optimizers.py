@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -122,19 +123,22 @@ class Optimizer(Named, family="optimizer"):
         if self.clipvalue is not None:
             return [OPS.clip(g, -self.clipvalue, self.clipvalue) for g in grads]
         if self.clipnorm is not None:
-            return [g * _shrink(OPS.sum(g * g), self.clipnorm) for g in grads]
+            return [_shrunk([g], self.clipnorm)[0] for g in grads]
         if self.global_clipnorm is not None:
-            total = OPS.sum(grads[0] * grads[0])
-            for g in grads[1:]:
-                total = total + OPS.sum(g * g)
-            shrink = _shrink(total, self.global_clipnorm)
-            return [g * shrink for g in grads]
+            return _shrunk(grads, self.global_clipnorm)
         return list(grads)
 
 
-def _shrink(squares: Value, norm: float) -> Value:
-    """The factor that brings a norm, given as its square, down to `norm` or leaves it alone."""
-    return norm / OPS.maximum(OPS.sqrt(squares), norm)
+def _shrunk(grads: Sequence[Value], norm: float) -> list[Value]:
+    """Gradients with their common norm brought down to `norm`, or left alone if it is below. None
+    is squared before it is brought to 1 at most, so that no square overflows."""
+    largest = reduce(OPS.maximum, (OPS.max(OPS.abs(g)) for g in grads))
+    scale = OPS.maximum(largest, norm)
+    parts = [g / scale for g in grads]
+    length = OPS.sqrt(reduce(OPS.add, (OPS.sum(p * p) for p in parts)))  # in units of `scale`
+    allowed = norm / scale
+    shrink = norm / OPS.maximum(length, allowed)
+    return [OPS.where(length > allowed, p * shrink, g) for p, g in zip(parts, grads, strict=True)]
 
 
 def _rate(of: str, x: Any) -> float | LearningRateSchedule:

@@ -107,7 +107,7 @@ class Sequential(Model):
         if not self.inner:
             raise ConfigError(f"model {self.name!r} has no layers; add one, such as Dense(10)")
 
-    def prepare(self, x: Any, *more: Any) -> None:
+    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
         """Called as a layer: the shape of inputs is known from here on."""
         self._need_layers()
         if not isinstance(x, Value):

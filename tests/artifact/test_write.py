@@ -20,7 +20,13 @@ from ztorch.compile import compile_functions
 from ztorch.dtypes import ALL, f32
 from ztorch.runtime.load import open_artifact, read_artifact
 from ztorch.runtime.manifest import VERSION
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+from ztorch.runtime.spec import (
+    FunctionSpec,
+    ProgramSpec,
+    StateSpec,
+    TensorSpec,
+    entry_point,
+)
 
 
 @pytest.mark.parametrize("device", ["cpu:scalar", "cpu"])
@@ -156,8 +162,9 @@ def synthetic() -> tuple[ProgramSpec, np.ndarray]:
                                                                s.nbytes)
     for start, size in constants:
         params[start:start + size] = random.integers(1, 256, size)
-    predict = FunctionSpec("predict", "zt_predict", {"x": TensorSpec("x", (2, 3), f32)},
-                           {"y": TensorSpec("y", (2,), f32)}, 10.0)
+    x, y = TensorSpec("x", (2, 3), f32), TensorSpec("y", (2,), f32)
+    symbol = entry_point("predict", [x], [y], len(params), 64)
+    predict = FunctionSpec("predict", symbol, {"x": x}, {"y": y}, 10.0)
     return ProgramSpec("odd", "scalar", "x86_64", (), {"predict": predict}, states, len(params),
                        64, constants, ("k0",)), params
 
@@ -167,7 +174,7 @@ METADATA = {"name": "odd", "seed": 0, "classes": None, "loss": None, "layers": [
 
 def test_every_dtype_and_constants_survive(tmp_path: Path) -> None:
     spec, params = synthetic()
-    code = b"code\0zt_predict\0"
+    code = b"code\0%s\0" % spec.functions["predict"].symbol.encode()
     (tmp_path / "odd.zt").write_bytes(pack(spec, code, params, METADATA))
     _, files = apart((tmp_path / "odd.zt").read_bytes())
     assert len(files["constants/scalar.bin"]) == 47

@@ -44,7 +44,8 @@ def test_every_opcode(d: DType, compiler: str, tmp_path: Path) -> None:
     steps = [Step(k, tuple(Place("inputs", n, m.size * m.dtype.bytes)
                            for n, m in enumerate(k.memories)), (True,) * len(k.memories), 0.0)
              for k in ready]
-    (tmp_path / "words.c").write_text(_render({"f": Plan("f", [], [], steps, 0, [])}, C))
+    plans = {"f": Plan("f", [], [], steps, 0, [])}
+    (tmp_path / "words.c").write_text(_render(plans, C, {"f": "zt_f"}))
     run(compiler, *STRICT, "-O2", "-c", "words.c", cwd=tmp_path)
 
 

@@ -361,6 +361,37 @@ def test_functions_of_the_file_are_inlined(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ours(load(written(made, tmp_path / "m.onnx")), X)[0], 2 * X)
 
 
+def calling(*calls: list[str]) -> onnx.ModelProto:
+    """Functions f0, f1, ..., each of which calls some others one after another."""
+    made = dense()
+    made.opset_import.append(helper.make_opsetid("here", 1))
+    versions = [helper.make_opsetid("", 18), helper.make_opsetid("here", 1)]
+    for k, names in enumerate(calls):
+        nodes = [helper.make_node(name, [f"v{n}"], [f"v{n + 1}"],
+                                  domain="here" if name[0] == "f" else "")
+                 for n, name in enumerate(names)]
+        made.functions.append(helper.make_function("here", f"f{k}", ["v0"], [f"v{len(names)}"],
+                                                   nodes, versions))
+    made.graph.node[1].CopyFrom(helper.make_node("f0", ["h"], ["y"], domain="here"))
+    return made
+
+
+def test_functions_within_functions(tmp_path: Path) -> None:
+    model = load(written(calling(["f1", "f1"], ["Relu", "Neg"]), tmp_path / "m.onnx"))
+    h = X @ KERNEL + 1.0  # above zero, so the second Relu sees what is below
+    np.testing.assert_array_equal(ours(model, X)[0], -np.maximum(-np.maximum(h, 0), 0))
+
+
+@pytest.mark.parametrize(("calls", "message"), [
+    ([[f"f{k + 1}"] * 10 for k in range(12)] + [["Relu"]], "functions that call functions, 1,000,0"),
+    ([["f0"]], "not a valid ONNX file"), ([["f1"], ["f0"]], "not a valid ONNX file"),
+    ([[f"f{k + 1}"] for k in range(5000)] + [["Relu"]], "not a valid ONNX file"),
+], ids=["more than memory", "itself", "each other", "deep"])
+def test_functions_without_end(calls: list[list[str]], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=message):
+        load(written(calling(*calls), tmp_path / "m.onnx"))
+
+
 def test_the_package_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import sys
 

@@ -169,7 +169,9 @@ def test_a_block_under_masks_is_pytorchs(kind: str, given: tuple[str, ...]) -> N
     masks["padding_mask"][:, 0], masks["attention_mask"][:, :, 0] = True, True
     x = L.Input((5, 8), name="x")
     said = {name: L.Input(masks[name].shape[1:], dtype="bool", name=name) for name in given}
-    model = Model([x, *said.values()], getattr(L, kind)(16, 2, name="block")(x, **said))
+    of = "decoder_" if kind == "TransformerDecoder" else ""
+    model = Model([x, *said.values()], getattr(L, kind)(16, 2, name="block")(
+        x, **{f"{of}{name}": mask for name, mask in said.items()}))
     program = model.compile(batch_size=3, dtype="float64")
     got = program.predict({"x": X, **{name: masks[name] for name in given}})
     module = loaded(torch_block(False, "relu"), block_arrays(program.weights, "block"))

@@ -397,11 +397,35 @@ def test_functions_are_checked_when_the_model_is_built(function, message):
         build(L.Input((4,)), L.Lambda(function))
 
 
+def test_functions_of_numbers_are_shown_the_way():
+    """PyTorch's, and the same in losses and activations; also as the TypeError that it is."""
+    torch = references.torch()
+    mine = L.Lambda(torch.relu, name="mine")
+    with pytest.raises(ConfigError, match=r"layer 'mine': its function.*relu\(\).*with zt\.ops"):
+        build(L.Input((4,)), mine)
+    with pytest.raises(TypeError, match=r"layer 'part/mine': .*ops\.relu\(x\), not with NumPy or Py"):
+        build(L.Input((4,)), Sequential([L.Lambda(torch.relu, name="mine")], name="part"))
+    with pytest.raises(ConfigError, match=r"layer 'a': its function.* a tensor has no 'tanh'; use "
+                                          r"ops\.tanh"):
+        build(L.Input((4,)), L.Dense(3, activation=lambda x: x.tanh(), name="a"))
+    with pytest.raises(ConfigError, match=r"loss 'away': its function.*truth value; use ops\.where"):
+        def away(y, p):
+            return y - p if y > p else p - y
+        Sequential([L.Input((4,)), L.Dense(1)]).trace(2, "sgd", away)
+
+
+def test_mistakes_that_are_not_about_tensors_stay_what_they_are():
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        build(L.Input((4,)), L.Lambda(lambda x: x * (1 / 0)))
+    with pytest.raises(ConfigError, match=r"required positional argument: 'b'$"):
+        build(L.Input((4,)), L.Lambda(lambda a, b: a + b))
+
+
 def test_a_layer_has_one_place():
     layer = L.Dense(3)
     with pytest.raises(ConfigError, match=r"'dense' is in layer 'add' twice"):
         L.Add(layer, layer)
-    with pytest.raises(ConfigError, match=r"dense' is in the model twice"):
+    with pytest.raises(ConfigError, match=r"'dense' is in layer 'residual' and in layer 'add'; to share it"):
         build(L.Input((3,)), L.Residual(layer), L.Add(layer))
     model = Sequential([L.Input((3,))], name="m")
     with pytest.raises(ConfigError, match=r"'m' cannot be a layer of itself"):

@@ -78,7 +78,13 @@ def test_reshape_names_both_shapes():
     with pytest.raises(ShapeError, match=r"\(-1, 4\)"):
         build(L.Input((6,)), L.Reshape((-1, 4)))
     with pytest.raises(ShapeError, match=r"layer 'permute'.*use each of 1 to 2 once"):
-        build(L.Input((6, 2)), L.Permute((0, 1)))
+        build(L.Input((6, 2)), L.Permute((1, 3, 2)))
+
+
+@pytest.mark.parametrize("dims", [(0, 1), (2, 3), (1, 1), (0,), (-1, 1)])
+def test_a_permutation_counts_from_1_as_in_keras(dims):
+    with pytest.raises(ConfigError, match=r"Permute\(dims=.*each of 1 to .* once"):
+        L.Permute(dims)
 
 
 def test_a_layer_used_at_another_width_names_both_shapes():

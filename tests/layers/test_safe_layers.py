@@ -59,6 +59,48 @@ def test_normalisations_keep_their_digits(machine: str) -> None:
         near(compiled.run(k), job.oracle(), 16, f"{what} on {machine}")
 
 
+UNIT: dict[str, Callable[[], Layer]] = {
+    "unit": L.UnitNormalization, "unit, two axes": lambda: L.UnitNormalization((1, 2)),
+    "cosine": lambda: L.Parallel([L.Identity(), L.Lambda(lambda x: OPS.flip(x, axis=1))],
+                                 L.Dot(2, normalize=True))}
+ALONE = np.where(np.arange(6) == 4, 1.0, 0.0) * NOISE  # one number in a vector, which counts once
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_lengths_whose_squares_are_no_numbers(machine: str) -> None:
+    """Squares of 1e25 and of 1e-25 are infinite and zero in float32."""
+    sizes = [(f"{size:g}", NOISE * size) for size in (3e37, 1e25, 1e18, 1e-6, 1e-25)]
+    cases = [(f"{name} of {kind}", Traced(make(), x.astype(np.float32), True, "float32"))
+             for name, make in UNIT.items() for kind, x in (
+                 *sizes, ("mixed", NOISE * 10.0 ** random.integers(-25, 25, NOISE.shape)),
+                 ("alone", ALONE * 1e25), ("alone, small", ALONE))]
+    jobs = [case.job() for _, case in cases]
+    compiled = Module(jobs, machine)
+    for k, ((what, _), job) in enumerate(zip(cases, jobs, strict=True)):
+        near(compiled.run(k), job.oracle(), 16, f"{what} on {machine}", 1e-38)
+
+
+def test_a_unit_is_keras_also_below_its_epsilon() -> None:
+    keras = references.keras()
+    for size in (1.0, 1e-9, 1e-11, 1e-12, 1e-13, 0.0):
+        x = (NOISE * size).astype(np.float32)
+        want = keras.ops.convert_to_numpy(keras.layers.UnitNormalization()(x.astype(np.float64)))
+        [got] = Traced(L.UnitNormalization(), x, d="float32").oracle()[:1]
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_variances_up_to_the_largest_number(machine: str) -> None:
+    """They are squares of 1e18 here; beyond 1e19 the variance itself is no float32."""
+    cases = [(f"{name} of {size:g}", Traced(make(), (NOISE * size).astype(np.float32), True,
+                                            "float32"))
+             for name, make in NORMALISING.items() for size in (1e18, 1e-18)]
+    jobs = [case.job() for _, case in cases]
+    compiled = Module(jobs, machine)
+    for k, ((what, _), job) in enumerate(zip(cases, jobs, strict=True)):
+        near(compiled.run(k), job.oracle(), 16, f"{what} on {machine}", 1e-38)
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_activations_of_ten_thousand(machine: str) -> None:
     x = np.array([[-1e4, -100.0, -1.0, -1e-4, 1e-4, 1.0, 80.0, 1e4]], np.float32)

@@ -7,8 +7,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from ztorch.errors import ArtifactError, DeviceError
 from ztorch.runtime.container import MANIFEST, RIGHTS
 from ztorch.runtime.load import open_artifact, read_artifact
 from ztorch.runtime.manifest import VERSION
+from ztorch.runtime.spec import TensorSpec, entry_point
 
 
 def refuse(tmp_path: Path, data: bytes, message: str,
@@ -218,11 +221,11 @@ def spec(m: Manifest) -> dict[str, Any]:
     (lambda m: spec(m)["states"][0].update(name="other"), "lacks the state 'other'"),
     (lambda m: spec(m)["states"][1].update(name="hidden/kernel"), "a name that occurs once"),
     (lambda m: spec(m).update(params_bytes=spec(m)["states"].pop()["offset"]),
-     "holds 'out/bias', which the manifest does not list"),
+     "symbol is 'zt_predict_.*for code that takes the inputs, outputs, params and arena"),
     (lambda m: spec(m)["states"].pop(), "no more than its states and constants take"),
     (lambda m: spec(m).update(params_bytes=1 << 39), "no more than its states and constants take"),
     (lambda m: spec(m).update(params_bytes=1 << 50), "params_bytes is \\d+; it must be a whole"),
-    (lambda m: spec(m).update(arena_bytes=1 << 39), r"claims 549,\d+,\d+,\d+ bytes to run"),
+    (lambda m: spec(m).update(arena_bytes=1 << 39), "symbol is 'zt_predict_.*for code that takes"),
     (lambda m: spec(m).update(arena_bytes="64"), "arena_bytes is '64'"),
     (lambda m: spec(m).update(constants=[[0, 4]]), "they overlap"),
     (lambda m: spec(m).update(constants=[[0, 4, 4]]), r"must be \[offset, bytes\]"),
@@ -231,7 +234,7 @@ def spec(m: Manifest) -> dict[str, Any]:
                                                                 "symbol such as"),
     (lambda m: spec(m)["functions"][0].update(symbol="zt_worker"), "symbol is 'zt_worker'"),
     (lambda m: spec(m)["functions"][0].update(symbol="zt_x\n"), r"symbol is 'zt_x\\n'"),
-    (lambda m: spec(m)["functions"][0].update(symbol="zt_other"), "a symbol of code/scalar.so"),
+    (lambda m: spec(m)["functions"][0].update(symbol="zt_other"), "it must be 'zt_predict_"),
     (lambda m: spec(m)["functions"][0].update(inputs=[]), "it must be the inputs x"),
     (lambda m: spec(m)["functions"][0].update(outputs=[]), "a list with y"),
     (lambda m: spec(m)["functions"][0]["inputs"][0].update(shape=[]), "begins with the batch size"),
@@ -244,6 +247,96 @@ def spec(m: Manifest) -> dict[str, Any]:
 ])
 def test_manifests(tmp_path: Path, change: Callable[[Manifest], object], message: str) -> None:
     refuse(tmp_path, changed(change), message)
+
+
+# -- sizes that the code relies on -----------------------------------------------------------------
+
+
+@cache
+def saved(several: bool) -> bytes:
+    """An artifact that trains; of one input and output, or of several of other dtypes."""
+    if not several:
+        program = trainer()
+    else:
+        a, b = zt.layers.Input((4,), name="a"), zt.layers.Input((3,), dtype="int32", name="b")
+        words = zt.layers.Flatten()(zt.layers.Embedding(7, 2)(b))
+        y = zt.layers.Dense(2, name="y")(zt.layers.Concatenate()([a, words]))
+        program = zt.Model([a, b], [y, zt.layers.Dense(3, name="z")(a)], name="two").compile(
+            "cpu:scalar", batch_size=4, optimizer="adam", loss="mse")
+    with tempfile.TemporaryDirectory() as folder:
+        program.save(Path(folder) / "t.zt")
+        return (Path(folder) / "t.zt").read_bytes()
+
+
+def renamed(manifest: Manifest, files: dict[str, bytes]) -> bytes:
+    """An artifact whose code has the symbols that the manifest asks for, whatever sizes it says."""
+    found = spec(manifest)
+    code = files["code/scalar.so"]
+    for f in found["functions"]:
+        inputs, outputs = ([TensorSpec.from_json(t) for t in f[k]] for k in ("inputs", "outputs"))
+        symbol = entry_point(f["name"], inputs, outputs, found["params_bytes"],
+                             found["arena_bytes"])
+        code = code.replace(f["symbol"].encode(), symbol.encode())
+        f["symbol"] = symbol
+    return together(manifest, {**files, "code/scalar.so": code})
+
+
+TENSORS = [(several, function, which, k)
+           for several in (False, True)
+           for function, f in enumerate(spec(apart(saved(several))[0])["functions"])
+           for which in ("inputs", "outputs") for k in range(len(f[which]))]
+
+
+@pytest.mark.parametrize(("several", "function", "which", "k"), TENSORS, ids=str)
+def test_no_tensor_is_of_another_size_than_the_code_takes(
+        several: bool, function: int, which: str, k: int, tmp_path: Path) -> None:
+    """Smaller is what code would write over; larger, or of another dtype, is as wrong."""
+    def one(m: Manifest) -> dict[str, Any]:
+        return spec(m)["functions"][function][which][k]
+
+    shape, d = (one(apart(saved(several))[0])[key] for key in ("shape", "dtype"))
+    lies: list[dict[str, Any]] = [{"shape": [*shape[:-1], n]}
+                                  for n in ((shape[-1:] or [1])[0] + 1, 1 << 20)]
+    lies += [{"shape": [*shape[:-1], shape[-1] - 1]}] if shape and shape[-1] > 1 else []
+    lies += [{"shape": shape[::-1]}] if shape != shape[::-1] else []
+    lies.append({"dtype": "uint8" if d != "uint8" else "bool"})
+    for lie in lies:
+        manifest, files = apart(saved(several))
+        one(manifest).update(lie)
+        refuse(tmp_path, together(manifest, files, rehash=False),
+               r"symbol is 'zt_\w+'; it must be 'zt_\w+', for code that takes the inputs, outputs")
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: spec(m)["functions"][0]["inputs"].reverse(),
+    lambda m: spec(m)["functions"][-1]["outputs"].pop(),
+    lambda m: spec(m).update(arena_bytes=0),
+    lambda m: spec(m).update(arena_bytes=spec(m)["arena_bytes"] + 64),
+    lambda m: spec(m)["functions"][0].update(symbol=spec(m)["functions"][1]["symbol"]),
+], ids=["swapped inputs", "an output less", "no arena", "a larger arena", "another function"])
+def test_no_function_is_handed_other_memory(change: Callable[[Manifest], object],
+                                            tmp_path: Path) -> None:
+    refuse(tmp_path, changed(change, saved(True)), "symbol is 'zt_.*it must be 'zt_")
+
+
+def test_code_without_the_symbol_is_not_called(tmp_path: Path) -> None:
+    """Where the manifest lies about sizes and says the symbol for them, too."""
+    manifest, files = apart(whole())
+    spec(manifest)["functions"][0]["inputs"][0].update(shape=[2, 2])
+    refuse(tmp_path, renamed(manifest, files), "its contents do not match its own hash")
+    refuse(tmp_path, together(manifest, files), "a symbol of code/scalar.so")
+
+
+def test_what_a_program_claims_is_asked_of_the_machine(tmp_path: Path) -> None:
+    manifest, files = apart(whole())
+    spec(manifest)["arena_bytes"] = 1 << 39
+    refuse(tmp_path, renamed(manifest, files), r"claims 549,\d+,\d+,\d+ bytes to run")
+
+
+def test_states_are_those_of_the_weights(tmp_path: Path) -> None:
+    manifest, files = apart(whole())
+    spec(manifest)["params_bytes"] = spec(manifest)["states"].pop()["offset"]
+    refuse(tmp_path, renamed(manifest, files), "holds 'out/bias', which the manifest does not list")
 
 
 @pytest.mark.parametrize("training", [

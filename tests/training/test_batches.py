@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 
 from tests.programs import classifier, compiled, flowers, regressor, same_states
 from ztorch import layers as L
+from ztorch.callbacks import LambdaCallback
 from ztorch.errors import DataError
 from ztorch.sequential import Sequential
 from ztorch.training.batches import permutation
+from ztorch.training.progress import Progress
 
 X, Y = flowers(20)
 
@@ -154,6 +158,13 @@ def test_images_may_lack_the_channel_axis() -> None:
 # -- iterators -------------------------------------------------------------------------------------
 
 
+class Terminal(io.StringIO):
+    """Where a bar can be redrawn."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def pieces(*sizes: int) -> list[tuple[np.ndarray, np.ndarray]]:
     ends = np.cumsum(sizes)
     return [(X[e - s:e], Y[e - s:e]) for s, e in zip(sizes, ends, strict=True)]
@@ -192,6 +203,80 @@ def test_a_loader_starts_again() -> None:
     a.fit(X, Y, shuffle=False, epochs=3, validation_data=(X, Y), verbose=0)
     b.fit(loader, epochs=3, validation_data=loader, verbose=0)
     assert same_states(a, b) and a.history.history == b.history.history
+
+
+class Shuffling:
+    """Batches of 3 in another order in each pass, as those of zt.data: `epoch` counts passes."""
+
+    rows = len(X)
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.passes: list[int] = []
+
+    def __iter__(self) -> Any:
+        self.passes.append(self.epoch)
+        order = permutation(3, self.epoch, len(X))
+        self.epoch += 1
+        for k in range(0, len(X), 3):
+            yield X[order[k:k + 3]], Y[order[k:k + 3]]
+
+
+@pytest.mark.parametrize("steps", [None, 1, 2, 3, 4, 7])
+def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(steps: int | None,
+                                                               tmp_path: Path) -> None:
+    """Also from within a pass, where epochs are not passes: 20 rows are 3 steps."""
+    whole, first, second = classifier(), classifier(), classifier()
+    how: Any = {"steps_per_epoch": steps, "verbose": 0}
+    source = Shuffling()
+    history = whole.fit(source, epochs=5, validation_data=source, **how).history
+    first.fit(Shuffling(), epochs=2, **how)
+    first.save_checkpoint(tmp_path / "run.ckpt")
+    second.load_checkpoint(tmp_path / "run.ckpt")
+    resumed = Shuffling()
+    again = second.fit(resumed, epochs=5, **how).history
+    assert same_states(whole, second) and again["loss"] == history["loss"]
+    if steps is None:
+        assert resumed.passes == [2, 3, 4]
+
+
+def test_a_stream_that_is_trained_on_again_goes_on() -> None:
+    program, source = classifier(), Shuffling()
+    program.fit(source, epochs=2, verbose=0)
+    program.evaluate(source, verbose=0)  # a pass that trains nothing
+    program.fit(source, epochs=1, verbose=0)
+    assert source.passes == [0, 1, 2, 2]
+
+
+class Sized:
+    """Three batches as large as the program's, the last one shorter."""
+
+    batch_size = 8
+
+    def __iter__(self) -> Any:
+        yield from pieces(8, 8, 4)
+
+    def __len__(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize(("make", "total"), [
+    (Shuffling, "3"), (lambda: pieces(5, 9, 6), "3"), (lambda: pieces(8, 8), "2"), (Sized, "3"),
+    (lambda: iter(pieces(8, 8, 4)), "?")], ids=["rows", "list", "even list", "length", "iterator"])
+def test_the_first_epoch_of_a_stream_knows_its_steps(make: Any, total: str,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the source can tell: callbacks hear of it, and the bar has an end."""
+    bars: list[str] = []
+    monkeypatch.setattr(Progress, "draw", lambda self, done, logs: bars.append(
+        str(self._steps or "?")))
+    monkeypatch.setattr("ztorch.training.progress.INTERVAL", -1.0)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    told: list[Any] = []
+    program = classifier()
+    callback = LambdaCallback(on_train_begin=lambda logs: told.append(callback.params["steps"]))
+    program.fit(make(), callbacks=[callback], verbose=1)
+    assert told == [None if total == "?" else int(total)]
+    assert set(bars) == {total}
 
 
 def test_errors_in_a_stream_name_the_batch_and_the_row() -> None:

@@ -347,7 +347,8 @@ BAD = {
     "virtual": (virtual, "does not hold its numbers itself"),
     "external link": (linked(h5py.ExternalLink("/etc/hosts", "/x")), "links '0' to another place"),
     "soft link": (linked(h5py.SoftLink("/layers/dense/vars/1")), "links '0' to another place"),
-    "immense": (immense, r"0 \(1099511627776, 3\)"),
+    "immense": (immense, "lies in pieces, maybe compressed"),
+    "compressed": (replaced(np.zeros((4, 3)), compression="gzip"), "h5repack -l CONTI -f NONE"),
     "unwritten": (unwritten, "has 0 bytes, not 48"),
     "circular": (circular, "more groups than any model"),
     "a group": (lambda f: (f["layers/dense/vars"].__delitem__("0"),
@@ -367,13 +368,6 @@ def test_bad_files(case: str, tmp_path: Path) -> None:
         ours.load_weights(changed(tmp_path, change))
     for a, b in zip(before, ours.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_compressed_datasets_are_read(tmp_path: Path) -> None:
-    array = np.arange(12, dtype=np.float64).reshape(4, 3)
-    ours = model()
-    ours.load_weights(changed(tmp_path, replaced(array, compression="gzip")))
-    np.testing.assert_array_equal(ours.get_weights()[0], array)
 
 
 def test_truncated_files(tmp_path: Path) -> None:

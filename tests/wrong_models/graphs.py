@@ -43,6 +43,12 @@ def same_output() -> None:
     zt.Model(x, [h, dense(h)], name="net")
 
 
+def nested_and_direct() -> None:
+    x, shared = L.Input((4,)), L.Dense(4, name="shared")
+    part = zt.Sequential([shared], name="part")
+    zt.Model(x, L.Add()([part(x), shared(x)]), name="net").build()
+
+
 X = L.Input((4,), name="x")
 
 CASES: dict[str, Case] = {
@@ -51,6 +57,7 @@ CASES: dict[str, Case] = {
     "a tensor in the middle as input": middle,
     "two layers named alike": same_name,
     "one layer gives two outputs": same_output,
+    "a layer nested and called directly": nested_and_direct,
     "two inputs named alike": lambda: zt.Model(
         [a := L.Input((2,), name="same"), b := L.Input((2,), name="same")], L.Add()([a, b]),
         name="net"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tests.wrong_models.cases import Case, image, row, steps
+from tests.wrong_models.cases import Case, begins, image, row, steps
 from ztorch import layers as L
+
+chw = begins(3, 16, 20)
 
 CASES: dict[str, Case] = {
     "stride of zero": lambda: L.Conv2D(4, 3, strides=0),
@@ -43,5 +45,14 @@ CASES: dict[str, Case] = {
     "padding below zero": lambda: L.ZeroPadding2D(-1),
     "cropping all there is": lambda: image(L.Cropping2D(4)),
     "cropping in words": lambda: L.Cropping1D("all"),
+    "a kernel over channels that come first": lambda: chw(L.Conv2D(4, 5)),
+    "a transposed image in groups": lambda: chw(L.Conv2D(6, 3, groups=3)),
+    "a sequence with its channel first": lambda: begins(1, 30)(L.Conv1D(4, 5)),
+    "pooling channels that come first": lambda: chw(L.AveragePooling2D(4)),
+    "cropping channels that come first": lambda: chw(L.Cropping2D(3)),
+    "channels last where first is said": lambda: begins(16, 20, 3)(
+        L.Conv2D(4, 5, data_format="channels_first")),
+    "group norm of channels that come first": lambda: begins(64, 8, 12)(
+        L.GroupNormalization(32)),
     "flat before a convolution": lambda: image(L.Flatten(), L.Conv2D(4, 3, name="late")),
 }

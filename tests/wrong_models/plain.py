@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 import ztorch as zt
@@ -42,7 +44,9 @@ CASES: dict[str, Case] = {
     "reshape to another size": lambda: row(L.Reshape((4, 2))),
     "reshape with two open axes": lambda: row(L.Reshape((-1, -1))),
     "reshape to a number": lambda: L.Reshape(6),
-    "permutation that leaves one out": lambda: steps(L.Permute((1, 1))),
+    "permutation that leaves one out": lambda: L.Permute((1, 1)),
+    "permutation of the batch": lambda: L.Permute((0, 1)),
+    "permutation of another rank": lambda: steps(L.Permute((1, 3, 2))),
     "repeating a sequence": lambda: steps(L.RepeatVector(2)),
     "softmax over the batch": lambda: row(L.Softmax(axis=0)),
     "layer norm over an axis that is not there": lambda: row(L.LayerNormalization(axis=3)),
@@ -79,6 +83,20 @@ CASES: dict[str, Case] = {
     "a lambda in json": lambda: row(L.Lambda(lambda x: x, name="mine")).to_json(),
     "a lambda that gives a number": lambda: row(L.Lambda(lambda x: 3.0)),
     "a lambda that sums the batch": lambda: row(L.Lambda(lambda x: zt.ops.sum(x))),
+    "a lambda of numpy": lambda: row(L.Lambda(lambda x: np.maximum(x, 0.0), name="mine")),
+    "a lambda of python's math": lambda: row(L.Lambda(lambda x: math.exp(x), name="mine")),
+    "a lambda that asks": lambda: row(L.Lambda(lambda x: x if x > 0.0 else -x, name="mine")),
+    "a lambda that walks": lambda: row(L.Lambda(lambda x: max(*x), name="mine")),
+    "a lambda of methods": lambda: row(L.Lambda(lambda x: x.mean(axis=1), name="mine")),
+    "a lambda of methods of none": lambda: row(L.Lambda(lambda x: x.numpy(), name="mine")),
+    "a lambda of an unknown op": lambda: row(L.Lambda(lambda x: zt.ops.meen(x), name="mine")),
+    "a lambda of two arguments": lambda: row(L.Lambda(lambda a, b: a + b, name="mine")),
+    "a lambda that adds nothing": lambda: row(L.Lambda(lambda x: x + None, name="mine")),
+    "a lambda that compares by ==": lambda: row(L.Lambda(
+        lambda x: zt.ops.where(x == 0, 1.0, x), name="mine")),
+    "an activation of numpy": lambda: row(L.Dense(3, activation=np.tanh, name="tanh")),
+    "an activation that gives a number": lambda: row(L.Dense(
+        3, activation=lambda x: 2.0, name="mine")),
     "a lambda that is a layer": lambda: L.Lambda(L.ReLU()),
     "a layer called on an array": lambda: L.Dense(3)(rows(2, 4)),
     "a layer called on nothing": lambda: L.Dense(3)(),

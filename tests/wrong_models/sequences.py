@@ -18,6 +18,15 @@ def called(layer: L.Layer, *shapes: tuple[int, ...], **how: object) -> object:
     return layer(*(L.Input(shape) for shape in shapes), **how)
 
 
+WORDS, MEMORY = L.Input((5, 8), name="words"), L.Input((7, 6), name="memory")
+
+
+def second_call(first: tuple[L.Input, ...], second: tuple[L.Input, ...]) -> None:
+    decoder = L.TransformerDecoder(16, 2, name="block")
+    decoder(*first)
+    decoder(*second)
+
+
 CASES: dict[str, Case] = {
     "a token id out of range": lambda: predicted(np.array([[1, 2, 3, 4, 5, 6, 10]])),
     "a token id below zero": lambda: predicted(np.array([[1, 2, 3, 4, 5, -6, 0]])),
@@ -50,6 +59,16 @@ CASES: dict[str, Case] = {
     "a block whose heads do not divide": lambda: steps(L.TransformerEncoder(16, num_heads=4)),
     "a block of no width": lambda: L.TransformerEncoder(0, num_heads=2),
     "a decoder of images": lambda: image(L.TransformerDecoder(16, num_heads=3)),
+    "a decoder on a list": lambda: L.TransformerDecoder(16, 2)([WORDS, MEMORY]),
+    "a decoder that finds a second sequence": lambda: second_call((WORDS,), (WORDS, MEMORY)),
+    "a decoder that misses its second sequence": lambda: second_call((WORDS, MEMORY), (WORDS,)),
+    "a decoder on rows": lambda: called(L.TransformerDecoder(16, 2), (5, 8), (6,)),
+    "a mask of a memory without a memory": lambda: L.TransformerDecoder(16, 2)(
+        WORDS, encoder_padding_mask=L.Input((7,), dtype="bool")),
+    "padding of a memory of another length": lambda: L.TransformerDecoder(16, 2)(
+        WORDS, MEMORY, encoder_padding_mask=L.Input((5,), dtype="bool")),
+    "an encoder's mask for a decoder": lambda: L.TransformerDecoder(16, 2)(
+        WORDS, MEMORY, padding_mask=L.Input((5,), dtype="bool")),
     "no memory": lambda: L.LSTM(0),
     "recurrence over rows": lambda: row(L.LSTM(4)),
     "recurrence over images": lambda: image(L.GRU(4)),

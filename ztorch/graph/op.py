@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import ShapeError, unknown
+from ztorch.errors import ConfigError, ShapeError, ZtorchError, unknown
 from ztorch.graph.value import Value, current_layer
 
 
@@ -166,6 +166,35 @@ def constant(data: Any, d: DType | str | None = None) -> Value:
     return leaf("constant", f"c{array.size}", array.shape, given, array.astype(given.working))
 
 
+# -- functions of users ----------------------------------------------------------------------------
+
+
+class NotTraced(ConfigError, TypeError):
+    """A function of tensors that wants numbers, of which there are none while a graph is made."""
+
+
+def traced(function: Callable[..., Any], what: str, *tensors: Any) -> Any:
+    """What a user's function makes of tensors. One that fails because it computes with NumPy or
+    PyTorch, or asks what a tensor holds, is named with the way out."""
+    try:
+        return function(*tensors)
+    except ZtorchError:
+        raise
+    except (TypeError, AttributeError) as error:
+        fix = ("; compute with zt.ops, such as ops.relu(x), not with NumPy or PyTorch"
+               if "Value" in str(error) else "")
+        raise NotTraced(f"{what}: its function failed with {type(error).__name__}: {error}{fix}"
+                        ) from error
+
+
+def _missing(v: Value, name: str) -> Any:
+    """What NumPy's and PyTorch's tensors have as a method is a function here."""
+    if name.startswith("__"):  # Python, NumPy and PyTorch ask for much that is not there
+        raise AttributeError(name)
+    there = f"use ops.{name}(x)" if name in REGISTRY else "compute with zt.ops"
+    raise AttributeError(f"a tensor has no {name!r}; {there}")
+
+
 # -- arguments -------------------------------------------------------------------------------------
 
 def shape_error(what: str, *shapes: Any, fix: str = "") -> ShapeError:
@@ -185,6 +214,9 @@ def as_value(x: Any, like: Value | None = None) -> Value:
             raise shape_error(f"{x} is no {d}", fix="use ops.cast to make the tensor a float")
         return OPS.full((), x.item() if isinstance(x, np.generic) else x, d)
     array = np.asarray(x)
+    if array.dtype.kind not in "biufV":  # V: the half types that NumPy lacks
+        raise shape_error(f"{x!r} is neither a tensor nor numbers", fix="give tensors, numbers or "
+                          "arrays of numbers")
     adopts = like is not None and like.dtype.is_float and array.dtype.kind == "f"
     return constant(array, like.dtype if adopts and like is not None else None)
 
@@ -250,6 +282,7 @@ def _install_operators() -> None:
                          "ge": "greater_equal"}.items():
         setattr(Value, f"__{python}__", lambda a, b, ours=ours: getattr(OPS, ours)(a, b))
     Value.__neg__ = lambda a: OPS.neg(a)  # type: ignore[method-assign]
+    Value.__getattr__ = _missing  # type: ignore[method-assign]
     Value.__getitem__ = lambda a, key: OPS.slice_by(a, key)  # type: ignore[method-assign]
 
 

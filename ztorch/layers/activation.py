@@ -7,8 +7,8 @@ from typing import Any
 
 from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
-from ztorch.graph.op import OPS, REGISTRY
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, REGISTRY, shape_error, traced
+from ztorch.graph.value import Value, current_layer
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer, checked_axes, example_axes
 
@@ -57,7 +57,11 @@ def activate(given: Given, x: Value, context: Context) -> Value:
     if given is None:
         return x
     if callable(given):
-        return given(x)
+        y = traced(given, f"layer {current_layer()!r}", x)
+        if not isinstance(y, Value):
+            raise shape_error(f"its activation returned {type(y).__name__} {y!r}",
+                              fix="return a tensor made with zt.ops")
+        return y
     y = getattr(OPS, given)(x)
     if given in ("softmax", "sigmoid"):
         context.remember_logits(y, given, x)

@@ -1,4 +1,4 @@
-"""Attention as layers, and the blocks that transformers are made of."""
+"""Attention as a layer."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.config import fraction, number, positive, whole_seed
+from ztorch.config import fraction, positive, whole_seed
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Initializer, Shape
-from ztorch.layers.activation import Given, known
 from ztorch.layers.context import Context
-from ztorch.layers.core import Dense
 from ztorch.layers.embedding import need_sequence
 from ztorch.layers.layer import Layer, Weight
-from ztorch.layers.normalization import LayerNormalization
-from ztorch.layers.regularization import Dropout
 
 
 class _AsMatrix(Initializer):
@@ -95,11 +91,13 @@ class MultiHeadAttention(Layer):
             found.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
         return found
 
-    def prepare(self, x: Any, *more: Any) -> None:
+    def prepare(self, x: Any, value: Any = None, key: Any = None, *more: Any,
+                **how: Any) -> None:
         """Builds for query, value and key, as far as they are given."""
         if not self.built:
             self.own_weights = []
-            self.build(*(v.shape[1:] for v in (x, *more[:2]) if v is not None))
+            value = x if value is None else value
+            self.build(*(v.shape[1:] for v in (x, value, value if key is None else key)))
             self.built = True
 
     def call(self, x: Value, context: Context, value: Value | None = None, key: Value | None = None,
@@ -163,100 +161,3 @@ class MultiHeadAttention(Layer):
         rows = kernel.shape[:2] if name == "output" else kernel.shape[:1]
         y = OPS.matmul(x, OPS.reshape(kernel, (math.prod(rows), -1)))
         return y + OPS.reshape(bias[0], (-1,)) if bias else y
-
-
-class _TransformerBlock(Layer):
-    """Attention, then two dense layers at each position; both added to what they were given.
-
-    The residual sums are normalised, or with `normalize_first=True` what goes into each part.
-    Arguments and the order of weights are KerasHub's. In a Model it is called on (x, padding_mask,
-    attention_mask): true where a position holds something, (length,), and where one may see
-    another, (length, length).
-    """
-
-    causal = False
-
-    def __init__(self, intermediate_dim: int, num_heads: int, dropout: float = 0.0,
-                 activation: Given = "relu", layer_norm_epsilon: float = 1e-5,
-                 kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
-                 normalize_first: bool = False, rotary: bool = False, **common: Any):
-        super().__init__(**common)
-        own = type(self).__name__
-        self.intermediate_dim = positive(f"{own}(intermediate_dim=...)", intermediate_dim)
-        self.num_heads = positive(f"{own}(num_heads=...)", num_heads)
-        self.dropout = fraction(f"{own}(dropout=...)", dropout)
-        self.activation = known(activation)
-        self.layer_norm_epsilon = number(f"{own}(layer_norm_epsilon=...)", layer_norm_epsilon,
-                                         above=0)
-        self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
-        self.normalize_first, self.rotary = normalize_first, rotary
-        first = {"kernel_initializer": kernel_initializer, "bias_initializer": bias_initializer}
-        self.self_attention = self.adopt(MultiHeadAttention(
-            num_heads, dropout=dropout, use_causal_mask=self.causal, rotary=rotary,
-            name="self_attention", **first))
-        self.self_attention_norm = self.adopt(LayerNormalization(
-            epsilon=layer_norm_epsilon, name="self_attention_norm"))
-        self.feedforward_norm = self.adopt(LayerNormalization(
-            epsilon=layer_norm_epsilon, name="feedforward_norm"))
-        self.intermediate = self.adopt(Dense(intermediate_dim, activation, name="intermediate",
-                                             **first))
-        # its width is that of the inputs, which `build` will know
-        self.output = Dense(1, name="output", **first)
-        self.adopt(self.output)
-        self.drop = self.adopt(Dropout(dropout, name="dropout"))
-
-    def build(self, input_shape: Shape) -> None:
-        need_sequence(self, input_shape)
-        width = input_shape[-1]
-        if width % self.num_heads:
-            raise shape_error(f"num_heads={self.num_heads} does not divide the {width} features "
-                              "of inputs", input_shape,
-                              fix=f"choose a number of heads that divides {width}")
-        self.output.units = width
-
-    def call(self, x: Value, context: Context, padding_mask: Value | None = None,
-             attention_mask: Value | None = None) -> Value:
-        if padding_mask is not None:
-            if padding_mask.shape[1:] != x.shape[1:2]:
-                raise shape_error("padding_mask and inputs do not fit:", padding_mask.shape[1:],
-                                  x.shape[1:], fix=f"it is ({x.shape[1]},), one for each position")
-            seen = OPS.expand_dims(padding_mask, 1)
-            attention_mask = seen if attention_mask is None else OPS.bitwise_and(
-                attention_mask, seen)
-
-        def attention(x: Value) -> Value:
-            return self.self_attention(x, context, attention_mask=attention_mask)
-
-        def feedforward(x: Value) -> Value:
-            return self.output(self.intermediate(x, context), context)
-
-        for part, norm in ((attention, self.self_attention_norm),
-                           (feedforward, self.feedforward_norm)):
-            if self.normalize_first:
-                x = x + self.drop(part(norm(x, context)), context)
-            else:
-                x = norm(x + self.drop(part(x), context), context)
-        return x
-
-
-class TransformerEncoder(_TransformerBlock):
-    """A block in which every position sees all others.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((7, 16)), TransformerEncoder(32, num_heads=4)]).output_shape
-    (7, 16)
-    """
-
-
-class TransformerDecoder(_TransformerBlock):
-    """A block in which each position sees itself and those before it.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((7, 16)), TransformerDecoder(32, num_heads=4, name="block")])
-    >>> model.weights[0].path
-    'block/self_attention/query/kernel'
-    """
-
-    causal = True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, unknown
-from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.op import OPS, shape_error, traced
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
@@ -162,7 +162,7 @@ class Lambda(Layer):
         self.function = function
 
     def call(self, x: Any, context: Context) -> Value:
-        y = self.function(x)
+        y = traced(self.function, f"layer {self.path!r}", x)
         first = leaves(x)[0]
         if not isinstance(y, Value):
             raise shape_error(f"its function returned {type(y).__name__} {y!r}",

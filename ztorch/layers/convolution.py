@@ -88,7 +88,8 @@ class _Conv(_Convolving):
         channels = self.channels(input_shape)
         if channels % self.groups:
             raise shape_error(f"{self.groups} groups do not divide the {channels} channels of "
-                              "inputs", input_shape, fix=f"choose groups that divide {channels}")
+                              "inputs", input_shape, fix=f"choose groups that divide {channels}"
+                              f"{self.turned(input_shape)}")
         self.kernel = self.add_weight(
             "kernel", (*self.kernel_size, channels // self.groups, self.filters),
             self.kernel_initializer)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ztorch.config import number, positive, whole_numbers
 from ztorch.dtypes import DType, dtype
+from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
@@ -155,9 +156,12 @@ class Permute(Layer):
     def __init__(self, dims: Any, **common: Any):
         super().__init__(**common)
         self.dims = whole_numbers("Permute(dims=...)", dims)
+        if sorted(self.dims) != list(range(1, len(self.dims) + 1)):
+            raise ConfigError(f"Permute(dims={self.dims}) must have each of 1 to {len(self.dims)} "
+                              "once; the batch is axis 0, and stays")
 
     def call(self, x: Value, context: Context) -> Value:
-        if sorted(self.dims) != list(range(1, x.rank)):
+        if len(self.dims) != x.rank - 1:
             raise shape_error(f"Permute({self.dims}) is no order of the axes of", x.shape[1:],
                               fix=f"use each of 1 to {x.rank - 1} once")
         return OPS.transpose(x, (0, *self.dims))

@@ -68,17 +68,19 @@ def need_stepwise(model: Layer) -> None:
 
 def _fault(layer: Layer) -> str:
     """Why a layer cannot; empty if it can. A subclass may do anything, so that classes count."""
-    from ztorch.layers import attention, containers
+    from ztorch.layers import attention, containers, transformer
 
     kind = type(layer)
-    if kind in (attention.MultiHeadAttention, attention.TransformerEncoder):
+    if isinstance(layer, transformer.TransformerDecoder) and layer.cross_attention is not None:
+        return "it attends to a second sequence"
+    if kind in (attention.MultiHeadAttention, transformer.TransformerEncoder):
         causal = getattr(layer, "use_causal_mask", False)
         return "" if causal else "it looks at positions that are yet to come"
     if kind in _NORMALIZATIONS:
         return "" if getattr(layer, "axis", None) == -1 else "it mixes positions"
     if not isinstance(getattr(layer, "activation", None), str | None):
         return "nobody knows what its activation, a function of yours, does with positions"
-    if kind in (*_POSITIONWISE, attention.TransformerDecoder, containers.Identity,
+    if kind in (*_POSITIONWISE, transformer.TransformerDecoder, containers.Identity,
                 containers.Residual):
         return ""
     return "it mixes positions, or nobody has said that it does not"

@@ -131,7 +131,7 @@ class Layer(Named, family="layer"):
             return declare(self, inputs, how)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name):
-            self.prepare(*inputs)
+            self.prepare(*inputs, **how)
             x, *more = inputs
             y = self.call(x, context, *more, **how)
         context.results[self] = y
@@ -166,7 +166,7 @@ class Layer(Named, family="layer"):
                        "Add()([a, b])")
                 raise shape_error(f"it cannot be called like this: {error}", fix=fix) from None
 
-    def prepare(self, x: Any, *more: Any) -> None:
+    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
         """Builds the layer when it is called for the first time."""
         if not self.built:
             self.own_weights = []  # of a build that failed halfway

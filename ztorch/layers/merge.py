@@ -13,6 +13,7 @@ from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.nested import _Container
+from ztorch.layers.normalization import of_length_1
 
 
 class _Merge(_Container):
@@ -230,7 +231,7 @@ class Dot(_Merge):
         """The tensor as (batch, rows, numbers along the axis), and the axes that rows stand for."""
         axis %= v.rank
         if self.normalize:
-            v = v * OPS.rsqrt(OPS.maximum(OPS.sum(v * v, axis=axis, keepdims=True), 1e-12))
+            v = of_length_1(v, (axis,), 1e-7)
         others = [n for n in range(1, v.rank) if n != axis]
         rest = tuple(v.shape[n] for n in others)
         return OPS.reshape(OPS.transpose(v, (0, *others, axis)),

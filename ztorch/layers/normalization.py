@@ -161,9 +161,11 @@ class GroupNormalization(_Scaled):
         [axis] = example_axes(self.axis, len(input_shape) + 1)
         features = input_shape[axis - 1]
         if self.groups != -1 and features % self.groups:
+            first = axis > 1 and features < self.groups and input_shape[0] % self.groups == 0
             raise shape_error(f"{self.groups} groups do not divide the {features} features of "
-                              "inputs", input_shape, fix=f"choose groups that divide {features}, "
-                                                         "or -1 for as many as features")
+                              "inputs", input_shape,
+                              fix=f"choose groups that divide {features}, or -1 for as many as "
+                                  f"features{'; or axis=1 where these come first' * first}")
 
     def call(self, x: Value, context: Context) -> Value:
         [axis] = example_axes(self.axis, x.rank)
@@ -213,5 +215,13 @@ class UnitNormalization(Layer):
         self.axis = some_axes("UnitNormalization(axis=...)", axis)
 
     def call(self, x: Value, context: Context) -> Value:
-        squares = OPS.sum(x * x, example_axes(self.axis, x.rank), True)
-        return x * OPS.rsqrt(OPS.maximum(squares, 1e-24))  # a length of at least 1e-12, as in Keras
+        return of_length_1(x, example_axes(self.axis, x.rank), 1e-12)
+
+
+def of_length_1(x: Value, axes: tuple[int, ...], shortest: float) -> Value:
+    """x over its length along axes, or over `shortest`, Keras' epsilon, if it is shorter. Brought
+    to numbers around 1 before they are squared, for squares overflow long before lengths do."""
+    largest = OPS.maximum(OPS.stop_gradient(OPS.max(OPS.abs(x), axes, True)), shortest)
+    y = x / largest
+    squares = OPS.sum(y * y, axes, True)  # below 1 only where the length is below `shortest`
+    return y * OPS.rsqrt(OPS.where(squares < 1.0, 1.0, squares))

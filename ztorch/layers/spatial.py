@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ztorch.config import whole
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
@@ -83,10 +83,22 @@ class _Spatial(Layer):
 
     def call(self, x: Value, context: Context) -> Value:
         self.channels(x.shape[1:])
-        if not self.channels_first:
-            return self.last(x, context)
-        y = self.last(OPS.transpose(x, (0, *range(2, x.rank), 1)), context)
+        try:
+            if not self.channels_first:
+                return self.last(x, context)
+            y = self.last(OPS.transpose(x, (0, *range(2, x.rank), 1)), context)
+        except ShapeError as error:
+            raise ShapeError(f"{error}{self.turned(x.shape[1:])}") from None
         return OPS.transpose(y, (0, y.rank - 1, *range(1, y.rank - 1)))
+
+    def turned(self, shape: Shape) -> str:
+        """What to add to an error where inputs look like images of the other format."""
+        first, *between, last = shape
+        few, many = (last, first) if self.channels_first else (first, last)
+        if few not in (1, 3, 4) or few >= min([many, *between]):
+            return ""
+        other = "last" if self.channels_first else "first"
+        return f"; where {shape} has its channels {other}, say data_format='channels_{other}'"
 
     def last(self, x: Value, context: Context) -> Value:
         """The output for inputs with channels last."""

@@ -11,10 +11,10 @@ from typing import Any
 from ztorch.dtypes import ALL
 from ztorch.errors import ArtifactError
 from ztorch.runtime.container import AGAIN, MANIFEST
-from ztorch.runtime.spec import PREPARE, ProgramSpec
+from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, entry_point
 
 FORMAT = "ztorch artifact"
-VERSION = 2  # of the format; raised whenever what is written, or how its code is called, changes
+VERSION = 3  # of the format; raised whenever what is written, or how its code is called, changes
 
 MOST_BYTES = 1 << 40  # of anything; whether this machine has as much is asked later
 # What a function takes and gives; those that score take x, y and w, and give a loss at least.
@@ -159,7 +159,21 @@ def program_spec(spec: Field) -> ProgramSpec:
     for needed in ("predict", *((PREPARE,) if derived else ())):
         if needed not in functions:
             raise spec["functions"].wrong(f"a list with a function {needed!r}")
-    return ProgramSpec.from_json(spec.value)
+    made = ProgramSpec.from_json(spec.value)
+    if made.backend == "cpu":
+        for function in spec["functions"]:
+            _agrees(function["symbol"], made, made.functions[function["name"].value])
+    return made
+
+
+def _agrees(symbol: Field, made: ProgramSpec, f: FunctionSpec) -> None:
+    """An error unless the code that has this symbol was made for memory of these sizes: it would
+    read and write beyond what it is given."""
+    wanted = entry_point(f.name, f.inputs.values(), f.outputs.values(), made.params_bytes,
+                         made.arena_bytes)
+    if symbol.value != wanted:
+        raise symbol.wrong(f"{wanted!r}, for code that takes the inputs, outputs, params and arena "
+                           "that are listed here")
 
 
 def _entries(spec: Field) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ztorch.dtypes import DType, dtype
@@ -71,6 +73,25 @@ class StateSpec(NamedTuple):
     def from_json(data: dict[str, Any]) -> StateSpec:
         return StateSpec(data["name"], tuple(data["shape"]), dtype(data["dtype"]),
                          data["offset"], data["role"], data["trainable"])
+
+
+def entry_point(name: str, inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec],
+                params_bytes: int, arena_bytes: int) -> str:
+    """The symbol of a function in the code for a CPU. It ends in a digest of what that code takes
+    for granted of the memory it is given: for other sizes it has no such symbol.
+
+    >>> one, two = (TensorSpec("x", (n, 4), dtype("float32")) for n in (1, 2))
+    >>> entry_point("predict", [one], [], 64, 64)
+    'zt_predict_8a0ae7d18e9cfb1c'
+    >>> entry_point("predict", [one], [], 64, 64) == entry_point("predict", [two], [], 64, 64)
+    False
+    """
+    import hashlib  # not needed to describe programs, only to write and to load them
+
+    taken = [[[list(t.shape), t.dtype.long] for t in tensors] for tensors in (inputs, outputs)]
+    text = json.dumps([*taken, params_bytes, arena_bytes])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"zt_{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{digest}"
 
 
 class LaunchSpec(NamedTuple):

@@ -129,9 +129,11 @@ class ArrayBatches:
 
 
 class StreamBatches:
-    """Batches of any size from an iterator, cut to the program's size."""
+    """Batches of any size from an iterator, cut to the program's size.
 
-    steps: int | None = None  # known once an epoch has ended
+    A source that counts its passes in `epoch`, as those of `zt.data` do, is told which pass the
+    program is at: so a resumed run sees what it would have seen.
+    """
 
     def __init__(self, intake: Intake, source: Iterable[Any], batch: int, targets: bool,
                  class_weight: Mapping[int, float] | None = None):
@@ -140,13 +142,18 @@ class StreamBatches:
         self._targets = targets
         self._class_weight = class_weight
         self.batch = batch
+        self.steps = _known_steps(source, batch)  # else known once an epoch has ended
+        self._turn: int | None = None  # the next pass, for a source that counts passes
         self._pieces: Iterator[Piece] | None = None
         self._rest: Piece | None = None
         self._once = iter(source) is source  # a generator, which cannot start again
         self._spent = False
 
-    def epoch(self, staging: Staging, number: int = 0, steps: int | None = None) -> Iterator[Step]:
+    def epoch(self, staging: Staging, number: int | None = None,
+              steps: int | None = None) -> Iterator[Step]:
         made = filled = 0
+        if number is not None and self._pieces is None and self._rest is None:
+            self._go_to(number, steps)
         weights, dtypes = staging.get("w"), self._intake.dtypes
         while steps is None or made < steps:
             piece = self._next()
@@ -168,15 +175,33 @@ class StreamBatches:
                     store(staging[name][where], dtypes[name], array[:take])
             if weights is not None:
                 weights[where] = 1.0 if w is None else w[:take]
-            if take < rows:
-                self._rest = ({name: array[take:] for name, array in columns.items()},
-                              None if w is None else w[take:])
-            filled += take
+            filled += self._put_back(piece, take)
             if filled == self.batch:
                 total = self.batch if weights is None else weights.sum(dtype=np.float64)
                 yield self.batch, float(total)
                 made, filled = made + 1, 0
-        self.steps = made
+        if steps is None:
+            self.steps = made
+
+    def _go_to(self, number: int, steps: int | None) -> None:
+        """Begins where that epoch does: at a pass, or after some steps of one."""
+        if not isinstance(getattr(self._source, "epoch", None), int) or not (
+                steps is None or self.steps):
+            return
+        self._turn, done = ((number, 0) if steps is None else
+                            divmod(number * steps, self.steps or 1))
+        rows = done * self.batch
+        while rows and (piece := self._next()):
+            rows -= self._put_back(piece, rows)
+
+    def _put_back(self, piece: Piece, taken: int) -> int:
+        """Keeps what follows the rows taken; gives how many these are."""
+        columns, w = piece
+        rows = len(next(iter(columns.values())))
+        if taken < rows:
+            self._rest = ({name: array[taken:] for name, array in columns.items()},
+                          None if w is None else w[taken:])
+        return min(taken, rows)
 
     def _next(self) -> Piece | None:
         if self._rest is not None:
@@ -193,6 +218,9 @@ class StreamBatches:
         return None
 
     def _read(self) -> Iterator[Piece]:
+        if self._turn is not None:
+            self._source.epoch = self._turn  # type: ignore[attr-defined]
+            self._turn += 1
         row = 0
         for k, item in enumerate(self._source):
             x, y, w = self._parts(item, k)
@@ -216,6 +244,26 @@ class StreamBatches:
             raise DataError(f"batch {k} of the iterator has {len(item)} parts; it takes {wanted}")
         x, y, w = (*item, None, None)[:3]
         return x, y, w
+
+
+def _known_steps(source: Any, batch: int) -> int | None:
+    """How many batches one pass over a source makes, where it can say so beforehand."""
+    try:
+        if isinstance(source, list):
+            rows = sum(_rows(item[0]) for item in source)
+        elif getattr(source, "batch_size", None) == batch:
+            return len(source)
+        else:
+            rows = source.rows
+    except (AttributeError, TypeError, LookupError):
+        return None
+    return -(-rows // batch) if isinstance(rows, int) else None
+
+
+def _rows(x: Any) -> int:
+    """The rows of an array, or of the first of several."""
+    parts = list(x.values()) if isinstance(x, Mapping) else x
+    return (parts[0] if isinstance(parts, (list, tuple)) else parts).shape[0]
 
 
 Batches = ArrayBatches | StreamBatches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -53,6 +54,7 @@ def reading(data: bytes, where: str, named: bool) -> Iterator[list[Module]]:
     """
     h5py = _h5py()
     try:
+        _check_heaps(data)
         with h5py.File(io.BytesIO(data), "r") as file:
             if "layer_names" in file.attrs or "model_weights" in file:
                 raise Unsupported(f"{where} was written by Keras 2; load it there or in Keras 3, "
@@ -72,6 +74,25 @@ def _h5py() -> Any:
         raise Unsupported("files of Keras are HDF5, which h5py reads and writes: pip install "
                           "ztorch[hdf5]") from None
     return h5py
+
+
+def _check_heaps(data: bytes) -> None:
+    """An error unless the heaps, where texts lie, are objects side by side up to their end: in
+    one that is not, the HDF5 library may walk for ever."""
+    if data[:8] == SIGNATURE and data[8:9]:
+        lengths = data[14] if data[8] < 2 else data[10]
+        if lengths != 8:
+            raise ValueError(f"its sizes have {lengths} bytes, not 8")
+    for found in re.finditer(rb"GCOL\x01\0\0\0", data):
+        at = found.end() + 8
+        end = found.start() + int.from_bytes(data[found.end():at], "little")
+        if end > len(data):
+            raise ValueError("a heap reaches over its end")
+        while at + 16 <= end:
+            number, size = data[at:at + 2], int.from_bytes(data[at + 8:at + 16], "little")
+            at += size if number == b"\0\0" else 16 + -(-size // 8) * 8
+            if at > end or (number == b"\0\0" and at < end):  # what is free lies last
+                raise ValueError("the objects of a heap do not add up to it")
 
 
 def _modules(h5py: Any, file: Any, where: str, named: bool) -> Iterator[Module]:
@@ -122,17 +143,20 @@ def _stored(h5py: Any, dataset: Any, name: str, where: str) -> Stored:
     if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
         raise WeightsError(f"{where}: {name} does not hold its numbers itself; do not use this "
                            "file")
+    if dataset.chunks is not None:  # what its pieces unfold to, nobody knows beforehand
+        raise WeightsError(f"{where}: {name} lies in pieces, maybe compressed, as files of Keras "
+                           "never do; rewrite it: h5repack -l CONTI -f NONE")
     held, whole = dataset.id.get_storage_size(), dataset.size * dataset.dtype.itemsize
-    if dataset.chunks is None and held != whole:
+    if held != whole:
         raise ValueError(f"{name} has {held} bytes, not {whole}")
 
     def load() -> np.ndarray:
-        array = dataset[()]
-        if dataset.attrs.get("dtype") == "bfloat16" and array.dtype.itemsize == 2:
-            return from_storage(bf16, array.view(np.uint16))
-        if array.dtype.kind not in "fiu":
-            raise WeightsError(f"{where}: {name} holds {array.dtype}, no numbers")
-        return array
+        d = dataset.dtype
+        if d.itemsize == 2 and d.kind in "uV" and dataset.attrs.get("dtype") == "bfloat16":
+            return from_storage(bf16, dataset[()].view(np.uint16))
+        if d.kind not in "fiu":
+            raise WeightsError(f"{where}: {name} holds {d}, no numbers")
+        return dataset[()]
 
     return Stored(tuple(dataset.shape), load)
 

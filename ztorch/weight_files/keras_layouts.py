@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ztorch.layers.attention import MultiHeadAttention, _TransformerBlock
+from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.containers import TimeDistributed
 from ztorch.layers.layer import Layer, Weight, snake_case
 from ztorch.layers.nested import _Container
 from ztorch.layers.recurrent import Bidirectional, _Recurrent
+from ztorch.layers.transformer import _TransformerBlock
 from ztorch.weight_files.parts import Entry, Part
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 _BLOCK = {  # attributes of KerasHub's blocks
     "self_attention": "_self_attention_layer", "self_attention_norm": "_self_attention_layer_norm",
-    "feedforward_norm": "_feedforward_layer_norm",
+    "cross_attention": "_cross_attention_layer", "cross_attention_norm":
+    "_cross_attention_layer_norm", "feedforward_norm": "_feedforward_layer_norm",
     "intermediate": "_feedforward_intermediate_dense", "output": "_feedforward_output_dense"}
 
 

@@ -1,7 +1,7 @@
 """PyTorch's modules: which tensors they have, and how our weights lie in them.
 
 Names of layers are theirs with dots for slashes; the blocks of a transformer have the names that
-nn.TransformerEncoderLayer gives its parts.
+nn.TransformerEncoderLayer gives its parts, or with a second sequence nn.TransformerDecoderLayer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import numpy as np
 
 from ztorch.errors import Unsupported
 from ztorch.layers import LAYERS
-from ztorch.layers.attention import MultiHeadAttention, _TransformerBlock
+from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.convolution import _Conv, _ConvTranspose, _DepthwiseConv, _SeparableConv
 from ztorch.layers.core import Dense
 from ztorch.layers.embedding import Embedding, PositionEmbedding
 from ztorch.layers.layer import Layer, Weight
 from ztorch.layers.normalization import BatchNormalization, RMSNormalization, _Scaled
 from ztorch.layers.recurrent import GRU, Bidirectional, _Recurrent
+from ztorch.layers.transformer import _TransformerBlock
 from ztorch.weight_files.channels import Channels, to_first
 from ztorch.weight_files.parts import Arrange, Entry, Part
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 Entries = dict[str, Entry]
 Found = Iterator[tuple[str, Entries]]  # what follows the layer's name, and the tensors there
-_CHILDREN = {"self_attention": "self_attn", "intermediate": "linear1", "output": "linear2",
-             "self_attention_norm": "norm1", "feedforward_norm": "norm2"}
+_PARTS = (("self_attention", "self_attn"), ("cross_attention", "multihead_attn"),
+          ("intermediate", "linear1"), ("output", "linear2"))
+_NORMS = ("self_attention_norm", "cross_attention_norm", "feedforward_norm")  # norm1 and so on
 _GATES = {1: (0,), 4: (0, 1, 2, 3), 3: (1, 0, 2)}  # where theirs lie among ours; GRU: reset first
 
 
@@ -61,7 +63,9 @@ def _children(layer: Layer) -> list[tuple[str, Layer]]:
     if not isinstance(layer, _TransformerBlock):
         return [(inner.name, inner) for inner in layer.inner]
     named = {inner.name: inner for inner in layer.inner}
-    return [(theirs, named[ours]) for ours, theirs in _CHILDREN.items()]
+    norms = [named[ours] for ours in _NORMS if ours in named]
+    return [*((theirs, named[ours]) for ours, theirs in _PARTS if ours in named),
+            *((f"norm{k}", norm) for k, norm in enumerate(norms, 1))]
 
 
 def _part(layer: Layer, name: str, entries: Entries) -> Part:

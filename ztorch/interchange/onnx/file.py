@@ -15,6 +15,7 @@ from ztorch.errors import ArtifactError, Unsupported
 from ztorch.interchange.onnx.protobuf import MOST, NAMES, Port, package
 
 OPSETS = range(13, 24)
+_MOST_NODES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,9 @@ class _Reader:
                 f"{self.where} has opset {opset}; ztorch reads {OPSETS[0]} to {OPSETS[-1]}: "
                 "onnx.version_converter.convert_version(model, 18) brings a file to another")
         if proto.functions:
+            if (count := self._tried(lambda: _inlined(proto))) > _MOST_NODES:
+                raise ArtifactError(f"{self.where} has functions that call functions, {count:,} "
+                                    "nodes in all; no model has as many, do not use it")
             proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
         arrays = {}
         for tensor in proto.graph.initializer:
@@ -241,6 +245,26 @@ class Foreign:
     """An attribute that is a graph, a sparse tensor or a type."""
 
     name: str
+
+
+def _inlined(proto: Any) -> int:
+    """How many nodes there are once every function stands where it is called. Ten that call the
+    next one ten times each are few bytes, and more nodes than fit in memory."""
+    known = {(f.domain, f.name): f.node for f in proto.functions}
+    counts: dict[tuple[str, str], int] = {}
+
+    def count(nodes: Any) -> int:
+        total = 0
+        for node in nodes:
+            called = (node.domain, node.op_type)
+            if called in known and called not in counts:
+                counts[called] = 0  # where it calls itself, which the onnx package refuses
+                counts[called] = count(known[called])
+            total += counts.get(called, 1) + sum(
+                count(g.node) for a in node.attribute for g in (a.g, *a.graphs))
+        return total
+
+    return count(proto.graph.node)
 
 
 def _usable(x: np.ndarray) -> np.ndarray:

@@ -1,0 +1,189 @@
+"""The blocks that transformers are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ztorch.config import fraction, number, positive
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.value import Value
+from ztorch.initializers import Shape
+from ztorch.layers.activation import Given, known
+from ztorch.layers.attention import MultiHeadAttention
+from ztorch.layers.context import Context
+from ztorch.layers.core import Dense
+from ztorch.layers.embedding import need_sequence
+from ztorch.layers.layer import Layer
+from ztorch.layers.normalization import LayerNormalization
+from ztorch.layers.regularization import Dropout
+
+Step = tuple[Callable[[Value], Value], LayerNormalization]
+
+
+class _TransformerBlock(Layer):
+    """Attention, then two dense layers at each position; all added to what they were given.
+
+    The residual sums are normalised, or with `normalize_first=True` what goes into each part.
+    Arguments and the order of weights are KerasHub's.
+    """
+
+    causal = False
+
+    def __init__(self, intermediate_dim: int, num_heads: int, dropout: float = 0.0,
+                 activation: Given = "relu", layer_norm_epsilon: float = 1e-5,
+                 kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
+                 normalize_first: bool = False, rotary: bool = False, **common: Any):
+        super().__init__(**common)
+        own = type(self).__name__
+        self.intermediate_dim = positive(f"{own}(intermediate_dim=...)", intermediate_dim)
+        self.num_heads = positive(f"{own}(num_heads=...)", num_heads)
+        self.dropout = fraction(f"{own}(dropout=...)", dropout)
+        self.activation = known(activation)
+        self.layer_norm_epsilon = number(f"{own}(layer_norm_epsilon=...)", layer_norm_epsilon,
+                                         above=0)
+        self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
+        self.normalize_first, self.rotary = normalize_first, rotary
+        self.self_attention, self.self_attention_norm = self._attending(
+            "self_attention", use_causal_mask=self.causal, rotary=rotary)
+        self.feedforward_norm = self._norm("feedforward_norm")
+        first = {"kernel_initializer": kernel_initializer, "bias_initializer": bias_initializer}
+        self.intermediate = Dense(intermediate_dim, activation, name="intermediate", **first)
+        # its width is that of the inputs, which `build` will know
+        self.output = Dense(1, name="output", **first)
+        self.drop = Dropout(dropout, name="dropout")
+        for layer in self.in_order:
+            self.adopt(layer)
+
+    @property
+    def in_order(self) -> list[Layer]:
+        """The layers inside as KerasHub counts their weights."""
+        return [self.self_attention, self.self_attention_norm, self.feedforward_norm,
+                self.intermediate, self.output, self.drop]
+
+    def _attending(self, name: str, **how: Any) -> tuple[MultiHeadAttention, LayerNormalization]:
+        """A layer that attends, and the normalisation that goes with it."""
+        return MultiHeadAttention(
+            self.num_heads, dropout=self.dropout, kernel_initializer=self.kernel_initializer,
+            bias_initializer=self.bias_initializer, name=name, **how), self._norm(f"{name}_norm")
+
+    def _norm(self, name: str) -> LayerNormalization:
+        return LayerNormalization(epsilon=self.layer_norm_epsilon, name=name)
+
+    def build(self, input_shape: Shape) -> None:
+        need_sequence(self, input_shape)
+        width = input_shape[-1]
+        if width % self.num_heads:
+            raise shape_error(f"num_heads={self.num_heads} does not divide the {width} features "
+                              "of inputs", input_shape,
+                              fix=f"choose a number of heads that divides {width}")
+        self.output.units = width
+
+    def run(self, x: Value, context: Context, *attentions: Step) -> Value:
+        """x after each attention and the dense layers."""
+
+        def feedforward(x: Value) -> Value:
+            return self.output(self.intermediate(x, context), context)
+
+        for part, norm in (*attentions, (feedforward, self.feedforward_norm)):
+            if self.normalize_first:
+                x = x + self.drop(part(norm(x, context)), context)
+            else:
+                x = norm(x + self.drop(part(x), context), context)
+        return x
+
+    def attending(self, context: Context, mask: Value | None) -> Step:
+        """Each position finds what it needs among the others."""
+        return (lambda x: self.self_attention(x, context, attention_mask=mask),
+                self.self_attention_norm)
+
+
+def _both(padding: Value | None, attention: Value | None, x: Value, of: str = "") -> Value | None:
+    """One mask of two: of positions of x that hold something, and of those that one may see."""
+    if padding is None:
+        return attention
+    if padding.shape[1:] != x.shape[1:2]:
+        raise shape_error(f"{of}padding_mask and {'the sequence' if of else 'inputs'} do not fit:",
+                          padding.shape[1:], x.shape[1:],
+                          fix=f"it is ({x.shape[1]},), one for each position")
+    seen = OPS.expand_dims(padding, 1)
+    return seen if attention is None else OPS.bitwise_and(attention, seen)
+
+
+class TransformerEncoder(_TransformerBlock):
+    """A block in which every position sees all others.
+
+    In a Model it is called on (x, padding_mask, attention_mask): true where a position holds
+    something, (length,), and where one may see another, (length, length).
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> Sequential([Input((7, 16)), TransformerEncoder(32, num_heads=4)]).output_shape
+    (7, 16)
+    """
+
+    def call(self, x: Value, context: Context, padding_mask: Value | None = None,
+             attention_mask: Value | None = None) -> Value:
+        mask = _both(padding_mask, attention_mask, x)
+        return self.run(x, context, self.attending(context, mask))
+
+
+class TransformerDecoder(_TransformerBlock):
+    """A block in which each position sees itself and those before it; and, where it is called on
+    two sequences, all of the second.
+
+    In a Model it is called on (x, encoder_sequence) and masks for each of both: true where a
+    position holds something, (length,), and where one may see another. Whether there is a second
+    sequence is settled by the first call, for the weights depend on it. `rotary` turns queries and
+    keys of the first sequence only.
+
+    >>> from ztorch import Sequential
+    >>> from ztorch.layers import Input
+    >>> model = Sequential([Input((7, 16)), TransformerDecoder(32, num_heads=4, name="block")])
+    >>> model.weights[0].path
+    'block/self_attention/query/kernel'
+    >>> words, image = Input((7, 16)), Input((49, 24))
+    >>> TransformerDecoder(32, num_heads=4)(words, image).shape
+    (7, 16)
+    """
+
+    causal = True
+    cross_attention: MultiHeadAttention | None = None
+    cross_attention_norm: LayerNormalization
+
+    @property
+    def in_order(self) -> list[Layer]:
+        return [self.self_attention, self.self_attention_norm, self.intermediate, self.output,
+                self.feedforward_norm, self.drop]
+
+    def prepare(self, x: Any, encoder_sequence: Any = None, *more: Any, **how: Any) -> None:
+        """Finds out by the first call whether there is a second sequence."""
+        if encoder_sequence is not None and not self.built and self.cross_attention is None:
+            self.cross_attention, self.cross_attention_norm = self._attending("cross_attention")
+            for layer in (self.cross_attention_norm, self.cross_attention):  # before dense layers
+                self.adopt(layer)
+                self.inner.insert(2, self.inner.pop())
+        if (encoder_sequence is None) != (self.cross_attention is None):
+            was, now = ("with", "without") if encoder_sequence is None else ("without", "with")
+            raise shape_error(f"it is called {now} encoder_sequence, and was called {was} one "
+                              "before", fix="the weights of attention to it are there or not; "
+                                            "use a second TransformerDecoder")
+        super().prepare(x)
+
+    def call(self, x: Value, context: Context, encoder_sequence: Value | None = None,
+             decoder_padding_mask: Value | None = None, decoder_attention_mask: Value | None = None,
+             encoder_padding_mask: Value | None = None,
+             encoder_attention_mask: Value | None = None) -> Value:
+        seen = _both(decoder_padding_mask, decoder_attention_mask, x, "decoder_")
+        attentions = [self.attending(context, seen)]
+        cross = self.cross_attention
+        if encoder_sequence is not None and cross is not None:
+            found = _both(encoder_padding_mask, encoder_attention_mask, encoder_sequence,
+                          "encoder_")
+            attentions.append((lambda x: cross(x, encoder_sequence, context, attention_mask=found),
+                               self.cross_attention_norm))
+        elif encoder_padding_mask is not None or encoder_attention_mask is not None:
+            raise shape_error("it is given a mask of an encoder_sequence, but no encoder_sequence",
+                              fix="call it on (x, encoder_sequence), or name masks of x "
+                                  "decoder_padding_mask and decoder_attention_mask")
+        return self.run(x, context, *attentions)
