@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.devices.available import COMPUTING, device
-from tests.devices.programs import Module
+from tests.devices.programs import Module, target_of
 from tests.lower.test_every_op import jobs
 from tests.parity import Job, agree
+from ztorch.device_code import Kernels, within_limits
 from ztorch.errors import Unsupported
+from ztorch.lower.plan import Params, lower
 
 # The inner loop tries what between them use every kind of kernel.
 QUICK = ("matmul", "softmax'", "sum", "where", "cumsum", "random_uniform", "take", "cast")
@@ -27,11 +29,16 @@ def test_op(backend: str, op: str) -> None:
 
 
 def _able(job: Job, backend: str) -> bool:
-    """A device may lack a dtype beyond the four that all have, and says so while it compiles."""
+    """A device may lack a dtype beyond the four that all have, and says so before its driver sees
+    anything."""
     if all(v.dtype.name in ("f32", "i32", "u32", "bool") for v in job.graph.nodes()):
         return True
+    target = target_of(device(backend))
+    kernels = Kernels(target)
     try:
-        Module([job], backend)
+        for step in lower("op", job.graph, target.limits, Params(target.limits)).steps:
+            within_limits(step, target)
+            kernels.number(step.kernel)
     except Unsupported as error:
         assert backend in str(error)
         return False
