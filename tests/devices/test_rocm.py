@@ -20,6 +20,7 @@ from tests.devices import test_contract as contract
 from tests.devices import test_every_op as every_op
 from tests.devices import test_zoo as zoo
 from tests.devices.fake_hip import FakeHip, FakeRtc
+from tests.lower.test_every_op import jobs
 from tests.parity import plan_of
 from tests.rocm import halves
 from tests.rocm.machine import Hosted, compiler, hosted_cpp, hosted_ir
@@ -112,10 +113,15 @@ def test_contract(check: Any, more: tuple, fake: FakeHip) -> None:
     check("rocm", *more)
 
 
-@pytest.mark.parametrize("op", every_op.OPS)
-def test_every_op(op: str, fake: FakeHip) -> None:
+EVERY = list(jobs())
+
+
+@pytest.mark.parametrize("ops", [  # as LLVM begins anew for each module, many together
+    pytest.param(every_op.QUICK, id="some"),
+    *(pytest.param(EVERY[k::16], id=f"{k}", marks=pytest.mark.slow) for k in range(16))])
+def test_every_op(ops: list[str], fake: FakeHip) -> None:
     """The rendered IR of every op and its gradient, thread by thread."""
-    every_op.test_op("rocm", op)
+    every_op.all_agree("rocm", [job for op in ops for job in jobs()[op]])
     assert "hipGraphLaunch" in fake.calls
 
 
