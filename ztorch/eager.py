@@ -21,7 +21,7 @@ import numpy as np
 from ztorch.compile import build
 from ztorch.dtypes import DType, bf16, boolean, dtype, f64, i64, need_no_mask
 from ztorch.errors import ConfigError, DataError, UnknownName, Unsupported, ZtorchError
-from ztorch.graph.op import Public, leaf
+from ztorch.graph.op import NotTraced, Public, leaf, traced
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ops import signature
@@ -73,6 +73,8 @@ def compute(public: Public, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any
     plain: dict[str, Any] = {}
     parameters = own.parameters
     for parameter, x in bound.arguments.items():
+        if x is None and parameter in tensors and parameters[parameter].default is not None:
+            raise DataError(f"{name}: {parameter} is None; give an array or a number")
         if parameter not in tensors or x is None:
             plain[parameter] = _plain(f"{name}({parameter}=...)", x)
         elif parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL:
@@ -94,7 +96,13 @@ def compute(public: Public, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any
                 positional.append(next(rest))
             else:
                 named[parameter] = next(rest)
-        return public.call(*positional, **named)
+        try:
+            return public.call(*positional, **named)
+        except ZtorchError:
+            raise
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+            raise ConfigError(f"{name} cannot be called like this ({type(error).__name__}: "
+                              f"{error}); it is {public.name}{own}") from error
 
     settled = _settled(public, given)
     return _run((public.name, tuple(order), repr(plain)), name, plain, settled, make)
@@ -112,12 +120,17 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     array([5.])
     """
 
+    if not callable(function):
+        raise ConfigError(f"compiled takes a function of tensors, not {function!r}; zt.ops compute "
+                          "arrays by themselves")
+
     @functools.wraps(function)
     def run(*arrays: Any) -> Any:
         name = getattr(function, "__name__", "function")
         given = [_given(name, f"argument {k}", a, True) for k, a in enumerate(arrays)]
         settled = [(g, _dtype(g.array.dtype)) for g in given]
-        return _run(function, name, {}, settled, lambda leaves: function(*leaves))
+        return _run(function, name, {}, settled,
+                    lambda leaves: traced(function, name, *leaves))
 
     return run
 
@@ -222,7 +235,7 @@ class _Program:
         results = [made] if self.single else made
         if not isinstance(results, (list, tuple)) or not all(
                 isinstance(y, Value) for y in results) or not results:
-            raise TypeError(f"{label} must give a value or a tuple of values, not {made!r}")
+            raise NotTraced(f"{label} must give a value or a tuple of values, not {made!r}")
         self.dtypes = [y.dtype for y in results]
         graph = Graph({f"y{k}": y for k, y in enumerate(results)})
         executable = build({"call": graph}, device, label)

@@ -260,6 +260,10 @@ class Model(Layer):
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Replaces all weights; takes what `get_weights` of a model or a program gives."""
         own = self.weights
+        if not isinstance(weights, Iterable):
+            raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
+                               f"not {weights!r}")
+        weights = list(weights)
         if len(weights) != len(own):
             raise WeightsError(f"model {self.name!r} has {len(own)} weights, {len(weights)} were "
                                "given; use the weights of a model with the same layers")

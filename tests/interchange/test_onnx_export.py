@@ -18,7 +18,7 @@ from tests.ops.samples import Case, cases
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.commands.models import find, zoo
-from ztorch.errors import Unsupported, WeightsError
+from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf, remember_calls
 from ztorch.interchange.onnx import load
@@ -253,6 +253,18 @@ def test_what_onnx_lacks_is_listed() -> None:
     model = zt.Sequential([L.Input((3,)), L.Lambda(noisy, name="bits")])
     with pytest.raises(Unsupported, match=r"(?s)bitcast in layer 'bits'.*|shift_right in layer 'bits'"):
         encode(model)
+
+
+def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+    model = zt.Sequential([L.Input((3,)), L.Dense(2)])
+    program = model.compile("cpu:scalar", batch_size=1)
+    with pytest.raises(ConfigError, match=r"not Program; give the model.*weights=program\.weights"):
+        zt.onnx.save(program, tmp_path / "m.onnx")
+    with pytest.raises(ConfigError, match="takes a model, not int"):
+        zt.onnx.save(3, tmp_path / "m.onnx")  # type: ignore[arg-type]
+    zt.onnx.save(model, tmp_path / "m.onnx", weights=program.weights)
+    with pytest.raises(ConfigError, match="sizes=3 must give sizes by the names of axes"):
+        load(tmp_path / "m.onnx", sizes=3)  # type: ignore[arg-type]
 
 
 def test_computing_with_the_batch_size_needs_one() -> None:

@@ -226,6 +226,8 @@ def test_nothing_and_scalars() -> None:
     assert zt.ops.exp(np.zeros((0, 3))).shape == (0, 3)
     assert zt.ops.sum(np.zeros((0, 3))) == 0 and zt.ops.sum(X).shape == ()
     np.testing.assert_array_equal(zt.ops.zeros_like(X), np.zeros_like(X))
+    for name in ("mean", "var", "std"):  # as NumPy's, which warns as well
+        assert np.isnan(getattr(zt.ops, name)(np.zeros((3, 0)), axis=1)).all()
 
 
 # -- errors ------------------------------------------------------------------------------------------
@@ -242,6 +244,18 @@ def test_nothing_and_scalars() -> None:
     (lambda: zt.ops.add(np.ones(2, np.uint8), 300), DataError, ["300 is no uint8"]),
     (lambda: zt.ops.bitwise_and(X, 1), ShapeError, ["float32", "ops.cast"]),
     (lambda: zt.ops.softmax(X, axis={}), ConfigError, ["zt.ops.softmax(axis=...)", "{}"]),
+    (lambda: zt.ops.add(X, None), DataError, ["zt.ops.add: b is None"]),
+    (lambda: zt.ops.sort(X, axis="a"), ShapeError, ["axis 'a' is no whole number", "zt.ops.sort"]),
+    (lambda: zt.ops.mean(X, axis=1.0), ShapeError, ["axis 1.0 is no whole number"]),
+    (lambda: zt.ops.expand_dims(X, 7), ShapeError, ["axis 7 is out of range for rank 3"]),
+    (lambda: zt.ops.pad(X, 1, 1), ShapeError, ["padding 1 must be a number for each axis of (3, 5)"]),
+    (lambda: zt.ops.pad(X, (1,), (1,)), ShapeError, ["padding (1,) must be a number for each axis"]),
+    (lambda: zt.ops.reshape(X, "ab"), ConfigError, [
+        "zt.ops.reshape cannot be called like this (", "it is reshape(x: 'Value', shape"]),
+    (lambda: zt.ops.iota((3,), 5), ShapeError, ["axis 5 is out of range for rank 1"]),
+    (lambda: zt.compiled(3), ConfigError, ["compiled takes a function of tensors, not 3"]),
+    (lambda: zt.compiled(np.sum)(X), TypeError, ["sum: its function failed", "zt.ops instead of Num"]),
+    (lambda: zt.compiled(lambda a: a if a > 0.0 else -a)(X), ConfigError, ["ops.where to choose"]),
 ])
 def test_errors_teach(wrong: Any, kind: type, parts: list[str]) -> None:
     for _ in range(2):  # what failed is not kept

@@ -184,7 +184,7 @@ def test_models_that_do_not_write_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "message"), [
-    ([], "one or more whole numbers"), ([[1, 2]], r"shape \(1, 2\)"), ([1.5], "not float64"),
+    ([], "one or more whole numbers"), ([[1, 2], [3]], "not several; call it for each"), ([[1, 2]], r"shape \(1, 2\)"), ([1.5], "not float64"),
     ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1")])
 def test_prompts_that_are_none(prompt: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):

@@ -206,4 +206,6 @@ def test_paths_and_arguments_that_contradict(tmp_path: Path) -> None:
             two().save_weights(tmp_path / name, **how)
     with pytest.raises(ConfigError, match="channels_first, channels_last"):
         two().load_weights(saved(tmp_path / "w.pt", state(4, 5, 3)), flatten_from="nchw")
+    with pytest.raises(ConfigError, match=r"names=3 must say what layers are called there"):
+        two().load_weights(tmp_path / "w.pt", names=3)  # type: ignore[arg-type]
     assert [p.name for p in tmp_path.iterdir()] == ["w.pt"]

@@ -75,6 +75,7 @@ CASES: dict[str, Case] = {
     "a seed below zero": lambda: zt.Sequential(seed=-1),
     "weights of another model": lambda: row(L.Dense(2)).set_weights([rows(6, 3), rows(3)]),
     "too few weights": lambda: row(L.Dense(2)).set_weights([rows(6, 2)]),
+    "weights that are nothing": lambda: row(L.Dense(2)).set_weights(None),
     "weights in words": lambda: row(L.Dense(2, use_bias=False)).set_weights(
         [np.full((6, 2), "much")]),
     "json of something else": lambda: zt.Sequential.from_json("{}"),

@@ -258,12 +258,15 @@ def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...
     """Axes as sorted non-negative numbers; None means all."""
     if axis is None:
         return tuple(range(rank))
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
     for a in axes:
+        if not hasattr(a, "__index__"):
+            raise shape_error(f"axis {a!r} is no whole number",
+                              fix="count axes from 0, or with negative numbers from the last")
         if not -rank <= a < rank:
             raise shape_error(f"axis {a} is out of range for rank {rank}",
                               fix=f"use {-rank} to {rank - 1}")
-    return tuple(sorted({a % rank for a in axes}))
+    return tuple(sorted({int(a) % rank for a in axes}))
 
 
 def public_ops() -> Iterator[Public]:

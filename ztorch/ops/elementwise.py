@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
-from ztorch.graph.op import Op, Sample, broadcast_together, op, shape_error
+from ztorch.graph.op import Op, Sample, broadcast_together, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import OPCODES, Opcode
 
@@ -129,7 +129,8 @@ def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> 
     numpy=lambda shape, axis=-1, dtype="int32": np.indices(shape, np.int32)[axis])
 def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -> Value:
     """Each element's own position along the axis, in a graph; on its own it computes nothing."""
-    return _IOTA(shape=tuple(shape), axis=axis % len(shape), dtype=dtypes.dtype(dtype))
+    [at] = normal_axes(axis, len(shape))
+    return _IOTA(shape=tuple(shape), axis=at, dtype=dtypes.dtype(dtype))
 
 
 @op(Sample(((2, 3),)), numpy=np.zeros_like)

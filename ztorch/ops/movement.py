@@ -229,6 +229,10 @@ _PAD = Op("pad", "map", _pad_infer,
         x, list(zip(low, high, strict=True)), constant_values=value))
 def pad(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
     """x with `low` elements of `value` before and `high` after it on each axis."""
+    for given in (low, high):
+        if not isinstance(given, (list, tuple)) or len(given) != x.rank:
+            raise shape_error(f"padding {given!r} must be a number for each axis of", x.shape,
+                              fix="such as (0, 1) to pad the second of two axes by 1")
     if any(n < 0 for n in (*low, *high)):
         raise shape_error(f"padding {tuple(low)}, {tuple(high)} is negative for", x.shape)
     if not any((*low, *high)):
@@ -305,7 +309,7 @@ def flip(x: Value, axis: int | Shape | None = None) -> Value:
 @op(Sample(((3, 4),), {"axis": 1}, dtypes="fsub"), numpy=np.expand_dims)
 def expand_dims(x: Value, axis: int) -> Value:
     """x with a new axis of size 1."""
-    at = axis % (x.rank + 1)
+    [at] = normal_axes(axis, x.rank + 1)
     return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
 

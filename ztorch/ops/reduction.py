@@ -100,7 +100,7 @@ def widened(x: Value) -> Value:
 
 @op(*_SAMPLES, Sample(((4, 3),), {"axis": 0}, dtypes="su"), numpy=np.mean)
 def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The mean along axes; of whole numbers, as in NumPy, in float64.
+    """The mean along axes; of whole numbers, as in NumPy, in float64. That of nothing is NaN.
 
     >>> import ztorch as zt
     >>> zt.ops.mean(np.array([[1.0, 2.0], [3.0, 5.0]]), axis=1)
@@ -109,7 +109,8 @@ def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     if not x.dtype.is_float:
         return mean(OPS.cast(x, "float64"), axis, keepdims)
     count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
-    return OPS.cast(sum_(widened(x), axis, keepdims) * (1.0 / max(count, 1)), x.dtype)
+    share = 1.0 / count if count else math.nan
+    return OPS.cast(sum_(widened(x), axis, keepdims) * share, x.dtype)
 
 
 def _spread_numpy(function: Any) -> Any:

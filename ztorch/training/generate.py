@@ -90,7 +90,11 @@ def _checked(program: Program, prompt: Any) -> list[int]:
     if "decode" not in program.executable.functions:
         raise ConfigError(f"program {program.name!r} cannot generate: it was compiled without; "
                           "compile a causal model with decode=True")
-    given = np.asarray(prompt)
+    try:
+        given = np.asarray(prompt)
+    except ValueError:  # rows of several lengths
+        raise DataError("generate takes one list of whole numbers to go on from, not several; call "
+                        "it for each") from None
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
         raise DataError("generate takes a list of one or more whole numbers to go on from, not "
                         f"{given.dtype} of shape {given.shape}")

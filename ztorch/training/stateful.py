@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,9 @@ class Stateful:
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Replaces all weights, given in Keras' order; all are checked before any is changed."""
+        if not isinstance(weights, Iterable):
+            raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
+                               f"not {weights!r}")
         names, given = self.weight_names, list(weights)
         if len(given) != len(names):
             raise WeightsError(f"set_weights got {len(given)} arrays; the model has {len(names)} "

@@ -38,6 +38,7 @@ def save(model: Model, path: str | os.PathLike[str], layout: str | None = None,
                           "(safetensors.torch.load_file reads it)")
     if (names or flatten_from) and layout != "torch":
         raise ConfigError("names and flatten_from are for layout='torch'")
+    _need_mapping(names)
     values = {w: w.value for w in model.weights}
     if layout == "ztorch":
         named.write(path, {n: w.value for n, w in model.named_weights().items()}, model.name)
@@ -56,10 +57,17 @@ def save(model: Model, path: str | os.PathLike[str], layout: str | None = None,
                          {"format": "pt"})
 
 
+def _need_mapping(names: object) -> None:
+    if names is not None and not isinstance(names, Mapping):
+        raise ConfigError(f"names={names!r} must say what layers are called there: "
+                          "names={'dense': 'fc1'}")
+
+
 def load(model: Model, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
          flatten_from: str | None = None) -> list[np.ndarray]:
     """The weights in a file for this model, in the model's order; what the file is, its bytes
     say."""
+    _need_mapping(names)
     data, where = whole_file(path), os.fspath(path)
     if data[:4] == b"PK\3\4":
         archive = StoredZip(data, where)

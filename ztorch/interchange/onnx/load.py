@@ -32,6 +32,9 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         program = model.compile(batch_size=1)
     """
     file = read(path)
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise ConfigError(f"sizes={sizes!r} must give sizes by the names of axes: "
+                          "sizes={'sequence': 128}")
     known = {n: positive(f"sizes[{n!r}]", size) for n, size in (sizes or {}).items()}
     if not file.inputs:
         raise Unsupported(f"{file.path} has no inputs; ztorch imports models of some")

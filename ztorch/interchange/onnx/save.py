@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch.config import positive
-from ztorch.errors import Unsupported, WeightsError, unknown
+from ztorch.errors import ConfigError, Unsupported, WeightsError, unknown
 from ztorch.graph.op import Call, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
@@ -39,6 +39,12 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
 
         zt.onnx.save(model, "digits.onnx", weights=program.weights)
     """
+    from ztorch.model import Model
+
+    if not isinstance(model, Model):
+        fix = ("give the model that it was compiled from, and weights=program.weights"
+               if hasattr(model, "executable") else "give a Sequential or a Model")
+        raise ConfigError(f"zt.onnx.save takes a model, not {type(model).__name__}; {fix}")
     write_atomic(path, encode(model, batch_size, weights, dtype))
 
 
