@@ -54,5 +54,7 @@ CASES: dict[str, Case] = {
         L.Conv2D(4, 5, data_format="channels_first")),
     "group norm of channels that come first": lambda: begins(64, 8, 12)(
         L.GroupNormalization(32)),
+    "a convolution of bytes": lambda: begins(8, 8, 3, dtype="uint8")(L.Conv2D(4, 3)),
+    "a mean of bytes": lambda: begins(8, 8, 3, dtype="uint8")(L.AveragePooling2D(2)),
     "flat before a convolution": lambda: image(L.Flatten(), L.Conv2D(4, 3, name="late")),
 }

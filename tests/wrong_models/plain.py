@@ -10,6 +10,12 @@ import ztorch as zt
 from tests.wrong_models.cases import Case, image, row, rows, steps
 from ztorch import layers as L
 
+
+class Silent(L.Layer):
+    def call(self, x: object, context: object) -> None:  # type: ignore[override]
+        pass
+
+
 CASES: dict[str, Case] = {
     # arguments
     "no units": lambda: L.Dense(0),
@@ -75,7 +81,8 @@ CASES: dict[str, Case] = {
     "a seed below zero": lambda: zt.Sequential(seed=-1),
     "weights of another model": lambda: row(L.Dense(2)).set_weights([rows(6, 3), rows(3)]),
     "too few weights": lambda: row(L.Dense(2)).set_weights([rows(6, 2)]),
-    "weights that are nothing": lambda: row(L.Dense(2)).set_weights(None),
+    "weights that are nothing": lambda: row(L.Dense(2)).set_weights(
+        None),
     "weights in words": lambda: row(L.Dense(2, use_bias=False)).set_weights(
         [np.full((6, 2), "much")]),
     "json of something else": lambda: zt.Sequential.from_json("{}"),
@@ -99,6 +106,13 @@ CASES: dict[str, Case] = {
     "an activation that gives a number": lambda: row(L.Dense(
         3, activation=lambda x: 2.0, name="mine")),
     "a lambda that is a layer": lambda: L.Lambda(L.ReLU()),
+    "a normalisation of whole numbers": lambda: zt.Sequential(
+        [L.Input((4,), dtype="int32"), L.BatchNormalization()]).build(),
+    "a layer that returns nothing": lambda: row(Silent()),
+    "a layer told to train": lambda: L.Dropout(0.5)(L.Input((4,)), training=True),
+    "an array added to an input": lambda: np.ones(4) + L.Input((4,), name="x"),
+    "an input that is compared": lambda: L.Input((4,), name="signed") > 0.0,
+    "a part of an input": lambda: L.Input((4, 3), name="x")[:, 0],
     "a layer called on an array": lambda: L.Dense(3)(rows(2, 4)),
     "a layer called on nothing": lambda: L.Dense(3)(),
     "a layer called on a layer": lambda: L.Dense(3)(L.Dense(4, name="before")),

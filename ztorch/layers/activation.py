@@ -102,6 +102,8 @@ class ReLU(Layer):
 class LeakyReLU(Layer):
     """x above zero, negative_slope * x below."""
 
+    needs_floats = True
+
     def __init__(self, negative_slope: float = 0.3, **common: Any):
         super().__init__(**common)
         self.negative_slope = number("LeakyReLU(negative_slope=...)", negative_slope)
@@ -115,6 +117,8 @@ class PReLU(Layer):
 
     Axes in `shared_axes` (counted with the batch as axis 0, as in Keras) share one alpha.
     """
+
+    needs_floats = True
 
     def __init__(self, alpha_initializer: Any = "zeros", shared_axes: Any = None, **common: Any):
         super().__init__(**common)
@@ -134,6 +138,8 @@ class PReLU(Layer):
 class ELU(Layer):
     """x above zero, alpha * (e ** x - 1) below."""
 
+    needs_floats = True
+
     def __init__(self, alpha: float = 1.0, **common: Any):
         super().__init__(**common)
         self.alpha = number("ELU(alpha=...)", alpha)
@@ -144,6 +150,8 @@ class ELU(Layer):
 
 class Softmax(Layer):
     """Probabilities along an axis."""
+
+    needs_floats = True
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
         super().__init__(**common)

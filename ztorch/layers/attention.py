@@ -45,6 +45,8 @@ class MultiHeadAttention(Layer):
     [('mha/query/kernel', (16, 2, 8)), ('mha/query/bias', (2, 8))]
     """
 
+    needs_floats = True
+
     def __init__(self, num_heads: int, key_dim: int | None = None, value_dim: int | None = None,
                  dropout: float = 0.0, use_bias: bool = True, output_shape: int | None = None,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",

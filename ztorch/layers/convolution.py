@@ -24,6 +24,7 @@ class _Convolving(_Spatial):
 
     paddings: tuple[str, ...] = ("valid", "same")
     counted_padding = True  # whether padding may be numbers
+    needs_floats = True
 
     def __init__(self, kernel_size: Any, strides: Any, padding: Any, data_format: str | None,
                  dilation_rate: Any, activation: Given, use_bias: bool, bias_initializer: Any,

@@ -61,6 +61,24 @@ class Input(Layer):
     def __rsub__(self, other: Any) -> Any:
         return other - self.symbol
 
+    # what a tensor without numbers cannot do is said by its symbol
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.symbol.__array__()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.symbol[key]
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.symbol / other
+
+    def __pow__(self, other: Any) -> Any:
+        return self.symbol ** other
+
+    def __gt__(self, other: Any) -> Any:
+        return self.symbol > other
+
+    __rtruediv__, __matmul__, __lt__, __ge__, __le__ = __truediv__, __pow__, __gt__, __gt__, __gt__
+
 
 def as_name(d: DType | str) -> str:
     return dtype(d).long
@@ -74,6 +92,8 @@ class Dense(Layer):
     >>> [w.shape for w in model.weights]
     [(3, 2), (2,)]
     """
+
+    needs_floats = True
 
     def __init__(self, units: int, activation: Given = None, use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
@@ -95,10 +115,6 @@ class Dense(Layer):
             self.bias = self.add_weight("bias", (self.units,), self.bias_initializer)
 
     def call(self, x: Value, context: Context) -> Value:
-        if not x.dtype.is_float:
-            raise shape_error(f"Dense takes numbers with fractions, not {x.dtype}",
-                              fix="before it, cast them with Rescaling(1.0), or look ids up with "
-                                  "an Embedding")
         if x.shape[-1:] != self.kernel.shape[:1]:
             raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
                               fix=f"the last axis must be {self.kernel.shape[0]}, for which the "

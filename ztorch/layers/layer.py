@@ -98,6 +98,7 @@ class Layer(Named, family="layer"):
     """
 
     takes_many = False  # whether it can be called on a list of tensors
+    needs_floats = False  # whether it computes with fractions, which whole numbers have not
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **wrong: Any):
@@ -131,9 +132,14 @@ class Layer(Named, family="layer"):
             return declare(self, inputs, how)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name):
+            if self.needs_floats:
+                self._check_floats(inputs[0])
             self.prepare(*inputs, **how)
             x, *more = inputs
             y = self.call(x, context, *more, **how)
+            if not leaves(y) or not all(isinstance(v, Value) for v in leaves(y)):
+                raise shape_error(f"its call returned {type(y).__name__} {y!r}",
+                                  fix="return a tensor made with zt.ops")
         context.results[self] = y
         if isinstance(y, Value):
             context.remember(self, [v for v in leaves(inputs) if isinstance(v, Value)], y)
@@ -160,11 +166,23 @@ class Layer(Named, family="layer"):
             try:
                 inspect.signature(self.call).bind(inputs[0], context, *inputs[1:], **how)
             except TypeError as error:
+                if "training" in how:
+                    raise shape_error("it is called with training=", fix="leave it out: a layer "
+                                      "trains within train and fit, and nowhere else; one that "
+                                      "never shall has trainable=False") from None
                 more = [*inspect.signature(self.call).parameters][2:]
                 fix = (f"besides one tensor it takes {', '.join(more)}" if more else
                        "it takes one tensor; layers that merge several take a list, such as "
                        "Add()([a, b])")
                 raise shape_error(f"it cannot be called like this: {error}", fix=fix) from None
+
+    def _check_floats(self, x: Any) -> None:
+        """An error, with a way out, where inputs are whole numbers, such as the bytes of images."""
+        for v in leaves(x):
+            if not v.dtype.is_float:
+                raise shape_error(f"{type(self).__name__} takes numbers with fractions, not "
+                                  f"{v.dtype}", fix="before it, cast them with Rescaling(1.0), or "
+                                                    "look ids up with an Embedding")
 
     def prepare(self, x: Any, *more: Any, **how: Any) -> None:
         """Builds the layer when it is called for the first time."""

@@ -17,6 +17,8 @@ from ztorch.layers.layer import Layer, example_axes
 class _Scaled(Layer):
     """Base of the normalisations that end in a learned scale (gamma) and shift (beta)."""
 
+    needs_floats = True
+
     def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-3,
                  center: bool = True, scale: bool = True, beta_initializer: Any = "zeros",
                  gamma_initializer: Any = "ones", **common: Any):
@@ -187,6 +189,8 @@ class RMSNormalization(Layer):
     ['rms_normalization/scale']
     """
 
+    needs_floats = True
+
     def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-6, **common: Any):
         super().__init__(**common)
         self.axis = some_axes("RMSNormalization(axis=...)", axis)
@@ -209,6 +213,8 @@ class UnitNormalization(Layer):
     >>> UnitNormalization(axis=(1, 2)).axis
     (1, 2)
     """
+
+    needs_floats = True
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
         super().__init__(**common)

@@ -67,7 +67,7 @@ class AveragePooling1D(_Pooling, names=("AvgPool1D",)):
     (9, 3)
     """
 
-    axes, op = 1, "average_pool"
+    axes, op, needs_floats = 1, "average_pool", True
 
 
 class AveragePooling2D(_Pooling, names=("AvgPool2D",)):
@@ -79,7 +79,7 @@ class AveragePooling2D(_Pooling, names=("AvgPool2D",)):
     (4, 2, 3)
     """
 
-    op = "average_pool"
+    op, needs_floats = "average_pool", True
 
 
 class _GlobalPooling(_Spatial):
@@ -107,7 +107,7 @@ class GlobalAveragePooling1D(_GlobalPooling, names=("GlobalAvgPool1D",)):
     (3,)
     """
 
-    axes, op = 1, "mean"
+    axes, op, needs_floats = 1, "mean", True
 
 
 class GlobalAveragePooling2D(_GlobalPooling, names=("GlobalAvgPool2D",)):
@@ -119,7 +119,7 @@ class GlobalAveragePooling2D(_GlobalPooling, names=("GlobalAvgPool2D",)):
     (1, 1, 3)
     """
 
-    op = "mean"
+    op, needs_floats = "mean", True
 
 
 class GlobalMaxPooling1D(_GlobalPooling, names=("GlobalMaxPool1D",)):

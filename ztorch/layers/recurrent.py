@@ -29,6 +29,7 @@ class _Recurrent(Layer):
 
     gates = 1
     states = 1  # what a step hands on; the first is its output
+    needs_floats = True
 
     def __init__(self, units: int, activation: Given = "tanh", use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform",

@@ -29,6 +29,7 @@ class _TransformerBlock(Layer):
     """
 
     causal = False
+    needs_floats = True
 
     def __init__(self, intermediate_dim: int, num_heads: int, dropout: float = 0.0,
                  activation: Given = "relu", layer_norm_epsilon: float = 1e-5,
