@@ -13,6 +13,7 @@ import pytest
 from tests.codegen.spirv_grammar import HEADERS, VENDORED, read
 from tests.codegen.test_render import kernel_for, opcodes_of
 from tests.lower.test_every_op import jobs
+from tests.models.zoo import BATCH, small
 from ztorch.backends import spirv as modules
 from ztorch.codegen.spirv import assemble, grammar
 from ztorch.codegen.targets import TARGETS
@@ -77,13 +78,27 @@ def test_every_opcode(flavour: str, d: DType, tmp_path: Path) -> None:
     agree_with_khronos(texts, tmp_path, flavour)
 
 
+# Vulkan's modules run in the tests as well; of OpenCL's this is all that is known everywhere.
+QUICK = ("matmul", "softmax'", "conv", "sum'", "where", "take'")
+OPS = [*((f, op) for f in FLAVOURS for op in QUICK),
+       *(pytest.param("opencl", op, marks=pytest.mark.slow) for op in jobs() if op not in QUICK)]
+
+
 @tools
-@both
-@pytest.mark.parametrize("op", ["matmul", "softmax'", "conv", "sum'", "where", "take'"])
+@pytest.mark.parametrize(("flavour", "op"), OPS)
 def test_kernels_of_ops(flavour: str, op: str, tmp_path: Path) -> None:
     graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(jobs()[op])}
     made = compile_functions(graphs, FLAVOURS[flavour][0], "ops")
     agree_with_khronos(_split(made.text), tmp_path, flavour)
+
+
+@tools
+@pytest.mark.parametrize("name", ["digits_mlp", "text_classifier"])
+def test_kernels_of_models(name: str, tmp_path: Path) -> None:
+    recipe = small(name)
+    traced = recipe.model.trace(BATCH, loss=recipe.loss, metrics=recipe.metrics, optimizer="adam")
+    made = compile_functions(traced.functions, OPENCL, name)
+    agree_with_khronos(_split(made.text), tmp_path, "opencl")
 
 
 def test_kernels_have_what_they_need_in_their_head() -> None:

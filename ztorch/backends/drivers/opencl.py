@@ -71,8 +71,8 @@ def _describe(ordinal: int, device: Any) -> Found:
 
 
 def _takes_spirv(device: Any) -> bool:
-    """Whether there is a clCreateProgramWithIL (below OpenCL 2.1 the call would end the process) that
-    takes our modules, which are of version 1.0 and 64-bit addresses."""
+    """Whether there is a clCreateProgramWithIL (below OpenCL 2.1 the call would end the process)
+    that takes our modules, which are of version 1.0 and 64-bit addresses."""
     version = re.match(r"OpenCL (\d+)\.(\d+)", device.platform.version)
     if version is None or (int(version[1]), int(version[2])) < (2, 1) or device.address_bits != 64:
         return False
