@@ -97,9 +97,10 @@ class Driver:
 
 
 @pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Puts a pretended driver in place of pyopencl."""
+def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """Puts a pretended driver in place of pyopencl, whatever the user's configuration says."""
     monkeypatch.setattr(registry, "_opened", {})
+    (tmp_path / "config.json").write_text("{}")
 
     def install(**more: Any) -> Driver:
         registry._opened.clear()
@@ -107,7 +108,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(opencl, "_cl", driver)
         return driver
 
-    yield install
+    with settings.using(config=str(tmp_path / "config.json"), backends=(), opencl_il=True):
+        yield install
     for device in registry._opened.values():
         device.close()
 
@@ -215,8 +217,8 @@ def test_float64_where_the_device_has_it(install: Any) -> None:
     made = modules_of(Graph({"y": ops.cast(x, f64)}))
     entries = [Entry(*e) for e in made.spec.entries]
     install(extensions="cl_khr_fp16")
-    with opencl.BACKEND.open() as d, pytest.raises(Unsupported, match="opencl:0 .stand-in. has no "
-                                                                      "float64 .cl_khr_fp64."):
+    with opencl.BACKEND.open() as d, pytest.raises(Unsupported, match=r"opencl:0 .stand-in. has no "
+                                                                      r"float64 .cl_khr_fp64."):
         d.load(made.code, entries)
     driver = install()
     with opencl.BACKEND.open() as d:
