@@ -27,7 +27,8 @@ from ztorch.ir.opcodes import OPCODES, SCALAR
 from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
 
-# Backends whose kernels the tests run, beside the CPU; .ci/run demands these drivers.
+# Backends whose kernels the tests run, beside the CPU, in the language of the target of that name;
+# .ci/run demands these drivers.
 RUN = ("opencl", "vulkan", "webgpu")
 NATIVE, VIA, NO = "native", "via", "no"
 # What an op's samples are tried with, by the kinds that they allow.
@@ -134,7 +135,7 @@ def _run(group: Sequence[Target]) -> str:
     first = group[0]
     if first.backend == "cpu":
         return f"where there is {'a C compiler' if first.source else 'such a processor'}"
-    return "yes" if first.backend in RUN else "no, compiled only"
+    return "yes" if first.name in RUN else "no, compiled only"
 
 
 # -- opcodes ---------------------------------------------------------------------------------------

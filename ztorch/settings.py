@@ -27,6 +27,7 @@ class Settings(NamedTuple):
     device: str | None = None  # what "auto" means
     cc: str | None = None  # the C compiler, as a command
     opencl_options: tuple[str, ...] = ()  # more of them for the driver's compiler of OpenCL C
+    opencl_il: bool = True  # SPIR-V where an OpenCL driver takes it, not OpenCL C
     cubin: bool = False  # assemble CUDA code here, for one chip, instead of in the driver
 
 
@@ -49,6 +50,7 @@ def _read() -> Settings:
         device=env.get("ZTORCH_DEVICE") or None,
         cc=env.get("CC") or None,
         opencl_options=tuple(env.get("ZTORCH_OPENCL_OPTIONS", "").split()),
+        opencl_il=bool(_whole("ZTORCH_OPENCL_IL", 1)),
         cubin=bool(_whole("ZTORCH_CUBIN", 0)),
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 HEADERS = Path("/usr/include/spirv/unified1")  # Debian's package spirv-headers
 VENDORED = Path(__file__).parents[2] / "ztorch/codegen/grammar/spirv.json.gz"
 VENDORS = re.compile(r"(INTEL|NV|NVX|AMD|AMDX|GOOGLE|HUAWEI|QCOM|ARM)$")
+SETS = {"GLSL.std.450": "extinst.glsl.std.450", "OpenCL.std": "extinst.opencl.std.100"}
 IDS = {"IdRef", "IdScope", "IdMemorySemantics"}
 UNREAD = {"OpSwitch", "OpSpecConstantOp"}  # the assembler does not know their operands
 
@@ -56,10 +57,9 @@ def _enumerants(kind: dict[str, Any]) -> dict[str, list[Any]]:
 
 def read(folder: Path) -> dict[str, Any]:
     """The reduced form of what is published in a folder."""
-    return reduced(
-        json.loads((folder / "spirv.core.grammar.json").read_text()),
-        {"GLSL.std.450": json.loads(
-            (folder / "extinst.glsl.std.450.grammar.json").read_text())})
+    core, *sets = (json.loads((folder / f"{name}.grammar.json").read_text())
+                   for name in ("spirv.core", *SETS.values()))
+    return reduced(core, dict(zip(SETS, sets, strict=True)))
 
 
 if __name__ == "__main__":

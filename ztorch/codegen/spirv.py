@@ -63,13 +63,14 @@ def grammar() -> Grammar:
 
 
 def assemble(text: str, target: Target | None = None) -> bytes:
-    """The module of a text. Errors name the line.
+    """The module of a text, in the version of SPIR-V that a target names. Errors name the line.
 
     >>> words = assemble("OpCapability Shader\\nOpMemoryModel Logical GLSL450")
     >>> words[20:].hex()
     '11000200010000000e0003000000000001000000'
     """
-    return _Assembler().module(text)
+    version = dict(target.data).get("version", VERSION) if target else VERSION
+    return _Assembler().module(text, int(version))
 
 
 class _Wrong(Exception):
@@ -83,7 +84,7 @@ class _Assembler:
         self.types: dict[int, tuple[int, int]] = {}  # number of a scalar type: (opcode, bits)
         self.sets: dict[int, dict[str, int]] = {}  # of extended instructions
 
-    def module(self, text: str) -> bytes:
+    def module(self, text: str, version: int) -> bytes:
         words: list[int] = []
         for number, line in enumerate(text.split("\n"), 1):
             try:
@@ -92,7 +93,7 @@ class _Assembler:
                     words += self._instruction(tokens)
             except _Wrong as wrong:
                 raise ZtorchError(f"SPIR-V, line {number}: {wrong}: {line.strip()}") from None
-        head = (MAGIC, VERSION, GENERATOR, len(self.numbers) + 1, 0)
+        head = (MAGIC, version, GENERATOR, len(self.numbers) + 1, 0)
         return struct.pack(f"<{len(head) + len(words)}I", *head, *words)
 
     def _instruction(self, tokens: list[str]) -> list[int]:

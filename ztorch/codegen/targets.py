@@ -132,6 +132,9 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid(vector=4)),
            lacks=_CALLS,
            backend="opencl"),
+    Target("opencl:spirv", ("spirv_cl", "spirv"), "spvasm", Limits(0, 64, True, grid=Grid(
+        vector=4)), lacks=_CALLS | {"shuffle_xor"}, data=(("version", 0x10000),), backend="opencl",
+        chip="spirv", assembler="spirv", apart=True),
     Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=Grid(
         threads=1024, subgroup=32, memories=31)), lacks=_CALLS | _EXCHANGED, converts=("f16",),
            backend="metal"),

@@ -194,5 +194,5 @@ def lacking(spec: ProgramSpec) -> str:
     if not found:
         return f"needs a {spec.backend} device: {why}"
     if spec.arch and not any(spec.arch in (d.chip, *d.runs) for d in found):
-        return f"is for chips {spec.arch}; here is {', '.join(d.chip for d in found)}"
+        return f"is for chips {spec.arch}; here is {', '.join(d.chip or d.name for d in found)}"
     return ""

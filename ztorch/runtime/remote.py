@@ -108,8 +108,8 @@ def refuse_other(spec: ProgramSpec, device: Device) -> None:
         raise DeviceError(f"{spec.name} was compiled for {spec.backend}, not for {device.id}")
     if spec.arch and spec.arch not in (device.found.chip, *device.found.runs):
         raise DeviceError(f"{spec.name} was compiled for {spec.backend}:{spec.arch}; {device.id} "
-                          f"({device.found.name}) is {device.found.chip}. Compile it again for "
-                          "this device")
+                          f"({device.found.name}) is {device.found.chip or 'not'}. Compile it "
+                          "again for this device")
     has = dict(device.found.limits)
     for name, wants in spec.limits:
         got = has.get(name, wants)

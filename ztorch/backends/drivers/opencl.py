@@ -1,16 +1,21 @@
-"""OpenCL devices, through pyopencl."""
+"""OpenCL devices, through pyopencl. They take SPIR-V where their driver does, else OpenCL C."""
 
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from typing import Any
 
 import numpy as np
 
+from ztorch.backends import spirv
 from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
-from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.errors import DeviceError, OutOfMemory, Unsupported
 from ztorch.settings import current
+
+SPIRV = "spirv"
+FLOAT64 = 10  # the one capability of our modules that a device may lack
 
 
 @functools.cache
@@ -59,8 +64,22 @@ def _describe(ordinal: int, device: Any) -> Found:
         "units": int(device.max_compute_units),
         "span": int(device.max_mem_alloc_size),
     }
-    return Found(ordinal, device.name.strip(), kind, int(device.global_mem_size), "",
-                 tuple(limits.items()), f"{device.platform.name}, {device.driver_version}")
+    runs = (SPIRV,) if _takes_spirv(device) else ()
+    return Found(ordinal, device.name.strip(), kind, int(device.global_mem_size),
+                 SPIRV if runs and current().opencl_il else "", tuple(limits.items()),
+                 f"{device.platform.name}, {device.driver_version}", runs)
+
+
+def _takes_spirv(device: Any) -> bool:
+    """Whether there is a clCreateProgramWithIL (below OpenCL 2.1 the call would end the process)
+    that takes our modules, which are of version 1.0 and 64-bit addresses."""
+    version = re.match(r"OpenCL (\d+)\.(\d+)", device.platform.version)
+    if version is None or (int(version[1]), int(version[2])) < (2, 1) or device.address_bits != 64:
+        return False
+    try:
+        return "SPIR-V_1." in (device.il_version or "")
+    except (_cl().Error, AttributeError):  # a device that is older than its platform
+        return False
 
 
 class OpenCLDevice(Device):
@@ -118,11 +137,40 @@ class OpenCLDevice(Device):
         return total - self.allocated, total
 
     def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
-        program = self._try("clCreateProgramWithSource", _cl().Program, self._context,
-                            code.decode())
-        options = ["-cl-std=CL1.2", *current().opencl_options]
-        built = self._try("clBuildProgram", program.build, options, [self._device])
-        return [self._try("clCreateKernel", _cl().Kernel, built, e.name) for e in entries]
+        """The program of each kernel: OpenCL C has all in one, SPIR-V a module for each."""
+        programs: dict[tuple[int, int], Any] = {}
+        for e in entries:
+            part = code[e.at:e.at + e.size]
+            is_module = part.startswith(spirv.MAGIC.to_bytes(4, "little"))
+            if is_module:
+                self._check(e, part)
+            if (e.at, e.size) not in programs:
+                programs[e.at, e.size] = self._built(part, is_module)
+            self._try("clCreateKernel", _cl().Kernel, programs[e.at, e.size], e.name)
+        return [programs[e.at, e.size] for e in entries]
+
+    def _check(self, entry: Entry, part: bytes) -> None:
+        """An error where a module is damaged or needs what this device has not."""
+        try:
+            needs = spirv.needs(part)
+        except ValueError as wrong:
+            raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {wrong}") from None
+        if SPIRV not in self.found.runs:
+            raise DeviceError(f"{self.id} ({self.found.name}) takes no SPIR-V; compile for "
+                              f"{self.backend}, which is OpenCL C")
+        if entry.name not in needs.names:
+            raise DeviceError(f"{self.id}: the code has no kernel {entry.name!r}")
+        if FLOAT64 in needs.capabilities and "cl_khr_fp64" not in self._device.extensions.split():
+            raise Unsupported(f"{self.id} ({self.found.name}) has no float64 (cl_khr_fp64), which "
+                              f"kernel {entry.name} needs; compile with other dtypes, or for "
+                              "another device")
+
+    def _built(self, part: bytes, is_module: bool) -> Any:
+        cl, more = _cl(), current().opencl_options
+        program = self._try("clCreateProgramWithIL" if is_module else "clCreateProgramWithSource",
+                            cl.Program, self._context, part if is_module else part.decode())
+        options = more if is_module else ("-cl-std=CL1.2", *more)
+        return self._try("clBuildProgram", program.build, list(options), [self._device])
 
     def _unload(self, handles: Any) -> None:
         handles.clear()
@@ -131,8 +179,9 @@ class OpenCLDevice(Device):
         """Kernels with their arguments set: enqueuing them is all that is left."""
         cl, ready = _cl(), []
         for launch in launches:
-            entry, kernel = module.entries[launch.entry], module.handles[launch.entry]
-            kernel = self._try("clCloneKernel", cl.Kernel, kernel.program, entry.name)
+            entry = module.entries[launch.entry]
+            kernel = self._try("clCreateKernel", cl.Kernel, module.handles[launch.entry],
+                               entry.name)
             parts = [self._try("clCreateSubBuffer", b.buffer.handle.get_sub_region, b.at,
                                b.nbytes) for b in launch.bindings]
             self._try("clSetKernelArg", kernel.set_args, *parts)
