@@ -221,7 +221,9 @@ class Library:
         self.names = [name for _, name, _, _ in _KERNEL.findall(text)]
         with tempfile.TemporaryDirectory() as folder:
             source, out = Path(folder, "kernels.cc"), Path(folder, "kernels.so")
-            source.write_text(text + launchers(text))
+            # a group's memory is one for all its threads, as they take turns
+            held = re.sub(r"^  threadgroup (?=\w+ \w+\[)", "  static ", text, flags=re.M)
+            source.write_text(held + launchers(text))
             subprocess.run([COMPILER or "g++", *FLAGS, source, "-o", out], check=True,
                            capture_output=True)
             self.code = ctypes.CDLL(str(out))

@@ -22,62 +22,91 @@ kernel void k0_matmul_where_0(device const float *m0 [[buffer(0)]], device const
   int v12 = v1 % 8;
   int v13 = (int)((uint)v12 * (uint)1);
   int v15 = (int)((uint)v1 + (uint)0);
-  int v16 = v15 % 8;
-  int v17 = (int)((uint)v16 * (uint)1);
-  int v18 = v15 / 8;
-  int v19 = (int)((uint)v5 + (uint)v18);
-  bool v21 = v19 < 33;
-  int v24 = (int)((uint)v19 * (uint)20);
-  int v27 = (int)((uint)v17 * (uint)12);
-  int v28 = (int)((uint)v27 + (uint)v18);
-  int v30 = (int)((uint)v7 + (uint)v17);
-  int v36 = (int)((uint)v18 * (uint)8);
-  int v37 = (int)((uint)v36 + (uint)v17);
+  int v16 = v15 % 2;
+  int v17 = (int)((uint)v16 * (uint)4);
+  int v18 = v15 / 2;
+  bool v19 = v15 < 16;
   for (int v14 = 0; v14 < 20; v14 += 8) {
-  int v20 = (int)((uint)v14 + (uint)v17);
-  bool v22 = v20 < 20;
-  bool v23 = (bool)(v21 & v22);
-  int v25 = (int)((uint)v20 + (uint)v24);
-  float v26 = v23 ? m0[v25] : (float)0;
-  m3[v28] = v26;
-  int v31 = (int)((uint)v14 + (uint)v18);
-  bool v32 = v31 < 20;
-  int v33 = (int)((uint)v31 * (uint)40);
-  int v34 = (int)((uint)v33 + (uint)v30);
-  float v35 = v32 ? m1[v34] : (float)0;
-  m4[v37] = v35;
+  if (v19) {
+  int v21 = (int)((uint)v5 + (uint)v18);
+  int v22 = (int)((uint)v14 + (uint)v17);
+  bool v23 = v21 < 33;
+  bool v24 = v22 < 20;
+  bool v25 = (bool)(v23 & v24);
+  int v26 = (int)((uint)v21 * (uint)20);
+  int v27 = (int)((uint)v22 + (uint)v26);
+  int v28 = v25 ? v27 : 0;
+  float4 v29 = float4(*(device const packed_float4 *)&m0[v28]);
+  float v30 = v29[0];
+  float v31 = v29[1];
+  float v32 = v29[2];
+  float v33 = v29[3];
+  float v34 = v25 ? v30 : (0.00000000e+00f);
+  float v35 = v25 ? v31 : (0.00000000e+00f);
+  float v36 = v25 ? v32 : (0.00000000e+00f);
+  float v37 = v25 ? v33 : (0.00000000e+00f);
+  int v38 = (int)((uint)v17 * (uint)12);
+  int v39 = (int)((uint)v38 + (uint)v18);
+  m3[v39] = v34;
+  m3[v39 + 12] = v35;
+  m3[v39 + 24] = v36;
+  m3[v39 + 36] = v37;
+  }
+  if (v19) {
+  int v46 = (int)((uint)v7 + (uint)v17);
+  int v47 = (int)((uint)v14 + (uint)v18);
+  bool v48 = v47 < 20;
+  int v49 = (int)((uint)v47 * (uint)40);
+  int v50 = (int)((uint)v49 + (uint)v46);
+  int v51 = v48 ? v50 : 0;
+  float4 v52 = float4(*(device const packed_float4 *)&m1[v51]);
+  float v53 = v52[0];
+  float v54 = v52[1];
+  float v55 = v52[2];
+  float v56 = v52[3];
+  float v57 = v48 ? v53 : (0.00000000e+00f);
+  float v58 = v48 ? v54 : (0.00000000e+00f);
+  float v59 = v48 ? v55 : (0.00000000e+00f);
+  float v60 = v48 ? v56 : (0.00000000e+00f);
+  int v61 = (int)((uint)v18 * (uint)8);
+  int v62 = (int)((uint)v61 + (uint)v17);
+  m4[v62] = v57;
+  m4[v62 + 1] = v58;
+  m4[v62 + 2] = v59;
+  m4[v62 + 3] = v60;
+  }
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-  for (int v40 = 0; v40 < 8; v40 += 1) {
-  int v41 = (int)((uint)v40 * (uint)12);
-  int v42 = (int)((uint)v41 + (uint)v11);
-  int v43 = (int)((uint)v40 * (uint)8);
-  int v44 = (int)((uint)v43 + (uint)v13);
-  float v45 = m3[v42];
-  float v46 = m4[v44];
-  float v47 = x8;
-  float v48 = fma(v45, v46, v47);
-  x8 = v48;
+  for (int v69 = 0; v69 < 8; v69 += 1) {
+  int v70 = (int)((uint)v69 * (uint)12);
+  int v71 = (int)((uint)v70 + (uint)v11);
+  int v72 = (int)((uint)v69 * (uint)8);
+  int v73 = (int)((uint)v72 + (uint)v13);
+  float v74 = m3[v71];
+  float v75 = m4[v73];
+  float v76 = x8;
+  float v77 = fma(v74, v75, v76);
+  x8 = v77;
   }
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
-  int v53 = (int)((uint)v11 * (uint)8);
-  int v54 = (int)((uint)v53 + (uint)v13);
-  float v55 = x8;
-  m5[v54] = v55;
+  int v82 = (int)((uint)v11 * (uint)8);
+  int v83 = (int)((uint)v82 + (uint)v13);
+  float v84 = x8;
+  m5[v83] = v84;
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-  for (int v58 = v1; v58 < 64; v58 += 64) {
-  float v59 = m5[v58];
-  int v60 = v58 / 8;
-  int v61 = (int)((uint)v5 + (uint)v60);
-  int v62 = v58 % 8;
-  int v63 = (int)((uint)v7 + (uint)v62);
-  bool v64 = v61 < 33;
-  if (v64) {
-  bool v66 = v59 <= (0.00000000e+00f);
-  float v67 = v66 ? (0.00000000e+00f) : v59;
-  int v68 = (int)((uint)v61 * (uint)40);
-  int v69 = (int)((uint)v68 + (uint)v63);
-  m2[v69] = v67;
+  for (int v87 = v1; v87 < 64; v87 += 64) {
+  float v88 = m5[v87];
+  int v89 = v87 / 8;
+  int v90 = (int)((uint)v5 + (uint)v89);
+  int v91 = v87 % 8;
+  int v92 = (int)((uint)v7 + (uint)v91);
+  bool v93 = v90 < 33;
+  if (v93) {
+  bool v95 = v88 <= (0.00000000e+00f);
+  float v96 = v95 ? (0.00000000e+00f) : v88;
+  int v97 = (int)((uint)v90 * (uint)40);
+  int v98 = (int)((uint)v97 + (uint)v92);
+  m2[v98] = v96;
   }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
