@@ -136,8 +136,8 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
         vector=4)), lacks=_CALLS | {"shuffle_xor"}, data=(("version", 0x10000),), backend="opencl",
         chip="spirv", assembler="spirv", apart=True),
     Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=Grid(
-        threads=1024, subgroup=32, memories=31, vector=4)), lacks=_CALLS | _EXCHANGED, converts=("f16",),
-           backend="metal"),
+        threads=1024, subgroup=32, memories=31, vector=4)), lacks=_CALLS | _EXCHANGED,
+           converts=("f16",), backend="metal"),
     Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=Grid(
         threads=128, shared=16 * 1024, memories=16, span=1 << 27)), lacks=_EXCHANGED,
         backend="vulkan", assembler="spirv", apart=True),
