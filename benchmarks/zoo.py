@@ -93,16 +93,16 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     facts = machine.describe()
     table = Section("zoo", "The zoo, trained", "")
+    path = asked.out / f"{facts['date']}-zoo-{machine.slug()}.md"
+    asked.out.mkdir(parents=True, exist_ok=True)
     begun, passed = perf_counter(), True
     for name in asked.only.split(","):
         trained = train(name, asked.device, asked.threads)
         passed &= trained.passed
         table.line(line(trained))
-    took = perf_counter() - begun
-    path = asked.out / f"{facts['date']}-zoo-{machine.slug()}.md"
-    asked.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(table, facts, took), encoding="utf-8")
-    print(f"written: {path}, after {took:.0f} s")
+        # Written after every model: a long run that is broken off has not been for nothing.
+        path.write_text(page(table, facts, perf_counter() - begun), encoding="utf-8")
+    print(f"written: {path}, after {perf_counter() - begun:.0f} s")
     return 0 if passed else 1
 
 
