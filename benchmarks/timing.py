@@ -119,7 +119,7 @@ def _block(c: Contestant, calls: int, single: bool) -> tuple[float, float]:
         c.reset()
     run = c.run
     if not single:
-        sleep(0.05)  # the threads of the contestant before spin on, OpenBLAS's for 30 ms: let them end
+        sleep(0.15)  # threads of the contestant before spin on, OpenBLAS's for 0.1 s: let them end
     for _ in repeat(None, min(calls, 8)):  # bring code and data back into the caches
         run()
     cpu, wall = thread_time(), perf_counter()
