@@ -21,7 +21,9 @@ class Settings(NamedTuple):
     dump: str | None = None  # folder that receives every stage, and the library for perf
     threads: int = 0  # worker threads; 0 means one for each usable core
     data: str | None = None  # folder of data sets that do not ship with the package
-    spin: int = 2_000  # turns a waiting worker spins before it sleeps
+    # Turns a waiting worker spins before it sleeps. Two that share a core and wake each other in
+    # turn look like one to Linux, which then never parts them: they must be seen side by side.
+    spin: int = 20_000
     config: str | None = None  # the file that says which devices may be used
     backends: tuple[str, ...] = ()  # the only ones to look at, if any
     device: str | None = None  # what "auto" means
@@ -44,7 +46,7 @@ def _read() -> Settings:
         dump=env.get("ZTORCH_DUMP") or None,
         threads=_whole("ZTORCH_THREADS", 0),
         data=env.get("ZTORCH_DATA") or None,
-        spin=_whole("ZTORCH_SPIN", 2_000),
+        spin=_whole("ZTORCH_SPIN", 20_000),
         config=env.get("ZTORCH_CONFIG") or None,
         backends=tuple(s.strip() for s in env.get("ZTORCH_BACKENDS", "").split(",") if s.strip()),
         device=env.get("ZTORCH_DEVICE") or None,
