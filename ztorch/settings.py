@@ -21,8 +21,8 @@ class Settings(NamedTuple):
     dump: str | None = None  # folder that receives every stage, and the library for perf
     threads: int = 0  # worker threads; 0 means one for each usable core
     data: str | None = None  # folder of data sets that do not ship with the package
-    # Turns a waiting worker spins before it sleeps. Two that share a core and wake each other in
-    # turn look like one to Linux, which then never parts them: they must be seen side by side.
+    # Turns a waiting worker spins before it sleeps: some hundred microseconds, more than what a
+    # Python loop does between two steps, as waking up costs tens of them.
     spin: int = 20_000
     config: str | None = None  # the file that says which devices may be used
     backends: tuple[str, ...] = ()  # the only ones to look at, if any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import tracemalloc
 
 import numpy as np
@@ -93,6 +94,11 @@ def test_many_dispatches(spin: int) -> None:
             call()
     assert module.executable.state("j0/n") == times
     np.testing.assert_array_equal(module.executable.state("j0/total"), np.arange(300.0) * times)
+    # Those who kept off each other's cores may use all of them again, once they are asleep.
+    started = time.monotonic()
+    for thread in threading.enumerate():
+        while os.sched_getaffinity(thread.native_id or 0) != os.sched_getaffinity(0):
+            assert time.monotonic() - started < 10
 
 
 def test_programs_on_two_python_threads() -> None:

@@ -66,7 +66,12 @@ PRECISIONS = {"float32": 23, "tf32": 10}
 NATIVE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 _CALLS = frozenset({("rem", d) for d in ("f32", "f64")})  # would be a call of fmod
 _EXCHANGED = frozenset(("shuffle_xor", d.name) for d in ALL if d.bits != 32)  # whole registers only
-_X86 = {"arch": "x86_64", "triple": "x86_64-unknown-linux-gnu", "data": (("futex", 202),)}
+# Numbers of Linux's calls: workers sleep and wake, and keep off each other's cores.
+_LINUX_X86 = (("futex", 202), ("sched_yield", 24), ("getcpu", 309), ("sched_setaffinity", 203),
+              ("sched_getaffinity", 204))
+_LINUX_ARM = (("futex", 98), ("sched_yield", 124), ("getcpu", 168), ("sched_setaffinity", 122),
+              ("sched_getaffinity", 123))
+_X86 = {"arch": "x86_64", "triple": "x86_64-unknown-linux-gnu", "data": _LINUX_X86}
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
@@ -126,7 +131,7 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     _x86("avx512", 512, 32, True, _V4),
     Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64", "aarch64-unknown-linux-gnu",
            "generic", ("neon", "fp-armv8"), ("neon",), _CALLS, converts=("f16",),
-           data=(("futex", 98),), assembler="assemble"),
+           data=_LINUX_ARM, assembler="assemble"),
     Target("c", ("c", "clike"), "c", Limits(0, 16, False), NATIVE, lacks=_CALLS | {"fma"},
            assembler="cc", source=True),
     Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid(vector=4)),
