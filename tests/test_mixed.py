@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.artifact.c_programs import needs_gcc
 from tests.devices.available import COMPUTING, device
+from tests.models.zoo import BATCH, small
 from tests.parity import Job, interpreted, plan_of
 from ztorch import layers as L
 from ztorch import loss_scale, ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
+from ztorch.commands import verify
+from ztorch.compile import compile_functions, export_c
 from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.autodiff import gradients
@@ -113,8 +117,12 @@ def test_a_program_that_only_predicts_keeps_matrices_in_16_bits(policy: str) -> 
     trains.train_on_batch(X, Y)
     predicts.set_weights(trains.get_weights())
     np.testing.assert_array_equal(predicts.predict(X), trains.predict(X))
-    for small in (1, 2, 3):  # few rows are multiplied by 16-bit weights where they lie
-        one = mlp().compile("cpu", batch_size=small, dtype=policy)
+    for got, given in zip(predicts.get_weights(), trains.get_weights(), strict=True):
+        want = rounded(given, MIXED[policy]) if given.ndim > 1 else given
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got, want)
+    for few in (1, 2, 3):  # few rows are multiplied by 16-bit weights where they lie
+        one = mlp().compile("cpu", batch_size=few, dtype=policy)
         one.set_weights(trains.get_weights())
         np.testing.assert_allclose(one.predict(X), trains.predict(X), rtol=0, atol=2e-6)
 
@@ -127,6 +135,10 @@ def test_artifacts(policy: str, tmp_path: Any) -> None:
     again = zt.load(tmp_path / "short.zt")
     np.testing.assert_array_equal(again.predict(X), short.predict(X))
     assert again.metadata["dtype"] == policy
+    short.save_weights(tmp_path / "w.safetensors")
+    again.set_weights([np.zeros_like(w) for w in again.get_weights()])
+    again.load_weights(tmp_path / "w.safetensors")
+    np.testing.assert_array_equal(again.predict(X), short.predict(X))
     trains = compiled(policy, "adam")
     trains.train_on_batch(X, Y)
     trains.save(tmp_path / "trains.zt")
@@ -135,6 +147,18 @@ def test_artifacts(policy: str, tmp_path: Any) -> None:
         program.train_on_batch(X, Y)
     for a, b in zip(trains.get_weights(), resumed.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@each
+@needs_gcc
+def test_c_libraries(policy: str, tmp_path: Any) -> None:
+    program, traced = compiled(policy), mlp().trace(batch_size=24, dtype=policy)
+    export_c(traced, tmp_path, name="half", weights=program.weights)
+    assert f"{policy.removeprefix('mixed_')}[7][11] */" in (tmp_path / "half.h").read_text()
+    y = np.zeros((24, 3), np.float32)
+    ctypes.CDLL(str(tmp_path / "libhalf.so")).half_predict(
+        *(ctypes.c_void_p(a.ctypes.data) for a in (X, y)))
+    np.testing.assert_array_equal(y, program.predict(X))
 
 
 # -- gradients too small for float16 ---------------------------------------------------------------
@@ -220,6 +244,20 @@ def test_gradients_of_products_are_products_of_rounded_numbers(d: DType) -> None
     assert da.dtype is f32
     for one, other in zip(got, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.slow
+@each
+@pytest.mark.parametrize("name", ("digits_cnn",))
+@pytest.mark.parametrize("backend", [b for b in COMPUTING if b != "webgpu"])
+def test_the_zoo(backend: str, name: str, policy: str) -> None:
+    """As `ztorch verify` compares them with float64: rounding to 16 bits explains all that is
+    off."""
+    variant = f"{name}:small" if small(name).small is not None else name
+    subject = verify.of_model(variant, device(backend).id, BATCH, policy)
+    checks = list(verify.compared(subject, 2, seed=1, layers=False))
+    assert [c for c in checks if not c.fine] == []
+    assert max(c.bound for c in checks if c.part == "predict") < 0.1
 
 
 @each
