@@ -17,7 +17,7 @@ from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Kernel, launch_grid
 from ztorch.ir.verify import verify
-from ztorch.lower.passes import decompose, launched
+from ztorch.lower.passes import decompose, launched, vectored
 from ztorch.lower.plan import Plan, Step
 from ztorch.runtime.spec import LaunchSpec, ProgramSpec
 
@@ -68,7 +68,8 @@ class Kernels:
         verify(kernel)
         threads, _ = launched(kernel)
         plain = decompose(threads, self.words.speaks, self.target.name)
-        data = self.words.kernel(plain)
+        grid = self.target.limits.grid
+        data = self.words.kernel(vectored(plain, grid.parts) if grid else plain)
         key = (data["body"], data["workgroup"], *(tuple((m.t, m.access, m.size) for m in data[k])
                                                   for k in ("memories", "locals", "shared")))
         if key not in self._known:

@@ -128,7 +128,9 @@ class Nest(Strips):
                  target: Mapping[Value, str], limits: Limits, tile: Tile, of: DType):
         super().__init__(b, region, product, memory, target, limits, tile, of)
         assert limits.grid is not None
-        self.tile, self.vectors = tile, tile.vectors(limits.grid.vector)
+        self.tile = tile
+        self.vectors = [n if limits.grid.parts or self.whole(side) == n else 1
+                        for side, n in enumerate(tile.vectors(limits.grid.vector))]
         self.strip(tile.rows + PAD, tile.depth)
         self.strip(tile.columns, tile.depth)
 
