@@ -17,8 +17,8 @@ class Grid:
     workgroups along an axis, `memories` the most that a kernel may name, `span` the most bytes of
     one that it may see, `align` what the place of each must be a multiple of, `units` how many
     workgroups are at work at once, roughly, `vector` how many neighbours a thread loads at once,
-    `parts` whether it may write one of them and leave the others alone, so that what is written one
-    by one can be loaded at once, `mma` the shapes in which its subgroups multiply matrices, fastest first.
+    `parts` whether what threads write one by one can be loaded so, `mma` the shapes in which its
+    subgroups multiply matrices, fastest first.
     """
 
     threads: int = 256

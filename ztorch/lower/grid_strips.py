@@ -119,7 +119,7 @@ class Strips:
         if inside is not None:
             place = b.select(inside, place, 0)
         together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
-        if self.whole(side) == n:
+        if self.whole(side) > 1:
             return [together if inside is None else b.select(inside, together, 0)]
         values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
         return values if inside is None else [b.select(inside, v, 0) for v in values]
@@ -144,11 +144,11 @@ class Strips:
         return n
 
     def whole(self, side: int) -> int:
-        """How many neighbours are stored at once, as they come; 0 where each is by itself."""
+        """How many neighbours are stored at once where what is stored one by one cannot be loaded
+        at once; else 1."""
         assert self.limits.grid is not None
-        deep, operand = self.lies_along_k(side), self.product.args[side]
-        as_it_is = operand.dtype == self.of and not deep and not self.limits.grid.parts
-        return self._together(side, deep) if as_it_is else 0
+        as_it_is = self.product.args[side].dtype == self.of and not self.limits.grid.parts
+        return self._together(side, self.lies_along_k(side)) if as_it_is else 1
 
     def lies_along_k(self, side: int) -> bool:
         """Whether neighbours in memory are neighbours along k."""
