@@ -99,8 +99,8 @@ def vectored(kernel: Kernel, parts: bool = True) -> Kernel:
             widths.setdefault(name, set()).add(lanes if whole else 1)
     found = {name: n for name, (n, *others) in widths.items() if not others}
     return replace(kernel, memories=tuple(
-        replace(m, vec=n) if m.size % (n := found.get(m.name, 1)) == 0 else m
-        for m in kernel.memories)) if found else kernel
+        replace(m, vec=1 if m.size % found.get(m.name, 1) else found.get(m.name, 1))
+        for m in kernel.memories))
 
 
 def _next_id(kernel: Kernel) -> int:
