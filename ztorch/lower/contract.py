@@ -12,7 +12,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
-from ztorch.lower.loops import evaluate, nested, summing
+from ztorch.lower.loops import evaluate, multiply_add, nested, summing
 from ztorch.lower.region import Region, view_of
 from ztorch.lower.tiling import Reading, Run, Tiling, choose, is_packed, reading
 
@@ -166,7 +166,7 @@ class _Tiles:
         for r, line in enumerate(now):
             x = self.b.cast(left.at(r, step), dtype=of)
             for j, y in enumerate(right):
-                line[j] = self._step(x, y, line[j])
+                line[j] = multiply_add(self.b, self.limits, x, y, line[j])
 
     def _finish_in_turn(self, bound: dict[Var, Operand], scopes: list[Emitter],
                         sums: list[list[Operand]], where: tuple[Index, ...], first: Index,
@@ -196,11 +196,6 @@ class _Tiles:
         scope.here[self.product] = x
         at = flatten(index, self.product.shape)
         evaluate(scope, self.region.members, self.region, {self.region.outer: at}, self.target)
-
-    def _step(self, x: Operand, y: Operand, total: Operand) -> Operand:
-        if self.limits.fma and total.dtype.is_float:
-            return self.b.fma(x, y, total)
-        return self.b.add(total, self.b.mul(x, y))
 
     def _scope(self, bound: dict[Var, Operand], panels: Run, j: int) -> Emitter:
         """The scope of one vector of columns; the very last one may have to be masked."""

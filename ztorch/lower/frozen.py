@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph, Value, attribute_key
 from ztorch.lower.region import COPY
 
 
@@ -49,4 +49,4 @@ class Derived:
 def _structure(v: Value) -> tuple:
     if v.op.kind == "leaf":
         return ("leaf", v.attrs["name"])
-    return (v.op.name, repr(sorted(v.attrs.items(), key=str)), *map(_structure, v.args))
+    return (v.op.name, attribute_key(v.attrs), *map(_structure, v.args))

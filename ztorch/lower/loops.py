@@ -35,6 +35,13 @@ def summing(d: DType) -> DType:
     return f32 if d in HALVES else d
 
 
+def multiply_add(b: Builder, limits: Limits, x: Operand, y: Operand, total: Operand) -> Operand:
+    """total + x * y, in one instruction where the machine has it."""
+    if limits.fma and total.dtype.is_float:
+        return b.fma(x, y, total)
+    return b.add(total, b.mul(x, y))
+
+
 # -- elementwise -----------------------------------------------------------------------------------
 
 
