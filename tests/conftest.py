@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+# One thread for the products of NumPy and PyTorch: files of tests run side by side, and what waits for
+# work spins. NumPy looks when it is imported; OpenMP's number is PyTorch's.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 import ztorch
