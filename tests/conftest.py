@@ -15,6 +15,9 @@ from typing import NoReturn
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Our own workers still spin and sleep, but sleep sooner: there are more of them than cores.
+os.environ.setdefault("ZTORCH_SPIN", "1000")
+
 import pytest
 
 import ztorch
