@@ -20,7 +20,7 @@ from benchmarks.timing import FULL, QUICK, Effort
 from ztorch.runtime.devices import SOURCES, Device, devices
 
 RESULTS = Path(__file__).parent / "results"
-IMITATED = Effort(block=2.5e-3, least=7, most=25, seconds=2.0)  # its calls take long
+IMITATED = Effort(block=2.5e-3, least=5, most=15, seconds=1.5)  # its calls take long
 
 
 class Kind(NamedTuple):
