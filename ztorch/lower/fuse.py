@@ -22,24 +22,46 @@ from ztorch.lower.region import (
 )
 
 
-def fuse(graph: Graph, enabled: bool = True) -> list[Region]:
-    """Regions in an order in which they can run. With enabled=False each value has its own."""
-    state = _Fusion(enabled)
+def fuse(graph: Graph, enabled: bool = True, most: int | None = None) -> list[Region]:
+    """Regions in an order in which they can run. With enabled=False each value has its own; none
+    that is made of several is given more than `most` buffers."""
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
+    state = _Fusion(enabled, most)
+    if most is not None:
+        state.look_ahead(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
         state.place(v)
     return state.finish(graph)
 
 
 class _Fusion:
-    def __init__(self, enabled: bool):
-        self.enabled = enabled
+    def __init__(self, enabled: bool, most: int | None):
+        self.enabled, self.most = enabled, most
+        self.readers: dict[Value, set[Value | None]] = {}  # None: a root has to be stored
         self.regions: dict[int, Region] = {}
         self.home: dict[Value, int] = {}
         self.before: dict[int, int] = {}  # bit set of the regions that must run earlier
         self.serial = 0
 
     # -- placing ---------------------------------------------------------------------------------
+
+    def look_ahead(self, graph: Graph, nodes: list[Value]) -> None:
+        """Who will read what."""
+        for v in nodes:
+            for s in self._sources(v):
+                self.readers.setdefault(s, set()).add(v)
+        for root in graph.roots:
+            self.readers.setdefault(root, set()).add(None)
+
+    def _few(self, *members: Value) -> bool:
+        """Whether a kernel of these would name few enough buffers. A reader that has no place yet
+        may get one elsewhere, and then what it reads has to be stored."""
+        if self.most is None:
+            return True
+        inside = set(members)
+        named = {s for v in members for s in self._sources(v)} - inside
+        named |= {v for v in members if self.readers.get(v, set()) - inside}
+        return len(named) <= self.most
 
     def place(self, v: Value) -> None:
         sources = {self.home[s] for s in self._sources(v) if s in self.home}
@@ -80,7 +102,7 @@ class _Fusion:
     def _join(self, v: Value, k: int, sources: set[int]) -> bool:
         region = self.regions[k]
         others = sources - {k}
-        if any(self.before[h] >> k & 1 for h in others):
+        if any(self.before[h] >> k & 1 for h in others) or not self._few(*region.members, v):
             return False
         if v.op.kind == "reduce":
             return self._join_reduce(v, k, others)
@@ -134,6 +156,8 @@ class _Fusion:
         """Bring an elementwise region into region k, if both can run as one."""
         source, target = self.regions.get(h), self.regions[k]
         if source is None or source.kind != "map" or source.size != target.size:
+            return
+        if not self._few(*source.members, *target.members):
             return
         for x, before in self.before.items():
             if x in (h, k) or x not in self.regions:
