@@ -33,7 +33,8 @@ def functions() -> dict[str, Graph]:
     ({"memories": 2}, r"layer wide: its kernel k0_wide_\w+ needs 3 buffers, and {} allows 2; compile "
                       "with fewer inputs to one layer"),
     ({"span": 1000}, r"layer wide: its kernel k0_wide_\w+ needs 2,400 bytes in one buffer, and {} "
-                     "allows 1,000; compile with a smaller batch_size"),
+                     "allows 1,000; make the layer smaller, or compile for another device, such as "
+                     "cpu"),
     ({"shared": 600}, "layer wide: a matrix product needs 64 threads and 896 bytes that they share; "
                       r"this device has \d+ and 600; compile for another device, such as cpu"),
     ({"threads": 32}, r"layer wide: a matrix product needs 64 threads and 896 bytes .* this device "
@@ -43,6 +44,14 @@ def functions() -> dict[str, Graph]:
 def test_beyond_a_limit(name: str, limit: dict[str, int], says: str) -> None:
     with pytest.raises(Unsupported, match=says.format(name)):
         compile_functions(functions(), TARGETS[name].on(limit), "m")
+
+
+def test_a_batch_that_is_too_large() -> None:
+    """What a batch takes is a matter of its size; what weights take is none."""
+    model = Sequential([L.Input((20,)), L.Dense(30, name="wide")])
+    with pytest.raises(Unsupported, match=r"layer wide: .* needs 76,800 bytes in one buffer, and vulkan "
+                                          "allows 4,000; compile with a smaller batch_size"):
+        compile_functions(model.trace(640).functions, TARGETS["vulkan"].on({"span": 4000}), "m")
 
 
 def test_shared_memory_of_a_kernel_as_it_is() -> None:

@@ -116,11 +116,12 @@ class Strips:
         assert base is not None
         at_first = base[1]
         if not at_first.is_affine:  # in multiples of n, so that it is seen to be one
-            axis, place = (other, kk) if deep else (one, x)
-            found = beside(at_first, axis, n)
-            assert found is not None
-            at_first = found
-            e = e.within(bound={**e.bound, Var(axis.name, axis.extent // n): b.div(place, n)})
+            axis, position = (other, kk) if deep else (one, x)
+            begin = beside(at_first, axis, n)
+            assert begin is not None
+            at_first = begin
+            block = Var(axis.name, axis.extent // n)
+            e = e.within(bound={**e.bound, block: b.div(position, n)})
         place = e.value(at_first)
         if inside is not None:
             place = b.select(inside, place, 0)
