@@ -42,7 +42,7 @@ class Commands(click.Group):
             raise Failure(str(error)) from None
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _warn
+                warnings.showwarning = _warn  # type: ignore[assignment]
                 return super().invoke(ctx)
         except (ZtorchError, OSError) as error:
             if debugging or isinstance(error, BrokenPipeError):
