@@ -4,6 +4,7 @@ is imported when it runs, so that --help is quick."""
 from __future__ import annotations
 
 import difflib
+import warnings
 from inspect import cleandoc
 from typing import IO, Any
 
@@ -40,11 +41,18 @@ class Commands(click.Group):
         except ZtorchError as error:  # a setting that makes no sense
             raise Failure(str(error)) from None
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _warn  # type: ignore[assignment]
+                return super().invoke(ctx)
         except (ZtorchError, OSError) as error:
             if debugging or isinstance(error, BrokenPipeError):
                 raise
             raise Failure(str(error)) from None
+
+
+def _warn(message: Warning | str, *where: Any) -> None:
+    """One clean line: which line of ours warned is nothing to the user."""
+    click.echo(f"warning: {message}", err=True)
 
 
 class ModelName(click.ParamType):
