@@ -384,6 +384,38 @@ def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_ctrl_c_while_it_is_loaded_says_nothing(tmp_path: Path) -> None:
+    """Click is replaced by a module that asks for Ctrl-C, as it takes longest to import."""
+    (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    ended = subprocess.run([sys.executable, str(ROOT / "cli.py"), "devices"], check=False,
+                           capture_output=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+                           preexec_fn=lambda: signal.signal(signal.SIGINT,
+                                                            signal.default_int_handler))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["devices"], ["show", "--help"],
+                                   ["train", "digits_mlp", "--epochs", "1", "--out", "d.zt"]])
+def test_a_full_disk_behind_standard_output(words: list[str], unbuffered: str,
+                                            tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, str(ROOT / "cli.py"), *words], stdout=full,
+                               stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path,
+                               env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+    assert ended.stderr == "error: cannot write to standard output: No space left on device\n"
+    assert ended.returncode == 1
+
+
+def test_closed_standard_output(tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOT / "cli.py"), "train", "digits_mlp", "--epochs", "1", "--out",
+             "d.zt"]
+    ended = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], cwd=tmp_path, check=False,
+                           stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert zt.load(tmp_path / "d.zt").epochs_trained == 1
+
+
 def test_a_traceback_is_to_be_had(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTORCH_DEBUG", "time")
     assert isinstance(run("inspect", "none.zt").exception, zt.errors.ArtifactError)

@@ -4,6 +4,9 @@ is imported when it runs, so that --help is quick."""
 from __future__ import annotations
 
 import difflib
+import errno
+import os
+import sys
 from inspect import cleandoc
 from typing import IO, Any
 
@@ -32,6 +35,14 @@ class Commands(click.Group):
             ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        if sys.stdout is None:  # closed by whoever started us: a file that we open would become it
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        try:
+            return super().main(*args, **options)
+        except OSError as error:  # of --help and --version, which click prints
+            sys.exit(f"error: {_reason(error)}")
+
     def invoke(self, ctx: click.Context) -> Any:
         from ztorch import settings
 
@@ -40,11 +51,23 @@ class Commands(click.Group):
         except ZtorchError as error:  # a setting that makes no sense
             raise Failure(str(error)) from None
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # what it says has to arrive before all is well
+            return result
         except (ZtorchError, OSError) as error:
             if debugging or isinstance(error, BrokenPipeError):
                 raise
-            raise Failure(str(error)) from None
+            raise Failure(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    """What an error says. That of a full disk names no file where it is behind standard output,
+    the only one that is not written by way of another name (`tensorfile.write_atomic`)."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in (
+            errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        sys.stdout = None  # else Python complains again when it ends
+        return f"cannot write to standard output: {error.strerror}"
+    return str(error)
 
 
 class ModelName(click.ParamType):
