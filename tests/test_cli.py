@@ -126,6 +126,37 @@ def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
     fails(run("train", artifact), "add --data")
 
 
+FLOWERS = ["iris", "rose", "tulip, wild"]
+
+
+def test_labels_that_are_texts(run: Run, own: Path) -> None:
+    """They are told with their numbers, and the same text is the same number in --val, also where
+    that lacks some."""
+    own.write_text(MODEL.replace("Dense(1)", "Dense(3, activation='softmax')"))
+    (own.parent / "own_part.py").write_text("HIDDEN = 32\n")
+    x = np.eye(3, dtype=np.float32).repeat(20, 0)
+    y = np.arange(3).repeat(20)
+
+    def table(name: str, rows: np.ndarray) -> str:
+        lines = [f'{a},{b},{c},"{FLOWERS[k]}"' for (a, b, c), k in zip(x[rows], y[rows], strict=True)]
+        Path(name).write_text("a,b,c,kind\n" + "\n".join(lines))
+        return name
+
+    some = ["--loss", "sparse_categorical_crossentropy", "--lr", "0.1", "--metrics", "accuracy", "--val",
+            table("VAL.CSV", np.arange(20, 60))]
+    np.save("x.npy", x)
+    np.save("y.npy", np.array(FLOWERS)[y])
+    for data in (table("all.csv", np.arange(60)), "x.npy,y.npy"):
+        said = ok(run("train", own, "--data", data, "--epochs", "30", *some))
+        assert "Labels: 0 is iris, 1 is rose, 2 is tulip, wild\n" in said
+        assert said.split("val_accuracy: ")[-1].startswith("1.0000")
+    fails(run("train", own, "--data", "VAL.CSV", *some[:-1], "all.csv"),
+          "labels to validate on include 'iris', which is not among those to train on: rose, tulip, wild")
+    np.savez("numbers.npz", x=x, y=y)
+    fails(run("train", own, "--data", "all.csv", *some[:-1], "numbers.npz"),
+          "labels to validate on are numbers, those to train on texts")
+
+
 @pytest.mark.parametrize("data", ["table.csv", "x.npy,y.npy", "both.npz"])
 def test_train_an_own_model(run: Run, own: Path, data: str) -> None:
     said = ok(run("train", f"{own}:build", "--data", data, "--epochs", 2, "--val", "0.25",
