@@ -54,6 +54,21 @@ def test_hooks_run_in_keras_order() -> None:
     assert seen == ["train_begin", *epoch, *epoch, "train_end"]
 
 
+def test_hooks_that_nothing_calls() -> None:
+    class Keras(C.Callback):
+        on_line = True
+
+        def on_batch_end(self, batch: int, logs: Any = None) -> None:
+            raise AssertionError
+
+    x, y = flowers()
+    with pytest.warns(UserWarning) as seen:
+        classifier().fit(x, y, verbose=0, callbacks=[Keras()])
+    assert [str(w.message).partition("?")[0] for w in seen] == [
+        "fit never calls Keras.on_batch_end; did you mean 'on_train_batch_end'"]
+    assert seen[0].filename == __file__
+
+
 def test_what_a_callback_knows() -> None:
     class Spy(C.Callback):
         def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:

@@ -152,7 +152,9 @@ class StreamBatches:
     def epoch(self, staging: Staging, number: int | None = None,
               steps: int | None = None) -> Iterator[Step]:
         made = filled = 0
-        if number is not None and self._pieces is None and self._rest is None:
+        if number is None and not self._once:  # evaluation takes the same batches every time
+            self._pieces = self._rest = None
+        elif number is not None and self._pieces is None and self._rest is None:
             self._go_to(number, steps)
         weights, dtypes = staging.get("w"), self._intake.dtypes
         while steps is None or made < steps:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 Scores = float | list[float] | dict[str, float]
 
+# What Keras users look for here, and find on the model.
+_OF_MODELS = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
+              "layers", "output_shape", "to_json")
+
 
 class Program(Stateful):
     """What `model.compile` returns.
@@ -90,14 +94,15 @@ class Program(Stateful):
             validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
             class_weight: Mapping[int, float] | None = None, sample_weight: Any = None,
             initial_epoch: int | None = None, steps_per_epoch: int | None = None,
-            validation_freq: int | Collection[int] = 1,
+            validation_steps: int | None = None, validation_freq: int | Collection[int] = 1,
             nan: Literal["stop", "ignore"] = "stop") -> History:
         """Trains for `epochs` passes over the data and returns the History.
 
         x and y are arrays (anything NumPy reads), or x is an iterator of (x, y[, weight]) batches
         of any size. Rows are shuffled by the program's seed, so a run repeats bit for bit.
         validation_split takes the last rows, before shuffling; class_weight counts in training
-        only. With steps_per_epoch, an epoch of that length goes on where the last one stopped.
+        only. With steps_per_epoch, an epoch of that length goes on where the last one stopped;
+        with validation_steps, so many batches of the validation data are measured.
         After `load_checkpoint`, fit goes on at the checkpoint's epoch. Ctrl-C ends training after
         the step at work and keeps the weights. A loss that is not finite raises NonFiniteLoss,
         unless nan="ignore".
@@ -115,6 +120,7 @@ class Program(Stateful):
         if nan not in ("stop", "ignore"):
             raise ConfigError(f"nan={nan!r} must be 'stop' or 'ignore'")
         _whole("steps_per_epoch", steps_per_epoch)
+        _whole("validation_steps", validation_steps)
         if not isinstance(validation_freq, Collection) or isinstance(validation_freq, str):
             _whole("validation_freq", validation_freq)
         seed = self.seed if flag("shuffle", shuffle) else None
@@ -143,8 +149,8 @@ class Program(Stateful):
                       "say": progress.say}
             hooks = Hooks([*given, self.history], self, params)
             watch = nan == "stop" and not any(isinstance(c, TerminateOnNaN) for c in given)
-            return Fit(self, self._calls, train, validation, validation_freq, first, epochs,
-                       steps_per_epoch, watch, hooks, self.history, progress).run()
+            return Fit(self, self._calls, train, validation, validation_freq, validation_steps,
+                       first, epochs, steps_per_epoch, watch, hooks, self.history, progress).run()
         finally:
             self._training.release()
 
@@ -179,15 +185,17 @@ class Program(Stateful):
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
                  sample_weight: Any = None, verbose: int | str = "auto",
-                 return_dict: bool = False) -> Any:
-        """The loss, or [loss, *metrics], over all rows; a dict with return_dict=True."""
+                 steps: int | None = None, return_dict: bool = False) -> Any:
+        """The loss, or [loss, *metrics], over all rows, or the first `steps` batches of them; a
+        dict with return_dict=True."""
         from ztorch.training.batches import batches
         from ztorch.training.progress import Progress
 
         self._need("evaluate")
         batch_agrees(batch_size, self.batch_size)
+        _whole("steps", steps)
         source = batches(self._intake, self.batch_size, x, y, sample_weight)
-        means = forward.evaluate(self._calls, source, Progress(verbose))
+        means = forward.evaluate(self._calls, source, Progress(verbose), steps=steps)
         assert means is not None
         return _scores(means, return_dict)
 
@@ -319,6 +327,15 @@ class Program(Stateful):
         """Gives back the memory, once calls in other threads end; refuses to be used after."""
         self.executable = cast("Running", _Closed(self.name))
         self._calls = forward.Calls(self.executable)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":
+            raise AttributeError("a program has no 'optimizer', which is compiled into its step; "
+                                 "its rate is program.learning_rate")
+        if name in _OF_MODELS:
+            raise AttributeError(f"a program has no {name!r}, the model that it was compiled from "
+                                 f"has: model.{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __enter__(self) -> Program:
         return self
