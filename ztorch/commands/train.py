@@ -53,6 +53,9 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
             raise ConfigError(f"{name} is compiled already, so {fixed[0]} comes too late; train "
                               "the model it was made from")
         program = load(name, threads)
+        if "train" not in program.executable.functions:
+            raise ConfigError(f"{name} only predicts; train the model it was made from, or export "
+                              "that with --train")
         ports = named.of_program(program)
     else:
         recipe = find(name)
