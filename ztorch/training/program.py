@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from ztorch.config import flag, fraction
-from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.training import forward
-from ztorch.training.columns import Input, Target, store
-from ztorch.training.intake import Columns, Intake, batch_agrees, is_stream
+from ztorch.training.columns import store
+from ztorch.training.intake import Columns, Intake, batch_agrees, is_stream, rows_of
 from ztorch.training.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -52,29 +51,7 @@ class Program(Stateful):
         self._calls = forward.Calls(executable)
         self._training = threading.Lock()
         self.writing = threading.Lock()  # held by who generates: there is one cache
-        self._intake = self._describe()
-
-    def _describe(self) -> Intake:
-        functions = self.executable.functions
-        scored = functions.get("train") or functions.get("evaluate")
-
-        def known(what: str, port: str, kind: type) -> Any:
-            """What the metadata say of an input or output, where they say such a thing."""
-            value = self.metadata.get(what)
-            if port[2:]:
-                value = value.get(port[2:]) if isinstance(value, dict) else None
-            return value if isinstance(value, kind) else None
-
-        takes = []
-        for port, x in functions["predict"].inputs.items():
-            limits = known("input_range", port, dict)
-            takes.append(Input(port, tuple(x.shape[1:]), dtype(x.dtype), limits and (
-                limits["low"], limits["high"], f"layer {limits['layer']!r}")))
-        return Intake(tuple(takes), tuple(
-            Target(port, tuple(y.shape[1:]), dtype(y.dtype), known("classes", port, int),
-                   str((known("loss", port, dict) or {}).get("name", "")),
-                   bool(known("probabilities", port, bool)))
-            for port, y in (scored.inputs.items() if scored else ()) if port[0] == "y"))
+        self._intake = Intake.of(executable.functions, self.metadata)
 
     @property
     def device(self) -> str:
@@ -108,7 +85,7 @@ class Program(Stateful):
         unless nan="ignore".
         """
         from ztorch.callbacks import TerminateOnNaN
-        from ztorch.training.batches import ArrayBatches, batches
+        from ztorch.training.batches import ArrayBatches, batches, validation_batches
         from ztorch.training.history import History
         from ztorch.training.hooks import Hooks, checked
         from ztorch.training.loop import Fit
@@ -130,7 +107,7 @@ class Program(Stateful):
         split = split if validation_data is None else 0.0
         train = batches(self._intake, self.batch_size, x, y, sample_weight,
                         None if split else class_weight, seed=seed)
-        validation = self._validation(validation_data)
+        validation = validation_batches(self._intake, self.batch_size, validation_data)
         if split:
             if not isinstance(train, ArrayBatches):
                 raise ConfigError("validation_split needs arrays; pass validation_data with an "
@@ -169,20 +146,6 @@ class Program(Stateful):
             raise ConfigError(f"initial_epoch={initial!r} must be a whole number, zero or more")
         return int(initial)
 
-    def _validation(self, data: Any) -> Batches | None:
-        from ztorch.training.batches import batches
-
-        if data is None:
-            return None
-        pair = isinstance(data, (tuple, list)) and len(data) in (2, 3)
-        inputs_in_a_tuple = isinstance(data, tuple) and self._intake.several
-        if pair and (inputs_in_a_tuple or not isinstance(data[0], tuple)):
-            return batches(self._intake, self.batch_size, *data)
-        if not is_stream(data, None):
-            raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that "
-                            "can be iterated again for batches")
-        return batches(self._intake, self.batch_size, data)
-
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
                  sample_weight: Any = None, verbose: int | str = "auto",
                  steps: int | None = None, return_dict: bool = False) -> Any:
@@ -204,7 +167,7 @@ class Program(Stateful):
         dict of arrays, as the model was declared."""
         batch_agrees(batch_size, self.batch_size)
         columns = None if is_stream(x, None) else self._intake.inputs(x)
-        if columns is not None and not verbose and _rows(columns) <= self.batch_size:
+        if columns is not None and not verbose and rows_of(columns) <= self.batch_size:
             return self._predict_one(columns)
         from ztorch.training.batches import ArrayBatches, StreamBatches
         from ztorch.training.progress import Progress
@@ -217,7 +180,7 @@ class Program(Stateful):
 
     def _predict_one(self, columns: Columns) -> Any:
         """What serving does all day: at most one batch, with nothing around it."""
-        count = _rows(columns)
+        count = rows_of(columns)
         with self._calls.lend("predict") as call:
             for one in self._intake.takes:
                 # old rows may fill the rest
@@ -273,7 +236,7 @@ class Program(Stateful):
         self._need(function)
         intake = self._intake
         columns = intake.inputs(x)
-        rows = _rows(columns)
+        rows = rows_of(columns)
         columns |= intake.targets(y, rows)
         weights = intake.weights(sample_weight, class_weight, columns, rows)
         self._at_most_one(columns)
@@ -286,8 +249,8 @@ class Program(Stateful):
         return _scores(meter.means(), return_dict)
 
     def _at_most_one(self, columns: Columns) -> Columns:
-        if _rows(columns) > self.batch_size:
-            raise DataError(f"x has {_rows(columns)} rows, but this program is compiled for "
+        if rows_of(columns) > self.batch_size:
+            raise DataError(f"x has {rows_of(columns)} rows, but this program is compiled for "
                             f"batches of {self.batch_size}; use fit, evaluate or predict for more")
         return columns
 
@@ -388,10 +351,6 @@ def load(path: Path, threads: int | None = None) -> Program:
     except ArtifactError as error:  # about the library in it
         raise ArtifactError(f"{where}: {error}") from None
     return program
-
-
-def _rows(columns: Columns) -> int:
-    return len(next(iter(columns.values())))
 
 
 def _scores(means: dict[str, float], as_dict: bool) -> Scores:
