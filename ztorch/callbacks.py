@@ -244,11 +244,14 @@ class CSVLogger(Callback):
         assert self._file is not None
         row: dict[str, Any] = {"epoch": epoch, **(logs or {})}
         writer = csv.writer(self._file, delimiter=self.separator, lineterminator="\n")
-        if not self._columns:
-            self._columns = list(dict.fromkeys([*row, *_measured(self.params)]))
-            writer.writerow(self._columns)
-        writer.writerow([row.get(name, "NA") for name in self._columns])
-        self._file.flush()
+        try:
+            if not self._columns:
+                self._columns = list(dict.fromkeys([*row, *_measured(self.params)]))
+                writer.writerow(self._columns)
+            writer.writerow([row.get(name, "NA") for name in self._columns])
+            self._file.flush()
+        except OSError as error:
+            raise tensorfile.unwritable(self.filename, error) from None
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         if self._file is not None:
