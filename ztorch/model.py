@@ -327,7 +327,9 @@ class Model(Layer):
                 matmul_precision: str = "float32") -> Any:
         """A program for one device and batch size: native code for the whole step.
 
-        Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains.
+        Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains. Its
+        weights are its own from here on, those of the model stay as they are:
+        `model.set_weights(program.get_weights())` brings back what it learned.
         `seed` changes the random numbers of training (dropout, shuffling), the model's otherwise.
         With several outputs, loss, metrics and loss_weights are lists in their order, or dicts by
         their names; the loss that training makes small is the weighted sum. With `decode` a causal
