@@ -17,9 +17,9 @@ from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Kernel, launch_grid
 from ztorch.ir.verify import verify
-from ztorch.lower.passes import decompose, launched
+from ztorch.lower.passes import decompose, launched, vectored
 from ztorch.lower.plan import Plan, Step
-from ztorch.runtime.spec import LaunchSpec, ProgramSpec
+from ztorch.runtime.spec import LaunchSpec, ProgramSpec, kernel_name
 
 Entry = tuple[str, int, int, tuple[int, int, int]]
 
@@ -66,11 +66,13 @@ class Kernels:
 
     def _add(self, kernel: Kernel) -> int:
         verify(kernel)
-        threads, _ = launched(kernel)
+        threads, size = launched(kernel)
         plain = decompose(threads, self.words.speaks, self.target.name)
-        data = self.words.kernel(plain)
-        key = (data["body"], data["workgroup"], *(tuple((m.t, m.access, m.size) for m in data[k])
-                                                  for k in ("memories", "locals", "shared")))
+        grid = self.target.limits.grid
+        data = self.words.kernel(vectored(plain, grid.parts) if grid else plain)
+        held = (data[k] for k in ("memories", "locals", "shared"))
+        key = (data["body"], data["workgroup"], size,
+               *(tuple((m.t, m.access, m.size) for m in some) for some in held))
         if key not in self._known:
             self._known[key] = len(self.rendered)
             self.rendered.append({**data, "symbol": f"{kernel.name}_{len(self.rendered)}"})
@@ -83,6 +85,9 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: debug.Watch) -
     launches = {}
     for name, plan in plans.items():
         launches[name] = tuple(_launch(step, target, kernels) for step in plan.steps)
+    for launch in {x.entry: x for some in launches.values() for x in some}.values():
+        k = kernels.rendered[launch.entry]
+        k["symbol"] = kernel_name(k["symbol"], k["workgroup"], launch.grid, launch.places)
     frame: dict[str, Any] = {"limits": target.limits.grid, "chip": target.chip,
                              **dict(target.data)}
     groups = [[k] for k in kernels.rendered] if target.apart else [kernels.rendered]

@@ -335,6 +335,11 @@ class Model(Layer):
         their names; the loss that training makes small is the weighted sum. With `decode` a causal
         model of (length,) whole numbers can also `generate`. With matmul_precision="tf32" a device
         may round the operands of float32 products to 10 bits of mantissa where that is faster.
+
+        `dtype` is "float32", "float64", "mixed_bfloat16" or "mixed_float16". Mixed, the operands of
+        all matrix products are rounded to 16 bits and add up in float32, as everything else is
+        computed; matrices of weights are stored in 16 bits by a program that only predicts, and
+        stay float32 in one that trains. Gradients too small for float16 are scaled on their way.
         """
         from ztorch.compile import build  # the compiler is needed from here on, not before
         from ztorch.training.program import Program

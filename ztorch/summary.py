@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import DType, f32
 from ztorch.graph.value import Value
-from ztorch.layers.layer import Layer
+from ztorch.layers.layer import Layer, Weight
 from ztorch.runtime.spec import spelled
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ def flops(v: Value) -> int:
     return v.size if computes else 0
 
 
-def layer_rows(model: Model, d: DType) -> list[dict[str, Any]]:
+def layer_rows(model: Model, kept_as: Callable[[Weight], DType]) -> list[dict[str, Any]]:
     """One row a layer, for an input of one example, ready for JSON. A layer counts what it has
-    and does itself, so that the rows add up; the layers inside it have rows of their own."""
+    and does itself, so that the rows add up; the layers inside it have rows of their own.
+    `kept_as` tells the dtype of a weight."""
     rows = []
     for traced in model.traced_layers():
         layer = traced.layer
@@ -47,15 +48,15 @@ def layer_rows(model: Model, d: DType) -> list[dict[str, Any]]:
             "name": layer.path.removeprefix(f"{model.path}/"), "class": type(layer).__name__,
             "depth": traced.depth, "output_shape": _plain(traced.shape),
             "parameters": count, "trainable": layer.trains,
-            "flops": sum(flops(v) for v in traced.nodes), "bytes": count * d.bytes,
+            "flops": sum(flops(v) for v in traced.nodes),
+            "bytes": sum(w.size * kept_as(w).bytes for w in layer.own_weights),
         })
     return rows
 
 
-def print_summary(model: Model, print_fn: Callable[[str], Any] = print,
-                  d: str = "float32") -> None:
-    """The table of a model's layers, with totals."""
-    rows = layer_rows(model, dtype(d))
+def print_summary(model: Model, print_fn: Callable[[str], Any] = print) -> None:
+    """The table of a model's layers, with totals, for float32."""
+    rows = layer_rows(model, lambda w: f32)
     table = [("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes")]
     for r in rows:
         name = "  " * r["depth"] + r["name"].rpartition("/")[2]
@@ -75,7 +76,7 @@ def print_summary(model: Model, print_fn: Callable[[str], Any] = print,
     size = sum(r["bytes"] for r in rows)
     print_fn(f"Model: {model.name}")
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
-    print_fn(f"Parameters: {total:,} ({_size(size)} as {d}), of them {free:,} trainable")
+    print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {free:,} trainable")
     print_fn(f"FLOPs for one example: {sum(r['flops'] for r in rows):,} (a multiply-add is 2)")
 
 

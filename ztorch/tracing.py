@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ztorch import losses
 from ztorch import metrics as metrics_
 from ztorch.config import flag, number, positive, whole_seed
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import DType, bf16, dtype, f16, f32, f64
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.narrow import products_of
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
 from ztorch.layers.decoding import Decoding, need_stepwise
+from ztorch.loss_scale import scaled
 from ztorch.losses import Loss, Target
 from ztorch.metrics import Metric
 from ztorch.optimizers import Optimizer
@@ -69,7 +71,7 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
           loss_weights: Any = None, decode: bool = False) -> Functions:
     """The functions of a model for one batch size. All share the model's states."""
     batch_size = positive("batch_size", batch_size)
-    d = float_dtype(dtype_)
+    d, narrow = float_dtypes(dtype_)
     if loss is None and (optimizer is not None or metrics):
         given = "an optimizer" if optimizer is not None else "metrics"
         raise ConfigError(f"compile got {given} but no loss; add one, such as loss='mse', or leave "
@@ -83,21 +85,23 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
     model.need_memory(4 + 2 * d.bytes)  # here, as first values of the program, and loaded in it
-    states = States(d, model.seed if seed is None else whole_seed(seed), root=model.path)
+    states = States(d, narrow, optimizer is not None,
+                    model.seed if seed is None else whole_seed(seed), root=model.path)
 
     context = Context(states=states)
-    x = model.leaves(batch_size, d)
-    outputs = model.called(x, context)
-    functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()})}
-    _need_all(model, x, functions["predict"])
-    goals = _goals(model, outputs, losses_, metrics, loss_weights)
-    step = _Step(model, batch_size, states, goals)
-    if goals:
-        if optimizer is not None:
-            functions["train"] = step.train(optimizer)
-        functions["evaluate"] = Graph(step.scores(Context(states=states)))
-    if decode:
-        functions["decode"] = _decode(model, states)
+    with products_of(narrow):
+        x = model.leaves(batch_size, d)
+        outputs = model.called(x, context)
+        functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()})}
+        _need_all(model, x, functions["predict"])
+        goals = _goals(model, outputs, losses_, metrics, loss_weights)
+        step = _Step(model, batch_size, states, goals)
+        if goals:
+            if optimizer is not None:
+                functions["train"] = step.train(optimizer)
+            functions["evaluate"] = Graph(step.scores(Context(states=states)))
+        if decode:
+            functions["decode"] = _decode(model, states)
 
     def of_targets(value: Any) -> Any:
         return _named({name: value(goals[name]) if name in goals else None for name in outputs})
@@ -106,7 +110,7 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
         "name": model.name,
         "model": _description(model),
         "batch_size": batch_size,
-        "dtype": d.long,
+        "dtype": d.long if narrow is None else f"mixed_{narrow.long}",
         "seed": states.seed,
         "input_shape": _named({name: list(v.shape[1:]) for name, v in x.items()}),
         "input_dtype": _named({name: v.dtype.long for name, v in x.items()}),
@@ -126,10 +130,10 @@ def trace(model: Model, batch_size: int, optimizer: Any = None, loss: Any = None
                            for name in outputs}),
         "optimizer": None if optimizer is None else {
             "name": type(optimizer).__name__, "config": optimizer.get_config()},
-        "weights": [{"name": name, "shape": list(w.shape), "dtype": d.long,
+        "weights": [{"name": name, "shape": list(w.shape), "dtype": states.kept_as(w).long,
                      "trainable": w.trains, "layer": w.layer.name}
                     for name, w in model.named_weights().items()],
-        "layers": layer_rows(model, d),
+        "layers": layer_rows(model, states.kept_as),
     })
 
 
@@ -263,7 +267,7 @@ class _Step:
     def train(self, optimizer: Optimizer) -> Graph:
         context = Context(training=True, states=self.states)
         scores = self.scores(context)
-        params = [context.read(w) for w in self.model.weights if w.trains]
+        params = [context.stored(w) for w in self.model.weights if w.trains]
         if not params and not self.model.weights:
             raise ConfigError(f"model {self.model.name!r} has no weights to train; add a layer "
                               "that has some, such as Dense, or leave the optimizer out")
@@ -272,9 +276,15 @@ class _Step:
                               "optimizer out, or set layer.trainable = True")
         step = self.states.leaf("optimizer/step", (), "int32", lambda: 0, kind="counter",
                                 trainable=False)
-        updates = {**context.updates,
-                   **optimizer.apply(params, gradients(scores["loss"], params), step)}
-        return Graph(scores, {state.attrs["name"]: new for state, new in updates.items()})
+        def updates(grads: Sequence[Value]) -> dict[Value, Value]:
+            return optimizer.apply(params, grads, step)
+
+        if self.states.narrow is f16:
+            new = scaled(scores["loss"], params, self.states, updates)
+        else:
+            new = updates(gradients(scores["loss"], params))
+        return Graph(scores, {state.attrs["name"]: value
+                              for state, value in {**context.updates, **new}.items()})
 
 
 def _decode(model: Model, states: States) -> Graph:
@@ -301,9 +311,17 @@ def _decode(model: Model, states: States) -> Graph:
                  {state.attrs["name"]: new for state, new in context.updates.items()})
 
 
-def float_dtype(d: Any) -> DType:
-    """The dtype a model computes in."""
-    found = dtype(d)
-    if found.long not in ("float32", "float64"):
-        raise ConfigError(f"dtype={found.long!r}: models compute in 'float32' or 'float64'")
-    return found
+MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
+
+
+def float_dtypes(name: Any) -> tuple[DType, DType | None]:
+    """The dtype a model computes in, and that of operands of its products where it is narrower."""
+    if isinstance(name, str) and name in MIXED:
+        return f32, MIXED[name]
+    found = dtype(name)
+    if found not in (f32, f64):
+        mixed = next((m for m, d in MIXED.items() if d is found), "")
+        raise ConfigError(f"dtype={found.long!r}: models compute in 'float32', 'float64'" + (
+            f" or {mixed!r}, which rounds weights and operands of matrix products to {found.long}, "
+            "and is float32 elsewhere" if mixed else ""))
+    return found, None

@@ -12,6 +12,7 @@ import pytest
 
 from tests.codegen.spirv_grammar import HEADERS, VENDORED, read
 from tests.codegen.test_render import kernel_for, opcodes_of
+from tests.devices.test_vectors import loads
 from tests.lower.test_every_op import jobs
 from tests.models.zoo import BATCH, small
 from ztorch.backends import spirv as modules
@@ -20,7 +21,7 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.compile import compile_functions
 from ztorch.debug import Watch
 from ztorch.device_code import device_code
-from ztorch.dtypes import ALL, DType, f32, i32, i64
+from ztorch.dtypes import ALL, DType, boolean, f32, i32, i64
 from ztorch.errors import ZtorchError
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.plan import Place, Plan, Step
@@ -76,6 +77,13 @@ def test_every_opcode(flavour: str, d: DType, tmp_path: Path) -> None:
     texts = texts_of([kernel_for(o, d, 1, i32)[0] for o in opcodes_of(d)], flavour)
     assert len(texts) > 5
     agree_with_khronos(texts, tmp_path, flavour)
+
+
+@tools
+@both
+def test_loads_of_several(flavour: str, tmp_path: Path) -> None:
+    kernels = [loads(d, lanes) for d in ALL if d is not boolean for lanes in (2, 4)]
+    agree_with_khronos(texts_of(kernels, flavour), tmp_path, flavour)
 
 
 # Vulkan's modules run in the tests as well; of OpenCL's this is all that is known everywhere.

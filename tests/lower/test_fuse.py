@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.parity import SCALAR, WIDE, Job, agree, interpreted, plan_of
 from ztorch import layers as L
 from ztorch import ops
+from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
 from ztorch.graph import passes
 from ztorch.graph.op import leaf
@@ -130,3 +134,18 @@ def test_a_diamond_through_another_kernel_is_not_closed(limits: object) -> None:
     job = Job(Graph({"b": b, "c": b + ops.sum(a)}),
               {x: np.random.default_rng(0).normal(size=(6, 6))})
     agree(job, interpreted(job, limits), terms=36)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("most", (6, 8, 16))
+def test_a_kernel_names_no_more_memories_than_the_machine_allows(most: int) -> None:
+    """A gradient's common norm asks for every gradient; so does a flag that all of them are finite."""
+    grid = TARGETS["vulkan"].limits.grid
+    limits = replace(TARGETS["vulkan"].limits, grid=replace(grid, memories=most))  # type: ignore[type-var]
+    parts = [_input(f"x{k}", 3) for k in range(21)]
+    total = functools.reduce(ops.add, (ops.sum(x * x) for x in parts))
+    shrunk = {f"y{k}": x / total for k, x in enumerate(parts)}
+    job = Job(Graph({"total": total, **shrunk}),
+              {x: np.random.default_rng(k).normal(size=3) for k, x in enumerate(parts)})
+    plan = plan_of(job.alone("j"), limits)[0]
+    assert all(len(step.places) <= most for step in plan.steps)
+    agree(job, interpreted(job, limits), terms=63)

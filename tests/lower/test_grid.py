@@ -14,10 +14,11 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Grid, Limits
 from ztorch.lower.grid import team
 from ztorch.lower.grid_contract import TILES, choose
-from ztorch.lower.passes import launched
+from ztorch.lower.passes import launched, vectored
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
-            "wide": Limits(0, 16, True, grid=Grid(threads=1024, subgroup=32, units=132, vector=4))}
+            "wide": Limits(0, 16, True, grid=Grid(threads=1024, subgroup=32, units=132, vector=4)),
+            "whole": Limits(0, 16, True, grid=Grid(vector=4, parts=False))}
 both = pytest.mark.parametrize("limits", MACHINES.values(), ids=MACHINES)
 
 
@@ -37,6 +38,22 @@ def job(make, *shapes: tuple[int, ...], d: DType = f32) -> Job:
 def test_products(limits: Limits, m: int, n: int, k: int) -> None:
     one = job(ops.matmul, (m, k), (k, n))
     agree(one, interpreted(one, limits), terms=k)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> None:
+    """On a machine where who writes a part of a vector may write back the rest, whichever way the
+    operands lie."""
+    def make(x: Value, y: Value) -> Value:
+        x, y = (ops.transpose(v) if t else v for v, t in zip((x, y), turned, strict=True))
+        return ops.maximum(ops.matmul(x, y) + x[:, :1], 0.0)
+
+    m, n, k = 72, 136, 44  # edges of tiles in all directions
+    one = job(make, (k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n))
+    agree(one, interpreted(one, MACHINES["whole"]), terms=k)
+    [step] = plan_of(one.alone("j"), MACHINES["whole"])[0].steps
+    held = {m.name: m.vec for m in vectored(step.kernel, parts=False).memories}
+    assert (held["strip_a"], held["strip_b"], held["tile"]) == (4, 4, 1)
 
 
 @both

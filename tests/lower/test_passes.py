@@ -17,7 +17,7 @@ from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Instr, Kernel, matching
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.verify import verify
-from ztorch.lower.passes import decompose, hoist, share_out
+from ztorch.lower.passes import decompose, hoist, share_out, vectored
 
 MISSING = {n for n, row in OPCODES.items() if row.via is not None} - {"cast"}  # for 16 bits
 
@@ -92,6 +92,36 @@ def test_a_word_without_a_way_around_is_named() -> None:
 
 
 # -- share_out -----------------------------------------------------------------------------------------
+
+
+# -- vectored -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("loads", "stores", "size", "vec", "alone"), [
+    ([(0, 4, 16)], [], 8, 4, 4), ([(2, 2, 8)], [], 8, 2, 2), ([(0, 2, 16)], [], 8, 2, 2),
+    ([(0, 4, 16), (3, 1, 0)], [], 8, 4, 4),  # a part of a vector is read
+    ([(0, 4, 4)], [], 8, 1, 1), ([(0, 4, 0)], [], 8, 1, 1),  # not known to be aligned
+    ([(0, 4, 16), (0, 4, 0)], [], 8, 1, 1), ([(0, 4, 16), (0, 2, 8)], [], 8, 1, 1),
+    ([(0, 8, 32)], [], 8, 1, 1), ([(0, 1, 16)], [], 8, 1, 1),
+    ([(0, 4, 16)], [], 7, 1, 1),  # the last vector would be cut short
+    ([(0, 4, 16)], [(5, 1, 0)], 8, 4, 1), ([(0, 4, 16)], [(4, 4, 16)], 8, 4, 4),
+    ([(0, 4, 16)], [(4, 4, 0)], 8, 1, 1), ([], [(5, 1, 0)], 8, 1, 1)])
+def test_memories_are_arrays_of_the_vectors_in_them(
+        loads: list[tuple[int, int, int]], stores: list[tuple[int, int, int]], size: int, vec: int,
+        alone: int) -> None:
+    """`alone`: where nothing else may be written into an array of vectors."""
+    b = Builder("mixed")
+    b.memory("x", f32, size, access="rw")
+    b.memory("other", f32, 8, access="rw")
+    for at, lanes, align in loads:
+        b.load("x", at, lanes=lanes, align=align)
+    for at, lanes, align in stores:
+        b.store("x", at, b.splat(b.load("other", 1), lanes), align=align)
+    kernel = b.kernel()
+    verify(kernel)
+    assert [m.vec for m in vectored(kernel).memories] == [vec, 1]
+    assert [m.vec for m in vectored(kernel, parts=False).memories] == [alone, 1]
+    verify(vectored(kernel))
 
 
 def parallel_kernel(trips: int) -> Kernel:

@@ -319,6 +319,42 @@ def test_no_function_is_handed_other_memory(change: Callable[[Manifest], object]
     refuse(tmp_path, changed(change, saved(True)), "symbol is 'zt_.*it must be 'zt_")
 
 
+@cache
+def on_a_device() -> bytes:
+    """An artifact whose code is kernels: it trains, on the device that computes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer("dummy").save(Path(folder) / "t.zt")
+        return (Path(folder) / "t.zt").read_bytes()
+
+
+def launches(m: Manifest) -> list[list[Any]]:
+    return [launch for f in spec(m)["functions"] for launch in f["launches"]]
+
+
+def other_kernel(m: Manifest) -> None:
+    first = launches(m)[0]
+    first[0] = next(x[0] for x in launches(m) if x[1:3] != first[1:3])
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: launches(m)[0][2][0].__setitem__(2, launches(m)[0][2][0][2] - 4),
+    lambda m: launches(m)[0][2][-1].__setitem__(2, 1),
+    lambda m: launches(m)[0][2][-1].__setitem__(3, not launches(m)[0][2][-1][3]),
+    lambda m: launches(m)[0][2].pop(),
+    lambda m: launches(m)[-1][1].__setitem__(0, launches(m)[-1][1][0] + 1),
+    lambda m: spec(m)["entries"][launches(m)[0][0]][3].__setitem__(0, 1),
+    lambda m: spec(m)["entries"][launches(m)[0][0]].__setitem__(0, "other"),
+    other_kernel,
+], ids=["a byte less", "a byte in all", "written or not", "a memory less", "a larger grid",
+        "fewer threads", "another name", "another kernel"])
+def test_no_kernel_is_handed_other_memory(change: Callable[[Manifest], object],
+                                          tmp_path: Path) -> None:
+    (tmp_path / "right.zt").write_bytes(on_a_device())
+    read_artifact(tmp_path / "right.zt")
+    refuse(tmp_path, changed(change, on_a_device()), r"launches\[\d+\]\[0\] is \d+; it must be the "
+           r"number of a kernel whose code takes such a grid and such memories; '\w+' does not")
+
+
 def test_code_without_the_symbol_is_not_called(tmp_path: Path) -> None:
     """Where the manifest lies about sizes and says the symbol for them, too."""
     manifest, files = apart(whole())

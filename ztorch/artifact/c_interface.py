@@ -24,6 +24,7 @@ LONGEST = 100  # of the model's name, which is in names of files
 _C = {"f32": "float", "f64": "double", "i8": "signed char", "u8": "unsigned char",
       "i16": "short", "u16": "unsigned short", "i32": "int", "u32": "unsigned int",
       "i64": "long", "u64": "unsigned long", "bool": "unsigned char"}
+_BITS = {"f16": "unsigned short", "bf16": "unsigned short"}  # no type of C: what a state holds
 _LLVM = {"f32": "float", "f64": "double"}
 _VERBS = {"train": "train_step"}
 _MORE = ("init", "params", "params_bytes", "arena_bytes", "abi", "supported")
@@ -158,7 +159,8 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
     names, verbs = _Names(), _Names(*_MORE)
     functions = tuple(_function(f, name, verbs.new(_VERBS.get(f.name, f.name), "run"),
                                 f.name in changing) for f in spec.functions.values())
-    states = tuple(CState(names.new(s.name.upper(), "STATE"), _c_type(s.dtype, s.name),
+    states = tuple(CState(names.new(s.name.upper(), "STATE"),
+                          _BITS.get(s.dtype.name) or _c_type(s.dtype, s.name),
                           _shape(s.shape, s.dtype), math.prod(s.shape), s.offset,
                           identifier(s.role, "state"))
                    for s in spec.states.values())
@@ -202,7 +204,7 @@ def _c_type(d: DType, what: str) -> str:
 
 
 def _shape(shape: tuple[int, ...], d: DType) -> str:
-    return _C[d.name] + "".join(f"[{n}]" for n in shape)
+    return (d.long if d.name in _BITS else _C[d.name]) + "".join(f"[{n}]" for n in shape)
 
 
 def _whole(nbytes: int) -> int:

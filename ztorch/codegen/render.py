@@ -58,16 +58,28 @@ class View:
 
 @dataclass(frozen=True)
 class MemoryView:
-    """A memory as macros see it: `r` is its spelling, `t` the type of an element."""
+    """A memory as macros see it: `r` is its spelling, `t` the type of an element, `v` that of the
+    `vec` neighbours that it is an array of."""
 
     r: str
     t: str
+    v: str
     id: str
     dtype: str
     bytes: int
     size: int
+    vec: int
     space: str
     access: str
+
+
+@dataclass(frozen=True)
+class Vector:
+    """The type `t` of several of type `e`, for languages that declare types."""
+
+    t: str
+    e: str
+    lanes: int
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,7 @@ class Renderer:
             "exact": kernel.exact,
             "constants": self._constants(kernel),
             "values": self._values(kernel),
+            "vectors": self._vectors(kernel),
             "variables": [self._view(v, str(v.id)) for v in kernel.variables],
             "counters": [self._view(c, str(c.id)) for c in counters],
             "memories": [self._memory(m, k) for k, m in memories.values() if m.space == "global"],
@@ -178,6 +191,15 @@ class Renderer:
                 found.setdefault(t, []).extend(names)
         return found
 
+    def _vectors(self, kernel: Kernel) -> list[Vector]:
+        """The types of all that has several lanes, each once."""
+        held = {(o.dtype, o.lanes): None for i in kernel.body for o in (i.dest, *i.args)
+                if o.lanes > 1 and o.fragment is None}
+        held |= {(m.dtype, m.vec): None for m in kernel.memories if m.vec > 1}
+        spelled = {(u16 if self._as_bits(d) else d, n): None for d, n in held}
+        types = {self._type(d, n): n for d, n in spelled}
+        return [Vector(t, e, n) for (t, e), n in types.items()]
+
     # -- instructions ----------------------------------------------------------------------------
 
     def _offset(self, number: int, bits: int) -> str:
@@ -192,8 +214,8 @@ class Renderer:
             instr.opcode,
             tuple((o.dtype.name, o.lanes, o.kind, o.bits, o.fragment) for o in operands),
             tuple((k, bool(v) if k == "off" else v) for k, v in instr.attrs.items() if k != "mem"),
-            (memories[mem][1].dtype.name, memories[mem][1].space, memories[mem][1].access)
-            if mem else None,
+            (memories[mem][1].dtype.name, memories[mem][1].space, memories[mem][1].access,
+             memories[mem][1].vec) if mem else None,
         )
         parts = self._texts.get(key)
         if parts is None:
@@ -279,8 +301,9 @@ class Renderer:
 
     def _memory(self, m: Memory, number: str) -> MemoryView:
         d = u16 if self._as_bits(m.dtype) else m.dtype
-        return MemoryView(str(self.spell.memory(number)), self._type(d, 1)[0], number, d.name,
-                          m.dtype.bytes, m.size, m.space, m.access)
+        return MemoryView(str(self.spell.memory(number)), self._type(d, 1)[0],
+                          self._type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
+                          m.space, m.access)
 
 
 def _parted(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -79,13 +79,13 @@ def verify(name: str, device: str, batch_size: int | None, steps: int, seed: int
 # -- what is verified ------------------------------------------------------------------------------
 
 
-def of_model(name: str, device: str, batch_size: int | None) -> Subject:
+def of_model(name: str, device: str, batch_size: int | None, dtype: str = "float32") -> Subject:
     """A model of the zoo or of a file, compiled for a device."""
     recipe = find(name)
     how: dict[str, Any] = {} if recipe.loss is None else {
         "loss": recipe.loss, "metrics": recipe.metrics,
         "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
-    traced = recipe.model.trace(batch_size or min(recipe.batch_size, 8), **how)
+    traced = recipe.model.trace(batch_size or min(recipe.batch_size, 8), dtype=dtype, **how)
     where = resolve(device)
     if where.ordinal is None:
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ztorch.graph.narrow import fewer, sooner
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import filled, rewrite, same_number
 from ztorch.graph.value import Graph, Value
@@ -33,6 +34,8 @@ def simplify_movement(graph: Graph) -> Graph:
 def _simpler(v: Value) -> Value | None:
     if not v.args:
         return None
+    if v.op.movement and fewer(v):
+        return fewer(v)
     if v.op.name in _RULES:
         return _RULES[v.op.name](v, v.args[0])
     return _below_broadcast(v) if v.op.kind == "map" and v.op.opcode else None
@@ -123,6 +126,7 @@ def _concat(v: Value, a: Value) -> Value | None:
 _RULES: dict[str, Callable[[Value, Value], Value | None]] = {
     "reshape": _reshape, "transpose": _transpose, "broadcast_to": _broadcast, "slice": _slice,
     "stop_gradient": _stop_gradient, "convolved": _stop_gradient, "pad": _pad, "concat": _concat,
+    "rounded_to": sooner,
 }
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.value import Value
 
 # Rounding of one op. Functions made of polynomials are off by a few units in the last place.
@@ -86,8 +87,9 @@ def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, 
     size = sizes[v] if v in sizes else np.abs(y)
     off = rng.random(y.shape, np.float32)  # half of it is shared, as by constants
     off += np.float32(rng.uniform(-1, 1) / 2 - 0.5)
+    unit = max(UNITS[v.dtype.name], UNITS[v.attrs["dtype"].name] if v.op is ROUNDED else 0.0)
     with np.errstate(all="ignore"):
-        moved: np.ndarray = size * (ALLOWED * UNITS[v.dtype.name] * math.sqrt(terms))
+        moved: np.ndarray = size * (ALLOWED * unit * math.sqrt(terms))
         moved *= off
         moved += y
     return moved if np.isfinite(moved).all() else np.where(np.isfinite(moved), moved, y)

@@ -129,8 +129,8 @@ class Memory:
     """A named, typed buffer of `size` elements.
 
     space is `global` (a parameter of the kernel), `shared` (one array a workgroup) or `local` (one
-    a thread, on its stack); access is `r`, `w` or `rw`; vec is the element width that SPIR-V must
-    declare (1, 2 or 4).
+    a thread, on its stack); access is `r`, `w` or `rw`; vec (1, 2 or 4) is how many neighbours it
+    is an array of, in languages where that must be said to load them at once.
     """
 
     name: str

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 @dataclass
 class States:
     """The state leaves of a model, shared by all functions traced from it. Without `data` only
-    shapes are traced, and no weight is drawn. Names are those within the model at `root`."""
+    shapes are traced, and no weight is drawn. Names are those within the model at `root`.
+
+    With `narrow`, matrices of weights are numbers of that dtype: they are kept in it, or with
+    `exact`, so that small steps of training are not lost, rounded to it where they are read."""
 
     dtype: DType = f32
+    narrow: DType | None = None
+    exact: bool = False
     seed: int = 0
     data: bool = True
     root: str = ""
@@ -34,6 +39,14 @@ class States:
     def name(self, weight: Weight) -> str:
         """What the weight is called in the program."""
         return weight.path.removeprefix(f"{self.root}/")
+
+    def narrowed(self, weight: Weight) -> DType | None:
+        """What a weight is rounded to; vectors, such as biases, are too small to be worth it."""
+        return self.narrow if len(weight.shape) > 1 else None
+
+    def kept_as(self, weight: Weight) -> DType:
+        """The dtype of the state that keeps a weight."""
+        return self.dtype if self.exact else self.narrowed(weight) or self.dtype
 
     def leaf(self, name: str, shape: tuple[int, ...], d: DType | str,
              first: Callable[[], Any], **more: Any) -> Value:
@@ -94,7 +107,12 @@ class Context:
         """A weight as a tensor of the graph; as it was last written, where a layer is called
         again in the same step."""
         state = self._state(weight)
-        return self.updates.get(state, state)
+        now, narrow = self.updates.get(state, state), self.states.narrowed(weight)
+        return now if narrow is None else OPS.cast(OPS.rounded_to(now, narrow), self.dtype)
+
+    def stored(self, weight: Weight) -> Value:
+        """The state that keeps a weight, which training changes."""
+        return self._state(weight)
 
     def write(self, weight: Weight, value: Value) -> None:
         """The weight's value after this step (moving averages); ignored outside training."""
@@ -102,8 +120,9 @@ class Context:
             self.updates[self._state(weight)] = value
 
     def _state(self, weight: Weight) -> Value:
-        return self.states.leaf(self.states.name(weight), weight.shape, self.dtype,
-                                lambda: weight.value, kind="weight", trainable=weight.trains)
+        return self.states.leaf(self.states.name(weight), weight.shape,
+                                self.states.kept_as(weight), lambda: weight.value, kind="weight",
+                                trainable=weight.trains)
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
         """(seed, step, stream) for one random op: fresh numbers each step, the same each run.

@@ -196,10 +196,11 @@ def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
             nest.run(rows, panels)
 
 
-def pack(right: Value, m: int, limits: Limits) -> Value:
-    """The right operand with each panel of columns in one piece, seen as the same matrix."""
+def pack(right: Value, m: int, limits: Limits, of: DType) -> Value:
+    """The right operand of a product of dtype `of` with each panel of columns in one piece, seen
+    as the same matrix."""
     k, n = right.shape
-    tiling = choose(m, n, k, limits, right.dtype, packed=True)
+    tiling = choose(m, n, k, limits, of, packed=True)
     width = tiling.panels[0].size * tiling.lanes
     count = math.ceil(n / width)
     padded = OPS.pad(right, (0, 0), (0, count * width - n))

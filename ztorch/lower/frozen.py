@@ -1,18 +1,19 @@
 """Work on weights that never change moves out of the step: done once, by a function of its own.
 
-In a program that only predicts, a copy of weights (packed for a product, transposed, padded) is the
-same at every call. It becomes a state that is derived from the others; the function `prepare` fills
-all such states, and runs when the program is loaded and whenever weights are set.
+In a program that only predicts, what is made of weights alone (packed for a product, transposed,
+scaled) is the same at every call. It becomes a state that is derived from the others; the function
+`prepare` fills all such states, and runs when the program is loaded and whenever weights are set.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.region import COPY
+from ztorch.lower.region import COPY, is_view
 
 
 @dataclass
@@ -23,17 +24,22 @@ class Derived:
     _known: dict[tuple, Value] = field(default_factory=dict)
 
     def take(self, graph: Graph) -> Graph:
-        """The graph with every copy of states alone replaced by a derived state."""
+        """The graph with every value of states alone replaced by a derived state, if each call
+        needs it, and it takes no more memory than what it is made of."""
         constant: dict[Value, bool] = {}
-        new: dict[Value, Value] = {}
-        roots = set(graph.roots)  # each call has to deliver these itself
-        for v in graph.nodes():
+        nodes = graph.nodes()
+        for v in nodes:
             if v.op.kind == "leaf":
                 constant[v] = v.attrs["role"] == "state"
             else:
                 constant[v] = bool(v.args) and all(constant[a] for a in v.args)
+        needed = {a for v in nodes if not constant[v] for a in _computed(v)}
+        new: dict[Value, Value] = {}
+        roots = set(graph.roots)  # each call has to deliver these itself
+        for v in nodes:
             made = rebuilt(v, tuple(new[a] for a in v.args))
-            moves = v.op is COPY and constant[v] and v not in roots
+            moves = v.args and constant[v] and v not in roots and (
+                v.op is COPY or (v in needed and v.size <= sum(a.size for a in v.args)))
             new[v] = self._state(v) if moves else made
         return graph.with_roots(new[r] for r in graph.roots)
 
@@ -44,6 +50,15 @@ class Derived:
             self._known[key] = leaf("state", name, v.shape, v.dtype, kind="derived")
             self.updates[name] = v
         return self._known[key]
+
+
+def _computed(v: Value) -> Iterator[Value]:
+    """What v reads, through views."""
+    for a in v.args:
+        if is_view(a):
+            yield from _computed(a)
+        else:
+            yield a
 
 
 def _structure(v: Value) -> tuple:

@@ -9,6 +9,8 @@ its epilogue, the optimiser's update after a weight gradient included.
 
 from __future__ import annotations
 
+import math
+
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index, unflatten
 from ztorch.lower.region import (
@@ -22,9 +24,10 @@ from ztorch.lower.region import (
 )
 
 
-def fuse(graph: Graph, enabled: bool = True) -> list[Region]:
-    """Regions in an order in which they can run. With enabled=False each value has its own."""
-    state = _Fusion(enabled)
+def fuse(graph: Graph, enabled: bool = True, most: float = math.inf) -> list[Region]:
+    """Regions in an order in which they can run. With enabled=False each value has its own. None
+    reads more than `most` values of others."""
+    state = _Fusion(enabled, most)
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
     for v in sorted(nodes, key=lambda v: v.serial):
         state.place(v)
@@ -32,23 +35,32 @@ def fuse(graph: Graph, enabled: bool = True) -> list[Region]:
 
 
 class _Fusion:
-    def __init__(self, enabled: bool):
-        self.enabled = enabled
+    def __init__(self, enabled: bool, most: float):
+        self.enabled, self.most = enabled, most
         self.regions: dict[int, Region] = {}
         self.home: dict[Value, int] = {}
+        self.read: dict[int, set[Value]] = {}  # by the members of a region, and what these read
         self.before: dict[int, int] = {}  # bit set of the regions that must run earlier
         self.serial = 0
 
     # -- placing ---------------------------------------------------------------------------------
 
     def place(self, v: Value) -> None:
-        sources = {self.home[s] for s in self._sources(v) if s in self.home}
+        read = set(self._sources(v))
+        sources = {self.home[s] for s in read if s in self.home}
         if self.enabled and v.op.kind != "contract":
             order = {"contract": 0, "reduce": 1, "map": 2}
             for k in sorted(sources, key=lambda k: (order[self.regions[k].kind], -k)):
-                if self._join(v, k, sources):
+                if self._fits(read, k) and self._join(v, k, sources, read):
                     return
         self._open(v, sources)
+        self.read[self.home[v]] = read
+
+    def _fits(self, read: set[Value], *regions: int) -> bool:
+        """Whether regions, as one that also reads these, read few enough values."""
+        read = read.union(*(self.read[k] for k in regions))
+        return len(read) <= self.most or sum(
+            self.home.get(v) not in regions for v in read) <= self.most
 
     def _sources(self, v: Value) -> list[Value]:
         if v.op.kind == "map":
@@ -77,13 +89,13 @@ class _Fusion:
         self.before[k] = 0
         self._depend(k, sources)
 
-    def _join(self, v: Value, k: int, sources: set[int]) -> bool:
+    def _join(self, v: Value, k: int, sources: set[int], read: set[Value]) -> bool:
         region = self.regions[k]
         others = sources - {k}
         if any(self.before[h] >> k & 1 for h in others):
             return False
         if v.op.kind == "reduce":
-            return self._join_reduce(v, k, others)
+            return self._join_reduce(v, k, others, read)
         levels = [region.full] if v.size == region.size else []
         if region.kind == "reduce" and v.size == region.outer.extent:
             levels.append(Index.of(region.outer))
@@ -91,13 +103,14 @@ class _Fusion:
             if region.aligned(v, flat):
                 region.add(v, flat)
                 self.home[v] = k
+                self.read[k] |= read
                 self._depend(k, others)
                 for h in sorted(others):
                     self._merge(h, k)
                 return True
         return False
 
-    def _join_reduce(self, v: Value, k: int, others: set[int]) -> bool:
+    def _join_reduce(self, v: Value, k: int, others: set[int], read: set[Value]) -> bool:
         region = self.regions[k]
         x, axes = v.args[0], v.attrs["axes"]
         outer, inner, full = reduce_domain(x.shape, axes)
@@ -118,6 +131,7 @@ class _Fusion:
             region.restructure(x.shape, axes)
         region.add(v, Index.of(outer))
         self.home[v] = k
+        self.read[k] |= read
         self._depend(k, others)
         return True
 
@@ -134,6 +148,8 @@ class _Fusion:
         """Bring an elementwise region into region k, if both can run as one."""
         source, target = self.regions.get(h), self.regions[k]
         if source is None or source.kind != "map" or source.size != target.size:
+            return
+        if not self._fits(set(), h, k):
             return
         for x, before in self.before.items():
             if x in (h, k) or x not in self.regions:
@@ -156,6 +172,7 @@ class _Fusion:
         target.flat = joined
         for v in source.members:
             self.home[v] = k
+        self.read[k] |= self.read.pop(h)
         del self.regions[h]
         bit = 1 << h
         self.before[k] = (self.before[k] | self.before.pop(h)) & ~bit & ~(1 << k)

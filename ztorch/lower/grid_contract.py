@@ -20,7 +20,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Grid, Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.grid import threads, workgroups
-from ztorch.lower.grid_strips import Block, Strips
+from ztorch.lower.grid_strips import Block, Strip, Strips
 from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
 
@@ -122,15 +122,31 @@ def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
 
 
 class Nest(Strips):
-    """A tile whose threads multiply out small tiles of their own."""
+    """A tile whose threads multiply out small tiles of their own. Of either operand a thread loads
+    so many neighbours at once as `vectors` says, or of those along k as many as the inner loop has
+    `steps` in a turn.
+    """
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: Tile, of: DType):
         super().__init__(b, region, product, memory, target, limits, tile, of)
         assert limits.grid is not None
-        self.tile, self.vectors = tile, tile.vectors(limits.grid.vector)
-        self.strip(tile.rows + PAD, tile.depth)
-        self.strip(tile.columns, tile.depth)
+        self.tile, self.steps = tile, 1
+        most = tile.vectors(limits.grid.vector)
+        self.vectors = (self._lay_out(0, tile.rows, PAD, most[0]),
+                        self._lay_out(1, tile.columns, 0, most[1]))
+
+    def _lay_out(self, side: int, length: int, pad: int, n: int) -> int:
+        """The strip of an operand; how many neighbours along the tile are loaded at once, n at
+        most."""
+        whole, grid = self.whole(side), self.limits.grid
+        assert grid is not None
+        if whole > 1 and self.lies_along_k(side):  # stored as they come, so that side by side is k
+            self.steps = whole
+            self.strip(self.tile.depth, length, deep=True)
+            return 1
+        self.strip(length + pad, self.tile.depth)
+        return n if grid.parts or n == whole else 1
 
     def run(self, which: Operand, first: Operand, left: Operand, t: Operand,
             through: bool) -> None:
@@ -143,14 +159,14 @@ class Nest(Strips):
             self.bring(0, lead, at, first, k, t)
             self.bring(1, lead, at, left, k, t)
             b.barrier()
-            with b.loop(0, tile.depth) as d:
-                down = b.add(b.mul(d, self.strips[0].pitch), row)
-                along = b.add(b.mul(d, self.strips[1].pitch), column)
-                lefts = self._elements_of(0, down, range(tile.high))
-                rights = self._elements_of(1, along, [self._column(j) for j in range(tile.wide)])
-                for i, x in enumerate(lefts):
-                    for j, y in enumerate(rights):
-                        b.set(sums[i][j], self._step(x, y, b.get(sums[i][j])))
+            with b.loop(0, tile.depth, self.steps) as d:
+                down, along = self._start(0, row, d), self._start(1, column, d)
+                right = [self._column(j) for j in range(tile.wide)]
+                for lefts, rights in zip(self._elements_of(0, down, range(tile.high)),
+                                         self._elements_of(1, along, right), strict=True):
+                    for i, x in enumerate(lefts):
+                        for j, y in enumerate(rights):
+                            b.set(sums[i][j], self._step(x, y, b.get(sums[i][j])))
             b.barrier()
         if through:
             array = b.memory("tile", self.of, tile.rows * tile.columns, "shared", "rw")
@@ -172,13 +188,24 @@ class Nest(Strips):
         n = self.vectors[1]
         return j // n * n * self.tile.across + j % n
 
-    def _elements_of(self, side: int, start: Operand, offs: Sequence[int]) -> list[Operand]:
-        """Elements of a strip, neighbours loaded together."""
-        b, n, out = self.b, self.vectors[side], []
-        for off in offs[::n]:
-            x = b.load(self.strips[side].name, start, off=off, lanes=n, align=n * self.of.bytes)
-            out += [b.extract(x, k) for k in range(n)]
-        return out
+    def _start(self, side: int, first: Operand, d: Operand) -> Operand:
+        """Where a thread's part of a strip begins, d along k."""
+        far, near = (first, d) if self.strips[side].deep else (d, first)
+        return self.b.add(self.b.mul(far, self.strips[side].pitch), near)
+
+    def _elements_of(self, side: int, start: Operand, offs: Sequence[int]) -> list[list[Operand]]:
+        """For each step along k the elements of a strip, neighbours loaded together."""
+        strip = self.strips[side]
+        if strip.deep:
+            lines = [self._load(strip, start, off * strip.pitch, self.steps) for off in offs]
+            return [list(step) for step in zip(*lines, strict=True)]
+        n = self.vectors[side]
+        return [[x for off in offs[::n] for x in self._load(strip, start, off + k * strip.pitch, n)]
+                for k in range(self.steps)]
+
+    def _load(self, strip: Strip, start: Operand, off: int, n: int) -> list[Operand]:
+        x = self.b.load(strip.name, start, off=off, lanes=n, align=n * self.of.bytes)
+        return [self.b.extract(x, k) for k in range(n)]
 
     def _step(self, x: Operand, y: Operand, total: Operand) -> Operand:
         if self.limits.fma and total.dtype.is_float:

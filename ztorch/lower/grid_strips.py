@@ -98,7 +98,8 @@ class Strips:
                 place = b.add(b.mul(far, strip.pitch), near)
                 step = 1 if deep == strip.deep else strip.pitch
                 for i, value in enumerate(values):
-                    b.store(strip.name, place, value, off=i * step)
+                    align = value.lanes * self.of.bytes if value.lanes > 1 else 0
+                    b.store(strip.name, place, value, off=i * step, align=align)
 
     def _elements(self, side: int, lead: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
                   kk: Operand, inside: Operand | None, deep: bool, n: int) -> list[Operand]:
@@ -118,6 +119,8 @@ class Strips:
         if inside is not None:
             place = b.select(inside, place, 0)
         together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
+        if self.whole(side) > 1:
+            return [together if inside is None else b.select(inside, together, 0)]
         values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
@@ -139,6 +142,13 @@ class Strips:
         if base[1].factor(axis) != 1 or any(f % n for f in (*others, step, most, base[0].size)):
             return 1
         return n
+
+    def whole(self, side: int) -> int:
+        """How many neighbours are stored at once where what is stored one by one cannot be loaded
+        at once; else 1."""
+        assert self.limits.grid is not None
+        as_it_is = self.product.args[side].dtype == self.of and not self.limits.grid.parts
+        return self._together(side, self.lies_along_k(side)) if as_it_is else 1
 
     def lies_along_k(self, side: int) -> bool:
         """Whether neighbours in memory are neighbours along k."""

@@ -76,6 +76,33 @@ def _narrow(b: Builder, x: Operand, d: DType) -> Operand:
     return b.cast(x, dtype=d) if x.dtype is not d else x
 
 
+def vectored(kernel: Kernel, parts: bool = True) -> Kernel:
+    """Memories say how many neighbours they are arrays of: where all vectors in them are of one
+    width and aligned to it. Without `parts` nothing else may be written into such a memory.
+
+    >>> from ztorch.dtypes import f32
+    >>> b = Builder("last")
+    >>> _ = b.memory("x", f32, 8), b.memory("y", f32, 1, access="w")
+    >>> b.store("y", 0, b.extract(b.load("x", 4, lanes=4, align=16), 3))
+    >>> [m.vec for m in vectored(b.kernel()).memories]
+    [4, 1]
+    """
+    size = {m.name: m.dtype.bytes for m in kernel.memories}
+    widths: dict[str, set[int]] = {}
+    for i in kernel.body:
+        name = i.attrs.get("mem", "")
+        lanes = max(o.lanes for o in (i.dest, *i.args)) if name else 1
+        written = i.dest.kind == "token"
+        if lanes > 1 or (written and not parts):
+            whole = i.opcode in ("load", "store") and len(i.args) == 1 + written \
+                and lanes in (2, 4) and i.attrs["align"] >= lanes * size[name]
+            widths.setdefault(name, set()).add(lanes if whole else 1)
+    found = {name: n for name, (n, *others) in widths.items() if not others}
+    return replace(kernel, memories=tuple(
+        replace(m, vec=1 if m.size % found.get(m.name, 1) else found.get(m.name, 1))
+        for m in kernel.memories))
+
+
 def _next_id(kernel: Kernel) -> int:
     used = [i.dest.id for i in kernel.body] + [v.id for v in kernel.variables]
     return max(used, default=-1) + 1

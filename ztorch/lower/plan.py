@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 
@@ -108,6 +109,9 @@ class Params:
         return at
 
 
+FEW = 4  # values that every machine lets a kernel read
+
+
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
           derived: Derived | None = None) -> Plan:
     """Kernels and buffers of one function; states and constants are given a place in params.
@@ -115,9 +119,15 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
-    regions = [r for r in fuse(graph, fusion) if r.size]
-    builder = _Plan(name, graph, regions, limits, params)
-    return builder.build()
+    buffers = limits.grid.memories if limits.grid is not None else math.inf
+    most = buffers
+    while True:
+        regions = [r for r in fuse(graph, fusion, most) if r.size]
+        plan = _Plan(name, graph, regions, limits, params).build()
+        used = max((len(s.places) for s in plan.steps), default=0)
+        if used <= buffers or most <= FEW:  # too many in any way: said where it is known of what
+            return plan
+        most -= max(1, (used - buffers) // 2)  # what kernels store is known only now
 
 
 class _Plan:

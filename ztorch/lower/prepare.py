@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 
+from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Grid, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.contract import pack, reading
 from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, is_view, view_of
 
 PAGE = 4096
 PACK_ROWS = 512  # rows of a product above which packing its right operand pays
+FEW = 2  # rows of a product that are computed while its weights come in: better in 16 bits
 EASY = 6  # rows of a tile from which windows are read where they lie
 DEEP = 256  # steps along k that a part of a product should have,
 TILE = 64  # where tiles of about so many rows and columns are too few
@@ -24,7 +27,11 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False) -> Graph:
     """The graph with a kernel's own value wherever a root or a product needs one. With `frozen`
     states never change, so that packing them costs nothing."""
     new: dict[Value, Value] = {}
+    narrow: dict[Value, Value] = {}
+    fixed: set[Value] = set()  # what is made of states alone
     for v in graph.nodes():
+        if v.attrs.get("role") == "state" or (v.args and fixed.issuperset(v.args)):
+            fixed.add(v)
         args = tuple(new[a] for a in v.args)
         out = v
         with layer_scope(v.layer):
@@ -33,7 +40,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False) -> Graph:
             if not all(x.size for x in (v, *v.args)):
                 out = _empty(out)
             elif v.op.kind == "contract":
-                out = _product(out, limits, frozen)
+                out = _product(out, limits, frozen and v.args[1] in fixed, narrow)
             elif v.op.kind == "reduce":
                 out = _reduction(out)
         new[v] = out
@@ -60,14 +67,16 @@ def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
     return out
 
 
-def _product(v: Value, limits: Limits, frozen: bool) -> Value:
+def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) -> Value:
+    """`fixed`: the right operand is the same at every call."""
     a, b = v.args
     m, n, k = *v.shape[-2:], a.shape[-1]
     if n == 1:  # rows times one vector: sums along rows
-        row = OPS.broadcast_to(OPS.reshape(b, (*b.shape[:-2], 1, k)), a.shape)
-        return OPS.reshape(_reduction(OPS.sum(OPS.mul(a, row), axis=-1)), v.shape)
+        row = OPS.broadcast_to(OPS.reshape(_wide(b), (*b.shape[:-2], 1, k)), a.shape)
+        y = _reduction(OPS.sum(OPS.mul(_wide(a), row), axis=-1))
+        return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
     if limits.grid is not None:
-        return _on_grid(v, limits.grid)
+        return _on_grid(v, limits.grid, narrow)
     if limits.lanes(v.dtype) == 1:
         return v
     bare = _bare(a)
@@ -78,16 +87,26 @@ def _product(v: Value, limits: Limits, frozen: bool) -> Value:
         a = COPY(a)
     if _whole_pages(a) and m * k * v.dtype.bytes > limits.l2 // 2:
         a = _apart(a)
-    size = k * n * v.dtype.bytes
-    free = frozen and _is_state(b) and size > limits.l1 // 2
+    short = narrowed(b, narrow) if m <= FEW and fixed else None
+    b = b if short is None else short
+    size = k * n * b.dtype.bytes
+    free = fixed and size > limits.l1 // 2
     if b.rank == 2 and (free or (m >= PACK_ROWS and size > limits.l2)):
-        b = pack(b, m, limits)
+        b = pack(b, m, limits, v.dtype)
     elif not _readable(b):
         b = COPY(b)
-    return v if (a, b) == v.args else Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
+    return _product_of(v, a, b)
 
 
-def _on_grid(v: Value, grid: Grid) -> Value:
+def _product_of(v: Value, a: Value, b: Value) -> Value:
+    """The same product of operands that may lie in fewer bits."""
+    if (a, b) == v.args:
+        return v
+    attrs = v.attrs if {a.dtype, b.dtype} == {v.dtype} else {"dtype": v.dtype}
+    return Value(v.op, (a, b), attrs, v.shape, v.dtype)
+
+
+def _on_grid(v: Value, grid: Grid, narrow: dict[Value, Value]) -> Value:
     """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
     machine and k is deep, parts of k are products of their own, added up afterwards: where it is
     cut depends on sizes only."""
@@ -95,8 +114,13 @@ def _on_grid(v: Value, grid: Grid) -> Value:
     m, n, k = *v.shape[-2:], a.shape[-1]
     batch = v.shape[:-2]
     if m == 1:
-        column = OPS.broadcast_to(OPS.reshape(a, (*batch, k, 1)), b.shape)
-        return OPS.reshape(_reduction(OPS.sum(OPS.mul(column, b), axis=-2)), v.shape)
+        column = OPS.broadcast_to(OPS.reshape(_wide(a), (*batch, k, 1)), b.shape)
+        y = _reduction(OPS.sum(OPS.mul(column, _wide(b)), axis=-2))
+        return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
+    left, right = narrowed(a, narrow), narrowed(b, narrow)
+    if left is not None and right is not None and left.dtype is right.dtype:
+        a, b = left, right  # in 16 bits, as matrix units take them
+        v = _product_of(v, a, b)
     tiles = math.ceil(m / TILE) * math.ceil(n / TILE) * math.prod(batch)
     wanted = min(k // DEEP, grid.units // tiles)
     parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
@@ -106,12 +130,12 @@ def _on_grid(v: Value, grid: Grid) -> Value:
     order = (*range(rank), rank + 1, rank, rank + 2)
     left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
     right = OPS.reshape(b, (*batch, parts, k // parts, n))
-    return OPS.sum(v.op(left, right), axis=-3)
+    return OPS.cast(OPS.sum(v.op(left, right, dtype=summing(v.dtype)), axis=-3), v.dtype)
 
 
-def _is_state(v: Value) -> bool:
-    base = view_of(v, [Index() for _ in v.shape])
-    return base is not None and base[0].attrs.get("role") == "state"
+def _wide(x: Value) -> Value:
+    """x in the dtype that sums of it are held in."""
+    return OPS.cast(x, summing(x.dtype))
 
 
 def _bare(v: Value) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any
@@ -194,3 +195,32 @@ def clip(x: Value, low: Value | float, high: Value | float) -> Value:
     from ztorch.graph.op import OPS
 
     return OPS.minimum(OPS.maximum(x, low), high)
+
+
+_ODD = Sample((np.array([1.0, -2.0, np.nan, 0.0, np.inf, -np.inf], np.float32),))
+
+
+@op(Sample(((3, 5),)), _ODD, numpy=np.isfinite)
+def isfinite(x: Value) -> Value:
+    """Whether each element is neither infinite nor NaN.
+
+    >>> import ztorch as zt
+    >>> zt.ops.isfinite(np.array([1.0, np.inf, np.nan]))
+    array([ True, False, False])
+    """
+    from ztorch.graph.op import OPS
+
+    return OPS.less(OPS.abs(x), math.inf)
+
+
+@op(Sample(((3, 5),)), _ODD, numpy=np.isnan)
+def isnan(x: Value) -> Value:
+    """Whether each element is no number, such as what 0 / 0 gives.
+
+    >>> import ztorch as zt
+    >>> zt.ops.isnan(np.array([1.0, np.inf, np.nan]))
+    array([False, False,  True])
+    """
+    from ztorch.graph.op import OPS
+
+    return OPS.not_equal(x, x)

@@ -7,15 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, f64
+from ztorch.dtypes import dtype as as_dtype
+from ztorch.graph.narrow import ROUNDED, operand, rounded
 from ztorch.graph.op import OPS, Op, Sample, as_value, broadcast_shapes, op, shape_error
 from ztorch.graph.value import Value
 
 Shape = tuple[int, ...]
 
 
-def _infer(a: Value, b: Value) -> tuple[Shape, DType]:
-    return (*a.shape[:-1], b.shape[-1]), a.dtype
+def _infer(a: Value, b: Value, dtype: DType | None = None) -> tuple[Shape, DType]:
+    return (*a.shape[:-1], b.shape[-1]), dtype or a.dtype
+
+
+def _numpy(a: np.ndarray, b: np.ndarray, dtype: DType | None = None) -> np.ndarray:
+    """With a dtype, that of the sums, operands may be narrower, and differ."""
+    if dtype is not None:
+        a, b = a.astype(dtype.working), b.astype(dtype.working)
+    return np.matmul(a, b)
 
 
 def _swap(o: Any, x: Value) -> Value:
@@ -23,7 +32,7 @@ def _swap(o: Any, x: Value) -> Value:
 
 
 _CONTRACT = Op(
-    "matmul", "contract", _infer, numpy=np.matmul,
+    "matmul", "contract", _infer, numpy=_numpy,
     grad=lambda o, g, y, a, b: (o.matmul(g, _swap(o, b)), o.matmul(_swap(o, a), g)))
 
 
@@ -49,8 +58,24 @@ def matmul(a: Value, b: Value) -> Value:
         raise shape_error(f"a product of {a.dtype} and {b.dtype}", fix="cast one to the other")
     if b.rank == 2 and a.rank > 2:  # one large product instead of many small ones
         rows = OPS.reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
-        return OPS.reshape(_CONTRACT(rows, b), (*a.shape[:-1], b.shape[-1]))
+        return OPS.reshape(_CONTRACT(operand(rows), operand(b)), (*a.shape[:-1], b.shape[-1]))
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = OPS.broadcast_to(a, (*batch, *a.shape[-2:]))
     b = OPS.broadcast_to(b, (*batch, *b.shape[-2:]))
-    return _CONTRACT(a, b)
+    return _CONTRACT(operand(a), operand(b))
+
+
+@op(Sample(((3, 5),), {"dtype": f64}), primitive=ROUNDED, numpy=rounded)
+def rounded_to(x: Value, dtype: DType | str) -> Value:
+    """The nearest numbers that `dtype` holds, in the dtype of x. Gradients pass as if nothing were
+    rounded.
+
+    >>> import ztorch as zt
+    >>> zt.ops.rounded_to(np.array([1.001, 3.0], np.float32), "bfloat16")
+    array([1., 3.], dtype=float32)
+    """
+    to = as_dtype(dtype)
+    if not (x.dtype.is_float and to.is_float):
+        raise shape_error(f"ops.rounded_to rounds floats to floats, not {x.dtype} to {to}",
+                          fix="use ops.cast, or ops.round")
+    return x if to.bits >= x.dtype.bits else ROUNDED(x, dtype=to)

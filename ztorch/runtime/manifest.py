@@ -11,10 +11,10 @@ from typing import Any
 from ztorch.dtypes import ALL
 from ztorch.errors import ArtifactError
 from ztorch.runtime.container import AGAIN, MANIFEST
-from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, entry_point
+from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, entry_point, kernel_name
 
 FORMAT = "ztorch artifact"
-VERSION = 3  # of the format; raised whenever what is written, or how its code is called, changes
+VERSION = 4  # of the format; raised whenever what is written, or how its code is called, changes
 
 MOST_BYTES = 1 << 40  # of anything; whether this machine has as much is asked later
 # What a function takes and gives; those that score take x, y and w, and give a loss at least.
@@ -155,7 +155,7 @@ def program_spec(spec: Field) -> ProgramSpec:
     functions: set[str] = set()
     for function in spec["functions"]:
         _function(function, functions)
-        _launches(function, len(list(spec["entries"])), {"params": size, "arena": arena})
+        _launches(function, spec["entries"].value, {"params": size, "arena": arena})
     for needed in ("predict", *((PREPARE,) if derived else ())):
         if needed not in functions:
             raise spec["functions"].wrong(f"a list with a function {needed!r}")
@@ -197,12 +197,13 @@ def _entries(spec: Field) -> None:
         raise spec["entries"].wrong("a list of kernels for a device, and empty for a CPU")
 
 
-def _launches(function: Field, entries: int, sizes: dict[str, int]) -> None:
-    """Every launch names a kernel there is and parts within their space."""
+def _launches(function: Field, entries: list[Any], sizes: dict[str, int]) -> None:
+    """Every launch names a kernel that was made for memories of such sizes, and parts within their
+    space."""
     for launch in function["launches"]:
         entry, grid, places, barrier = launch.row(4, "[kernel, grid, places, barrier]")
-        if not 0 <= entry.whole(0, MOST_BYTES) < entries:
-            raise entry.wrong(f"the number of one of {entries} kernels")
+        if not 0 <= entry.whole(0, MOST_BYTES) < len(entries):
+            raise entry.wrong(f"the number of one of {len(entries)} kernels")
         for n in grid.row(3, "three numbers"):
             n.whole(1, (1 << 31) - 1)
         for place in places:
@@ -221,6 +222,10 @@ def _launches(function: Field, entries: int, sizes: dict[str, int]) -> None:
             elif start + length > sizes[space.value]:
                 raise nbytes.wrong(f"a part within the {sizes[space.value]} bytes of {space.value}")
         barrier.flag()
+        name, _, _, group = entries[entry.value]
+        if name != kernel_name(name.rpartition("_")[0], group, grid.value, places.value):
+            raise entry.wrong("the number of a kernel whose code takes such a grid and such "
+                              f"memories; {name!r} does not")
 
 
 def _part(offset: Field, nbytes: int, size: int) -> tuple[int, int, Field]:

@@ -86,12 +86,27 @@ def entry_point(name: str, inputs: Iterable[TensorSpec], outputs: Iterable[Tenso
     >>> entry_point("predict", [one], [], 64, 64) == entry_point("predict", [two], [], 64, 64)
     False
     """
+    taken = [[[list(t.shape), t.dtype.long] for t in tensors] for tensors in (inputs, outputs)]
+    digest = _digest([*taken, params_bytes, arena_bytes])
+    return f"zt_{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{digest}"
+
+
+def kernel_name(stem: str, group: Iterable[int], grid: Iterable[int],
+                places: Iterable[tuple[str, int, int, bool]]) -> str:
+    """The name of a kernel in the code for a device. It ends in a digest as well: of its threads,
+    its grid, the bytes of its memories and which of them it writes.
+
+    >>> kernel_name("k0_add_0", (256, 1, 1), (4, 1, 1), [("arena", 0, 4096, True)])
+    'k0_add_0_74dcdc787c4868b8'
+    """
+    taken = [[nbytes, writes] for _, _, nbytes, writes in places]
+    return f"{stem}_{_digest([list(group), list(grid), taken])}"
+
+
+def _digest(of: list[Any]) -> str:
     import hashlib  # not needed to describe programs, only to write and to load them
 
-    taken = [[[list(t.shape), t.dtype.long] for t in tensors] for tensors in (inputs, outputs)]
-    text = json.dumps([*taken, params_bytes, arena_bytes])
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return f"zt_{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{digest}"
+    return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16]
 
 
 class LaunchSpec(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch.config import number
-from ztorch.dtypes import dtype
+from ztorch.dtypes import dtype, from_storage
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.training.columns import as_array
 
@@ -53,8 +53,11 @@ class Stateful:
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Copies of the weights by name."""
-        return {n: self.executable.state(n) for n in self.weight_names}
+        """Copies of the weights by name; those stored in 16 bits come as float32."""
+        states = self.executable.states
+        found = {n: from_storage(states[n].dtype, self.executable.state(n))
+                 for n in self.weight_names}
+        return {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in found.items()}
 
     def get_weights(self) -> list[np.ndarray]:
         """Copies of the weights in Keras' order."""

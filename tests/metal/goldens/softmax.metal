@@ -3,7 +3,7 @@
 using namespace metal;
 
 [[max_total_threads_per_threadgroup(256 * 1 * 1)]]
-kernel void k0_max_sum_mul_0(device const float *m0 [[buffer(0)]], device float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
+kernel void k0_max_sum_mul_0_710c355408ca7d4d(device const float *m0 [[buffer(0)]], device float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
   threadgroup float m3[256];
   float x7;
   float x39;

@@ -20,7 +20,7 @@ from ztorch.interchange.onnx.recipe import Choice, Recipe
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.context import Context, States
 from ztorch.tensorfile import write_atomic
-from ztorch.tracing import float_dtype, port
+from ztorch.tracing import float_dtypes, port
 
 if TYPE_CHECKING:
     from ztorch.model import Model
@@ -55,10 +55,12 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     For any batch size it is written for two, which nothing else in the model has: wherever a
     multiple of one stands, the batch is meant, and so both must give the same file.
     """
-    d = float_dtype(dtype)
+    d, narrow = float_dtypes(dtype)
+    if narrow is not None:
+        raise Unsupported(f"dtype={dtype!r}: an ONNX file is written in float32 or float64")
     model.build()
     model.need_memory(4 + 4 * d.bytes)  # own, in the graph, in the file twice
-    states = States(d, model.seed, root=model.path)
+    states = States(d, seed=model.seed, root=model.path)
     if batch_size is not None:
         return _draft(model, positive("batch_size", batch_size), False, states, weights).packed()
     one, other = (_draft(model, size, True, states, weights) for size in _BATCHES)
