@@ -143,7 +143,7 @@ COMPILED: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({"threads": n}, ConfigError, f"threads.*not {n!r}") for n in (0, -1, "a", 2.5)),
     ({"seed": -1}, ConfigError, "seed.*not -1"),
     ({"dtype": "float33"}, UnknownName, "did you mean 'float32'"),
-    ({"dtype": "int32"}, ConfigError, "'float32' or 'float64'"),
+    ({"dtype": "int32"}, ConfigError, "models compute in 'float32', 'float64'"),
     ({"loss": "mean_squared_eror"}, UnknownName, "did you mean 'mean_squared_error'"),
     ({"loss": lambda a, b: 1}, ConfigError, "returned 1, not a tensor"),
     ({"loss": lambda a, b: np.mean(a - b)}, TypeError, "zt.ops instead of NumPy"),
