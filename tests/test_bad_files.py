@@ -24,6 +24,13 @@ def program() -> Program:
     return compiled()
 
 
+@pytest.mark.parametrize("name", ["m.keras", "m.h5", "m.pt", "m.onnx", "m.safetensors"])
+def test_artifacts_have_no_names_of_other_files(program: Program, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"artifact to '.*{name}'.*name it .zt"):
+        program.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 WRITERS = {
     "save": lambda p, path: p.save(path),
     "save_weights": lambda p, path: p.save_weights(path),

@@ -25,6 +25,7 @@ from ztorch.errors import (
     FileError,
     ShapeError,
     UnknownName,
+    Unsupported,
     WeightsError,
     ZtorchError,
 )
@@ -138,7 +139,7 @@ COMPILED: list[tuple[dict[str, Any], type[Exception], str]] = [
     *(({"threads": n}, ConfigError, f"threads.*not {n!r}") for n in (0, -1, "a", 2.5)),
     ({"seed": -1}, ConfigError, "seed.*not -1"),
     ({"dtype": "float33"}, UnknownName, "did you mean 'float32'"),
-    ({"dtype": "int32"}, ConfigError, "'float32' or 'float64'"),
+    ({"dtype": "int32"}, ConfigError, "models compute in 'float32', 'float64'"),
     ({"loss": "mean_squared_eror"}, UnknownName, "did you mean 'mean_squared_error'"),
     ({"loss": lambda a, b: 1}, ConfigError, "returned 1, not a tensor"),
     ({"loss": lambda a, b: np.mean(a - b)}, TypeError, "zt.ops instead of NumPy"),
@@ -205,6 +206,18 @@ HUGE = 10 ** 6
 def test_what_no_machine_can_hold_is_refused_before_it_is_asked_for(how: Any) -> None:
     with pytest.raises(DeviceError, match=r"needs .* GiB of memory; there are"):
         how()
+
+
+def test_more_layers_in_a_row_than_python_recurses() -> None:
+    model = zt.Sequential([L.Input((2,)), *(L.Activation("tanh") for _ in range(400))])
+    with pytest.raises(Unsupported, match=r"limit of [\d,]+ .*sys\.setrecursionlimit"):
+        model.compile("cpu:scalar")
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    try:
+        assert model.compile("cpu:scalar").predict([[0.0, 0.0]]).tolist() == [[0.0, 0.0]]
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_the_longest_names_survive_an_artifact(tmp_path: Path) -> None:

@@ -38,8 +38,7 @@ class Monitor(Callback):
         logs = logs or {}
         if self.monitor in logs:
             return float(logs[self.monitor])
-        known = sorted({*logs, *(n for n in self.params.get("metrics", ())
-                                 if not n.startswith("val_") or self.params.get("validated"))})
+        known = sorted({*logs, *_measured(self.params)})
         if self.monitor not in known and not self._warned:  # else it is measured in other epochs
             self._warned = True
             hint = ("; pass validation_data or validation_split to fit."
@@ -55,6 +54,12 @@ class Monitor(Callback):
         if self.rising:
             return value - self.min_delta > than
         return value + self.min_delta < than
+
+
+def _measured(params: Mapping[str, Any]) -> list[str]:
+    """What this run measures, in epochs with validation."""
+    return [name for name in params.get("metrics", ())
+            if not name.startswith("val_") or params.get("validated")]
 
 
 def _rises(monitor: str) -> bool:
@@ -239,13 +244,14 @@ class CSVLogger(Callback):
         assert self._file is not None
         row: dict[str, Any] = {"epoch": epoch, **(logs or {})}
         writer = csv.writer(self._file, delimiter=self.separator, lineterminator="\n")
-        if not self._columns:
-            known = [n for n in self.params.get("metrics", ())
-                     if not n.startswith("val_") or self.params.get("validated")]
-            self._columns = list(dict.fromkeys([*row, *known]))
-            writer.writerow(self._columns)
-        writer.writerow([row.get(name, "NA") for name in self._columns])
-        self._file.flush()
+        try:
+            if not self._columns:
+                self._columns = list(dict.fromkeys([*row, *_measured(self.params)]))
+                writer.writerow(self._columns)
+            writer.writerow([row.get(name, "NA") for name in self._columns])
+            self._file.flush()
+        except OSError as error:
+            raise tensorfile.unwritable(self.filename, error) from None
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         if self._file is not None:

@@ -3,82 +3,12 @@ is imported when it runs, so that --help is quick."""
 
 from __future__ import annotations
 
-import difflib
-import warnings
-from inspect import cleandoc
-from typing import IO, Any
+from typing import Any
 
 import click
 
 import ztorch
-from ztorch.errors import ZtorchError
-
-
-class Failure(click.ClickException):
-    """One clean line, exit status 1. Wrong usage is click's own, with status 2."""
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {self.message}", err=True)
-
-
-class Commands(click.Group):
-    """The commands in the order of a first tour, with helpful errors."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        near = difflib.get_close_matches(args[0], self.commands, n=1, cutoff=0.5)
-        if self.get_command(ctx, args[0]) is None and near and args[0][:1] != "-":
-            ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        from ztorch import settings
-
-        try:
-            debugging = bool(settings.current().debug)
-        except ZtorchError as error:  # a setting that makes no sense
-            raise Failure(str(error)) from None
-        try:
-            with warnings.catch_warnings():
-                warnings.showwarning = _warn  # type: ignore[assignment]
-                return super().invoke(ctx)
-        except (ZtorchError, OSError) as error:
-            if debugging or isinstance(error, BrokenPipeError):
-                raise
-            raise Failure(str(error)) from None
-
-
-def _warn(message: Warning | str, *where: Any) -> None:
-    """One clean line: which line of ours warned is nothing to the user."""
-    click.echo(f"warning: {message}", err=True)
-
-
-class ModelName(click.ParamType):
-    name = "model"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        from click.shell_completion import CompletionItem
-
-        from ztorch import assets
-
-        names = sorted(p.stem for p in assets.folder("models").glob("[a-z]*.py"))
-        found = [CompletionItem(n) for n in names if n.startswith(incomplete)]
-        return found or [CompletionItem(incomplete, type="file")]
-
-
-def examples(text: str) -> Any:
-    """Examples at the end of a command's help, as they are written."""
-    lines = [f"  {line.strip()}" for line in text.strip().splitlines()]
-
-    def add(function: Any) -> Any:
-        says = cleandoc(function.__doc__)
-        function.__doc__ = f"{says}\n\n\b\nExamples:\n" + "\n".join(lines)
-        return function
-
-    return add
-
+from ztorch.commands.group import Commands, ModelName, examples
 
 model = click.argument("model", type=ModelName())
 artifact = click.argument("artifact", type=click.Path())

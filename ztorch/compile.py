@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +152,13 @@ def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, 
         for state in graph.leaves("state"):
             params.state(state)
     derived = Derived() if frozen and not any(g.updates for g in graphs.values()) else None
-    plans = {n: lower(n, g, target.limits, params, fusion, derived) for n, g in graphs.items()}
+    try:
+        plans = {n: lower(n, g, target.limits, params, fusion, derived) for n, g in graphs.items()}
+    except RecursionError:
+        raise Unsupported(
+            "more elementwise ops follow on one another than Python's recursion limit of "
+            f"{sys.getrecursionlimit():,} lets the compiler fuse; raise it before compiling, such "
+            "as with sys.setrecursionlimit(20_000), or put a Dense or Conv between") from None
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
         plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion)

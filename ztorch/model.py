@@ -18,8 +18,10 @@ from ztorch.graph.value import Value, topological
 from ztorch.layers import wiring
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
-from ztorch.layers.layer import LONGEST_PATH, Layer, Weight
+from ztorch.layers.layer import Layer
+from ztorch.layers.naming import need_distinct_names, need_short_names
 from ztorch.layers.symbol import leaves, nested
+from ztorch.layers.weight import Weight
 from ztorch.summary import Traced, print_summary
 from ztorch.tracing import Functions, port, trace
 
@@ -173,35 +175,9 @@ class Model(Layer):
                                nodes.get(layer.path, []))
                         for depth, layer in self.walk(-1) if layer in context.results]
         self._traced_of = layers
-        self._need_distinct_names()
-        self._need_short_names()
-
-    def _need_distinct_names(self) -> None:
-        """Layers of several models may meet deep in this one, each named by where it was first."""
-        taken: dict[str, Layer] = {}
-        for row in self._traced:
-            other = taken.setdefault(row.layer.path, row.layer)
-            if other is not row.layer:
-                raise ConfigError(f"model {self.name!r} has two layers named {other.path!r}; give "
-                                  "one another name=")
-            if sum(row.layer is r.layer for r in self._traced) > 1:
-                holders = [f"layer {one.path!r}" if one.path else f"model {one.name!r} itself"
-                           for _, one in self.walk() if row.layer in one.inner]
-                raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to "
-                                  "share it, call it twice in one Model, where its weights have "
-                                  "one name; else make a second layer")
-
-    def _need_short_names(self) -> None:
-        """Names that are put together from those of layers around must fit into artifacts."""
-        paths = {row.layer.path: row.layer for row in self._traced}
-        paths |= {w.path: w.layer for w in super().weights}
-        for path, layer in paths.items():
-            if len(path) > LONGEST_PATH:
-                what = ("its own" if path == layer.path else
-                        f"that of its weight {path.rpartition('/')[2]!r}")
-                raise ConfigError(f"layer {layer.name!r} lies in {layer.path.count('/')} others, "
-                                  f"and with their names {what} has {len(path):,} "
-                                  f"characters, above {LONGEST_PATH}; give them shorter names")
+        called = [row.layer for row in self._traced]
+        need_distinct_names(self, called)
+        need_short_names(called, super().weights)
 
     def traced_layers(self) -> list[Traced]:
         """Each layer, those inside others as well, for one example."""
@@ -351,7 +327,9 @@ class Model(Layer):
                 matmul_precision: str = "float32") -> Any:
         """A program for one device and batch size: native code for the whole step.
 
-        Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains.
+        Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains. Its
+        weights are its own from here on, those of the model stay as they are:
+        `model.set_weights(program.get_weights())` brings back what it learned.
         `seed` changes the random numbers of training (dropout, shuffling), the model's otherwise.
         With several outputs, loss, metrics and loss_weights are lists in their order, or dicts by
         their names; the loss that training makes small is the weighted sum. With `decode` a causal

@@ -9,9 +9,10 @@ from ztorch.config import described
 from ztorch.errors import ConfigError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
+from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
 from ztorch.layers.core import Input
-from ztorch.layers.layer import Layer, checked_shape
+from ztorch.layers.layer import Layer
 from ztorch.model import Model
 
 if TYPE_CHECKING:

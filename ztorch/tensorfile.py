@@ -44,11 +44,12 @@ def writable(path: str | os.PathLike[str]) -> Path:
     except FileError:
         raise
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     return target
 
 
-def _unwritable(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
+def unwritable(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
+    """The error of a file that cannot be written, with its name, which Python's own may lack."""
     reason = getattr(error, "strerror", None) or error
     return FileError(f"cannot write {os.fspath(path)!r}: {reason}; give another path")
 
@@ -66,7 +67,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise _unwritable(path, error) if isinstance(error, OSError) else error from None
+        raise unwritable(path, error) if isinstance(error, OSError) else error from None
     if hasattr(os, "O_DIRECTORY"):  # the rename itself has to reach the disk too
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -63,6 +63,37 @@ def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
     fails(run("train", artifact), "add --data")
 
 
+FLOWERS = ["iris", "rose", "tulip, wild"]
+
+
+def test_labels_that_are_texts(run: Run, own: Path) -> None:
+    """They are told with their numbers, and the same text is the same number in --val, also where
+    that lacks some."""
+    own.write_text(own.read_text().replace("Dense(1)", "Dense(3, activation='softmax')"))
+    (own.parent / "own_part.py").write_text("HIDDEN = 32\n")
+    x = np.eye(3, dtype=np.float32).repeat(20, 0)
+    y = np.arange(3).repeat(20)
+
+    def table(name: str, rows: np.ndarray) -> str:
+        lines = [f'{a},{b},{c},"{FLOWERS[k]}"' for (a, b, c), k in zip(x[rows], y[rows], strict=True)]
+        Path(name).write_text("a,b,c,kind\n" + "\n".join(lines))
+        return name
+
+    some = ["--loss", "sparse_categorical_crossentropy", "--lr", "0.1", "--metrics", "accuracy", "--val",
+            table("VAL.CSV", np.arange(20, 60))]
+    np.save("x.npy", x)
+    np.save("y.npy", np.array(FLOWERS)[y])
+    for data in (table("all.csv", np.arange(60)), "x.npy,y.npy"):
+        said = ok(run("train", own, "--data", data, "--epochs", "30", *some))
+        assert "Labels: 0 is iris, 1 is rose, 2 is tulip, wild\n" in said
+        assert said.split("val_accuracy: ")[-1].startswith("1.0000")
+    fails(run("train", own, "--data", "VAL.CSV", *some[:-1], "all.csv"),
+          "labels to validate on include 'iris', which is not among those to train on: rose, tulip, wild")
+    np.savez("numbers.npz", x=x, y=y)
+    fails(run("train", own, "--data", "all.csv", *some[:-1], "numbers.npz"),
+          "labels to validate on are numbers, those to train on texts")
+
+
 @pytest.mark.parametrize("data", ["table.csv", "x.npy,y.npy", "both.npz"])
 def test_train_an_own_model(run: Run, own: Path, data: str) -> None:
     said = ok(run("train", f"{own}:build", "--data", data, "--epochs", 2, "--val", "0.25",
@@ -285,7 +316,7 @@ def test_what_artifacts_cannot_do(run: Run, artifact: Path) -> None:
     np.savez("d.npz", x=x, y=y)
     Path("folder.csv").mkdir()
     ok(run("export", "digits_mlp", "-o", "p.zt"))
-    fails(run("train", "p.zt", "--data", "d.npz"), "'digits_mlp' cannot train: it was compiled without")
+    fails(run("train", "p.zt", "--data", "d.npz"), "p.zt only predicts; train the model it was made from, or export that with --train")
     fails(run("run", artifact, "d.npz", "-o", "y.npz"), r"the only output has no name; .* \.npy or")
     fails(run("run", artifact, "folder.csv"), "folder.csv is a folder; give a file in it")
     fails(run("run", artifact, ""), "the name of the file is empty")
@@ -319,6 +350,38 @@ def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     rest = process.communicate(timeout=60)[1]
     assert process.returncode == 1 and rest.endswith("Aborted!\n") and "Traceback" not in rest
     assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_while_it_is_loaded_says_nothing(tmp_path: Path) -> None:
+    """Click is replaced by a module that asks for Ctrl-C, as it takes longest to import."""
+    (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    ended = subprocess.run([sys.executable, str(ROOT / "cli.py"), "devices"], check=False,
+                           capture_output=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+                           preexec_fn=lambda: signal.signal(signal.SIGINT,
+                                                            signal.default_int_handler))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["devices"], ["show", "--help"],
+                                   ["train", "digits_mlp", "--epochs", "1", "--out", "d.zt"]])
+def test_a_full_disk_behind_standard_output(words: list[str], unbuffered: str,
+                                            tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, str(ROOT / "cli.py"), *words], stdout=full,
+                               stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path,
+                               env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+    assert ended.stderr == "error: cannot write to standard output: No space left on device\n"
+    assert ended.returncode == 1
+
+
+def test_closed_standard_output(tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOT / "cli.py"), "train", "digits_mlp", "--epochs", "1", "--out",
+             "d.zt"]
+    ended = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], cwd=tmp_path, check=False,
+                           stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert zt.load(tmp_path / "d.zt").epochs_trained == 1
 
 
 def test_a_traceback_is_to_be_had(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ def value(y: Value) -> np.ndarray:
 @pytest.mark.parametrize("formula", [
     lambda x: x + 1, lambda x: 1 + x, lambda x: x - 1.5, lambda x: 1.5 - x, lambda x: 2 * x,
     lambda x: x / 2, lambda x: 2 / x, lambda x: x ** 2, lambda x: 2 ** x, lambda x: x % 2,
-    lambda x: -x, lambda x: x < 3, lambda x: x <= 3, lambda x: x > 3, lambda x: x >= 3,
+    lambda x: -x, lambda x: abs(x - 2), lambda x: x < 3, lambda x: x <= 3, lambda x: x > 3, lambda x: x >= 3,
     lambda x: x[0], lambda x: x[..., 1:], lambda x: x + DATA, lambda x: DATA - x,
     lambda x: x * np.float32(3), lambda x: x @ np.ones((3, 2), np.float32)])
 def test_operators_mean_what_they_mean_in_numpy(formula: Callable) -> None:

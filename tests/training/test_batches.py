@@ -195,6 +195,11 @@ def test_a_generator_that_runs_out_says_so() -> None:
         classifier().fit(iter([]), verbose=0)
 
 
+def test_a_function_is_not_called() -> None:
+    with pytest.raises(DataError, match="x is a function; call it, and pass what it gives"):
+        classifier().fit(lambda: pieces(8, 8))
+
+
 def test_a_loader_starts_again() -> None:
     torch = pytest.importorskip("torch")
     data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))

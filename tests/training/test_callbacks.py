@@ -14,7 +14,7 @@ import pytest
 
 from tests.programs import classifier, flowers, regressor
 from ztorch import callbacks as C
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, FileError
 from ztorch.optimizers import SGD
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # for the tests that compare with Keras
@@ -52,6 +52,32 @@ def test_hooks_run_in_keras_order() -> None:
     step = ["train_batch_begin", "train_batch_end"]
     epoch = ["epoch_begin", *step, *step, "test_begin", "test_end", "epoch_end"]
     assert seen == ["train_begin", *epoch, *epoch, "train_end"]
+
+
+def test_a_full_disk_behind_a_log_is_named(tmp_path: Path) -> None:
+    log = C.CSVLogger(tmp_path / "log.csv")
+
+    def fill(epoch: int, logs: Any) -> None:
+        log._file = open("/dev/full", "w")  # noqa: SIM115
+
+    x, y = flowers()
+    with pytest.raises(FileError, match=r"cannot write '.*log\.csv': No space left on device"):
+        classifier().fit(x, y, verbose=0, callbacks=[log, C.LambdaCallback(on_epoch_begin=fill)])
+
+
+def test_hooks_that_nothing_calls() -> None:
+    class Keras(C.Callback):
+        on_line = True
+
+        def on_batch_end(self, batch: int, logs: Any = None) -> None:
+            raise AssertionError
+
+    x, y = flowers()
+    with pytest.warns(UserWarning) as seen:
+        classifier().fit(x, y, verbose=0, callbacks=[Keras()])
+    assert [str(w.message).partition("?")[0] for w in seen] == [
+        "fit never calls Keras.on_batch_end; did you mean 'on_train_batch_end'"]
+    assert seen[0].filename == __file__
 
 
 def test_what_a_callback_knows() -> None:

@@ -119,6 +119,38 @@ def test_steps_per_epoch_walks_on_through_the_data() -> None:
     assert same_states(a, b)
 
 
+def test_a_part_of_the_validation_data() -> None:
+    """Of arrays and what can be iterated again the first batches, of a generator the next ones."""
+    x, y = flowers(40)
+    pieces = [(x[k:k + 8], y[k:k + 8]) for k in range(0, 40, 8)]
+    program = classifier()
+    first = program.evaluate(x[:16], y[:16], verbose=0)
+    assert program.evaluate(x, y, steps=2, verbose=0) == first
+    assert program.evaluate(pieces, steps=2, verbose=0) == first
+    assert program.evaluate(x[:16], y[:16], steps=9, verbose=0) == first
+
+    def seen(data: Any) -> list[float]:
+        how = {"epochs": 2, "initial_epoch": 0, "validation_steps": 2, "verbose": 0}
+        p = classifier()
+        p.learning_rate = 0.0
+        return p.fit(x, y, validation_data=data, **how).history["val_loss"]
+
+    second = program.evaluate(x[16:32], y[16:32], verbose=0)
+    assert seen((x, y)) == seen(pieces) == [first[0]] * 2
+    assert seen(p for p in pieces) == [first[0], second[0]]
+    with pytest.raises(ConfigError, match="validation_steps=0"):
+        program.fit(x, y, validation_data=(x, y), validation_steps=0)
+
+
+def test_what_the_model_has() -> None:
+    program = classifier()
+    with pytest.raises(AttributeError, match=r"a program has no 'layers', the model .*: model\.layers"):
+        program.layers  # noqa: B018
+    with pytest.raises(AttributeError, match=r"its rate is program\.learning_rate"):
+        program.optimizer  # noqa: B018
+    assert not hasattr(program, "nothing")
+
+
 def test_single_steps_equal_fit() -> None:
     x, y = flowers(13)
     a, b = classifier(), classifier()

@@ -130,6 +130,16 @@ def test_fit_is_silent_when_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "val_accuracy" in lines[1] and lines[2].startswith("8/8 - 0s - ")
 
 
+def test_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has none where whoever started it closed it."""
+    monkeypatch.setattr("sys.stdout", None)
+    progress = P.Progress(1, epochs=2)
+    progress.begin(0, steps=3)
+    progress.say("a line")
+    progress.end({"loss": 1.0})
+    assert not progress.live
+
+
 def test_fit_redraws_about_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that goes on by a millisecond whenever it is read, which is once a step and a few
     times besides."""

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,18 +22,43 @@ if TYPE_CHECKING:
 _SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy")
 
 
-def training(name: str, shape: tuple[int, ...] | None = None) -> tuple[Pair, Pair | None]:
-    """Training data, and test data if they come with it.
+class Given(NamedTuple):
+    """What --data or --val names: rows to train on, rows to test with if they come with them, and
+    the texts behind the numbers of y, where there were texts."""
 
-    A name is a data set, a table (NPZ with x and y, CSV with the label last), two NPY files as
+    train: Pair
+    test: Pair | None = None
+    classes: tuple[str, ...] | None = None
+
+    def numbered_like(self, other: Given) -> Pair:
+        """The rows to train on; the same text is the same number as in the other data."""
+        if self.classes == other.classes:
+            return self.train
+        own, known = self.classes, other.classes
+        if own is None or known is None:
+            kinds = ("numbers", "texts") if own is None else ("texts", "numbers")
+            raise DataError("the labels to validate on are {}, those to train on {}; write both in "
+                            "one way".format(*kinds))
+        if new := [text for text in own if text not in known]:
+            raise DataError(f"the labels to validate on include {new[0]!r}, which is not among "
+                            f"those to train on: {', '.join(known)}")
+        x, y = self.train
+        return x, np.array([known.index(text) for text in own], np.int32)[y]
+
+
+def training(name: str, shape: tuple[int, ...] | None = None) -> Given:
+    """The data of a name.
+
+    That is a data set, a table (NPZ with x and y, CSV with the label last), two NPY files as
     `x.npy,y.npy`, or a folder with one of images for each class. Rows of a table, and images, take
     the shape of the model's input.
 
-    >>> (x, y), test = training("digits")
+    >>> (x, y), test, classes = training("digits")
     >>> x.shape, test[0].shape
     ((1433, 8, 8, 1), (364, 8, 8, 1))
     """
     from ztorch import data
+    from ztorch.data.tables import labels
 
     if not name:
         raise ConfigError("the name of the data is empty")
@@ -42,29 +67,31 @@ def training(name: str, shape: tuple[int, ...] | None = None) -> tuple[Pair, Pai
         if len(parts) != 2 or not all(parts):
             raise ConfigError(f"{name!r} names {sum(map(bool, parts))} file(s); give x.npy,y.npy")
         x, y = (read(part) for part in parts)
-        return (_shaped(x, shape), y), None
-    if not name.endswith(_SUFFIXES):
+        y, classes = labels(y) if y.dtype.kind in "US" else (y, None)
+        return Given((_shaped(x, shape), y), None, classes)
+    if not name.lower().endswith(_SUFFIXES):
         if name in data.names():
-            return data.load(name)
+            return Given(*data.load(name))
         if Path(name).is_dir():
-            return _images(name, shape), None
+            return _images(name, shape)
         raise ConfigError(f"{unknown('data set', name, data.names())}; or a file ending in "
                           f"{' '.join(_SUFFIXES)}, or x.npy,y.npy, or a folder of images")
     table = data.read_table(name)
     if table.y is None:
         raise DataError(f"{name} holds no y")
-    return (_shaped(table.x, shape), table.y), None
+    return Given((_shaped(table.x, shape), table.y), None, table.classes)
 
 
-def _images(folder: str, shape: tuple[int, ...] | None) -> Pair:
+def _images(folder: str, shape: tuple[int, ...] | None) -> Given:
     """All images in a folder, mixed, so that the last ones can serve for validation."""
     from ztorch import data
 
     if shape is None or len(shape) != 3:
         raise ConfigError(f"{folder} is a folder of images, for models of inputs (height, width, "
                           f"channels), not {shape}")
-    x, y = zip(*data.image_folder(folder, shape[:2], channels=shape[2], seed=0), strict=True)
-    return np.concatenate(x), np.concatenate(y)
+    images = data.image_folder(folder, shape[:2], channels=shape[2], seed=0)
+    x, y = zip(*images, strict=True)
+    return Given((np.concatenate(x), np.concatenate(y)), None, images.classes)
 
 
 def read(path: str) -> np.ndarray:
@@ -72,7 +99,7 @@ def read(path: str) -> np.ndarray:
     from ztorch.data.arrays import read_array
     from ztorch.data.tables import read_table
 
-    return read_array(path) if path.endswith(".npy") else read_table(path, label=None).x
+    return read_array(path) if path.lower().endswith(".npy") else read_table(path, label=None).x
 
 
 def inputs(path: str, program: Program) -> Any:

@@ -51,7 +51,7 @@ def of_program(program: Program) -> Ports:
 def read(path: str, ports: Ports) -> tuple[Any, Any]:
     """x and y of an NPZ file: arrays named as inputs and outputs are (or x/NAME and y/NAME, where
     an input and an output share a name). y holds those outputs that the file does."""
-    if not path.endswith(".npz"):
+    if not path.lower().endswith(".npz"):
         raise ConfigError(f"the model has several inputs or outputs, and {path} has no names for "
                           f"them; use an .npz file: {_how(ports)}")
     from ztorch.data.arrays import read_arrays
@@ -72,12 +72,12 @@ def read(path: str, ports: Ports) -> tuple[Any, Any]:
     return x.get("", x), y.get("", y) if y else None
 
 
-def training(path: str, ports: Ports) -> tuple[Pair, None]:
-    """x and y to train on; test data never come with them."""
+def training(path: str, ports: Ports) -> Pair:
+    """x and y to train on."""
     x, y = read(path, ports)
     if y is None:
         raise DataError(f"{path} holds nothing to learn: {_how(ports)}")
-    return (x, y), None
+    return x, y
 
 
 def aimed_at(y: Any, program: Program) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch.commands import aims, data, named
+from ztorch.commands.data import Given
 from ztorch.commands.models import Recipe, find, optimizer
 from ztorch.commands.named import Ports
 from ztorch.errors import ConfigError, ZtorchError
@@ -46,12 +47,15 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
     data.writable(out, (".zt", ".safetensors"))
     program = recipe = None
     if name.endswith(".zt"):
-        given = {"--optimizer": optimizer_, "--loss": loss, "--metrics": metrics,
+        options = {"--optimizer": optimizer_, "--loss": loss, "--metrics": metrics,
                  "--batch-size": batch_size, "--seed": seed, "--weights": weights}
-        if fixed := [option for option, value in given.items() if value is not None]:
+        if fixed := [option for option, value in options.items() if value is not None]:
             raise ConfigError(f"{name} is compiled already, so {fixed[0]} comes too late; train "
                               "the model it was made from")
         program = load(name, threads)
+        if "train" not in program.executable.functions:
+            raise ConfigError(f"{name} only predicts; train the model it was made from, or export "
+                              "that with --train")
         ports = named.of_program(program)
     else:
         recipe = find(name)
@@ -62,12 +66,12 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
     if data_name is None:
         raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
     itself = (target or (recipe.target if recipe else "y")) == "x"
-    given_pair, test = _data(data_name, ports)  # before compiling, which takes longer
+    given = _data(data_name, ports)  # before compiling, which takes longer
     if (recipe and recipe.small is not None and not ports.several and data_name == recipe.data
-            and given_pair[0].shape[1:] != ports.x):
+            and given.train[0].shape[1:] != ports.x):
         raise ConfigError(f"the data that {name} names, {data_name}, are for its small variant; "
                           f"train {name}:small, or give --data with rows of shape {ports.x}")
-    split, validation = _validation(val, ports)
+    split, validation = _validation(val, ports, given)
     if recipe is not None:
         if weights:
             recipe.model.load_weights(weights)
@@ -78,12 +82,15 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
         program.learning_rate = rate
     if validation is not None:
         validation = _aimed(validation, itself, program)
-    program.fit(*_aimed(given_pair, itself, program),
+    if given.classes is not None and verbose:
+        print("Labels: " + ", ".join(f"{k} is {text}" for k, text in enumerate(given.classes)))
+    program.fit(*_aimed(given.train, itself, program),
                 epochs=epochs or (recipe.epochs if recipe else 10),
                 validation_split=split, validation_data=validation, verbose=verbose)
-    if test is not None and verbose:
-        scores = program.evaluate(*_aimed(test, itself, program), verbose=0, return_dict=True)
-        print(f"On {len(test[0])} rows it was not trained on: {_spell(scores)}")
+    if given.test is not None and verbose:
+        scores = program.evaluate(*_aimed(given.test, itself, program), verbose=0,
+                                  return_dict=True)
+        print(f"On {len(given.test[0])} rows it was not trained on: {_spell(scores)}")
     if out is None:
         if verbose:
             print("Nothing was written; --out model.zt keeps the program, --out "
@@ -94,9 +101,8 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
         print(f"Wrote {out} ({Path(out).stat().st_size:,} bytes)")
 
 
-def _data(name: str, ports: Ports) -> tuple[Pair, Pair | None]:
-    """Training data, and test data if they come with it."""
-    return named.training(name, ports) if ports.several else data.training(name, ports.x)
+def _data(name: str, ports: Ports) -> Given:
+    return Given(named.training(name, ports)) if ports.several else data.training(name, ports.x)
 
 
 def _aimed(pair: Pair, itself: bool, program: Program) -> Pair:
@@ -104,14 +110,14 @@ def _aimed(pair: Pair, itself: bool, program: Program) -> Pair:
     return (pair[0], pair[0] if itself else named.aimed_at(pair[1], program))
 
 
-def _validation(val: str | None, ports: Ports) -> tuple[float, Pair | None]:
+def _validation(val: str | None, ports: Ports, given: Given) -> tuple[float, Pair | None]:
     """--val as a fraction of the data, or as data of its own."""
     if val is None:
         return 0.0, None
     try:
         return float(val), None
     except ValueError:
-        return 0.0, _data(val, ports)[0]
+        return 0.0, _data(val, ports).numbered_like(given)
 
 
 def _spell(scores: dict[str, float]) -> str:
@@ -123,7 +129,7 @@ def demo(out: str | None, epochs: int | None, device: str, threads: int | None) 
     """Trains on the digits that come with ztorch, exports, and predicts in a fresh process."""
     data.writable(out, (".zt",))
     recipe = find("digits_mlp")
-    train_set, (x, y) = data.training("digits")  # type: ignore[misc]
+    train_set, (x, y), _ = data.training("digits")  # type: ignore[misc]
     start = time.perf_counter()
     program = compiled(recipe, device, threads=threads)
     print(f"1. Compiled {program.name} for {program.device}: forward, loss, backward and optimizer "

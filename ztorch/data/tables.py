@@ -65,7 +65,7 @@ def _read_npz(where: str, label: str | int | None) -> Table:
                         "save it with numpy.savez(path, x=..., y=...)")
     if y_name is None or label is None:
         return Table(_numbers(arrays[x_name], where), None)
-    y, classes = _labels(arrays[y_name])
+    y, classes = labels(arrays[y_name])
     return Table(_numbers(arrays[x_name], where), y, label=y_name, classes=classes)
 
 
@@ -112,7 +112,7 @@ def _parsed(where: str, label: str | int | None) -> Table:
     except (ValueError, IndexError) as error:
         _explain(where, separator, header, width, at, columns)
         raise DataError(f"{where} cannot be read as a table: {error}") from None
-    y, classes = (None, None) if texts is None else _labels(np.array(texts))
+    y, classes = (None, None) if texts is None else labels(np.array(texts))
     named = tuple(columns[k] for k in features) if columns else ()
     return Table(_narrow(x, named, where), y, named,
                  columns[at] if columns and at is not None else "", classes)
@@ -193,7 +193,7 @@ def _explain(where: str, separator: str, header: bool, width: int, at: int | Non
 # -- labels --------------------------------------------------------------------------------------
 
 
-def _labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+def labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Whole numbers as int32, other numbers as float32, texts as class numbers in sorted order."""
     if cells.dtype.kind in "US":
         try:
@@ -212,5 +212,5 @@ def _split(array: np.ndarray, label: str | int, columns: tuple[str, ...], where:
     if array.ndim != 2:
         raise DataError(f"{where} has shape {array.shape}; a table of x and y has two axes")
     at = position(label, columns, array.shape[1], where)
-    y, _ = _labels(array[:, at])
+    y, _ = labels(array[:, at])
     return Table(np.delete(array, at, axis=1), y)

@@ -285,6 +285,7 @@ def _install_operators() -> None:
                          "ge": "greater_equal"}.items():
         setattr(Value, f"__{python}__", lambda a, b, ours=ours: getattr(OPS, ours)(a, b))
     Value.__neg__ = lambda a: OPS.neg(a)  # type: ignore[method-assign]
+    Value.__abs__ = lambda a: OPS.abs(a)  # type: ignore[method-assign]
     Value.__getattr__ = _missing  # type: ignore[method-assign]
     Value.__getitem__ = lambda a, key: OPS.slice_by(a, key)  # type: ignore[method-assign]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from ztorch.errors import unknown
 from ztorch.layers.context import Context, States
-from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.layer import Layer
+from ztorch.layers.weight import Weight
 
 for _found in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_found.name}")

@@ -9,8 +9,9 @@ from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
 from ztorch.graph.op import OPS, REGISTRY, shape_error, traced
 from ztorch.graph.value import Value, current_layer
+from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Layer, checked_axes, example_axes
+from ztorch.layers.layer import Layer
 
 # Keras' names; each is the op of the same name.
 ACTIVATIONS = (

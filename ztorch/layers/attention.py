@@ -13,7 +13,8 @@ from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.context import Context
 from ztorch.layers.embedding import need_sequence
-from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.layer import Layer
+from ztorch.layers.weight import Weight
 
 
 class _AsMatrix(Initializer):

@@ -16,7 +16,8 @@ from ztorch.initializers import Shape
 
 if TYPE_CHECKING:
     from ztorch.layers.decoding import Decoding
-    from ztorch.layers.layer import Layer, Weight
+    from ztorch.layers.layer import Layer
+    from ztorch.layers.weight import Weight
 
 
 @dataclass

@@ -11,8 +11,8 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import Given, activate, known
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Weight
 from ztorch.layers.spatial import _Spatial
+from ztorch.layers.weight import Weight
 
 
 class _Convolving(_Spatial):

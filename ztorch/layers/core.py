@@ -13,8 +13,9 @@ from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import Given, activate, known
+from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Layer, checked_shape
+from ztorch.layers.layer import Layer
 from ztorch.layers.spatial import known_format
 from ztorch.layers.symbol import Symbol, source
 

@@ -4,79 +4,21 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import math
-import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-import numpy as np
-
-from ztorch.config import RESERVED, Named, whole_numbers
-from ztorch.dtypes import need_no_mask
-from ztorch.errors import ConfigError, WeightsError
+from ztorch.config import Named
+from ztorch.errors import ConfigError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, layer_scope
-from ztorch.initializers import Initializer, Shape, stream
+from ztorch.initializers import Initializer, Shape
+from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
+from ztorch.layers.naming import checked_name, snake_case
 from ztorch.layers.symbol import declare, leaves, symbols
-
-LONGEST_NAME = 200  # of one layer; those of layers in layers are put together:
-LONGEST_PATH = 900  # of a layer or a weight; what an artifact lists beside them has longer ones
+from ztorch.layers.weight import Weight
 
 _serial = itertools.count()
-
-
-class Weight:
-    """An array that a layer owns on the host, drawn when first read."""
-
-    def __init__(self, layer: Layer, name: str, shape: Shape, initializer: Initializer,
-                 trainable: bool):
-        self.layer = layer
-        self.name = name
-        self.shape = shape
-        self.initializer = initializer
-        self.trainable = trainable
-        self._value: np.ndarray | None = None
-
-    @property
-    def path(self) -> str:
-        """The name in weight files and programs: `dense/kernel`."""
-        return f"{self.layer.path}/{self.name}"
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def trains(self) -> bool:
-        """Whether an optimizer may change it."""
-        return self.trainable and self.layer.trains
-
-    @property
-    def value(self) -> np.ndarray:
-        if self._value is None:
-            drawn = self.initializer(self.shape, stream(self.layer.model_seed, self.path))
-            self._value = drawn.astype(np.float32)
-        return self._value
-
-    @value.setter
-    def value(self, array: Any) -> None:
-        self._value = self.checked(array)
-
-    def checked(self, array: Any) -> np.ndarray:
-        """A copy of the array, if it can be this weight."""
-        need_no_mask(f"weight {self.path!r}", array)
-        given = np.asarray(array)
-        if given.shape != self.shape:
-            raise WeightsError(f"weight {self.path!r} has shape {self.shape}, the given array "
-                               f"{given.shape}; use weights of a model with the same layers")
-        if given.dtype.kind not in "fiu":
-            raise WeightsError(f"weight {self.path!r} takes numbers, not {given.dtype}")
-        # float64 stays: a float64 program's weights must survive the way back and forth
-        return given.astype(np.float64 if given.dtype == np.float64 else np.float32)
-
-    def __repr__(self) -> str:
-        return f"<weight {self.path} {self.shape}>"
 
 
 class Layer(Named, family="layer"):
@@ -280,64 +222,3 @@ class Layer(Named, family="layer"):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-
-def snake_case(name: str) -> str:
-    """Keras' automatic layer names.
-
-    >>> snake_case("LayerNormalization"), snake_case("ReLU"), snake_case("Conv2D")
-    ('layer_normalization', 're_lu', 'conv2d')
-    """
-    split = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
-    return re.sub(r"([a-z])([A-Z])", r"\1_\2", split).lower()
-
-
-def checked_name(name: Any, of: str) -> str:
-    """The name, if it can serve in weight files, messages and artifacts."""
-    fault = ("is not a string" if not isinstance(name, str) else
-             "is empty" if not name else
-             "contains a '/'" if "/" in name else
-             "contains a control character" if not name.isprintable() else
-             f"has {len(name)} characters, above {LONGEST_NAME}" if len(name) > LONGEST_NAME else
-             "is reserved" if name in RESERVED else "")
-    if fault:
-        shown = repr(name) if len(repr(name)) <= 100 else f"{name[:60]!r}..."
-        raise ConfigError(f"the name {shown} of a {of} {fault}; use printable characters "
-                          f"without '/', such as {snake_case(of)!r}")
-    return name
-
-
-def checked_shape(what: str, shape: Any) -> Shape:
-    """A fixed shape without the batch axis."""
-    if isinstance(shape, (int, np.integer)):
-        raise ConfigError(f"{what} is {shape!r}; a shape is a tuple: ({shape},)")
-    try:
-        dims = tuple(shape)
-    except TypeError:
-        raise ConfigError(f"{what} is {shape!r}; a shape is a tuple such as (28, 28, 1)") from None
-    for n in dims:
-        if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
-            raise ConfigError(f"{what} is {dims}: every axis must be a positive whole number; "
-                              "shapes are fixed when the model is compiled, and leave out the "
-                              "batch")
-    return tuple(n.__index__() for n in dims)
-
-
-def checked_axes(what: str, axis: Any) -> int | tuple[int, ...]:
-    """One axis or several, as given."""
-    given = whole_numbers(what, axis if isinstance(axis, (list, tuple)) else (axis,))
-    return given if isinstance(axis, (list, tuple)) else given[0]
-
-
-def example_axes(axis: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Axes within each example as sorted positive numbers, for tensors with a batch (axis 0).
-
-    >>> example_axes(-1, 3), example_axes((2, 1), 3)
-    ((2,), (1, 2))
-    """
-    given = (axis,) if isinstance(axis, int) else axis
-    for a in given:
-        if not -rank < a < rank or a == 0:
-            raise shape_error(f"axis {a} is out of range for inputs of {rank - 1} axes besides "
-                              "the batch", fix=f"use 1 to {rank - 1}, or -1 to {1 - rank}")
-    return tuple(sorted({a % rank for a in given}))

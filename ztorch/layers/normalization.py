@@ -10,8 +10,9 @@ from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import some_axes
+from ztorch.layers.axes import example_axes
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Layer, example_axes
+from ztorch.layers.layer import Layer
 
 
 class _Scaled(Layer):

@@ -14,8 +14,9 @@ from ztorch.errors import ConfigError, DataError
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
+from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Layer, checked_axes, example_axes
+from ztorch.layers.layer import Layer
 from ztorch.layers.spatial import _Spatial
 from ztorch.ops.windows import pad_axes
 

@@ -188,8 +188,8 @@ def _reduction(v: Value) -> Value:
         return v
     split = OPS.reshape(x, (*x.shape[:longest], parts, n // parts, *x.shape[longest + 1:]))
     first = tuple(a + (a >= longest) for a in axes)
-    partial = v.op(split, axes=first)
+    partial = v.op(_wide(split), axes=first)
     at = sum(1 for k in range(longest) if k not in axes)
-    return v.op(partial, axes=(at,))
+    return OPS.cast(v.op(partial, axes=(at,)), v.dtype)
 
 

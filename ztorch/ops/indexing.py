@@ -91,6 +91,14 @@ def gather(x: Value, indices: Value, axis: int = 0) -> Value:
     return take(x, indices, axis)
 
 
+@op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),
+    numpy=lambda x, classes, dtype="float32": np.eye(classes)[x])
+def one_hot(x: Value, classes: int, dtype: DType | str = "float32") -> Value:
+    """1 at each label, 0 elsewhere, along a new last axis."""
+    wide = OPS.expand_dims(x, -1)
+    return OPS.cast(OPS.equal(wide, OPS.iota((classes,), 0, x.dtype)), dtype)
+
+
 # -- one element a place ---------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Op, Sample, broadcast_shapes, normal_axes, op, shape_error
+from ztorch.graph.op import Op, Sample, broadcast_shapes, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 
 Shape = tuple[int, ...]
@@ -311,14 +311,3 @@ def expand_dims(x: Value, axis: int) -> Value:
     """x with a new axis of size 1."""
     [at] = normal_axes(axis, x.rank + 1)
     return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
-
-
-# -- labels ----------------------------------------------------------------------------------------
-
-
-@op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),
-    numpy=lambda x, classes, dtype="float32": np.eye(classes)[x])
-def one_hot(x: Value, classes: int, dtype: DType | str = "float32") -> Value:
-    """1 at each label, 0 elsewhere, along a new last axis."""
-    wide = OPS.expand_dims(x, -1)
-    return OPS.cast(OPS.equal(wide, OPS.iota((classes,), 0, x.dtype)), dtype)

@@ -15,7 +15,7 @@ import numpy as np
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, DataError
 from ztorch.training.columns import pad, store
-from ztorch.training.intake import Columns, Intake, is_stream
+from ztorch.training.intake import Columns, Intake, is_stream, rows_of
 
 Staging = Mapping[str, np.ndarray]
 Step = tuple[int, float]
@@ -69,7 +69,7 @@ class ArrayBatches:
     def __init__(self, intake: Intake, columns: Columns, w: np.ndarray | None, batch: int,
                  seed: int | None = None):
         self.columns, self.w = columns, w
-        self.rows = len(next(iter(columns.values())))
+        self.rows = rows_of(columns)
         self.batch = batch
         self.steps = -(-self.rows // batch)
         self._intake = intake
@@ -152,7 +152,9 @@ class StreamBatches:
     def epoch(self, staging: Staging, number: int | None = None,
               steps: int | None = None) -> Iterator[Step]:
         made = filled = 0
-        if number is not None and self._pieces is None and self._rest is None:
+        if number is None and not self._once:  # evaluation takes the same batches every time
+            self._pieces = self._rest = None
+        elif number is not None and self._pieces is None and self._rest is None:
             self._go_to(number, steps)
         weights, dtypes = staging.get("w"), self._intake.dtypes
         while steps is None or made < steps:
@@ -167,7 +169,7 @@ class StreamBatches:
                     break
                 continue
             columns, w = piece
-            rows = len(next(iter(columns.values())))
+            rows = rows_of(columns)
             take = min(rows, self.batch - filled)
             where = slice(filled, filled + take)
             for name, array in columns.items():
@@ -197,7 +199,7 @@ class StreamBatches:
     def _put_back(self, piece: Piece, taken: int) -> int:
         """Keeps what follows the rows taken; gives how many these are."""
         columns, w = piece
-        rows = len(next(iter(columns.values())))
+        rows = rows_of(columns)
         if taken < rows:
             self._rest = ({name: array[taken:] for name, array in columns.items()},
                           None if w is None else w[taken:])
@@ -226,7 +228,7 @@ class StreamBatches:
             x, y, w = self._parts(item, k)
             where = f" of batch {k}"
             columns, weights = self._intake.inputs(x, where), None
-            rows = len(next(iter(columns.values())))
+            rows = rows_of(columns)
             if self._targets:
                 columns |= self._intake.targets(y, rows, where, row)
                 weights = self._intake.weights(w, self._class_weight, columns, rows)
@@ -279,7 +281,21 @@ def batches(intake: Intake, batch: int, x: Any, y: Any = None, sample_weight: An
                             "too: yield (x, y, sample_weight)")
         return StreamBatches(intake, x, batch, True, class_weight)
     columns = intake.inputs(x)
-    rows = len(next(iter(columns.values())))
+    rows = rows_of(columns)
     columns |= intake.targets(y, rows)
     weights = intake.weights(sample_weight, class_weight, columns, rows)
     return ArrayBatches(intake, columns, weights, batch, seed)
+
+
+def validation_batches(intake: Intake, batch: int, data: Any) -> Batches | None:
+    """The source of batches that `validation_data` names."""
+    if data is None:
+        return None
+    pair = isinstance(data, (tuple, list)) and len(data) in (2, 3)
+    inputs_in_a_tuple = isinstance(data, tuple) and intake.several
+    if pair and (inputs_in_a_tuple or not isinstance(data[0], tuple)):
+        return batches(intake, batch, *data)
+    if not is_stream(data, None):
+        raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that can "
+                        "be iterated again for batches")
+    return batches(intake, batch, data)

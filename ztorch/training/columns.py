@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ def as_array(value: Any, what: str) -> np.ndarray:
 
 def _foreign(value: Any, what: str) -> np.ndarray:
     need_no_mask(what, value)
+    if inspect.isroutine(value):
+        raise DataError(f"{what} is a function; call it, and pass what it gives")
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)

@@ -78,13 +78,15 @@ def never() -> bool:
 
 
 def evaluate(calls: Calls, batches: Batches, progress: Progress | None = None,
-             stop: Callable[[], bool] = never) -> dict[str, float] | None:
-    """Loss and metrics over all batches, or None if asked to stop."""
+             stop: Callable[[], bool] = never, steps: int | None = None) -> dict[str, float] | None:
+    """Loss and metrics over all batches, or the first `steps`; None if asked to stop."""
     with calls.lend("evaluate") as call:
         meter, done = Meter(call), 0
+        if steps is not None and batches.steps is not None:
+            steps = min(steps, batches.steps)  # no row counts twice
         if progress:
-            progress.begin(steps=batches.steps)
-        for _, weight in batches.epoch(call.inputs):
+            progress.begin(steps=steps or batches.steps)
+        for _, weight in batches.epoch(call.inputs, steps=steps):
             if weight:
                 call()
                 meter.add(weight)

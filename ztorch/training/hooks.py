@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, nearest
 
 Logs = dict[str, float]
 
@@ -101,4 +102,10 @@ def checked(callbacks: Callback | Iterable[Callback] | None) -> list[Callback]:
             hint = ("; pass an instance: add ()" if isinstance(one, type) else
                     "; pass instances, such as EarlyStopping()")
             raise ConfigError(f"{one!r} is not a ztorch.callbacks.Callback{hint}")
+        kind = type(one)
+        for name in dir(kind):
+            if name.startswith("on_") and name not in HOOKS and callable(getattr(kind, name)):
+                warnings.warn(f"fit never calls {kind.__name__}.{name}"
+                              f"{nearest(name, HOOKS) or '.'} Known: {', '.join(HOOKS)}",
+                              stacklevel=3)
     return given

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztorch.config import number
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
 from ztorch.training.columns import (
     Input,
@@ -20,7 +20,15 @@ from ztorch.training.columns import (
     store,
 )
 
+if TYPE_CHECKING:
+    from ztorch.runtime.spec import FunctionSpec
+
 Columns = dict[str, np.ndarray]  # arrays by the names of a function's inputs, all of as many rows
+
+
+def rows_of(columns: Columns) -> int:
+    """How many rows there are."""
+    return len(next(iter(columns.values())))
 
 
 def is_stream(x: Any, y: Any) -> bool:
@@ -48,6 +56,29 @@ class Intake(NamedTuple):
 
     takes: tuple[Input, ...]
     aims: tuple[Target, ...] = ()
+
+    @classmethod
+    def of(cls, functions: Mapping[str, FunctionSpec], metadata: Mapping[str, Any]) -> Intake:
+        """What a program with these functions takes, as far as its metadata say more."""
+        scored = functions.get("train") or functions.get("evaluate")
+
+        def known(what: str, port: str, kind: type) -> Any:
+            """What the metadata say of an input or output, where they say such a thing."""
+            value = metadata.get(what)
+            if port[2:]:
+                value = value.get(port[2:]) if isinstance(value, dict) else None
+            return value if isinstance(value, kind) else None
+
+        takes = []
+        for port, x in functions["predict"].inputs.items():
+            limits = known("input_range", port, dict)
+            takes.append(Input(port, tuple(x.shape[1:]), dtype(x.dtype), limits and (
+                limits["low"], limits["high"], f"layer {limits['layer']!r}")))
+        return cls(tuple(takes), tuple(
+            Target(port, tuple(y.shape[1:]), dtype(y.dtype), known("classes", port, int),
+                   str((known("loss", port, dict) or {}).get("name", "")),
+                   bool(known("probabilities", port, bool)))
+            for port, y in (scored.inputs.items() if scored else ()) if port[0] == "y"))
 
     @property
     def dtypes(self) -> dict[str, DType]:

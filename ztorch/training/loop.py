@@ -62,6 +62,7 @@ class Fit:
     batches: Batches
     validation: Batches | None
     validation_freq: int | Collection[int]
+    validation_steps: int | None
     first: int
     epochs: int
     steps: int | None
@@ -104,7 +105,8 @@ class Fit:
         program.epochs_trained += 1
         if self.validation is not None and self._due(epoch):
             hooks.call("on_test_begin", {})
-            measured = evaluate(self.calls, self.validation, stop=lambda: interrupt.asked)
+            measured = evaluate(self.calls, self.validation, stop=lambda: interrupt.asked,
+                                steps=self.validation_steps)
             if measured is None:
                 progress.say(f"Interrupted in the validation of epoch {epoch + 1}; the weights "
                              "are kept as they are")

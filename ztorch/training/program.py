@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from ztorch.config import flag, fraction
-from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.training import forward
-from ztorch.training.columns import Input, Target, store
-from ztorch.training.intake import Columns, Intake, batch_agrees, is_stream
+from ztorch.training.columns import store
+from ztorch.training.intake import Columns, Intake, batch_agrees, is_stream, rows_of
 from ztorch.training.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
     from ztorch.training.hooks import Callback
 
 Scores = float | list[float] | dict[str, float]
+
+# What Keras users look for here, and find on the model.
+_OF_MODELS = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
+              "layers", "output_shape", "to_json")
 
 
 class Program(Stateful):
@@ -48,29 +51,7 @@ class Program(Stateful):
         self._calls = forward.Calls(executable)
         self._training = threading.Lock()
         self.writing = threading.Lock()  # held by who generates: there is one cache
-        self._intake = self._describe()
-
-    def _describe(self) -> Intake:
-        functions = self.executable.functions
-        scored = functions.get("train") or functions.get("evaluate")
-
-        def known(what: str, port: str, kind: type) -> Any:
-            """What the metadata say of an input or output, where they say such a thing."""
-            value = self.metadata.get(what)
-            if port[2:]:
-                value = value.get(port[2:]) if isinstance(value, dict) else None
-            return value if isinstance(value, kind) else None
-
-        takes = []
-        for port, x in functions["predict"].inputs.items():
-            limits = known("input_range", port, dict)
-            takes.append(Input(port, tuple(x.shape[1:]), dtype(x.dtype), limits and (
-                limits["low"], limits["high"], f"layer {limits['layer']!r}")))
-        return Intake(tuple(takes), tuple(
-            Target(port, tuple(y.shape[1:]), dtype(y.dtype), known("classes", port, int),
-                   str((known("loss", port, dict) or {}).get("name", "")),
-                   bool(known("probabilities", port, bool)))
-            for port, y in (scored.inputs.items() if scored else ()) if port[0] == "y"))
+        self._intake = Intake.of(executable.functions, self.metadata)
 
     @property
     def device(self) -> str:
@@ -90,20 +71,21 @@ class Program(Stateful):
             validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
             class_weight: Mapping[int, float] | None = None, sample_weight: Any = None,
             initial_epoch: int | None = None, steps_per_epoch: int | None = None,
-            validation_freq: int | Collection[int] = 1,
+            validation_steps: int | None = None, validation_freq: int | Collection[int] = 1,
             nan: Literal["stop", "ignore"] = "stop") -> History:
         """Trains for `epochs` passes over the data and returns the History.
 
         x and y are arrays (anything NumPy reads), or x is an iterator of (x, y[, weight]) batches
         of any size. Rows are shuffled by the program's seed, so a run repeats bit for bit.
         validation_split takes the last rows, before shuffling; class_weight counts in training
-        only. With steps_per_epoch, an epoch of that length goes on where the last one stopped.
+        only. With steps_per_epoch, an epoch of that length goes on where the last one stopped;
+        with validation_steps, so many batches of the validation data are measured.
         After `load_checkpoint`, fit goes on at the checkpoint's epoch. Ctrl-C ends training after
         the step at work and keeps the weights. A loss that is not finite raises NonFiniteLoss,
         unless nan="ignore".
         """
         from ztorch.callbacks import TerminateOnNaN
-        from ztorch.training.batches import ArrayBatches, batches
+        from ztorch.training.batches import ArrayBatches, batches, validation_batches
         from ztorch.training.history import History
         from ztorch.training.hooks import Hooks, checked
         from ztorch.training.loop import Fit
@@ -115,6 +97,7 @@ class Program(Stateful):
         if nan not in ("stop", "ignore"):
             raise ConfigError(f"nan={nan!r} must be 'stop' or 'ignore'")
         _whole("steps_per_epoch", steps_per_epoch)
+        _whole("validation_steps", validation_steps)
         if not isinstance(validation_freq, Collection) or isinstance(validation_freq, str):
             _whole("validation_freq", validation_freq)
         seed = self.seed if flag("shuffle", shuffle) else None
@@ -124,7 +107,7 @@ class Program(Stateful):
         split = split if validation_data is None else 0.0
         train = batches(self._intake, self.batch_size, x, y, sample_weight,
                         None if split else class_weight, seed=seed)
-        validation = self._validation(validation_data)
+        validation = validation_batches(self._intake, self.batch_size, validation_data)
         if split:
             if not isinstance(train, ArrayBatches):
                 raise ConfigError("validation_split needs arrays; pass validation_data with an "
@@ -143,8 +126,8 @@ class Program(Stateful):
                       "say": progress.say}
             hooks = Hooks([*given, self.history], self, params)
             watch = nan == "stop" and not any(isinstance(c, TerminateOnNaN) for c in given)
-            return Fit(self, self._calls, train, validation, validation_freq, first, epochs,
-                       steps_per_epoch, watch, hooks, self.history, progress).run()
+            return Fit(self, self._calls, train, validation, validation_freq, validation_steps,
+                       first, epochs, steps_per_epoch, watch, hooks, self.history, progress).run()
         finally:
             self._training.release()
 
@@ -163,31 +146,19 @@ class Program(Stateful):
             raise ConfigError(f"initial_epoch={initial!r} must be a whole number, zero or more")
         return int(initial)
 
-    def _validation(self, data: Any) -> Batches | None:
-        from ztorch.training.batches import batches
-
-        if data is None:
-            return None
-        pair = isinstance(data, (tuple, list)) and len(data) in (2, 3)
-        inputs_in_a_tuple = isinstance(data, tuple) and self._intake.several
-        if pair and (inputs_in_a_tuple or not isinstance(data[0], tuple)):
-            return batches(self._intake, self.batch_size, *data)
-        if not is_stream(data, None):
-            raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that "
-                            "can be iterated again for batches")
-        return batches(self._intake, self.batch_size, data)
-
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
                  sample_weight: Any = None, verbose: int | str = "auto",
-                 return_dict: bool = False) -> Any:
-        """The loss, or [loss, *metrics], over all rows; a dict with return_dict=True."""
+                 steps: int | None = None, return_dict: bool = False) -> Any:
+        """The loss, or [loss, *metrics], over all rows, or the first `steps` batches of them; a
+        dict with return_dict=True."""
         from ztorch.training.batches import batches
         from ztorch.training.progress import Progress
 
         self._need("evaluate")
         batch_agrees(batch_size, self.batch_size)
+        _whole("steps", steps)
         source = batches(self._intake, self.batch_size, x, y, sample_weight)
-        means = forward.evaluate(self._calls, source, Progress(verbose))
+        means = forward.evaluate(self._calls, source, Progress(verbose), steps=steps)
         assert means is not None
         return _scores(means, return_dict)
 
@@ -196,7 +167,7 @@ class Program(Stateful):
         dict of arrays, as the model was declared."""
         batch_agrees(batch_size, self.batch_size)
         columns = None if is_stream(x, None) else self._intake.inputs(x)
-        if columns is not None and not verbose and _rows(columns) <= self.batch_size:
+        if columns is not None and not verbose and rows_of(columns) <= self.batch_size:
             return self._predict_one(columns)
         from ztorch.training.batches import ArrayBatches, StreamBatches
         from ztorch.training.progress import Progress
@@ -209,7 +180,7 @@ class Program(Stateful):
 
     def _predict_one(self, columns: Columns) -> Any:
         """What serving does all day: at most one batch, with nothing around it."""
-        count = _rows(columns)
+        count = rows_of(columns)
         with self._calls.lend("predict") as call:
             for one in self._intake.takes:
                 # old rows may fill the rest
@@ -265,7 +236,7 @@ class Program(Stateful):
         self._need(function)
         intake = self._intake
         columns = intake.inputs(x)
-        rows = _rows(columns)
+        rows = rows_of(columns)
         columns |= intake.targets(y, rows)
         weights = intake.weights(sample_weight, class_weight, columns, rows)
         self._at_most_one(columns)
@@ -278,8 +249,8 @@ class Program(Stateful):
         return _scores(meter.means(), return_dict)
 
     def _at_most_one(self, columns: Columns) -> Columns:
-        if _rows(columns) > self.batch_size:
-            raise DataError(f"x has {_rows(columns)} rows, but this program is compiled for "
+        if rows_of(columns) > self.batch_size:
+            raise DataError(f"x has {rows_of(columns)} rows, but this program is compiled for "
                             f"batches of {self.batch_size}; use fit, evaluate or predict for more")
         return columns
 
@@ -319,6 +290,15 @@ class Program(Stateful):
         """Gives back the memory, once calls in other threads end; refuses to be used after."""
         self.executable = cast("Running", _Closed(self.name))
         self._calls = forward.Calls(self.executable)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":
+            raise AttributeError("a program has no 'optimizer', which is compiled into its step; "
+                                 "its rate is program.learning_rate")
+        if name in _OF_MODELS:
+            raise AttributeError(f"a program has no {name!r}, the model that it was compiled from "
+                                 f"has: model.{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __enter__(self) -> Program:
         return self
@@ -371,10 +351,6 @@ def load(path: Path, threads: int | None = None) -> Program:
     except ArtifactError as error:  # about the library in it
         raise ArtifactError(f"{where}: {error}") from None
     return program
-
-
-def _rows(columns: Columns) -> int:
-    return len(next(iter(columns.values())))
 
 
 def _scores(means: dict[str, float], as_dict: bool) -> Scores:

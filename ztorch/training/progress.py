@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ class Progress:
                  stream: TextIO | None = None):
         if verbose not in (0, 1, 2, "auto"):
             raise ConfigError(f"verbose={verbose!r} must be 0, 1, 2 or 'auto'")
-        self._out = stream if stream is not None else sys.stdout
+        self._out = stream or sys.stdout or io.StringIO()  # None where it is closed
         tty = bool(getattr(self._out, "isatty", lambda: False)())
         wanted = 1 if verbose == "auto" else int(verbose)
         self.silent = wanted == 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from ztorch.dtypes import bf16, from_storage
 from ztorch.errors import ConfigError, Unsupported, WeightsError
-from ztorch.layers.layer import Weight
+from ztorch.layers.weight import Weight
 from ztorch.weight_files.parts import Module, Part, Stored
 from ztorch.weight_files.zips import StoredZip
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.containers import TimeDistributed
-from ztorch.layers.layer import Layer, Weight, snake_case
+from ztorch.layers.layer import Layer
+from ztorch.layers.naming import snake_case
 from ztorch.layers.nested import _Container
 from ztorch.layers.recurrent import Bidirectional, _Recurrent
 from ztorch.layers.transformer import _TransformerBlock
+from ztorch.layers.weight import Weight
 from ztorch.weight_files.parts import Entry, Part
 
 if TYPE_CHECKING:

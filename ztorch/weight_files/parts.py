@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ztorch.initializers import Shape
-from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.layer import Layer
+from ztorch.layers.weight import Weight
 
 Arrange = Callable[..., np.ndarray]
 Values = dict[Weight, np.ndarray]

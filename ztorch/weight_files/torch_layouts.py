@@ -18,10 +18,11 @@ from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.convolution import _Conv, _ConvTranspose, _DepthwiseConv, _SeparableConv
 from ztorch.layers.core import Dense
 from ztorch.layers.embedding import Embedding, PositionEmbedding
-from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.layer import Layer
 from ztorch.layers.normalization import BatchNormalization, RMSNormalization, _Scaled
 from ztorch.layers.recurrent import GRU, Bidirectional, _Recurrent
 from ztorch.layers.transformer import _TransformerBlock
+from ztorch.layers.weight import Weight
 from ztorch.weight_files.channels import Channels, to_first
 from ztorch.weight_files.parts import Arrange, Entry, Part
 

@@ -18,8 +18,9 @@ from ztorch.interchange.onnx.file import NodeSpec, OnnxFile
 from ztorch.interchange.onnx.node import LIMIT, NODES, Node, Result, Stored, Tensor
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context
-from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
+from ztorch.layers.weight import Weight
 
 _DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 

@@ -14,7 +14,7 @@ from ztorch.interchange.onnx.graph import Fault, _OnnxGraph, plain
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
-from ztorch.layers.layer import checked_name
+from ztorch.layers.naming import checked_name
 from ztorch.model import Model
 from ztorch.sequential import Sequential
 

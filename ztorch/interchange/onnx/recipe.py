@@ -12,7 +12,8 @@ from ztorch.graph.op import REGISTRY, Call
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.context import Context, Made
-from ztorch.layers.layer import Layer, Weight
+from ztorch.layers.layer import Layer
+from ztorch.layers.weight import Weight
 
 Write = Callable[..., None]
 When = Callable[..., bool]

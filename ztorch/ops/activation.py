@@ -1,4 +1,4 @@
-"""Activations and what goes with them: all are made of other ops, and safe far from zero.
+"""Activations of one number each (and gates): made of other ops, and safe far from zero.
 
 Gradients at a kink follow PyTorch and TensorFlow (relu'(0) is 0). Comparisons are written so that
 NaN passes: it compares false with everything, so the last branch must be the one that keeps x.
@@ -15,9 +15,6 @@ from ztorch.dtypes import DType
 from ztorch.graph.op import OPS, Op, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.polynomials import erf_meaning
-from ztorch.ops.reduction import widened
-
-Axes = int | tuple[int, ...]
 
 _WIDE = Sample(((4, 5),), low=-6.0, high=6.0)
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -271,110 +268,3 @@ def exponential(x: Value) -> Value:
 def linear(x: Value) -> Value:
     """x itself."""
     return x
-
-
-# -- along an axis ---------------------------------------------------------------------------------
-
-
-def _rows(x: Any, axis: Any) -> tuple[Any, Any]:
-    """x below its largest, and the sum of its exponentials."""
-    below = x - np.max(x, axis, keepdims=True)
-    return below, np.sum(np.exp(below), axis, keepdims=True)
-
-
-_ROWS = (Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1}), Sample(((2, 3, 4),),
-         {"axis": (1, 2)}), Sample(((2, 33),), {}, -50.0, 50.0))
-
-
-def _below_largest(x: Value, axis: Axes) -> Value:
-    """x minus its largest along the axis. The shift cancels out of every result, so no gradient
-    goes through it."""
-    return x - OPS.stop_gradient(OPS.max(x, axis, True))
-
-
-@op(*_ROWS, numpy=lambda x, axis=-1: np.exp(_rows(x, axis)[0]) / _rows(x, axis)[1])
-def softmax(x: Value, axis: Axes = -1) -> Value:
-    """Exponentials that sum to 1 along the axis; NaN where all are -infinity.
-
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> from ztorch.graph.op import constant
-    >>> evaluate([softmax(constant([[0.0, 0.0]], "float32"))], {})
-    [array([[0.5, 0.5]], dtype=float32)]
-    """
-    e = OPS.exp(_below_largest(widened(x), axis))
-    return OPS.cast(e * (1.0 / OPS.sum(e, axis, True)), x.dtype)  # one division a row
-
-
-@op(*_ROWS, numpy=lambda x, axis=-1: _rows(x, axis)[0] - np.log(_rows(x, axis)[1]))
-def log_softmax(x: Value, axis: Axes = -1) -> Value:
-    """log(softmax(x)), exact where softmax underflows."""
-    below = _below_largest(widened(x), axis)
-    return OPS.cast(below - OPS.log(OPS.sum(OPS.exp(below), axis, True)), x.dtype)
-
-
-def _sparsemax_numpy(x: Any, axis: int = -1) -> Any:
-    """The threshold by bisection: what is left above it sums to 1."""
-    high = np.max(x, axis, keepdims=True)
-    low = high - 1.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        over = np.sum(np.maximum(x - middle, 0), axis, keepdims=True) > 1
-        low, high = np.where(over, middle, low), np.where(over, high, middle)
-    return np.maximum(x - low, 0)
-
-
-@op(Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1}), Sample(((2, 33),), {}, -50.0, 50.0),
-    numpy=_sparsemax_numpy)
-def sparsemax(x: Value, axis: int = -1) -> Value:
-    """Numbers from 0 that sum to 1 along the axis and lie nearest to x: a softmax with zeros.
-    (Those of Keras 3.15 do not sum to 1 where more than one is above 0.)
-
-    >>> import ztorch as zt
-    >>> zt.ops.sparsemax(np.array([0.5, 0.0, -1.0]))
-    array([0.75, 0.25, 0.  ])
-    """
-    below = _below_largest(widened(x), axis)
-    ordered = OPS.sort(OPS.stop_gradient(below), axis, descending=True)
-    rank = OPS.cast(OPS.iota(x.shape, axis), ordered.dtype) + 1.0
-    kept = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a first part of each row
-    least = OPS.min(OPS.where(kept, ordered, 0.0), axis, True)
-    inside = OPS.greater_equal(below, least)
-    rest = (OPS.sum(OPS.where(inside, below, 0.0), axis, True) - 1.0) / OPS.sum(
-        OPS.cast(inside, below.dtype), axis, True)
-    return OPS.cast(OPS.where(inside, below - rest, 0.0), x.dtype)
-
-
-@op(Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1, "keepdims": True}),
-    Sample(((2, 3, 4),), {"axis": None}), Sample(((2, 33),), {}, -50.0, 50.0),
-    numpy=lambda x, axis=-1, keepdims=False: np.log(np.sum(np.exp(x), axis, keepdims=keepdims)))
-def logsumexp(x: Value, axis: Axes | None = -1, keepdims: bool = False) -> Value:
-    """log(sum(e ** x)) along the axis without overflow; -infinity where all are."""
-    wide = widened(x)
-    largest = OPS.stop_gradient(OPS.max(wide, axis, True))
-    shift = OPS.where(OPS.abs(largest) < math.inf, largest, 0.0)  # infinity - infinity is NaN
-    y = OPS.cast(OPS.log(OPS.sum(OPS.exp(wide - shift), axis, True)) + shift, x.dtype)
-    if keepdims:
-        return y
-    axes = normal_axes(axis, x.rank)
-    return OPS.reshape(y, tuple(n for k, n in enumerate(x.shape) if k not in axes))
-
-
-@op(Sample(((3, 5),)), Sample(((2, 3, 4),), {"axis": (1, 2), "epsilon": 1e-5}),
-    numpy=lambda x, axis=-1, epsilon=1e-3: (
-        (x - np.mean(x, axis, keepdims=True))
-        / np.sqrt(np.var(x, axis, keepdims=True) + epsilon)))
-def standardize(x: Value, axis: Axes = -1, epsilon: float = 1e-3) -> Value:
-    """x with mean 0 and variance 1 along the axes: the heart of layer and group normalisation.
-
-    What rounding left in the differences from a large mean is taken out by their own mean, which
-    the pass that sums their squares finds as well.
-
-    >>> import ztorch as zt
-    >>> zt.ops.standardize(np.array([9999.0, 10001.0], np.float32), epsilon=0.0)
-    array([-1.,  1.], dtype=float32)
-    """
-    wide = widened(x)
-    apart = wide - OPS.stop_gradient(OPS.mean(wide, axis, True))
-    rest = OPS.mean(apart, axis, True)
-    spread = OPS.maximum(OPS.mean(apart * apart, axis, True) - rest * rest, 0.0)
-    return OPS.cast((apart - rest) * OPS.rsqrt(spread + epsilon), x.dtype)

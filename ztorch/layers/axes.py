@@ -1,0 +1,48 @@
+"""Shapes and axes as users give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.config import whole_numbers
+from ztorch.errors import ConfigError
+from ztorch.graph.op import shape_error
+from ztorch.initializers import Shape
+
+
+def checked_shape(what: str, shape: Any) -> Shape:
+    """A fixed shape without the batch axis."""
+    if isinstance(shape, (int, np.integer)):
+        raise ConfigError(f"{what} is {shape!r}; a shape is a tuple: ({shape},)")
+    try:
+        dims = tuple(shape)
+    except TypeError:
+        raise ConfigError(f"{what} is {shape!r}; a shape is a tuple such as (28, 28, 1)") from None
+    for n in dims:
+        if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
+            raise ConfigError(f"{what} is {dims}: every axis must be a positive whole number; "
+                              "shapes are fixed when the model is compiled, and leave out the "
+                              "batch")
+    return tuple(n.__index__() for n in dims)
+
+
+def checked_axes(what: str, axis: Any) -> int | tuple[int, ...]:
+    """One axis or several, as given."""
+    given = whole_numbers(what, axis if isinstance(axis, (list, tuple)) else (axis,))
+    return given if isinstance(axis, (list, tuple)) else given[0]
+
+
+def example_axes(axis: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Axes within each example as sorted positive numbers, for tensors with a batch (axis 0).
+
+    >>> example_axes(-1, 3), example_axes((2, 1), 3)
+    ((2,), (1, 2))
+    """
+    given = (axis,) if isinstance(axis, int) else axis
+    for a in given:
+        if not -rank < a < rank or a == 0:
+            raise shape_error(f"axis {a} is out of range for inputs of {rank - 1} axes besides "
+                              "the batch", fix=f"use 1 to {rank - 1}, or -1 to {1 - rank}")
+    return tuple(sorted({a % rank for a in given}))

@@ -1,0 +1,70 @@
+"""What layers may be called: names that serve in weight files, messages and artifacts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ztorch.config import RESERVED
+from ztorch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ztorch.layers.layer import Layer
+    from ztorch.layers.weight import Weight
+
+LONGEST_NAME = 200  # of one layer; those of layers in layers are put together:
+LONGEST_PATH = 900  # of a layer or a weight; what an artifact lists beside them has longer ones
+
+
+def snake_case(name: str) -> str:
+    """Keras' automatic layer names.
+
+    >>> snake_case("LayerNormalization"), snake_case("ReLU"), snake_case("Conv2D")
+    ('layer_normalization', 're_lu', 'conv2d')
+    """
+    split = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", split).lower()
+
+
+def checked_name(name: Any, of: str) -> str:
+    """The name, if it can serve in weight files, messages and artifacts."""
+    fault = ("is not a string" if not isinstance(name, str) else
+             "is empty" if not name else
+             "contains a '/'" if "/" in name else
+             "contains a control character" if not name.isprintable() else
+             f"has {len(name)} characters, above {LONGEST_NAME}" if len(name) > LONGEST_NAME else
+             "is reserved" if name in RESERVED else "")
+    if fault:
+        shown = repr(name) if len(repr(name)) <= 100 else f"{name[:60]!r}..."
+        raise ConfigError(f"the name {shown} of a {of} {fault}; use printable characters "
+                          f"without '/', such as {snake_case(of)!r}")
+    return name
+
+
+def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
+    """Layers of several models may meet deep in one, each named by where it was first."""
+    taken: dict[str, Layer] = {}
+    for layer in called:
+        other = taken.setdefault(layer.path, layer)
+        if other is not layer:
+            raise ConfigError(f"model {model.name!r} has two layers named {other.path!r}; give "
+                              "one another name=")
+        if sum(layer is one for one in called) > 1:
+            holders = [f"layer {one.path!r}" if one.path else f"model {one.name!r} itself"
+                       for _, one in model.walk() if layer in one.inner]
+            raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "
+                              "it, call it twice in one Model, where its weights have one name; "
+                              "else make a second layer")
+
+
+def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None:
+    """Names that are put together from those of layers around must fit into artifacts."""
+    paths = {layer.path: layer for layer in called} | {w.path: w.layer for w in weights}
+    for path, layer in paths.items():
+        if len(path) > LONGEST_PATH:
+            what = ("its own" if path == layer.path else
+                    f"that of its weight {path.rpartition('/')[2]!r}")
+            raise ConfigError(f"layer {layer.name!r} lies in {layer.path.count('/')} others, and "
+                              f"with their names {what} has {len(path):,} characters, above "
+                              f"{LONGEST_PATH}; give them shorter names")

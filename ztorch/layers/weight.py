@@ -1,0 +1,68 @@
+"""What a layer learns: an array on the host, which programs start from."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch.dtypes import need_no_mask
+from ztorch.errors import WeightsError
+from ztorch.initializers import Initializer, Shape, stream
+
+if TYPE_CHECKING:
+    from ztorch.layers.layer import Layer
+
+
+class Weight:
+    """An array that a layer owns on the host, drawn when first read."""
+
+    def __init__(self, layer: Layer, name: str, shape: Shape, initializer: Initializer,
+                 trainable: bool):
+        self.layer = layer
+        self.name = name
+        self.shape = shape
+        self.initializer = initializer
+        self.trainable = trainable
+        self._value: np.ndarray | None = None
+
+    @property
+    def path(self) -> str:
+        """The name in weight files and programs: `dense/kernel`."""
+        return f"{self.layer.path}/{self.name}"
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def trains(self) -> bool:
+        """Whether an optimizer may change it."""
+        return self.trainable and self.layer.trains
+
+    @property
+    def value(self) -> np.ndarray:
+        if self._value is None:
+            drawn = self.initializer(self.shape, stream(self.layer.model_seed, self.path))
+            self._value = drawn.astype(np.float32)
+        return self._value
+
+    @value.setter
+    def value(self, array: Any) -> None:
+        self._value = self.checked(array)
+
+    def checked(self, array: Any) -> np.ndarray:
+        """A copy of the array, if it can be this weight."""
+        need_no_mask(f"weight {self.path!r}", array)
+        given = np.asarray(array)
+        if given.shape != self.shape:
+            raise WeightsError(f"weight {self.path!r} has shape {self.shape}, the given array "
+                               f"{given.shape}; use weights of a model with the same layers")
+        if given.dtype.kind not in "fiu":
+            raise WeightsError(f"weight {self.path!r} takes numbers, not {given.dtype}")
+        # float64 stays: a float64 program's weights must survive the way back and forth
+        return given.astype(np.float64 if given.dtype == np.float64 else np.float32)
+
+    def __repr__(self) -> str:
+        return f"<weight {self.path} {self.shape}>"
