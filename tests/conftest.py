@@ -10,6 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+# One thread for the products of NumPy and PyTorch: files of tests run side by side, and what waits for
+# work spins. NumPy looks when it is imported; OpenMP's number is PyTorch's.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Our own workers still spin and sleep, but sleep sooner: there are more of them than cores.
+os.environ.setdefault("ZTORCH_SPIN", "1000")
+
 import pytest
 
 import ztorch

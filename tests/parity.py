@@ -57,6 +57,7 @@ class Job:
     feeds: dict[Value, Any]
     label: str = ""
     _own: dict[str, Graph] = field(default_factory=dict)
+    _exact: Arrays = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Without updates of states that nothing reads: a program does not have them."""
@@ -74,9 +75,12 @@ class Job:
         return self._own[name]
 
     def oracle(self) -> Arrays:
-        """What the roots are, outputs first, in float64."""
-        feeds = {v: _read(v.dtype, _stored(v.dtype, a)) for v, a in self.feeds.items()}
-        return evaluate(self.graph.roots, feeds, oracle=True)
+        """What the roots are, outputs first, in float64. It is computed once: many machines are
+        compared with it."""
+        if not self._exact:
+            feeds = {v: _read(v.dtype, _stored(v.dtype, a)) for v, a in self.feeds.items()}
+            self._exact = evaluate(self.graph.roots, feeds, oracle=True)
+        return self._exact
 
 
 def _stored(d: DType, a: Any) -> np.ndarray:
@@ -199,6 +203,20 @@ def _params(params: Params) -> np.ndarray:
     for at, data in [*placed, *params.constants]:
         block[at:at + data.nbytes] = data.reshape(-1).view(np.uint8)
     return block
+
+
+def buffers_of(step: Step, job: Job) -> tuple[dict[str, np.ndarray], str]:
+    """The buffers of a job's only kernel, its inputs in theirs, and the name of the one it writes."""
+    held, out = {}, ""
+    given = [m for m in step.kernel.memories if m.space == "global"]
+    for m, place in zip(given, step.places, strict=True):
+        held[m.name] = np.zeros(m.size, m.dtype.numpy)
+        if place.space == "inputs":
+            v = job.graph.leaves("input")[place.at]
+            held[m.name][:] = _stored(v.dtype, job.feeds[v]).reshape(-1)
+        else:
+            out = m.name
+    return held, out
 
 
 # -- comparison -------------------------------------------------------------------------------------

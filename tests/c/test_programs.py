@@ -3,6 +3,7 @@ order. No sanitizer has anything to say, and no compiler."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.lower.test_every_op import jobs
 from tests.lower.test_threads import training_step
 from tests.models.test_zoo import BATCH, STEPS
 from tests.models.zoo import NAMES, rows, small
-from tests.parity import Job, Module, _stored, agree
+from tests.parity import Module, _stored, agree
 from ztorch import c_compiler
 from ztorch.codegen import cc
 from ztorch.codegen.targets import TARGETS
@@ -38,17 +39,6 @@ EVERY = [job for some in jobs().values() for job in some]
 def equal(got: list[np.ndarray], want: list[np.ndarray], label: str) -> None:
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(bits(a), bits(b), label)
-
-
-@pytest.mark.parametrize("part", [
-    pytest.param(EVERY[::30], id="some"),
-    *(pytest.param(EVERY[k::4], id=f"{k}", marks=pytest.mark.slow) for k in range(4))])
-def test_every_op(part: list[Job]) -> None:
-    made, scalar = Module(part, "c"), Module(part, "scalar")
-    for k, job in enumerate(part):
-        got = made.run(k)
-        agree(job, got, terms=20)
-        equal(got, scalar.run(k), job.label)
 
 
 def test_any_number_of_workers() -> None:
@@ -81,7 +71,7 @@ def test_the_zoo(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(x), made.predict(x))
 
 
-# -- what compilers and sanitizers say -------------------------------------------------------------
+# -- every op, and what compilers and sanitizers say -------------------------------------------------
 
 MAIN = """
 #include <stdio.h>
@@ -153,26 +143,32 @@ def harness(made: Compiled, fed: dict[str, dict[str, np.ndarray]], folder: Path)
     (folder / "module.c").write_text(made.text)
 
 
-THIRDS = [pytest.param(EVERY[k::3], id=f"{k}", marks=pytest.mark.slow) for k in range(3)]
-SOME = pytest.param(EVERY[7::60], id="some")
+PARTS = {"some": EVERY[7::40], **{f"{k}": EVERY[k::3] for k in range(3)}}
 
 
-@pytest.mark.parametrize(("compiler", "part"), [
-    pytest.param(c, *p.values, id=f"{p.id}-{c}", marks=p.marks)
-    for k, c in enumerate(COMPILERS) for p in (SOME, *(THIRDS[1:2] if k else THIRDS))])
-def test_sanitizers_and_strict_compilers_find_nothing(compiler: str, part: list[Job],
-                                                      tmp_path: Path) -> None:
-    """All is read by every compiler, and run under the sanitizers of the first; a third under those of
-    the other, too."""
+@functools.lru_cache(1)
+def scalar_module(part: str) -> Module:
+    return Module(PARTS[part], "scalar")
+
+
+@pytest.mark.parametrize(("part", "compiler"), [
+    pytest.param(part, c, marks=() if part == "some" else pytest.mark.slow)
+    for part in PARTS for k, c in enumerate(COMPILERS) if not k or part in ("some", "1")])
+def test_every_op(part: str, compiler: str, tmp_path: Path) -> None:
+    """The bits of scalar code; all is read by every compiler, and run under the sanitizers of the first;
+    a third is compiled by the other, and run under its sanitizers, too."""
+    jobs_, scalar = PARTS[part], scalar_module(part)
     with using(cc=compiler):
-        module = Module(part, "c")
+        module = Module(jobs_, "c")
     fed, want = {}, []
     made = module.compiled
-    for k, name in enumerate(module.graphs):
+    for k, (job, name) in enumerate(zip(jobs_, module.graphs, strict=True)):
+        got = module.run(k)
+        agree(job, got, terms=20)
+        equal(got, scalar.run(k), job.label)
         inputs = {v.attrs["name"]: _stored(v.dtype, v.attrs["fed"])
                   for v in module.graphs[name].leaves("input")}
         fed[name] = {n: inputs[n] for n in made.spec.functions[name].inputs}
-        module.run(k)
         call = module.executable.bind(name)
         for n, a in fed[name].items():
             call.inputs[n][...] = a

@@ -24,8 +24,7 @@ PROBED = (*QUICK, "digits_cnn", "lstm_classifier", "tiny_gpt")
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_predicting_and_training(backend: str, name: str) -> None:
     here = device(backend)
-    variant = f"{name}:small" if small(name).small is not None else name
-    subject = verify.of_model(variant, here.id, BATCH)
+    subject = verify.of_recipe(small(name), here.id, BATCH)
     checks = list(verify.compared(subject, STEPS, seed=1, layers=name in PROBED))
     assert [c for c in checks if not c.fine] == []
     parts = {"predict", *(f"step {k + 1}" for k in range(STEPS))}

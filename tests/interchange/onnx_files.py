@@ -69,6 +69,7 @@ def runtime(file: Path | bytes, *x: np.ndarray) -> list[np.ndarray]:
     """What ONNX Runtime makes of it."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # more of them spin while they wait
     session = onnxruntime.InferenceSession(file if isinstance(file, bytes) else str(file), options)
     names = [i.name for i in session.get_inputs()]
     return session.run(None, dict(zip(names, x, strict=True)))

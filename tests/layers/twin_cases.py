@@ -16,7 +16,7 @@ from ztorch.layers import Layer
 BATCH = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A layer of that name with these arguments, on examples of this shape; ids below `ids`."""
 

@@ -74,7 +74,15 @@ def strided(x: Value, w: Value) -> dict[str, Value]:
             for k in (0, 1, 5)}
 
 
-MAKERS = (repeated, windows, backwards, padded, strided)
+def looked_up(x: Value, w: Value) -> dict[str, Value]:
+    """Rows that only running tells."""
+    which = ops.cast(ops.reshape(ops.slice(x, (0, 0), (1, 1), (ROWS, 1)), (ROWS,)), "int32")
+    for _ in range(4):
+        x = ops.matmul(ops.take(x, which), w)
+    return {"y": x}
+
+
+MAKERS = (repeated, windows, backwards, padded, strided, looked_up)
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda m: m.__name__)
@@ -93,6 +101,13 @@ def test_repeated_layers_share_a_kernel() -> None:
 def test_the_same_work_further_along_shares_a_kernel() -> None:
     _, *steps = bodies(job(windows))
     assert len(set(steps[1:-1])) == 1
+
+
+def test_rows_looked_up_alike_share_a_kernel() -> None:
+    """Whether they do depends on the work alone, not on where objects happen to lie."""
+    steps = plan_of(job(looked_up).alone("j"), NARROW)[0].steps
+    takes = [id(s.kernel.body) for s in steps if "take" in s.kernel.name]
+    assert len(takes) == 4 and len(set(takes[1:])) == 1  # the first reads the input
 
 
 def test_different_positions_do_not() -> None:

@@ -13,7 +13,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Grid, Limits
 from ztorch.lower.grid import team
-from ztorch.lower.grid_contract import TILES, choose
+from ztorch.lower.grid_contract import TILES, estimate
 from ztorch.lower.passes import launched, vectored
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
@@ -88,10 +88,10 @@ def test_a_tile_fits_its_machine() -> None:
     for grid in (Grid(), Grid(threads=64, shared=1 << 14), Grid(threads=1024, shared=227 << 10)):
         for m, n, k in ((1, 1, 1), (64, 10, 784), (4096, 4096, 4096), (3, 4000, 9)):
             for through in (False, True):
-                tile = choose(m, n, k, 1, grid, 4, through)
+                _, tile = estimate(m, n, k, 1, grid, 4, through)
                 assert tile.threads <= grid.threads and tile.shared(4, through) <= grid.shared
     with pytest.raises(Unsupported, match="64 threads"):
-        choose(8, 8, 8, 1, Grid(threads=16), 4, False)
+        estimate(8, 8, 8, 1, Grid(threads=16), 4, False)
 
 
 def test_tiles_are_whole() -> None:

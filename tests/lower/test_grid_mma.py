@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.lower.test_every_op import jobs
-from tests.parity import Job, interpreted, plan_of
+from tests.parity import Job, buffers_of, interpreted, plan_of
 from tests.ptx.parse import parse
 from tests.ptx.running import rendered, run
 from ztorch import Sequential, layers, ops
@@ -120,14 +120,7 @@ def test_through_ptx(d: DType, make: Make, shapes: tuple) -> None:
     one = job(make, *shapes, d=d)
     [step] = plan_of(one.alone("j"), TF32)[0].steps
     assert "mma" in step.kernel.opcodes()
-    held = {}
-    given = [m for m in step.kernel.memories if m.space == "global"]
-    for m, place in zip(given, step.places, strict=True):
-        held[m.name] = np.zeros(m.size, m.dtype.numpy)
-        if place.space == "inputs":
-            held[m.name][:] = to_storage(d, one.feeds[one.graph.leaves("input")[place.at]]).reshape(-1)
-        else:
-            out = m.name
+    held, out = buffers_of(step, one)
     run(step.kernel, held, parse(rendered([step.kernel], "sm_80")))
     np.testing.assert_array_equal(from_storage(d, held[out]), interpreted(one, TF32)[0].reshape(-1))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.ir.random_kernels import random_buffers, random_kernel
 from tests.lower.test_threads import training_step
 from tests.parity import NARROW, SCALAR, WIDE, plan_of
-from ztorch.dtypes import f32
+from ztorch.dtypes import f16, f32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
@@ -78,6 +78,17 @@ def test_decompose_of_random_kernels_changes_no_integer(seed: int) -> None:
     assert all(speaks(i) for i in plain.body)
     buffers = random_buffers(kernel, Random(seed))
     same(run(kernel, buffers), run(plain, buffers))
+
+
+def test_constants_too_are_converted_before_they_are_stored() -> None:
+    b = Builder("k")
+    b.memory("y", f16, 1, access="w")
+    b.store("y", 0, b.const(1.5, f32))
+    plain = decompose(b.kernel(), lambda i: True, "test")
+    assert [a.dtype for i in plain.body for a in i.args[1:]] == [f16]
+    y = np.zeros(1, np.float16)
+    interpret(plain, {"y": y})
+    assert y == [1.5]
 
 
 def test_a_kernel_that_needs_nothing_is_itself() -> None:

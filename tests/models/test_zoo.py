@@ -12,7 +12,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
-from tests.models.zoo import BATCH, NAMES, rows, small
+from tests.models.zoo import BATCH, NAMES, rows, shipped, small
 from ztorch.commands.models import find, optimizer
 from ztorch.commands.train import compiled
 from ztorch.training.program import Program
@@ -63,7 +63,7 @@ def test_the_zoo(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_says_how_it_is_trained(name: str) -> None:
-    recipe = small(name)
+    recipe = shipped(name)
     assert recipe.model.name == name
     assert recipe.loss and recipe.optimizer and recipe.metrics and recipe.data in zt.data.names()
     assert recipe.epochs > 0 and recipe.learning_rate and recipe.target in ("x", "y")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,7 @@ def metadata(elf: bytes) -> dict[str, Any]:
     return found
 
 
+@functools.lru_cache(8)  # a driver asks for one kernel after the other
 def kernels(elf: bytes) -> dict[str, dict[str, Any]]:
     return {k[".name"]: k for k in metadata(elf)["amdhsa.kernels"]}
 

@@ -11,13 +11,13 @@ import pytest
 
 from tests.ir.matrices import numbers, products
 from tests.lower.test_grid_mma import Make, bound, job, plain
-from tests.parity import Job, interpreted, plan_of
+from tests.parity import Job, buffers_of, interpreted, plan_of
 from tests.rocm import code_object, machine
 from tests.rocm.tensor import INSTRUCTIONS
 from ztorch import ops
 from ztorch.codegen import amdgcn, assemble
 from ztorch.codegen.targets import TARGETS, Target
-from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage, to_storage
+from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage
 from ztorch.errors import Unsupported
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel, MmaShape
@@ -154,14 +154,7 @@ def of_plan(target: Target, d: DType, make: Make, *shapes: tuple[int, ...]) -> t
     """A product planned for a machine of one unit, its text, and what the text computes."""
     one = job(make, *shapes, d=d)
     [step] = plan_of(one.alone("j"), target.on({"units": 1}).limits)[0].steps
-    held: dict[str, np.ndarray] = {}
-    given = [m for m in step.kernel.memories if m.space == "global"]
-    for m, place in zip(given, step.places, strict=True):
-        held[m.name] = np.zeros(m.size, m.dtype.numpy)
-        if place.space == "inputs":
-            held[m.name][:] = to_storage(d, one.feeds[one.graph.leaves("input")[place.at]]).reshape(-1)
-        else:
-            out = m.name
+    held, out = buffers_of(step, one)
     machine.run([step.kernel], [held], target)
     return one, machine.rendered([step.kernel], target)[0], from_storage(d, held[out]).reshape(one.oracle()[0].shape)
 

@@ -1,12 +1,10 @@
-"""Each way in which a file can be wrong has its own message; loading needs no compiler."""
+"""Each way in which a file can be wrong has its own message."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ztorch as zt
@@ -22,7 +19,6 @@ from tests.artifact.artifacts import (
     Manifest,
     apart,
     changed,
-    flowers,
     together,
     trainer,
     whole,
@@ -408,88 +404,3 @@ def test_the_target_that_runs_here_is_taken(tmp_path: Path) -> None:
     manifest["targets"].insert(0, foreign)
     (tmp_path / "fat.zt").write_bytes(together(manifest, files))
     assert read_artifact(tmp_path / "fat.zt").spec.target == "scalar"
-
-
-# -- without a compiler ----------------------------------------------------------------------------
-
-ALONE = """
-import sys
-BANNED = ("jinja2", "llvmlite", "click", "markupsafe", "ztorch.graph", "ztorch.ops", "ztorch.ir",
-          "ztorch.lower", "ztorch.codegen", "ztorch.layers", "ztorch.compile", "ztorch.sequential",
-          "ztorch.kernels", "ztorch.artifact", "ztorch.tracing", "ztorch.losses", "zipfile")
-for name in BANNED:
-    sys.modules[name] = None  # importing it is an ImportError
-import numpy as np
-import ztorch
-program = ztorch.load(sys.argv[1])
-np.save(sys.argv[2], program.predict(np.load(sys.argv[3])))
-if "train" in program.executable.functions:
-    program.fit(np.load(sys.argv[3]), np.load(sys.argv[4]), epochs=2, verbose=0)
-    program.evaluate(np.load(sys.argv[3]), np.load(sys.argv[4]), verbose=0)
-    program.save_checkpoint(sys.argv[2] + ".checkpoint")
-loaded = [m for m, v in sys.modules.items() if v is not None and m.startswith(BANNED)]
-assert not loaded, loaded
-"""
-
-
-def test_running_and_training_import_no_compiler(tmp_path: Path) -> None:
-    x, y = flowers()
-    program = trainer("cpu")
-    program.fit(x, y, verbose=0)
-    program.save(tmp_path / "t.zt")
-    np.save(tmp_path / "x.npy", x)
-    np.save(tmp_path / "y.npy", y)
-    root = str(Path(zt.__file__).parents[1])
-    files = [str(tmp_path / n) for n in ("t.zt", "out.npy", "x.npy", "y.npy")]
-    ran = subprocess.run([sys.executable, "-c", ALONE, *files], cwd=tmp_path, text=True,
-                         capture_output=True, check=False, env={**os.environ, "PYTHONPATH": root})
-    assert ran.returncode == 0, ran.stderr
-    assert np.array_equal(np.load(tmp_path / "out.npy"), program.predict(x))
-    program.fit(x, y, epochs=2, verbose=0)
-    again = trainer("cpu")
-    again.load_checkpoint(tmp_path / "out.npy.checkpoint")
-    for name, value in program.executable.states_snapshot().items():
-        assert np.array_equal(again.executable.state(name), value), name
-
-
-# -- starting quickly ------------------------------------------------------------------------------
-
-START = """
-import sys
-import numpy as np
-before = set(sys.modules)
-import ztorch
-print(*sorted(set(sys.modules) - before))
-before = set(sys.modules)
-ztorch.load(sys.argv[1], threads=1).predict(np.load(sys.argv[2]))
-print(*sorted(set(sys.modules) - before))
-"""
-PREDICTS = {
-    "ztorch.errors", "ztorch.dtypes", "ztorch.config", "ztorch.settings", "ztorch.tensorfile",
-    "ztorch.backends", "ztorch.backends.host", "ztorch.backends.library",
-    "ztorch.runtime", "ztorch.runtime.container", "ztorch.runtime.executable",
-    "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
-    "ztorch.training", "ztorch.training.columns", "ztorch.training.forward",
-    "ztorch.training.intake", "ztorch.training.program", "ztorch.training.stateful",
-}
-TRAINED = {"ztorch.training.checkpoint", "ztorch.training.history", "ztorch.training.hooks"}
-SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
-        "safetensors", "concurrent.futures"}
-
-
-@pytest.mark.parametrize("trains", [False, True])
-def test_a_service_imports_what_predicting_needs(tmp_path: Path, trains: bool) -> None:
-    """Each module costs a cold start about a third of a millisecond: the list grows on purpose."""
-    x, _ = flowers()
-    program = trainer("cpu") if trains else zt.Sequential(
-        [zt.layers.Input((4,)), zt.layers.Dense(3)]).compile("cpu", batch_size=8)
-    program.save(tmp_path / "t.zt")
-    np.save(tmp_path / "x.npy", x[:2])
-    ran = subprocess.run([sys.executable, "-c", START, tmp_path / "t.zt", tmp_path / "x.npy"],
-                         text=True, capture_output=True, check=False,
-                         env={**os.environ, "PYTHONPATH": str(Path(zt.__file__).parents[1])})
-    assert ran.returncode == 0, ran.stderr
-    first, then = (set(line.split()) for line in ran.stdout.splitlines())
-    assert first <= {"ztorch", "__future__"}
-    assert {m for m in then if m.startswith("ztorch")} == PREDICTS | (TRAINED if trains else set())
-    assert not then & SLOW

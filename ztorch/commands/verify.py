@@ -18,7 +18,7 @@ import numpy as np
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.commands.artifacts import retraced
 from ztorch.commands.look import table
-from ztorch.commands.models import find, optimizer
+from ztorch.commands.models import Recipe, find, optimizer
 from ztorch.compile import compile_functions
 from ztorch.dtypes import boolean, from_storage
 from ztorch.errors import ConfigError, DeviceError, Unsupported, ZtorchError
@@ -81,7 +81,11 @@ def verify(name: str, device: str, batch_size: int | None, steps: int, seed: int
 
 def of_model(name: str, device: str, batch_size: int | None, dtype: str = "float32") -> Subject:
     """A model of the zoo or of a file, compiled for a device."""
-    recipe = find(name)
+    return of_recipe(find(name), device, batch_size)
+
+
+def of_recipe(recipe: Recipe, device: str, batch_size: int | None) -> Subject:
+    """The model of a recipe, compiled for a device."""
     how: dict[str, Any] = {} if recipe.loss is None else {
         "loss": recipe.loss, "metrics": recipe.metrics,
         "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}

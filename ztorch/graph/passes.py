@@ -7,15 +7,12 @@ after differentiation, for then nothing has to be kept for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
 
 from ztorch.errors import unknown
 from ztorch.graph.fold import fold
 from ztorch.graph.movement import simplify_movement
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph, Value, attribute_key
 
 # Opcodes whose operands may trade places without changing a bit (not min and max: of 0.0 and -0.0
 # they may give either).
@@ -35,14 +32,7 @@ def cse(graph: Graph) -> Graph:
 def _key(v: Value) -> tuple:
     args = sorted(map(id, v.args)) if v.op.opcode in _COMMUTATIVE and v.op.kind == "map" else map(
         id, v.args)
-    return (id(v.op), *args, v.dtype.name, *((k, _frozen(a)) for k, a in v.attrs.items()))
-
-
-def _frozen(attribute: Any) -> Any:
-    """An attribute as text, in which 0.0 and -0.0, or 1 and 1.0 and True, differ."""
-    if isinstance(attribute, np.ndarray):
-        return attribute.dtype.str, attribute.shape, attribute.tobytes()
-    return repr(attribute)
+    return id(v.op), *args, v.dtype.name, attribute_key(v.attrs)
 
 
 def prune(graph: Graph) -> Graph:

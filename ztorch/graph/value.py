@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ztorch.dtypes import DType
 
@@ -87,6 +89,17 @@ class Value:
 
     def __iter__(self) -> Iterator[Value]:
         raise TypeError("a symbolic tensor cannot be iterated; slice it, or use ops.split")
+
+
+def attribute_key(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Attributes as a key in which 0.0 and -0.0, or 1 and 1.0 and True, differ. Arrays count with
+    all of their bytes: as text they are abbreviated, and others would pass for them.
+
+    >>> attribute_key({"step": 1, "axes": (0, 2)})
+    (('axes', '(0, 2)'), ('step', '1'))
+    """
+    return tuple((name, (a.dtype.str, a.shape, a.tobytes()) if isinstance(a, np.ndarray) else
+                  repr(a)) for name, a in sorted(attrs.items(), key=lambda item: item[0]))
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ class Builder:
         self.origin: tuple[str, ...] = ()
         self.workgroup: tuple[int, int, int] = (1, 1, 1)
         self._next = first_id
-        self._scopes: list[dict[tuple, Operand]] = [{}]
+        self._visible: dict[tuple, Operand] = {}  # what was computed, and is in sight
+        self._scopes: list[list[tuple]] = [[]]  # the keys of that, by the loop or if it stands in
 
     # -- declarations ------------------------------------------------------------------------
 
@@ -59,7 +60,7 @@ class Builder:
 
     def var(self, dtype: DType, lanes: int = 1, init: Arg | None = None) -> Operand:
         """Declare a mutable variable; with `init`, set it here."""
-        v = Operand(self._fresh(), dtype, lanes, "variable")
+        v = Operand(self.fresh(), dtype, lanes, "variable")
         self.variables.append(v)
         if init is not None:
             self.set(v, init)
@@ -68,7 +69,7 @@ class Builder:
     def matrix(self, fragment: Fragment, subgroup: int, init: Arg) -> Operand:
         """Declare a variable that is a part of a matrix, the same number everywhere."""
         lanes = fragment.size // subgroup
-        v = Operand(self._fresh(), fragment.dtype, lanes, "variable", None, fragment)
+        v = Operand(self.fresh(), fragment.dtype, lanes, "variable", None, fragment)
         self.variables.append(v)
         self.set(v, init)
         return v
@@ -81,14 +82,14 @@ class Builder:
 
     # -- emission ----------------------------------------------------------------------------
 
-    def _fresh(self) -> int:
+    def fresh(self) -> int:
         self._next += 1
         return self._next - 1
 
     def raw(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
             kind: str = "value", fragment: Fragment | None = None, **attrs: Any) -> Operand:
         """Append an instruction exactly as given."""
-        dest = Operand(self._fresh(), dtype, lanes, kind, None, fragment)
+        dest = Operand(self.fresh(), dtype, lanes, kind, None, fragment)
         self.body.append(Instr(opcode, dest, args, attrs))
         return dest
 
@@ -97,13 +98,25 @@ class Builder:
 
     def _pure(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
               **attrs: Any) -> Operand:
-        key = (opcode, dtype, lanes, args, tuple(sorted(attrs.items())))
-        for scope in reversed(self._scopes):
-            if key in scope:
-                return scope[key]
-        dest = self.raw(opcode, dtype, lanes, args, **attrs)
-        self._scopes[-1][key] = dest
+        key = (opcode, dtype, lanes, args, *sorted(attrs.items()))
+        dest = self._visible.get(key)
+        if dest is None:
+            dest = self._visible[key] = self.raw(opcode, dtype, lanes, args, **attrs)
+            self._scopes[-1].append(key)
         return dest
+
+    @contextmanager
+    def _scope(self) -> Iterator[None]:
+        self._scopes.append([])
+        yield
+        self.forget()
+        self._scopes.pop()
+
+    def forget(self) -> None:
+        """What the innermost scope computed is out of sight from here on."""
+        for key in self._scopes[-1]:
+            del self._visible[key]
+        self._scopes[-1].clear()
 
     def const(self, number: Number, dtype: DType, lanes: int = 1) -> Operand:
         return constant(number, dtype, lanes)
@@ -242,25 +255,23 @@ class Builder:
              **attrs: Any) -> Iterator[Operand]:
         """A counted loop, tested at the top. kind: serial, parallel, grid or block."""
         bounds = tuple(self._index(x) for x in (start, stop, step))
-        counter = Operand(self._fresh(), self.index, 1, "counter")
+        counter = Operand(self.fresh(), self.index, 1, "counter")
         self.body.append(Instr("loop", counter, bounds, {"kind": kind, **attrs}))
-        self._scopes.append({})
-        yield counter
-        self._scopes.pop()
+        with self._scope():
+            yield counter
         self._token("end_loop", counter, *bounds)
 
     @contextmanager
     def if_(self, condition: Operand, els: bool = False) -> Iterator[Operand]:
         """Runs the block where the condition holds; say els=True when `else_` follows."""
         token = self._token("if", condition, els=els)
-        self._scopes.append({})
-        yield token
-        self._scopes.pop()
+        with self._scope():
+            yield token
         self._token("end_if", token, els=els)
 
     def else_(self, token: Operand) -> None:
         """Splits the enclosing `if_` block."""
-        self._scopes[-1] = {}
+        self.forget()
         self._token("else", token)
 
     # -- threads -----------------------------------------------------------------------------

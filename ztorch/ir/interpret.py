@@ -14,12 +14,19 @@ import numpy as np
 
 from ztorch.dtypes import DType, from_storage, round_bf16, to_storage
 from ztorch.ir import matrices
-from ztorch.ir.kernel import Grid, Instr, Kernel, Operand, launch_grid, matching
+from ztorch.ir.kernel import (
+    PRIVATE_KINDS,
+    Grid,
+    Instr,
+    Kernel,
+    Operand,
+    launch_grid,
+    matching,
+)
 from ztorch.ir.lockstep import Lockstep, Watched
 from ztorch.ir.opcodes import OPCODES
 
 Step = Callable[[], None]
-PRIVATE_KINDS = ("parallel", "grid", "block")  # loops whose iterations share no variables
 
 
 def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,

@@ -11,6 +11,7 @@ import numpy as np
 from ztorch.dtypes import DType, from_storage, to_storage
 
 OPENING = {"loop": "end_loop", "if": "end_if"}
+PRIVATE_KINDS = ("parallel", "grid", "block")  # of loops: a trip may be on a thread of its own
 
 Grid = tuple[int, int, int]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from ztorch.errors import VerifyError
@@ -20,65 +21,74 @@ def is_int(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, bool)
 
 
+# What an attribute may be; any other is a number, a flag or a name.
+ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
+    "mem": lambda r, v: isinstance(v, str) and v in r.memories,
+    "off": lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1),
+    "align": lambda r, v: is_int(v) and 0 <= v <= MAX_ALIGN and not v & (v - 1),
+    "lane": lambda r, v: is_int(v) and 0 <= v < r.instr.args[0].lanes,
+    "perm": lambda r, v: isinstance(v, tuple) and all(
+        is_int(n) and 0 <= n < 2 * r.instr.args[0].lanes for n in v),
+    "axis": lambda r, v: is_int(v) and 0 <= v < 3,
+    "kind": lambda r, v: v in LOOP_KINDS,
+    "els": lambda r, v: isinstance(v, bool),
+    "combine": lambda r, v: v in ("add", "min", "max"),
+    "mask": lambda r, v: is_int(v) and 0 < v < 128,
+    "pitch": lambda r, v: is_int(v) and 0 < v < 1 << (r.kernel.index.bits - 1),
+    "turned": lambda r, v: isinstance(v, bool),
+}
+
+
+def _plain(r: Rules, v: Any) -> object:
+    return is_int(v) or isinstance(v, bool) or (isinstance(v, str) and NAME.fullmatch(v))
+
+
 class Rules:
     """The rules that need nothing but one instruction and the memories of the kernel."""
 
     def __init__(self, kernel: Kernel):
-        self.kernel = kernel
+        self.kernel: Kernel = kernel
         self.memories: dict[str, Memory] = {}
         self.multiples: dict[int, int] = {}  # what an index value is known to be a multiple of
-        self.at, self.instr = -1, Instr("", Operand(-1, kernel.index))
+        self.at = -1
+        self.instr: Instr = Instr("", Operand(-1, kernel.index))
 
-    def rule(self, holds: object, message: str) -> None:
+    def rule(self, holds: object, message: str, *parts: object) -> None:
+        """`parts` go into the message if it is told: to spell them takes longer than to check."""
         if not holds:
             place = f", instruction {self.at} ({self.instr.opcode})" if self.at >= 0 else ""
-            raise VerifyError(f"kernel {self.kernel.name}{place}: {message}")
+            told = message.format(*parts) if parts else message
+            raise VerifyError(f"kernel {self.kernel.name}{place}: {told}")
 
     def attributes(self, names: tuple[str, ...]) -> None:
         i = self.instr
         missing = [n for n in names if n not in i.attrs]
-        self.rule(not missing, f"lacks the attributes {missing}")
+        self.rule(not missing, "lacks the attributes {}", missing)
         for key, value in i.attrs.items():
-            self.rule(key in names or i.opcode == "loop", f"has no attribute {key!r}")
-            self.rule(isinstance(key, str) and NAME.fullmatch(key), f"attribute name {key!r}")
-            checks = {
-                "mem": lambda v: isinstance(v, str) and v in self.memories,
-                "off": lambda v: is_int(v) and abs(v) < 1 << (self.kernel.index.bits - 1),
-                "align": lambda v: is_int(v) and 0 <= v <= MAX_ALIGN and not v & (v - 1),
-                "lane": lambda v: is_int(v) and 0 <= v < i.args[0].lanes,
-                "perm": lambda v: isinstance(v, tuple) and all(
-                    is_int(n) and 0 <= n < 2 * i.args[0].lanes for n in v),
-                "axis": lambda v: is_int(v) and 0 <= v < 3,
-                "kind": lambda v: v in LOOP_KINDS,
-                "els": lambda v: isinstance(v, bool),
-                "combine": lambda v: v in ("add", "min", "max"),
-                "mask": lambda v: is_int(v) and 0 < v < 128,
-                "pitch": lambda v: is_int(v) and 0 < v < 1 << (self.kernel.index.bits - 1),
-                "turned": lambda v: isinstance(v, bool),
-            }
-            good = checks.get(key, lambda v: is_int(v) or isinstance(v, bool) or (
-                isinstance(v, str) and NAME.fullmatch(v)))
-            self.rule(good(value), f"{key}={value!r} is not possible")
+            self.rule(key in names or i.opcode == "loop", "has no attribute {!r}", key)
+            self.rule(isinstance(key, str) and NAME.fullmatch(key), "attribute name {!r}", key)
+            possible = ATTRIBUTES.get(key, _plain)
+            self.rule(possible(self, value), "{}={!r} is not possible", key, value)
 
     def same_type(self, *operands: Operand) -> None:
         first = operands[0]
         for a in operands[1:]:
-            self.rule(a.dtype == first.dtype, f"{first.dtype!r} does not go with {a.dtype!r}")
-            self.rule(a.lanes == first.lanes, f"{first.lanes} lanes do not go with {a.lanes}")
+            self.rule(a.dtype == first.dtype, "{!r} does not go with {!r}", first.dtype, a.dtype)
+            self.rule(a.lanes == first.lanes, "{} lanes do not go with {}", first.lanes, a.lanes)
             self.rule(a.fragment == first.fragment, "parts of different matrices do not mix")
 
     def kinds(self, *operands: Operand) -> None:
         for a in operands:
             self.rule(a.dtype.kind in OPCODES[self.instr.opcode].kinds,
-                      f"is not defined on {a.dtype!r}")
+                      "is not defined on {!r}", a.dtype)
 
     def index(self, a: Operand) -> None:
-        self.rule(a.dtype == self.kernel.index,
-                  f"the index is {a.dtype!r}, but this kernel counts in {self.kernel.index!r}")
+        self.rule(a.dtype == self.kernel.index, "the index is {!r}, but this kernel counts in {!r}",
+                  a.dtype, self.kernel.index)
 
     def one_lane(self, *operands: Operand) -> None:
         for a in operands:
-            self.rule(a.lanes == 1, f"takes 1 lane here, not {a.lanes}")
+            self.rule(a.lanes == 1, "takes 1 lane here, not {}", a.lanes)
 
     def check_identity(self) -> None:
         self.index(self.instr.dest)
@@ -93,15 +103,15 @@ class Rules:
         typed = i.args
         if i.opcode == "select":
             typed = i.args[1:]
-            self.rule(i.args[0].dtype.kind == "b", f"chooses by bool, not {i.args[0].dtype!r}")
+            self.rule(i.args[0].dtype.kind == "b", "chooses by bool, not {!r}", i.args[0].dtype)
         for a in i.args:
-            self.rule(a.lanes == i.dest.lanes, f"{a.lanes} lanes do not go with {i.dest.lanes}")
+            self.rule(a.lanes == i.dest.lanes, "{} lanes do not go with {}", a.lanes, i.dest.lanes)
         self.kinds(*typed)
         self.same_type(*typed)
         if row.result == "same":
             self.same_type(i.dest, typed[0])
         elif row.result == "bool":
-            self.rule(i.dest.dtype.kind == "b", f"gives bool, not {i.dest.dtype!r}")
+            self.rule(i.dest.dtype.kind == "b", "gives bool, not {!r}", i.dest.dtype)
         elif i.opcode == "bitcast":
             self.kinds(i.dest)
             self.rule(i.dest.dtype.bits == typed[0].dtype.bits, "the sizes differ")
@@ -141,8 +151,8 @@ class Rules:
         for y in mask:
             self.rule(y.dtype.kind == "b", f"a mask is bool, not {y.dtype!r}")
             self.rule(y.lanes == x.lanes, f"a mask of {y.lanes} lanes for {x.lanes}")
-        self.rule(m.access != "w" or not reads, f"{m.name} is write-only")
-        self.rule(m.access != "r" or not writes, f"{m.name} is read-only")
+        self.rule(m.access != "w" or not reads, "{} is write-only", m.name)
+        self.rule(m.access != "r" or not writes, "{} is read-only", m.name)
         if at.is_const and all(y.is_const for y in mask):  # else every lane may be masked off
             first = at.number + off
             last = first if each or mask else first + self.reach(x) - 1
@@ -218,8 +228,8 @@ class Rules:
                   "the matrices are spread over different numbers of threads")
 
     def check_prefetch(self) -> None:
-        """A hint: the place may lie anywhere, but must be one place of a memory."""
-        self.rule(self.instr.attrs["mem"] in self.memories, "an unknown memory")
+        """A hint: the place may lie anywhere."""
+        self.index(self.instr.args[0])
         self.one_lane(self.instr.args[0])
 
     def known_multiple(self, a: Operand) -> int:

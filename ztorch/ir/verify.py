@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ztorch.ir.kernel import Instr, Kernel, Operand
+from ztorch.ir.kernel import PRIVATE_KINDS, Instr, Kernel, Operand
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.rules import MAX_LANES, NAME, Rules, is_int
 from ztorch.ir.uniform import divergent, whole_block
 
-PRIVATE_KINDS = ("parallel", "grid", "block")  # whose iterations may run on different threads
 MASKED = ("load", "store", "gather", "scatter")
 MATRICES = ("get", "set", "mma_load", "mma", "mma_store")  # what knows parts of matrices
 
@@ -88,11 +87,11 @@ class _Verifier(Rules):
             self.define(v)
 
     def define(self, dest: Operand) -> None:
-        self.rule(is_int(dest.id) and dest.id >= 0, f"%{dest.id} is not an id")
-        self.rule(dest.id not in self.ids, f"%{dest.id} is defined twice")
+        self.rule(is_int(dest.id) and dest.id >= 0, "%{} is not an id", dest.id)
+        self.rule(dest.id not in self.ids, "%{} is defined twice", dest.id)
         self.rule(is_int(dest.lanes) and 1 <= dest.lanes <= MAX_LANES,
-                  f"%{dest.id} has {dest.lanes} lanes")
-        self.rule(dest.bits is None, f"%{dest.id} is no constant but has bits")
+                  "%{} has {} lanes", dest.id, dest.lanes)
+        self.rule(dest.bits is None, "%{} is no constant but has bits", dest.id)
         self.ids.add(dest.id)
         self.visible[dest.id] = dest
         if self.open and dest.kind != "variable":
@@ -106,7 +105,7 @@ class _Verifier(Rules):
             return self.rule(False, "no such opcode")
         extra = len(i.args) - row.arity
         self.rule(extra == 0 or (extra == 1 and i.opcode in MASKED),
-                  f"takes {row.arity} operands, not {len(i.args)}")
+                  "takes {} operands, not {}", row.arity, len(i.args))
         self.attributes(row.attrs)
         for place, a in enumerate(i.args):
             self.operand(place, a)
@@ -114,7 +113,7 @@ class _Verifier(Rules):
         self.rule(i.opcode in MATRICES or all(x.fragment is None for x in (i.dest, *i.args)),
                   "takes and gives no parts of matrices")
         kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
-        self.rule(i.dest.kind == kind, f"defines a {kind}, not a {i.dest.kind}")
+        self.rule(i.dest.kind == kind, "defines a {}, not a {}", kind, i.dest.kind)
         if kind == "token":
             self.rule(i.dest.dtype.kind == "b" and i.dest.lanes == 1, "a token is one bool")
         if row.meaning is not None:
@@ -134,13 +133,13 @@ class _Verifier(Rules):
             self.rule(a.fragment is None or (opcode == "set" and a.fragment.role == "c"),
                       "only a matrix c is set to a constant")
             self.rule(a.id == -1 and a.bits is not None and 0 <= a.bits < 1 << a.dtype.bits,
-                      f"operand {place} is no proper constant")
+                      "operand {} is no proper constant", place)
             self.rule(is_int(a.lanes) and 1 <= a.lanes <= MAX_LANES,
-                      f"operand {place} has {a.lanes} lanes")
+                      "operand {} has {} lanes", place, a.lanes)
         else:
-            self.rule(a.id in self.visible, f"%{a.id} is used outside its scope or before it is "
-                                            "defined")
-            self.rule(a == self.visible[a.id], f"%{a.id} is used as {a}, unlike its definition")
+            self.rule(a.id in self.visible, "%{} is used outside its scope or before it is defined",
+                      a.id)
+            self.rule(a == self.visible[a.id], "%{} is used as {}, unlike its definition", a.id, a)
         first = place == 0
         wanted = "value"
         if first and opcode in ("get", "set"):
@@ -150,14 +149,14 @@ class _Verifier(Rules):
         elif first and opcode == "end_loop":
             wanted = "counter"
         found = "value" if a.is_const or (a.kind == "counter" and wanted == "value") else a.kind
-        self.rule(found == wanted, f"operand {place} is a {a.kind}, not a {wanted}")
+        self.rule(found == wanted, "operand {} is a {}, not a {}", place, a.kind, wanted)
 
     # -- variables ---------------------------------------------------------------------------------
 
     def check_get(self) -> None:
         v = self.instr.args[0]
         self.same_type(self.instr.dest, v)
-        self.rule(v.id in self.assigned, f"%{v.id} may not have been set on some path to here")
+        self.rule(v.id in self.assigned, "%{} may not have been set on some path to here", v.id)
 
     def check_set(self) -> None:
         v, x = self.instr.args

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, attribute_key
 from ztorch.ir.kernel import Instr, Kernel
 from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.region import Region, is_view, traced
@@ -83,7 +83,7 @@ class _Look:
         else:
             found = tuple(self._read(a, [Index.of(Var(f"a{k}", n)) for k, n in enumerate(a.shape)],
                                      True) for a in v.args)
-        return (v.op.name, _plain(v.attrs), v.shape, v.dtype, v.op.cost, found)
+        return (v.op.name, attribute_key(v.attrs), v.shape, v.dtype, v.op.cost, found)
 
     def _body(self, v: Value, index: Sequence[Index], certain: bool) -> tuple:
         if v.op.opcode:
@@ -101,7 +101,7 @@ class _Look:
             trace = traced(v, index)
             if v.op.movement and len(trace.reads) == 1 and not trace.computed:
                 return self._read(*trace.reads[0], certain)  # it only says where
-            return (v.op.name, _plain(v.attrs), v.shape, v.dtype,
+            return (v.op.name, attribute_key(v.attrs), v.shape, v.dtype,
                     self._body(v, index, certain and not trace.computed))
         flat = flatten(index, v.shape)
         low, high = flat.range
@@ -111,10 +111,6 @@ class _Look:
         else:
             self.anywhere.add(v)
         return _Read(self.number[v], flat)
-
-
-def _plain(attrs: Mapping[str, Any]) -> str:
-    return repr(sorted(attrs.items(), key=lambda item: item[0]))
 
 
 def _moved(x: Any, starts: Sequence[int]) -> Any:

@@ -5,177 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from ztorch.dtypes import DType
-from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Quotient, Remainder, Var, flatten, unflatten
-from ztorch.lower.loops import evaluate, nested, summing
-from ztorch.lower.region import COPY, Region, view_of
+from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.loops import evaluate, multiply_add, nested, summing
+from ztorch.lower.region import Region, view_of
+from ztorch.lower.tiling import Reading, Run, Tiling, choose, is_packed, reading
 
-FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
 SHORT = 5  # members of a region up to which its epilogue is repeated for each row of a tile,
 DEEP = 256  # unless the product is so deep that going through memory is lost in its time
 UNROLL = 4  # steps along k in one turn: fewer integer operations beside the multiply-adds
-HIGH = 16  # the most rows of a tile
-AHEAD = 8  # steps along k that rows of B are fetched before they are used
-
-
-@dataclass(frozen=True)
-class Run:
-    """`count` equal tiles of `size` along one axis, from `start`."""
-
-    start: int
-    size: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """The schedule of a product: tiles of rows and of vectors of columns, and their order.
-
-    `block` tiles of rows are done for one panel of columns before the next panel: they stay in the
-    second level of cache while panels pass by.
-    """
-
-    rows: tuple[Run, ...]
-    panels: tuple[Run, ...]  # in vectors
-    lanes: int
-    tail: int  # columns in the last vector, where it is not whole; else 0
-    block: int
-    ahead: int  # how far rows of B are fetched ahead; 0 where they are close already
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a product can read its left operand where it lies: `depths` are the loops along k, from
-    the outermost, in which positions are sums; `heights` how many rows a tile may have for them to
-    lie as far apart in every tile."""
-
-    depths: tuple[int, ...]
-    heights: tuple[int, ...]
-
-
-def reading(left: Value) -> Reading | None:
-    """The way to read the rows of a matrix, which may be windows of an image; None if there is
-    none but a copy."""
-    *batch, m, k = left.shape
-    where = [Index.of(Var(f"b{a}", n)) for a, n in enumerate(batch)]
-    depths = _depths(left, [*where, Index.of(Var("m", m))], [k])
-    if depths is None:
-        return None
-    loops = [Var(f"k{a}", n) for a, n in enumerate(depths)]
-    along = flatten([Index.of(v) for v in loops], depths)
-    return Reading(depths, tuple(h for h in range(1, min(m, HIGH) + 1) if _even(
-        left, where, h, along)))
-
-
-def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] | None:
-    """Loops along k, the outermost split again wherever it is counted in other units."""
-    loops = [Var(f"k{a}", n) for a, n in enumerate(sizes)]
-    base = view_of(left, (*at, flatten([Index.of(v) for v in loops], sizes)))
-    if base is None:
-        return tuple(sizes)
-    parts = [a for a in _parts(base[1]) if a.inner.mentions(loops[0])]
-    if not parts:
-        return None if any(a.inner.mentions(v) for a in _parts(base[1]) for v in loops) else (
-            tuple(sizes))
-    inside = [*parts, *(b for a in parts for b in _parts(a.inner))]
-    units = {a.by for a in inside} | {sizes[0] // a.by for a in inside}
-    for unit in sorted(units, reverse=True):
-        if 1 < unit < sizes[0] and sizes[0] % unit == 0:
-            found = _depths(left, at, [sizes[0] // unit, unit, *sizes[1:]])
-            if found is not None:
-                return found
-    return None
-
-
-def _even(left: Value, where: list[Index], height: int, along: Index) -> bool:
-    """Whether rows of a tile lie the same way in every tile of that height."""
-    tile, row = Var("t", left.shape[-2] // height), Var("r", height)
-    base = view_of(left, (*where, Index.of(tile) * height + Index.of(row), along))
-    return base is None or not any(
-        a.inner.mentions(row) and not _only(a.inner, row) for a in _parts(base[1]))
-
-
-def _parts(flat: Index) -> list[Quotient | Remainder]:
-    return [a for a, _ in flat.terms if isinstance(a, (Quotient, Remainder))]
-
-
-def _only(index: Index, var: Var) -> bool:
-    """Whether an index depends on nothing but one variable."""
-    return all(a == var or (isinstance(a, (Quotient, Remainder)) and _only(a.inner, var))
-               for a, _ in index.terms)
-
-
-def split(total: int, most: int) -> tuple[Run, ...]:
-    """As few tiles as possible, as equal as possible.
-
-    >>> split(64, 14)
-    (Run(start=0, size=13, count=4), Run(start=52, size=12, count=1))
-    """
-    tiles = math.ceil(total / most)
-    size = math.ceil(total / tiles)
-    large = total - tiles * (size - 1)
-    runs = [Run(0, size, large), Run(large * size, size - 1, tiles - large)]
-    return tuple(r for r in runs if r.count and r.size)
-
-
-def _equal(total: int, size: int) -> tuple[Run, ...]:
-    """Tiles of one size and a smaller last one."""
-    whole = total // size
-    runs = [Run(0, size, whole), Run(whole * size, total - whole * size, 1)]
-    return tuple(r for r in runs if r.count and r.size)
-
-
-def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
-           heights: Sequence[int] = tuple(range(1, HIGH + 1))) -> Tiling:
-    """The tiling with the least estimated time; `packed` keeps all panels but the last as wide.
-    Tiles have one of the `heights`, and what is left at the end any.
-
-    A step along k costs a tile the most of: rows * vectors multiply-adds and rows + vectors loads,
-    two of each a cycle; the latency of the adds; and the way of the vectors of B from the second
-    level of cache, unless its panel stays in the first. Accumulators, the vectors of B and one
-    broadcast element of A must fit the registers; a single row takes B from memory.
-    """
-    lanes, element = limits.lanes(d), d.bytes
-    vectors = math.ceil(n / lanes)
-    cut = _equal if packed else split
-    heights = [h for h in heights if h <= m]
-    down = split if len(heights) == min(m, HIGH) else _equal
-    best: tuple[float, int, int] | None = None
-    for rows in heights:
-        for wide in range(1, min(vectors, 16) + 1):
-            if rows * wide + (wide if rows > 1 else 0) + 1 > limits.registers:
-                break
-            time = 0.0
-            for r in down(m, rows):
-                for p in cut(vectors, wide):
-                    away = p.size * k * lanes * element > limits.l1 // 2
-                    fetch = p.size * lanes * element / FROM_L2 if away else 0.0
-                    step = max(r.size * p.size / 2, (r.size + p.size) / 2, 4.0, fetch)
-                    time += r.count * p.count * (step * k + 12 + 2 * r.size * p.size)
-            if best is None or time < best[0] * 0.999:
-                best = (time, rows, wide)
-    assert best is not None
-    _, rows, wide = best
-    tail = n % lanes
-    panels = cut(vectors, wide)
-    if tail and (panels[-1].count > 1 or len(panels) > 1):  # only the last panel needs a mask
-        last = panels[-1]
-        panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
-                  Run(last.start + last.size * (last.count - 1), last.size, 1))
-        panels = tuple(p for p in panels if p.count)
-    tiles = down(m, rows)
-    close = k * wide * lanes * element <= limits.l1 // 2
-    fits = max(1, limits.l2 // 2 // (tiles[0].size * k * element))
-    block = fits if k * n * element > limits.l2 // 2 else 1
-    return Tiling(tiles, panels, lanes, tail, block, ahead=0 if close or m == 1 else AHEAD)
 
 
 def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
@@ -196,25 +39,6 @@ def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
             nest.run(rows, panels)
 
 
-def pack(right: Value, m: int, limits: Limits, of: DType) -> Value:
-    """The right operand of a product of dtype `of` with each panel of columns in one piece, seen
-    as the same matrix."""
-    k, n = right.shape
-    tiling = choose(m, n, k, limits, of, packed=True)
-    width = tiling.panels[0].size * tiling.lanes
-    count = math.ceil(n / width)
-    padded = OPS.pad(right, (0, 0), (0, count * width - n))
-    panels = COPY(OPS.transpose(OPS.reshape(padded, (k, count, width)), (1, 0, 2)))
-    whole = OPS.reshape(OPS.transpose(panels, (1, 0, 2)), (k, count * width))
-    return OPS.slice(whole, (0, 0), (1, 1), (k, n))
-
-
-def is_packed(right: Value) -> bool:
-    """Whether the right operand is a view of what `pack` made."""
-    base = view_of(right, [Index() for _ in right.shape])
-    return base is not None and base[0].rank == 3 and right.rank == 2
-
-
 class _Operand:
     """An operand of the product at one place, in some rows, and some steps along k away.
 
@@ -225,7 +49,7 @@ class _Operand:
         self.e, self.v, self.rows, self.depth = e, v, rows, depth
         found = [view_of(v, index) for index in rows]
         self.places = [base for base in found if base is not None and base[0] in e.memory
-                       and not any(a.inner.mentions(depth) for a in _parts(base[1]))]
+                       and not any(a.inner.mentions(depth) for a in base[1].parts)]
         self.known = len(self.places) == len(rows)
 
     def at(self, row: int, step: int) -> Operand:
@@ -342,7 +166,7 @@ class _Tiles:
         for r, line in enumerate(now):
             x = self.b.cast(left.at(r, step), dtype=of)
             for j, y in enumerate(right):
-                line[j] = self._step(x, y, line[j])
+                line[j] = multiply_add(self.b, self.limits, x, y, line[j])
 
     def _finish_in_turn(self, bound: dict[Var, Operand], scopes: list[Emitter],
                         sums: list[list[Operand]], where: tuple[Index, ...], first: Index,
@@ -372,11 +196,6 @@ class _Tiles:
         scope.here[self.product] = x
         at = flatten(index, self.product.shape)
         evaluate(scope, self.region.members, self.region, {self.region.outer: at}, self.target)
-
-    def _step(self, x: Operand, y: Operand, total: Operand) -> Operand:
-        if self.limits.fma and total.dtype.is_float:
-            return self.b.fma(x, y, total)
-        return self.b.add(total, self.b.mul(x, y))
 
     def _scope(self, bound: dict[Var, Operand], panels: Run, j: int) -> Emitter:
         """The scope of one vector of columns; the very last one may have to be masked."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph, Value, attribute_key
 from ztorch.lower.region import COPY, is_view
 
 
@@ -64,4 +64,4 @@ def _computed(v: Value) -> Iterator[Value]:
 def _structure(v: Value) -> tuple:
     if v.op.kind == "leaf":
         return ("leaf", v.attrs["name"])
-    return (v.op.name, repr(sorted(v.attrs.items(), key=str)), *map(_structure, v.args))
+    return (v.op.name, attribute_key(v.attrs), *map(_structure, v.args))

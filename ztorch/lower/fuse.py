@@ -17,7 +17,6 @@ from ztorch.lower.region import (
     Region,
     is_view,
     map_region,
-    reads,
     real_reads,
     reduce_domain,
     view_of,
@@ -238,5 +237,3 @@ def _ordered(needs: dict[int, set[int]]) -> list[int]:
         del waiting[ready]
     return done
 
-
-__all__ = ["fuse", "reads"]

@@ -8,7 +8,7 @@ neighbours in memory are kept apart), which add up their shares in a fixed order
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,7 +20,8 @@ from ztorch.ir.limits import Grid, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
-from ztorch.lower.loops import Phases, evaluate, merged_axes, spread, summing
+from ztorch.lower.loops import evaluate, merged_axes, spread, summing
+from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region
 
 THREADS = 256  # of a workgroup, where nothing asks for another number
@@ -134,25 +135,16 @@ def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
     """All results of a reducing region, a team of threads for each few of them."""
     grid = limits.grid
     assert grid is not None
-    phases = Phases(region)
-    kept = [n for k, n in enumerate(region.shape) if k not in region.axes and n > 1]
-    gone = [n for k, n in enumerate(region.shape) if k in region.axes and n > 1]
-    outer = [Var(f"o{k}", n) for k, n in enumerate(kept)]
-    inner = [Var(f"i{k}", n) for k, n in enumerate(gone)]
-    full = {region.outer: flatten([Index.of(v) for v in outer], kept),
-            region.inner: flatten([Index.of(v) for v in inner], gone)}
-    position = region.full.replace(full)
-    beside = bool(outer) and position.factor(outer[-1]) == 1 and not (
-        inner and position.factor(inner[-1]) == 1)
-    rows, columns = math.prod(kept), math.prod(gone)
-    shared = team(rows, columns, beside, grid)
+    phases, axes = Phases(region), axes_of(region)
+    rows, columns = (math.prod(v.extent for v in loops) for loops in (axes.outer, axes.inner))
+    shared = team(rows, columns, axes.beside, grid)
     with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
         row, way = shared.place(b, t)
         at = b.add(b.mul(g, shared.rows), row)
         active = b.lt(at, rows) if rows % shared.rows else None
         e = Emitter(b, memory, members=region.flat)
-        e = e.within(bound=spread(e, at, outer))
-        nest = _Nest(b, region, phases, target, full, inner, columns, limits, shared)
+        e = e.within(bound=spread(e, at, axes.outer))
+        nest = _Nest(b, region, phases, target, axes, columns, limits, shared)
         nest.run(e, t, row, way, active)
 
 
@@ -160,10 +152,9 @@ class _Nest:
     """The passes over the inner loop for one thread."""
 
     def __init__(self, b: Builder, region: Region, phases: Phases, target: Mapping[Value, str],
-                 full: dict[Var, Index], inner: Sequence[Var], columns: int, limits: Limits,
-                 shared: Team):
+                 axes: Axes, columns: int, limits: Limits, shared: Team):
         self.b, self.region, self.phases, self.target = b, region, phases, target
-        self.full, self.inner, self.columns = full, inner, columns
+        self.full, self.inner, self.columns = axes.full, axes.inner, columns
         self.limits, self.team = limits, shared
         self.scratch: dict[DType, str] = {}
 
@@ -171,13 +162,7 @@ class _Nest:
             active: Operand | None) -> None:
         b, region, phases = self.b, self.region, self.phases
         written: dict[Value, str] = {}
-        for p in range(phases.count):
-            kept = [v for v in region.members if phases.ready[v] == p and not self._of_row(v)
-                    and v in self.target]
-            sums = [v for v in region.members
-                    if v.op.kind == "reduce" and phases.ready[v] == p + 1]
-            if not kept and not sums:
-                continue
+        for p, kept, sums in phases.passes(self.target):
             variables = {v: b.var(summing(v.dtype), 1, identity(v.op.opcode, v.dtype))
                          for v in sums}
             with where(b, active):
@@ -192,16 +177,13 @@ class _Nest:
             for v, variable in variables.items():
                 total = self._total(v, b.get(variable), t, row, way)
                 e.here[v] = b.cast(total, dtype=v.dtype)
-        rows = [v for v in region.members if self._of_row(v) and v in self.target]
+        rows = phases.rows(self.target)
         if rows:
             if self.team.ways > 1 and {self.target[v] for v in rows} & set(e.memory.values()):
                 b.barrier()  # written in place, which others of the team may still have to read
             first = b.eq(way, 0)
             with where(b, first if active is None else b.and_(first, active)):
                 evaluate(e.within(), rows, region, self.full, self.target)
-
-    def _of_row(self, v: Value) -> bool:
-        return self.region.is_row(v) or v.op.kind == "reduce"
 
     def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand]) -> None:
         b = self.b

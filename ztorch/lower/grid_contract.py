@@ -21,7 +21,7 @@ from ztorch.ir.limits import Grid, Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.grid import threads, workgroups
 from ztorch.lower.grid_strips import Block, Strip, Strips
-from ztorch.lower.loops import summing
+from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
 
 
@@ -60,19 +60,15 @@ TILES = (Tile(128, 128, 8, 8, 8), Tile(128, 64, 8, 8, 4), Tile(64, 128, 8, 4, 8)
          Tile(16, 16, 16, 1, 1), Tile(8, 16, 16, 1, 1), Tile(8, 8, 8, 1, 1))
 
 
-def choose(m: int, n: int, k: int, batch: int, grid: Grid, element: int, through: bool) -> Tile:
-    """The tile with the least estimated time: work that is thrown away at the edges, units with
-    nothing to do, and the reads of shared memory that each multiply-add has to wait for.
-
-    >>> choose(4096, 4096, 4096, 1, Grid(), 4, False)
-    Tile(rows=128, columns=128, depth=8, high=8, wide=8)
-    """
-    return estimate(m, n, k, batch, grid, element, through)[1]
-
-
 def estimate(m: int, n: int, k: int, batch: int, grid: Grid, element: int,
              through: bool) -> tuple[float, Tile]:
-    """The best tile's time, in multiply-adds of one thread after another, and the tile."""
+    """The tile with the least estimated time, in multiply-adds of one thread after another: work
+    that is thrown away at the edges, units with nothing to do, and the reads of shared memory that
+    each multiply-add has to wait for.
+
+    >>> estimate(4096, 4096, 4096, 1, Grid(), 4, False)[1]
+    Tile(rows=128, columns=128, depth=8, high=8, wide=8)
+    """
     best: tuple[float, Tile] | None = None
     for tile in TILES:
         if tile.threads > grid.threads or tile.shared(element, through) > grid.shared:
@@ -166,7 +162,8 @@ class Nest(Strips):
                                          self._elements_of(1, along, right), strict=True):
                     for i, x in enumerate(lefts):
                         for j, y in enumerate(rights):
-                            b.set(sums[i][j], self._step(x, y, b.get(sums[i][j])))
+                            total = b.get(sums[i][j])
+                            b.set(sums[i][j], multiply_add(b, self.limits, x, y, total))
             b.barrier()
         if through:
             array = b.memory("tile", self.of, tile.rows * tile.columns, "shared", "rw")
@@ -206,8 +203,3 @@ class Nest(Strips):
     def _load(self, strip: Strip, start: Operand, off: int, n: int) -> list[Operand]:
         x = self.b.load(strip.name, start, off=off, lanes=n, align=n * self.of.bytes)
         return [self.b.extract(x, k) for k in range(n)]
-
-    def _step(self, x: Operand, y: Operand, total: Operand) -> Operand:
-        if self.limits.fma and total.dtype.is_float:
-            return self.b.fma(x, y, total)
-        return self.b.add(total, self.b.mul(x, y))

@@ -114,18 +114,24 @@ class Index:
             for a, _ in self.terms)
 
     @property
+    def parts(self) -> list[Quotient | Remainder]:
+        """Its quotients and remainders."""
+        return [a for a, _ in self.terms if isinstance(a, (Quotient, Remainder))]
+
+    @property
     def is_affine(self) -> bool:
-        return not any(isinstance(a, (Quotient, Remainder)) for a, _ in self.terms)
+        return not self.parts
 
     @property
     def divisions(self) -> int:
         """How many quotients and remainders it takes to compute this."""
-        return sum(1 + a.inner.divisions for a, _ in self.terms
-                   if isinstance(a, (Quotient, Remainder)))
+        return sum(1 + a.inner.divisions for a in self.parts)
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.terms, self.const + other)
+        if not (self.terms and other.terms):
+            return Index(self.terms or other.terms, self.const + other.const)
         sums: dict[Atom, int] = dict(self.terms)
         for atom, factor in other.terms:
             sums[atom] = sums.get(atom, 0) + factor
@@ -147,38 +153,10 @@ class Index:
     __rmul__ = __mul__
 
     def __floordiv__(self, by: int) -> Index:
-        if by == 1:
-            return self
-        whole, rest = self._split(by)
-        low, high = rest.range
-        if low // by == high // by:
-            return whole + low // by
-        for unit in rest._units(by):
-            coarse, fine = rest._split(unit)
-            if fine.range[0] >= 0 and fine.range[1] < unit:
-                return whole + coarse // (by // unit)
-        for atom, f in rest.terms:
-            if f == 1 and isinstance(atom, Quotient):  # (x // a + y) // b == (x + y * a) // (a * b)
-                others = rest - Index(((atom, 1),))
-                return whole + (atom.inner + others * atom.by) // (atom.by * by)
-        return whole + Index(((Quotient(rest, by), 1),), 0)
+        return _quotient(self, by)
 
     def __mod__(self, by: int) -> Index:
-        if by == 1:
-            return Index()
-        _, rest = self._split(by)
-        low, high = rest.range
-        if low // by == high // by:
-            return rest - low // by * by
-        for unit in rest._units(by):
-            coarse, fine = rest._split(unit)
-            if fine.range[0] >= 0 and fine.range[1] < unit:
-                return coarse % (by // unit) * unit + fine
-        if len(rest.terms) == 1:
-            atom, f = rest.terms[0]
-            if f == 1 and isinstance(atom, Remainder) and atom.by % by == 0:
-                return (atom.inner + rest.const) % by
-        return Index(((Remainder(rest, by), 1),), 0)
+        return _remainder(self, by)
 
     def _split(self, by: int) -> tuple[Index, Index]:
         """(a, b) with self == a * by + b, b holding no multiples of `by`."""
@@ -205,6 +183,46 @@ class Index:
                 part = Index.of(atom)
             out = out + part * factor
         return out
+
+
+# A model asks for few different quotients and remainders, again and again.
+
+@functools.lru_cache(1 << 14)
+def _quotient(x: Index, by: int) -> Index:
+    if by == 1:
+        return x
+    whole, rest = x._split(by)
+    low, high = rest.range
+    if low // by == high // by:
+        return whole + low // by
+    for unit in rest._units(by):
+        coarse, fine = rest._split(unit)
+        if fine.range[0] >= 0 and fine.range[1] < unit:
+            return whole + coarse // (by // unit)
+    for atom, f in rest.terms:
+        if f == 1 and isinstance(atom, Quotient):  # (x // a + y) // b == (x + y * a) // (a * b)
+            others = rest - Index(((atom, 1),))
+            return whole + (atom.inner + others * atom.by) // (atom.by * by)
+    return whole + Index(((Quotient(rest, by), 1),), 0)
+
+
+@functools.lru_cache(1 << 14)
+def _remainder(x: Index, by: int) -> Index:
+    if by == 1:
+        return Index()
+    _, rest = x._split(by)
+    low, high = rest.range
+    if low // by == high // by:
+        return rest - low // by * by
+    for unit in rest._units(by):
+        coarse, fine = rest._split(unit)
+        if fine.range[0] >= 0 and fine.range[1] < unit:
+            return coarse % (by // unit) * unit + fine
+    if len(rest.terms) == 1:
+        atom, f = rest.terms[0]
+        if f == 1 and isinstance(atom, Remainder) and atom.by % by == 0:
+            return (atom.inner + rest.const) % by
+    return Index(((Remainder(rest, by), 1),), 0)
 
 
 def _merged(sums: dict[Atom, int], const: int) -> Index:
@@ -243,7 +261,7 @@ def flatten(index: Iterable[Index], shape: Sequence[int]) -> Index:
     return _flatten(tuple(index), tuple(shape))
 
 
-@functools.lru_cache(1 << 14)  # a model asks for few different ones, again and again
+@functools.lru_cache(1 << 14)
 def _flatten(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
     flat = Index()
     for i, s, n in zip(index, strides(shape), shape, strict=True):

@@ -15,9 +15,9 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
-from ztorch.lower.region import Region, computed, real_reads, view_of
+from ztorch.lower.reduction import RECOMPUTE, Axes, Phases, axes_of
+from ztorch.lower.region import Region, computed, real_reads
 
-RECOMPUTE = 8  # issue slots above which a value is kept in memory rather than computed again
 TURN = 1024  # elements that one turn of a loop shared by workers is worth, at most,
 TURNS = 64  # as long as so many turns are left to share
 ABREAST = 4  # vectors of columns that are reduced in one loop,
@@ -33,6 +33,13 @@ def widest(region: Region) -> DType:
 def summing(d: DType) -> DType:
     """What sums of a dtype are held in: 16-bit floats would lose every small addend."""
     return f32 if d in HALVES else d
+
+
+def multiply_add(b: Builder, limits: Limits, x: Operand, y: Operand, total: Operand) -> Operand:
+    """total + x * y, in one instruction where the machine has it."""
+    if limits.fma and total.dtype.is_float:
+        return b.fma(x, y, total)
+    return b.add(total, b.mul(x, y))
 
 
 # -- elementwise -----------------------------------------------------------------------------------
@@ -164,94 +171,36 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
 # -- reductions ------------------------------------------------------------------------------------
 
 
-class Phases:
-    """In which pass over the inner loop each member of a reducing region can be computed."""
-
-    def __init__(self, region: Region):
-        self.region = region
-        self._known: dict[Value, list[tuple[Value, Index]]] = {}
-        self.ready: dict[Value, int] = {}  # full: the pass it belongs to; row: known before it
-        for v in region.members:
-            if v.op.kind == "reduce":
-                self.ready[v] = self._of_source(v) + 1
-            else:
-                self.ready[v] = max([0, *(self.ready[s] for s, _ in self._reads(v))])
-        self.count = 1 + max(self.ready.values())
-
-    def _reads(self, v: Value) -> list[tuple[Value, Index]]:
-        if v not in self._known:
-            at = unflatten(self.region.flat[v], v.shape)
-            self._known[v] = [(s, i) for s, i in real_reads(v, at) if s in self.region.flat]
-        return self._known[v]
-
-    def _of_source(self, v: Value) -> int:
-        x = v.args[0]
-        base = view_of(x, unflatten(self.region.full, x.shape))
-        return self.ready.get(base[0], 0) if base else 0
-
-    def used_later(self) -> list[Value]:
-        """Full members read in a later pass than their own, costly to compute again."""
-        late = []
-        for v in self.region.members:
-            readers = [w for w in self.region.members if w is not v and w.op.kind == "map" and any(
-                s is v for s, _ in self._reads(w))] if v.op.kind == "map" else []
-            reduces = [w for w in self.region.members if w.op.kind == "reduce"
-                       and (base := view_of(w.args[0], unflatten(self.region.full,
-                                                                 w.args[0].shape)))
-                       and base[0] is v]
-            passes = {self.ready[w] for w in readers if not self.region.is_row(w)}
-            passes |= {self.ready[w] - 1 for w in reduces} | {self.ready[v]}
-            if not self.region.is_row(v) and len(passes) > 1 and self.cost(v) > RECOMPUTE:
-                late.append(v)
-        return late
-
-    def abreast(self, most: int) -> int:
-        """How many vectors of columns to reduce in one loop: neighbours lie in the same lines of
-        the cache, and no sum waits for its own last addition."""
-        sums = sum(v.op.kind == "reduce" for v in self.region.members)
-        return max(1, min(ABREAST, most)) if len(self.region.members) <= 8 * ABREAST // sums else 1
-
-    def cost(self, v: Value) -> int:
-        """Issue slots to compute one element again, from what is known once a row."""
-        if v not in self.region.flat or v.op.kind != "map":
-            return v.op.cost
-        below = [s for s, _ in self._reads(v) if not self.region.is_row(s)]
-        return v.op.cost + sum(self.cost(s) for s in set(below))
+def _columns_abreast(region: Region, most: int) -> int:
+    """How many vectors of columns to reduce in one loop: neighbours lie in the same lines of the
+    cache, and no sum waits for its own last addition."""
+    sums = sum(v.op.kind == "reduce" for v in region.members)
+    return max(1, min(ABREAST, most)) if len(region.members) <= 8 * ABREAST // sums else 1
 
 
 def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
                 target: Mapping[Value, str], limits: Limits) -> None:
     """Rows (lanes along the reduced axis) where neighbours in memory are reduced together, else
     columns (lanes along a kept axis)."""
-    phases = Phases(region)
-    outer_dims = [n for k, n in enumerate(region.shape) if k not in region.axes and n > 1]
-    inner_dims = [n for k, n in enumerate(region.shape) if k in region.axes and n > 1]
-    outer = [Var(f"o{k}", n) for k, n in enumerate(outer_dims)]
-    inner = [Var(f"i{k}", n) for k, n in enumerate(inner_dims)]
-    full = {region.outer: flatten([Index.of(v) for v in outer], outer_dims),
-            region.inner: flatten([Index.of(v) for v in inner], inner_dims)}
+    phases, axes = Phases(region), axes_of(region)
     lanes = limits.lanes(widest(region))
-    position = region.full.replace(full)
-    by_column = bool(outer) and position.factor(outer[-1]) == 1 and outer[-1].extent > 1 and not (
-        inner and position.factor(inner[-1]) == 1)
-    nest = _Nest(b, region, phases, memory, target, full, inner, lanes)
+    nest = _Nest(b, region, phases, memory, target, axes, lanes)
     e = Emitter(b, memory, members=region.flat)
-    if by_column:
-        column = outer[-1]
-        if len(outer) == 1:
-            many = phases.abreast(column.extent // (lanes * SHARES))
+    if axes.beside:
+        *rows, column = axes.outer
+        if not rows:
+            many = _columns_abreast(region, column.extent // (lanes * SHARES))
             for scopes in _abreast(e, column, lanes, True, many):
                 nest.one_outer(scopes, lanes if scopes[0].lane else 1, along=False)
         else:
-            rows = outer[:-1]
             with b.loop(0, math.prod(v.extent for v in rows), kind="parallel") as r:
                 bound = spread(e, r, rows)
-                many = phases.abreast(column.extent // lanes)
+                many = _columns_abreast(region, column.extent // lanes)
                 for scopes in _abreast(e.within(bound=bound), column, lanes, False, many):
                     nest.one_outer(scopes, lanes if scopes[0].lane else 1, along=False)
     else:
-        with b.loop(0, math.prod(outer_dims), kind="parallel") as r:
-            nest.one_outer([e.within(bound=spread(e, r, outer))], 1, along=lanes > 1)
+        with b.loop(0, math.prod(v.extent for v in axes.outer), kind="parallel") as r:
+            nest.one_outer([e.within(bound=spread(e, r, axes.outer))], 1, along=lanes > 1)
 
 
 def spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:
@@ -266,31 +215,21 @@ class _Nest:
     """The body of a reducing region for one outer position (or one vector of them)."""
 
     def __init__(self, b: Builder, region: Region, phases: Phases, memory: Mapping[Value, str],
-                 target: Mapping[Value, str], full: dict[Var, Index], inner: list[Var],
-                 lanes: int):
+                 target: Mapping[Value, str], axes: Axes, lanes: int):
         self.b, self.region, self.phases = b, region, phases
-        self.memory, self.target, self.full = memory, target, full
-        self.inner, self.lanes = inner, lanes
+        self.memory, self.target = memory, target
+        self.full, self.inner, self.lanes = axes.full, axes.inner, lanes
 
     def one_outer(self, scopes: list[Emitter], wide: int, along: bool) -> None:
         """All passes, then what is known once a row: for one scope with `along`, where lanes run
         along the inner axis, else for some vectors of rows at once."""
-        region, phases = self.region, self.phases
         written: dict[Value, str] = {}
-        for p in range(phases.count):
-            now = [v for v in region.members if phases.ready[v] == p and not self._row(v)]
-            kept = [v for v in now if v in self.target]
-            sums = [v for v in region.members
-                    if v.op.kind == "reduce" and phases.ready[v] == p + 1]
-            if kept or sums:
-                self._pass(scopes, p, kept, sums, wide, along, written)
-                written |= {v: self.target[v] for v in kept}
-        rows = [v for v in region.members if self._row(v) and v in self.target]
+        for p, kept, sums in self.phases.passes(self.target):
+            self._pass(scopes, p, kept, sums, wide, along, written)
+            written |= {v: self.target[v] for v in kept}
+        rows = self.phases.rows(self.target)
         for e in scopes:
-            evaluate(e, rows, region, self.full, self.target)
-
-    def _row(self, v: Value) -> bool:
-        return self.region.is_row(v) or v.op.kind == "reduce"
+            evaluate(e, rows, self.region, self.full, self.target)
 
     def _pass(self, rows: list[Emitter], p: int, kept: list[Value], sums: list[Value], wide: int,
               along: bool, written: dict[Value, str]) -> None:

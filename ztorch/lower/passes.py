@@ -36,8 +36,6 @@ def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
 
     for instr in kernel.body:
         args = tuple(now(a) for a in instr.args)
-        if instr.opcode in ("end_loop", "end_if", "else"):
-            b._scopes[-1] = {}  # what a closed scope computed is out of sight
         if speaks(instr):
             b.body.append(replace(instr, args=args))
             continue
@@ -51,7 +49,7 @@ def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
         else:
             raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
                               f"on {instr.dest.dtype} and there is no way around it")
-        b._scopes[-1] = {}
+        b.forget()  # the next may stand where this is out of sight
     return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
 
 
@@ -62,14 +60,14 @@ def _plain_access(kernel: Kernel) -> Kernel:
     for i in kernel.body:
         d = stored.get(i.attrs.get("mem", ""), i.dest.dtype)
         if i.opcode in ("load", "gather") and d != i.dest.dtype:
-            raw = replace(i.dest, id=b._fresh(), dtype=d)
+            raw = replace(i.dest, id=b.fresh(), dtype=d)
             b.body += [replace(i, dest=raw), Instr("cast", i.dest, (raw,))]
         elif i.opcode in ("store", "scatter") and d != i.args[1].dtype:
-            b._scopes[-1] = {}
             b.body.append(replace(i, args=(i.args[0], b.cast(i.args[1], dtype=d), *i.args[2:])))
+            b.forget()
         else:
             b.body.append(i)
-    return replace(kernel, body=tuple(b.body)) if len(b.body) > len(kernel.body) else kernel
+    return kernel if b.body == list(kernel.body) else replace(kernel, body=tuple(b.body))
 
 
 def _narrow(b: Builder, x: Operand, d: DType) -> Operand:
@@ -111,6 +109,8 @@ def _next_id(kernel: Kernel) -> int:
 def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
     """The kernel that one thread runs, and the grid to launch it on: grid and block loops, which
     have a trip for each workgroup and thread, become their numbers."""
+    if not any(i.attrs.get("kind") in ("grid", "block") for i in kernel.body):
+        return kernel, launch_grid(kernel)
     new: dict[int, Operand] = {}
     ended: set[int] = set()
     body: list[Instr] = []

@@ -22,9 +22,10 @@ from ztorch.lower.contract import emit_contract
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
 from ztorch.lower.index import Index, unflatten
-from ztorch.lower.loops import Phases, emit_map, emit_reduce, widest
+from ztorch.lower.loops import emit_map, emit_reduce, widest
 from ztorch.lower.passes import hoist, share_out
 from ztorch.lower.prepare import prepare
+from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.transpose import emit_transpose, find_turn
 
@@ -201,11 +202,12 @@ class _Plan:
             elif v.op.kind == "leaf" and v.attrs["role"] == "constant":
                 self.places[v] = Place("params", self.params.constant(v), self._bytes(v))
         buffers: dict[Value, Buffer] = {}
+        last = {v: k for k, touched in enumerate(self.touched) for v in touched}
         for k, region in enumerate(self.regions):
             for v in region.stores:
                 if v not in self.places:
-                    last = max([k, *(j for j, t in enumerate(self.touched) if v in t)])
-                    buffers[v] = Buffer(v.serial, self._bytes(v), k, last, self.limits.align)
+                    buffers[v] = Buffer(v.serial, self._bytes(v), k, last.get(v, k),
+                                        self.limits.align)
         offsets, total = place_buffers(list(buffers.values()))
         for v, buffer in buffers.items():
             self.places[v] = Place("arena", offsets[v.serial], buffer.size)

@@ -9,10 +9,10 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Grid, Limits
 from ztorch.ir.opcodes import identity
-from ztorch.lower.contract import pack, reading
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, is_view, view_of
+from ztorch.lower.tiling import pack, reading
 
 PAGE = 4096
 PACK_ROWS = 512  # rows of a product above which packing its right operand pays

@@ -38,7 +38,7 @@ class _Trace:
         return self
 
     def index(self, operand: Any, extent: int) -> Index:
-        return Index.of(Loaded(id(operand), extent))
+        return Index.of(Loaded(len(self.reads), extent))  # the number that was read last
 
     def within(self, index: Sequence[Index], low: Sequence[int], high: Sequence[int]) -> _Trace:
         for i, a, z in zip(index, low, high, strict=True):

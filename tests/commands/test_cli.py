@@ -9,86 +9,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import ztorch as zt
+from tests.commands.said import Run, fails, ok
 from ztorch.backends import registry
 from ztorch.cli import main
 from ztorch.runtime.devices import best_level
 
 ROOT = Path(zt.__file__).parents[1]
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *words: CliRunner().invoke(main, [str(w) for w in words])
-
-
-def ok(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def fails(result: Result, message: str, status: int = 1) -> None:
-    """One clean line on standard error, and nothing of Python."""
-    assert result.exit_code == status, result.output
-    assert re.search(message, result.stderr), result.stderr
-    assert "Traceback" not in result.stderr
-    if status == 1:
-        assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
-
-
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("cli") / "digits.zt"
-    ok(CliRunner().invoke(main, ["train", "digits_mlp", "--epochs", "2", "--quiet", "--out",
-                                 str(path)]))
-    return path
 
 
 def digits(rows: int = 12) -> tuple[np.ndarray, np.ndarray]:
     x, y = zt.data.load("digits")[1]
     return x[:rows], y[:rows]
-
-
-MODEL = """
-from ztorch import Sequential, layers as L
-from own_part import HIDDEN
-LOSS = "mse"
-
-def build():
-    return Sequential([L.Input((3,)), L.Dense(HIDDEN, activation="relu"), L.Dense(1)], name="own")
-
-class nets:
-    made = build()
-
-def needs(n):
-    return build()
-
-number = 3
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    """A model file that imports from its own folder, and data for it."""
-    (tmp_path / "own_part.py").write_text("HIDDEN = 4\n")
-    (tmp_path / "net.py").write_text(MODEL)
-    x = np.random.default_rng(0).random((40, 3))
-    np.savetxt(tmp_path / "table.csv", np.c_[x, x.sum(1)], "%.5f", ",", header="a,b,c,sum",
-               comments="")
-    np.save(tmp_path / "x.npy", x)
-    np.save(tmp_path / "y.npy", x.sum(1))
-    np.savez(tmp_path / "both.npz", x=x, y=x.sum(1))
-    return tmp_path / "net.py"
 
 
 # -- the story -------------------------------------------------------------------------------------
@@ -132,7 +69,7 @@ FLOWERS = ["iris", "rose", "tulip, wild"]
 def test_labels_that_are_texts(run: Run, own: Path) -> None:
     """They are told with their numbers, and the same text is the same number in --val, also where
     that lacks some."""
-    own.write_text(MODEL.replace("Dense(1)", "Dense(3, activation='softmax')"))
+    own.write_text(own.read_text().replace("Dense(1)", "Dense(3, activation='softmax')"))
     (own.parent / "own_part.py").write_text("HIDDEN = 32\n")
     x = np.eye(3, dtype=np.float32).repeat(20, 0)
     y = np.arange(3).repeat(20)
@@ -396,7 +333,7 @@ def test_the_default_device_is_named_where_it_is_wrong(run: Run,
 
 def test_export_trains_with_the_schedule_of_the_file(run: Run, own: Path) -> None:
     schedule = "\nfrom ztorch.schedules import ExponentialDecay\nSCHEDULE = ExponentialDecay(0.1, 10, 0.5)\n"
-    own.write_text(MODEL + schedule)
+    own.write_text(own.read_text() + schedule)
     for words, scheduled in (((), True), (("--lr", 0.2), False), (("--optimizer", "sgd"), False)):
         ok(run("export", own, "--train", "-o", "s.zt", *words))
         rate = zt.load("s.zt").metadata["optimizer"]["config"]["learning_rate"]
@@ -483,101 +420,3 @@ def test_help_is_quick() -> None:
                        env={**os.environ, "PYTHONPATH": str(ROOT)})
         best = min(best, time.perf_counter() - start)
     assert best < 0.6  # about 0.06 on an idle machine; the rest is for a busy one
-
-
-# -- several inputs and outputs --------------------------------------------------------------------
-
-TWO = """
-from ztorch import Model, layers as L
-LOSS = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
-METRICS = {"kind": ["accuracy"]}
-
-def build():
-    image, meta = L.Input((2, 2), name="image"), L.Input((3,), name="meta")
-    h = L.Concatenate()([L.Dense(4, activation="relu")(L.Flatten()(image)), meta])
-    return Model([image, meta], {"kind": L.Dense(3, activation="softmax")(h),
-                                 "size": L.Dense(1)(h)}, name="two")
-"""
-
-
-def test_several_inputs_and_outputs_have_names_in_files(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "two.py").write_text(TWO)
-    random = np.random.default_rng(0)
-    x = {"image": random.random((20, 4)), "meta": random.random((20, 3))}  # image in flat rows
-    np.savez("d.npz", **x, kind=random.integers(0, 3, 20), size=random.random(20))
-    np.savez("x.npz", **x)
-    np.savez("half.npz", meta=x["meta"])
-    said = ok(run("train", "two.py", "--data", "d.npz", "--epochs", 2, "--val", 0.2, "--out", "a.zt"))
-    assert "kind_loss" in said and "val_kind_accuracy" in said
-    ok(run("train", "a.zt", "--data", "d.npz", "--epochs", 1, "-q", "--out", "a.zt"))
-    assert "20 rows" in ok(run("run", "a.zt", "x.npz", "-o", "y.npz"))
-    expected = zt.load("a.zt").predict([x["image"].reshape(20, 2, 2), x["meta"]])
-    with np.load("y.npz") as found:
-        assert list(found) == ["kind", "size"]
-        for name, y in expected.items():
-            assert np.array_equal(found[name], y)
-    ok(run("run", "a.zt", "x.npz", "-o", "k.npz", "--classes"))
-    with np.load("k.npz") as found:
-        assert np.array_equal(found["kind"], expected["kind"].argmax(-1))
-    assert "x/image (32, 2, 2)" in ok(run("inspect", "a.zt"))
-    ok(run("export", "two.py", "--so", "--batch-size", 1, "-o", "c"))
-    assert "x_image" in (tmp_path / "c" / "two.h").read_text()
-    how = r"numpy\.savez\(path, image=\.\.\., meta=\.\.\., kind=\.\.\., size=\.\.\.\)"
-    fails(run("run", "a.zt", "x.npz"), "several outputs \\(kind, size\\); .*-o FILE.npz")
-    fails(run("run", "a.zt", "half.npz", "-o", "y.npz"), f"no array 'image'; it has meta: {how}")
-    fails(run("run", "a.zt", "x.csv", "-o", "y.npz"), f"x.csv has no names for them.*{how}")
-    fails(run("train", "two.py", "--data", "x.npz"), f"x.npz holds nothing to learn: {how}")
-
-
-def test_losses_and_metrics_by_output(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "two.py").write_text(TWO.replace("LOSS", "_A").replace("METRICS", "_B"))
-    random = np.random.default_rng(0)
-    x = {"x/image": random.random((20, 2, 2)), "meta": random.random((20, 3))}
-    kind, size = random.integers(0, 3, 20), random.random(20)
-    np.savez("d.npz", **x, **{"y/kind": kind, "size": size})
-    loss = ("--loss", "kind=sparse_categorical_crossentropy, size=mse")
-    how = ("two.py", "--data", "d.npz", "--epochs", 2, "--seed", 5)
-    ok(run("train", *how, *loss, "--metrics", "kind=accuracy,size=mae,size=mse", "--out", "a.zt"))
-    from ztorch.commands.models import find
-
-    expected = find("two.py").model.compile(
-        batch_size=32, optimizer="adam", seed=5,
-        loss={"kind": "sparse_categorical_crossentropy", "size": "mse"},
-        metrics={"kind": ["accuracy"], "size": ["mae", "mse"]})
-    expected.fit([x["x/image"], x["meta"]], {"kind": kind, "size": size}, epochs=2, verbose=0)
-    program = zt.load("a.zt")
-    assert program.metrics_names == expected.metrics_names == [
-        "loss", "kind_loss", "size_loss", "kind_accuracy", "size_mae", "size_mse"]
-    for a, b in zip(program.get_weights(), expected.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    # Outputs that are left out have no loss, and their data are left alone.
-    ok(run("train", *how, "--loss", "size=mae", "--val", "d.npz", "--out", "b.zt"))
-    assert zt.load("b.zt").metrics_names == ["loss", "size_loss"]
-    ok(run("export", "two.py", "--train", *loss, "-o", "c.zt"))
-    assert zt.load("c.zt").metrics_names == ["loss", "kind_loss", "size_loss"]
-    assert "log" in ok(run("show", "two.py", "--function", "train", *loss))
-
-
-@pytest.mark.parametrize(("option", "given", "message"), [
-    ("--loss", "kinf=mse", "unknown output 'kinf'; did you mean 'kind'. Known: kind, size"),
-    ("--loss", "mse,mae", r"'mse,mae' names 2 losses; .*--loss kind=mse,size=mae"),
-    ("--loss", "kind=mse,kind=mae", "output 'kind' 2 losses; it takes one"),
-    ("--loss", "kind=mse,mae", "which output 'mae' is for; write kind=mae"),
-    ("--loss", "kind=", "has an empty name"),
-    ("--loss", "kind=msee", "unknown loss 'msee'; did you mean 'mse'"),
-    ("--metrics", "mae", "which output it is for; write --metrics kind=mae,size=mae"),
-    ("--metrics", "siz=mae", "unknown output 'siz'; did you mean 'size'"),
-    ("--metrics", "", "has an empty name"),
-])
-def test_wrong_losses_and_metrics_by_output(run: Run, tmp_path: Path, option: str, given: str,
-                                            message: str) -> None:
-    (tmp_path / "two.py").write_text(TWO)
-    np.savez("d.npz", image=np.ones((4, 4)), meta=np.ones((4, 3)), kind=[0, 1, 2, 0], size=np.ones(4))
-    fails(run("train", "two.py", "--data", "d.npz", option, given), message)
-
-
-def test_the_only_output_has_no_name(run: Run, own: Path) -> None:
-    fails(run("train", own, "--data", "both.npz", "--loss", "y=mse"),
-          "one that needs no name: --loss mse")
-    fails(run("train", own, "--data", "both.npz", "--loss", "mse,mae"), "names 2 losses")
-    fails(run("export", own, "--loss", "mse", "-o", "x.zt"), "--loss is for an artifact that trains")

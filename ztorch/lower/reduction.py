@@ -1,0 +1,104 @@
+"""A reducing region, whatever the machine: the axes it is computed along, and in which passes."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+
+from ztorch.graph.value import Value
+from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.region import Region, real_reads, view_of
+
+RECOMPUTE = 8  # issue slots above which a value is kept in memory rather than computed again
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The loops of a reducing region: `outer` over its results, `inner` over what each is made of;
+    `full` says where in them the region is. With `beside`, neighbours in memory belong to
+    neighbouring results, else to the same one."""
+
+    outer: list[Var]
+    inner: list[Var]
+    full: dict[Var, Index]
+    beside: bool
+
+
+def axes_of(region: Region) -> Axes:
+    """One loop for each axis that has more than one element."""
+    sizes = [(n, k in region.axes) for k, n in enumerate(region.shape) if n > 1]
+    outer = [Var(f"o{k}", n) for k, n in enumerate(n for n, gone in sizes if not gone)]
+    inner = [Var(f"i{k}", n) for k, n in enumerate(n for n, gone in sizes if gone)]
+    full = {whole: flatten([Index.of(v) for v in loops], [v.extent for v in loops])
+            for whole, loops in ((region.outer, outer), (region.inner, inner))}
+    position = region.full.replace(full)
+    beside = bool(outer) and position.factor(outer[-1]) == 1 and not (
+        inner and position.factor(inner[-1]) == 1)
+    return Axes(outer, inner, full, beside)
+
+
+class Phases:
+    """In which pass over the inner loop each member of a reducing region can be computed."""
+
+    def __init__(self, region: Region):
+        self.region = region
+        self._known: dict[Value, list[tuple[Value, Index]]] = {}
+        self.ready: dict[Value, int] = {}  # full: the pass it belongs to; row: known before it
+        for v in region.members:
+            if v.op.kind == "reduce":
+                self.ready[v] = self._of_source(v) + 1
+            else:
+                self.ready[v] = max([0, *(self.ready[s] for s, _ in self._reads(v))])
+        self.count = 1 + max(self.ready.values())
+
+    def _reads(self, v: Value) -> list[tuple[Value, Index]]:
+        if v not in self._known:
+            at = unflatten(self.region.flat[v], v.shape)
+            self._known[v] = [(s, i) for s, i in real_reads(v, at) if s in self.region.flat]
+        return self._known[v]
+
+    def _of_source(self, v: Value) -> int:
+        x = v.args[0]
+        base = view_of(x, unflatten(self.region.full, x.shape))
+        return self.ready.get(base[0], 0) if base else 0
+
+    def passes(self, target: Container[Value]) -> Iterator[tuple[int, list[Value], list[Value]]]:
+        """The passes with something to do: the number, which full members of `target` are stored
+        in it, and which reductions are done after it."""
+        for p in range(self.count):
+            kept = [v for v in self.region.members
+                    if self.ready[v] == p and v in target and not self._once(v)]
+            sums = [v for v in self.region.members
+                    if v.op.kind == "reduce" and self.ready[v] == p + 1]
+            if kept or sums:
+                yield p, kept, sums
+
+    def rows(self, target: Container[Value]) -> list[Value]:
+        """Members of `target` that are known once a row."""
+        return [v for v in self.region.members if self._once(v) and v in target]
+
+    def _once(self, v: Value) -> bool:
+        return self.region.is_row(v) or v.op.kind == "reduce"
+
+    def used_later(self) -> list[Value]:
+        """Full members read in a later pass than their own, costly to compute again."""
+        late = []
+        for v in self.region.members:
+            readers = [w for w in self.region.members if w is not v and w.op.kind == "map" and any(
+                s is v for s, _ in self._reads(w))] if v.op.kind == "map" else []
+            reduces = [w for w in self.region.members if w.op.kind == "reduce"
+                       and (base := view_of(w.args[0], unflatten(self.region.full,
+                                                                 w.args[0].shape)))
+                       and base[0] is v]
+            passes = {self.ready[w] for w in readers if not self.region.is_row(w)}
+            passes |= {self.ready[w] - 1 for w in reduces} | {self.ready[v]}
+            if not self.region.is_row(v) and len(passes) > 1 and self.cost(v) > RECOMPUTE:
+                late.append(v)
+        return late
+
+    def cost(self, v: Value) -> int:
+        """Issue slots to compute one element again, from what is known once a row."""
+        if v not in self.region.flat or v.op.kind != "map":
+            return v.op.cost
+        below = [s for s, _ in self._reads(v) if not self.region.is_row(s)]
+        return v.op.cost + sum(self.cost(s) for s in set(below))
