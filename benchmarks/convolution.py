@@ -173,7 +173,7 @@ def _ours(model: Any, x: np.ndarray, y: np.ndarray, training: bool,
 def _theirs(torch: Any, model: Any, x: np.ndarray, y: np.ndarray, training: bool, layout: str,
             double: bool) -> tuple[Callable[[], Any], np.ndarray]:
     form = {"memory_format": getattr(torch, layout)}
-    net = torch.nn.Sequential(*_modules(torch, model.inner)).to(**form)
+    net = torch.nn.Sequential(*modules(torch, model.inner)).to(**form)
     tx = torch.from_numpy(x).permute(0, 3, 1, 2).clone(**form)
     ty = torch.from_numpy(y.astype(np.int64))
     if double:
@@ -199,7 +199,7 @@ def _theirs(torch: Any, model: Any, x: np.ndarray, y: np.ndarray, training: bool
     return step, losses[-1].detach().numpy()
 
 
-def _modules(torch: Any, layers: Any) -> list[Any]:
+def modules(torch: Any, layers: Any) -> list[Any]:
     """The layers as PyTorch's, with the same weights; the last softmax is left to the loss."""
     return [module for layer in layers for module in _module(torch, layer)]
 
@@ -208,11 +208,11 @@ def _module(torch: Any, layer: Any) -> list[Any]:
     nn, kind = torch.nn, type(layer)
     relu = [nn.ReLU()] if getattr(layer, "activation", None) == "relu" else []
     if kind is L.Residual:
-        main, short = (nn.Sequential(*_modules(torch, part)) for part in (
+        main, short = (nn.Sequential(*modules(torch, part)) for part in (
             layer.layers, [layer.shortcut] if layer.shortcut else []))
         return [_sum(torch)(main, short)]
     if hasattr(layer, "inner") and layer.inner:
-        return _modules(torch, layer.inner)
+        return modules(torch, layer.inner)
     weights = [torch.from_numpy(np.array(w.value)) for w in layer.own_weights]
     if kind in (L.Conv2D, L.DepthwiseConv2D):
         return [*_conv(torch, layer, weights), *relu]

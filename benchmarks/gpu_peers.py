@@ -1,88 +1,131 @@
-"""The models of benchmarks.gpu in PyTorch's words: the same layers and sizes, with weights of their
-own, since only time is compared. What is right or wrong is compared with our own CPU."""
+"""The peers of benchmarks.gpu: PyTorch on an NVIDIA GPU, eager and as a CUDA graph, with the
+weights of our models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from benchmarks import peers
+from benchmarks.convolution import modules
+from ztorch.runtime.devices import Device
 
 
-def cuda() -> Any:
-    """PyTorch where it has a GPU, else None."""
+class Theirs(NamedTuple):
+    """A model of PyTorch's: what it predicts, and what to time."""
+
+    prediction: Callable[[], np.ndarray]
+    runs: dict[str, Callable[[], object]]
+
+
+def torch_on(d: Device) -> Any:
+    """PyTorch where the first GPU that it sees is that device, whoever drives it; else None."""
     torch = peers.module("torch")
-    return torch if torch and torch.cuda.is_available() else None
+    if not torch or not torch.cuda.is_available() or torch.cuda.get_device_name(0) not in d.name:
+        return None
+    torch.backends.cudnn.allow_tf32 = False  # convolutions of as many bits as everybody's
+    return torch
 
 
-def build(name: str) -> Any:
-    """The module of a model of the zoo, on the GPU."""
-    torch = cuda()
-    return {"digits_mlp": _mlp, "digits_cnn": _cnn, "tiny_gpt": _gpt}[name](torch.nn).cuda()
+def build(name: str, model: Any) -> Any:
+    """A model of the zoo in PyTorch's words, with its weights; its last softmax is left out. Images
+    come as rows of pixels, channels first.
+
+    >>> from models import digits_mlp
+    >>> bool(peers.module("torch")) and len(build("digits_mlp", digits_mlp.build()))
+    6
+    """
+    torch = peers.module("torch")
+    if name == "tiny_gpt":
+        return _gpt(torch, model)
+    return torch.nn.Sequential(*modules(torch, model.inner))
 
 
-def _mlp(nn: Any) -> Any:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(),
-                         nn.Linear(64, 10))
-
-
-def _cnn(nn: Any) -> Any:
-    return nn.Sequential(
-        nn.Flatten(1), nn.Unflatten(1, (1, 8, 8)),
-        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(128, 32), nn.ReLU(), nn.Linear(32, 10))
-
-
-def _gpt(nn: Any) -> Any:
-    torch, width, length, letters = peers.module("torch"), 48, 32, 36
+def _gpt(torch: Any, model: Any) -> Any:
+    nn = torch.nn
+    letters, positions, *blocks, norm, head = (
+        [torch.from_numpy(np.array(w.value)) for w in layer.weights] for layer in model.inner)
+    length, width = positions[0].shape
+    first = model.inner[2]
 
     class GPT(nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
+        """The same layers, in the same order."""
+
         def __init__(self) -> None:
             super().__init__()
-            self.letters = nn.Embedding(letters, width)
-            self.positions = nn.Parameter(torch.zeros(length, width))
-            block = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.1, "gelu",
-                                               batch_first=True, norm_first=True)
-            self.blocks = nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
-            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, letters)
+            self.letters = nn.Embedding(len(letters[0]), width)
+            self.positions = nn.Parameter(positions[0])
+            self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(
+                width, first.num_heads, first.intermediate_dim, first.dropout, "gelu",
+                first.layer_norm_epsilon, batch_first=True, norm_first=True) for _ in blocks)
+            self.norm = nn.LayerNorm(width, model.inner[-2].epsilon)
+            self.head = nn.Linear(width, len(letters[0]))
+            self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
 
         def forward(self, x: Any) -> Any:
-            mask = nn.Transformer.generate_square_subsequent_mask(length, device=x.device)
-            h = self.blocks(self.letters(x) + self.positions, mask=mask, is_causal=True)
+            h = self.letters(x) + self.positions
+            for block in self.blocks:
+                h = block(h, src_mask=self.mask, is_causal=True)
             return self.head(self.norm(h))
 
-    return GPT()
+    gpt = GPT()
+    held = [gpt.letters.weight]
+    given = [letters[0]]
+    for block, (*attending, scale, shift, up, up_bias, down, down_bias, scale_2, shift_2) in zip(
+            gpt.blocks, blocks, strict=True):
+        *qkv, out, out_bias = attending
+        own, flat = block.self_attn, [w.reshape(width, -1).T for w in qkv[::2]]
+        held += [own.in_proj_weight, own.in_proj_bias, own.out_proj.weight, own.out_proj.bias,
+                 block.norm1.weight, block.norm1.bias, block.linear1.weight, block.linear1.bias,
+                 block.linear2.weight, block.linear2.bias, block.norm2.weight, block.norm2.bias]
+        given += [torch.cat(flat), torch.cat([b.flatten() for b in qkv[1::2]]),
+                  out.reshape(-1, width).T, out_bias, scale, shift, up.T, up_bias, down.T,
+                  down_bias, scale_2, shift_2]
+    held += [gpt.norm.weight, gpt.norm.bias, gpt.head.weight, gpt.head.bias]
+    given += [*norm, head[0].T, head[1]]
+    with torch.no_grad():
+        for parameter, array in zip(held, given, strict=True):
+            parameter.copy_(array)
+    return gpt
 
 
-def contestants(name: str, x: Any, y: Any, train: bool) -> dict[str, Callable[[], None]]:
-    """PyTorch's calls of a prediction or a step, eager and replayed as a CUDA graph; each waits
-    until it is done."""
-    torch = cuda()
-    if not torch:
-        return {}
-    model = build(name)
-    tx = torch.from_numpy(x).cuda()
-    ty = torch.from_numpy(y).cuda().long()
-    optimizer = torch.optim.Adam(model.parameters(), capturable=True, fused=True)
-    model.train(train)
+def inputs(x: np.ndarray) -> Any:
+    """A batch as PyTorch takes it."""
+    torch = peers.module("torch")
+    there = torch.from_numpy(x)
+    return there.permute(0, 3, 1, 2) if there.ndim == 4 else there
 
-    def once() -> None:
-        if not train:
-            with torch.inference_mode():
-                model(tx).softmax(-1)
-            return
+
+def contestants(name: str, model: Any, x: np.ndarray, y: np.ndarray, train: bool) -> Theirs:
+    """PyTorch's prediction or step, eager and replayed as a CUDA graph; each waits until it is
+    done."""
+    torch = peers.module("torch")
+    net, tx, ty = build(name, model).cuda(), inputs(x).cuda(), torch.from_numpy(y).cuda().long()
+    optimizer = torch.optim.Adam(net.parameters(), capturable=True, fused=True)
+    net.train(train)
+
+    def predict() -> Any:
+        with torch.inference_mode():
+            return net(tx).softmax(-1)
+
+    def step() -> None:
         optimizer.zero_grad(set_to_none=False)
-        out = model(tx)
-        torch.nn.functional.cross_entropy(out.flatten(0, -2), ty.flatten()).backward()
+        torch.nn.functional.cross_entropy(net(tx).flatten(0, -2), ty.flatten()).backward()
         optimizer.step()
 
-    return {"PyTorch eager": waiting(once), "PyTorch CUDA graph": waiting(captured(once))}
+    return Theirs(lambda: predict().cpu().numpy(), both(step if train else predict))
 
 
-def waiting(function: Callable[[], object]) -> Callable[[], None]:
-    """A call that returns when the GPU is done."""
-    torch = cuda()
+def both(function: Callable[[], object]) -> dict[str, Callable[[], object]]:
+    """Eager, and recorded once to be replayed; the calls return when the GPU is done."""
+    return {"PyTorch eager": waiting(function),
+            "PyTorch CUDA graph": waiting(captured(function))}
+
+
+def waiting(function: Callable[[], object]) -> Callable[[], object]:
+    torch = peers.module("torch")
 
     def call() -> None:
         function()
@@ -91,9 +134,8 @@ def waiting(function: Callable[[], object]) -> Callable[[], None]:
     return call
 
 
-def captured(function: Callable[[], object]) -> Callable[[], None]:
-    """The function recorded once, to be replayed."""
-    torch = cuda()
+def captured(function: Callable[[], object]) -> Callable[[], object]:
+    torch = peers.module("torch")
     aside = torch.cuda.Stream()
     with torch.cuda.stream(aside):
         for _ in range(3):
@@ -102,5 +144,5 @@ def captured(function: Callable[[], object]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         function()
-    replay: Callable[[], None] = graph.replay
+    replay: Callable[[], object] = graph.replay
     return replay

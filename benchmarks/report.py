@@ -44,6 +44,13 @@ class Section:
             self.note(f"{case}, 1 thread, wall clock (the core was shared): "
                       + ", ".join(f"{t.name} {duration(t.wall)}" for t in timings))
 
+    def failed(self, case: str, error: BaseException, **more: str) -> None:
+        """A line of what could not be measured; the reason is a note below the table."""
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        self._add({"case": case, **more, "max error": "**failed**"})
+        self.results.append({"case": case, **more, "failed": reason})
+        self.note(f"{', '.join((case, *more.values()))}: {reason}")
+
     def line(self, values: Mapping[str, str], **data: Any) -> None:
         """A line of a plain table."""
         self._add(dict(values))
@@ -102,21 +109,30 @@ def _spread(t: Timing) -> str:
 
 
 def _against(t: Timing) -> str:
-    return f"{duration(t.seconds)} = **x{t.ratio:.2f}** ({t.ratio_p10:.2f}–{t.ratio_p90:.2f})"
+    low, middle, high = map(_ratio, (t.ratio_p10, t.ratio, t.ratio_p90))
+    return f"{duration(t.seconds)} = **x{middle}** ({low}–{high})"
+
+
+def _ratio(x: float) -> str:
+    return f"{x:.2f}" if x >= 0.1 else f"{x:.2g}"
+
+
+CPU = (
+    "Times are medians of interleaved blocks with the 10th and 90th percentile. `xN` is "
+    "the peer's time over ours: the median, 10th and 90th percentile of the ratios within "
+    "one turn. One thread is timed by its CPU clock, several by the wall clock. The "
+    "largest error is against float64 unless the table says otherwise.")
 
 
 def write(folder: Path, stem: str, machine: Mapping[str, Any], sections: Sequence[Section],
-          quick: bool) -> list[Path]:
-    """Writes Markdown, JSON and, where matplotlib is there, the plot; gives the paths."""
+          quick: bool, title: str = "CPU benchmarks", method: str = CPU) -> list[Path]:
+    """Writes Markdown, JSON and, of rows with threads and where matplotlib is there, the plot;
+    gives the paths. `method` says how it was measured."""
     folder.mkdir(parents=True, exist_ok=True)
     warning = ("**A smoke run: far too few turns for the figures to mean anything.**\n\n"
                if quick else "")
     facts = "\n".join(f"- {k}: {_fact(v)}" for k, v in machine.items())
-    text = (f"# CPU benchmarks, {machine['date']}\n\n{warning}{facts}\n\n"
-            "Times are medians of interleaved blocks with the 10th and 90th percentile. `xN` is "
-            "the peer's time over ours: the median, 10th and 90th percentile of the ratios within "
-            "one turn. One thread is timed by its CPU clock, several by the wall clock. The "
-            "largest error is against float64 unless the table says otherwise.\n\n"
+    text = (f"# {title}, {machine['date']}\n\n{warning}{facts}\n\n{method}\n\n"
             + "\n".join(s.markdown() for s in sections))
     out = [folder / f"{stem}.md", folder / f"{stem}.json"]
     out[0].write_text(text, encoding="utf-8")
@@ -137,16 +153,16 @@ def _fact(v: Any) -> str:
 
 def plot(path: Path, machine: Mapping[str, Any], sections: Sequence[Section]) -> bool:
     """Ratios of every comparison: a row for each table, a column for each number of threads."""
+    shown = [(s, _peers_of(s)) for s in sections if s.names and s.key not in OWN]
+    threads = sorted({int(r["threads"]) for _, rows in shown for r in rows if r["threads"]})
+    if not threads:
+        return False
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError:
         print("no plot: matplotlib is not installed")
-        return False
-    shown = [(s, _peers_of(s)) for s in sections if s.names and s.key not in OWN]
-    threads = sorted({int(r["threads"]) for _, rows in shown for r in rows})
-    if not threads:
         return False
     heights = [max(_height(rows, n) for n in threads) + 1.6 for _, rows in shown]
     figure = Figure(figsize=(1.5 + 5.2 * len(threads), 0.2 * sum(heights) + 1.2), dpi=130,

@@ -73,10 +73,11 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     with settings.using(config=str(tmp_path / "no.json")), pytest.raises(
             ConfigError, match="cannot read the config file"):
         choices()
-    (tmp_path / "bad.json").write_text("{")
-    with settings.using(config=str(tmp_path / "bad.json")), pytest.raises(
-            ConfigError, match="is not JSON"):
-        choices()
+    for text in ("{", '{"default":' * 100_000):
+        (tmp_path / "bad.json").write_text(text)
+        with settings.using(config=str(tmp_path / "bad.json")), pytest.raises(
+                ConfigError, match="is not JSON"):
+            choices()
 
 
 def test_backends_that_are_not_enabled_are_not_there() -> None:
@@ -110,6 +111,12 @@ def test_no_device_at_all_is_an_error() -> None:
         best_device()
 
 
+def test_none_enabled(tmp_path: Path) -> None:
+    with settings.using(config=config(tmp_path, enabled=[])), pytest.raises(
+            DeviceError, match=r"the configuration enables none\. Add 'cpu'"):
+        best_device()
+
+
 def test_a_driver_that_breaks_warns_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> str:
         raise OSError("the driver's library is damaged")
@@ -119,6 +126,21 @@ def test_a_driver_that_breaks_warns_and_the_rest_goes_on(monkeypatch: pytest.Mon
     assert listed[0].id == "cpu" and listed[0].available
     row = next(d for d in listed if d.id == "dummy")
     assert not row.available and "its driver broke" in row.reason
+
+
+@pytest.mark.parametrize(("package", "backend"), [
+    ("pyopencl", "opencl"), ("vulkan", "vulkan"), ("wgpu", "webgpu")])
+def test_a_package_that_is_there_and_broken(tmp_path: Path, package: str, backend: str) -> None:
+    """It is not said to be missing: to install it again would not help. One line for each warning."""
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("raise ImportError('a library fails to load')")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    ran = subprocess.run([sys.executable, "-m", "ztorch", "devices"], text=True, check=True,
+                         capture_output=True, env={**os.environ, "PYTHONPATH": path,
+                                                   "ZTORCH_BACKENDS": f"cpu,{backend}"})
+    assert "its driver broke: a library fails to load" in ran.stdout
+    assert ran.stderr == (f"warning: backend {backend} is broken: ImportError: a library fails to "
+                          "load\n")
 
 
 def test_an_absent_driver_is_silent() -> None:

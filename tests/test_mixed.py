@@ -253,8 +253,7 @@ def test_gradients_of_products_are_products_of_rounded_numbers(d: DType) -> None
 def test_the_zoo(backend: str, name: str, policy: str) -> None:
     """As `ztorch verify` compares them with float64: rounding to 16 bits explains all that is
     off."""
-    variant = f"{name}:small" if small(name).small is not None else name
-    subject = verify.of_model(variant, device(backend).id, BATCH, policy)
+    subject = verify.of_recipe(small(name), device(backend).id, BATCH, policy)
     checks = list(verify.compared(subject, 2, seed=1, layers=False))
     assert [c for c in checks if not c.fine] == []
     assert max(c.bound for c in checks if c.part == "predict") < 0.1

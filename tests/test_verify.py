@@ -17,6 +17,7 @@ from tests.parity import HERE
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.cli import main
+from ztorch.dtypes import dtype, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.rounding import bounded
 from ztorch.ir.opcodes import OPCODES
@@ -169,6 +170,22 @@ def test_bounds_hold_and_are_near(n: int, d: type) -> None:
     size, eps = float(want), float(np.finfo(d).eps)
     assert abs(got - want) <= bound
     assert eps * size / 4 < bound < 20 * eps * size * np.sqrt(n)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize("k", [64, 4096])
+def test_sums_of_16_bits_are_held_to_what_they_are_held_in(name: str, k: int) -> None:
+    """A product is off by a few roundings of itself, not of all its terms: a part left out shows."""
+    rng, d = np.random.default_rng(k), dtype(name)
+    x, w = leaf("input", "x", (8, k), name), leaf("input", "w", (k, 8), name)
+    feeds = {v: from_storage(d, to_storage(d, rng.normal(size=v.shape))) for v in (x, w)}
+    [(want, bound), (_, total)] = bounded([ops.matmul(x, w), ops.sum(x)], feeds)
+    a, b = (f.astype(np.float32) for f in feeds.values())
+    cut = sum(from_storage(d, to_storage(d, p @ q)).astype(np.float32)  # as where tiles are few
+              for p, q in zip(np.split(a, 8, 1), np.split(b, 8, 0), strict=True))
+    assert np.abs(from_storage(d, to_storage(d, cut)) - want).max() <= bound
+    eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[name]
+    assert bound < 40 * eps * np.abs(want).max() and total < 80 * eps * np.sqrt(8 * k)
 
 
 def test_what_cancels_may_be_off_by_much() -> None:

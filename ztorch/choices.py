@@ -50,7 +50,7 @@ def _read(path: Path) -> Choices:
     except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error.strerror}; ZTORCH_CONFIG "
                           "names it") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the config file {path} is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"the config file {path} must hold an object, such as "

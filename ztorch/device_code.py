@@ -118,10 +118,14 @@ def within_limits(step: Step, target: Target) -> None:
     shared = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
     buffers = [m for m in kernel.memories if m.space == "global"]
     largest = max((m.size * m.dtype.bytes for m in buffers), default=0)
+    held = any(p.space == "params" and m.size * m.dtype.bytes == largest
+               for m, p in zip(buffers, step.places, strict=True))
     layers = ", ".join(kernel.origin) or kernel.name
+    smaller = ("make the layer smaller, or compile for another device, such as cpu" if held else
+               "compile with a smaller batch_size")
     for what, has, may, way in (
         ("buffers", len(buffers), grid.memories, "compile with fewer inputs to one layer"),
-        ("bytes in one buffer", largest, grid.span, "compile with a smaller batch_size"),
+        ("bytes in one buffer", largest, grid.span, smaller),
         ("bytes of shared memory", shared, grid.shared, "use a smaller layer"),
     ):
         if has > may:

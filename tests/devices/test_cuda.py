@@ -173,7 +173,7 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     assert backend.refusal() == "NVIDIA's driver is not installed (Absent for libcuda)"
 
     def missing() -> None:
-        raise ImportError("no such module")
+        raise ModuleNotFoundError("no such module")
 
     monkeypatch.setattr(cuda_calls, "driver", missing)
     assert "pip install 'ztorch[cuda]'" in backend.refusal()
@@ -350,7 +350,7 @@ def test_halves(d: DType, capability: tuple[int, int], monkeypatch: pytest.Monke
 @pytest.mark.parametrize("chip", ["sm_75", "sm_100"])
 def test_compiled_for_a_chip_that_is_not_here(chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code needs no driver at all; only to run it is refused."""
-    monkeypatch.setattr(cuda_calls, "driver", lambda: (_ for _ in ()).throw(ImportError("none")))
+    monkeypatch.setattr(cuda_calls, "driver", lambda: (_ for _ in ()).throw(ModuleNotFoundError("none")))
     recipe = small("digits_mlp")
     functions = recipe.model.trace(batch_size=2, loss=recipe.loss, optimizer="sgd").functions
     made = compile_functions(functions, TARGETS[f"cuda:{chip}"], "digits")

@@ -30,10 +30,11 @@ def functions() -> dict[str, Graph]:
 
 
 @pytest.mark.parametrize(("limit", "says"), [
-    ({"memories": 3}, r"layer wide: its kernel k0_wide_\w+ needs 4 buffers, and {} allows 3; compile "
+    ({"memories": 2}, r"layer wide: its kernel k0_wide_\w+ needs 3 buffers, and {} allows 2; compile "
                       "with fewer inputs to one layer"),
     ({"span": 1000}, r"layer wide: its kernel k0_wide_\w+ needs 2,400 bytes in one buffer, and {} "
-                     "allows 1,000; compile with a smaller batch_size"),
+                     "allows 1,000; make the layer smaller, or compile for another device, such as "
+                     "cpu"),
     ({"shared": 600}, "layer wide: a matrix product needs 64 threads and 896 bytes that they share; "
                       r"this device has \d+ and 600; compile for another device, such as cpu"),
     ({"threads": 32}, r"layer wide: a matrix product needs 64 threads and 896 bytes .* this device "
@@ -43,6 +44,14 @@ def functions() -> dict[str, Graph]:
 def test_beyond_a_limit(name: str, limit: dict[str, int], says: str) -> None:
     with pytest.raises(Unsupported, match=says.format(name)):
         compile_functions(functions(), TARGETS[name].on(limit), "m")
+
+
+def test_a_batch_that_is_too_large() -> None:
+    """What a batch takes is a matter of its size; what weights take is none."""
+    model = Sequential([L.Input((20,)), L.Dense(30, name="wide")])
+    with pytest.raises(Unsupported, match=r"layer wide: .* needs 76,800 bytes in one buffer, and vulkan "
+                                          "allows 4,000; compile with a smaller batch_size"):
+        compile_functions(model.trace(640).functions, TARGETS["vulkan"].on({"span": 4000}), "m")
 
 
 def test_shared_memory_of_a_kernel_as_it_is() -> None:
@@ -66,6 +75,31 @@ def test_within_a_limit(grid: Grid) -> None:
     job = Job(Graph({"y": y, "sum": ops.sum(y * 2.0, axis=0)}),
               {a: rng.normal(size=(33, 50)), b: rng.normal(size=(50, 41))})
     agree(job, interpreted(job, Limits(0, 16, False, grid=grid)), terms=50)
+
+
+@pytest.mark.parametrize("memories", [4, 5, 6, 8])
+def test_few_buffers_divide_kernels(memories: int) -> None:
+    """What would be one kernel becomes several where it would name more than one may, and no more
+    than that; the results stay."""
+    rng = np.random.default_rng(1)
+    few = Limits(0, 16, False, grid=Grid(memories=memories))
+    plenty = Limits(0, 16, False, grid=Grid())
+    counts = {}
+    for name, graph in functions().items():
+        for limits in (few, plenty):
+            plan = lower(name, graph, limits, Params(limits))
+            counts[name, limits is few] = len(plan.steps)
+            named = [sum(m.space == "global" for m in s.kernel.memories) for s in plan.steps]
+            assert max(named) <= memories or limits is plenty, [s.kernel.name for s in plan.steps]
+            if name == "train" and limits is plenty:
+                assert max(named) > memories  # else this tests nothing
+    assert counts["train", False] < counts["train", True]
+    a, b, c, d, e = (leaf("input", n, (6, 10), f32) for n in "abcde")
+    z = ops.sum(a * b + c * d, axis=-1, keepdims=True)
+    y = ops.tanh(a + z) * (e - d)
+    feeds = {v: rng.normal(size=(6, 10)) for v in (a, b, c, d, e)}
+    job = Job(Graph({"y": y, "z": z, "more": ops.exp(y) + c}), feeds)
+    agree(job, interpreted(job, few), terms=10)
 
 
 @pytest.mark.parametrize("name", ON_GRIDS)

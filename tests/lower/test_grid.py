@@ -9,12 +9,14 @@ from tests.parity import GROUPS, SUBGROUPS, Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.dtypes import DType, f16, f32, f64, i32
 from ztorch.errors import Unsupported
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Grid, Limits
 from ztorch.lower.grid import team
 from ztorch.lower.grid_contract import TILES, estimate
 from ztorch.lower.passes import launched, vectored
+from ztorch.lower.plan import Params, lower
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
             "wide": Limits(0, 16, True, grid=Grid(threads=1024, subgroup=32, units=132, vector=4)),
@@ -119,3 +121,26 @@ def test_a_launch_has_no_loop_over_its_grid() -> None:
     kinds = {i.attrs["kind"] for i in kernel.body if i.opcode == "loop"}
     assert kinds == {"serial"} and grid[0] > 1
     assert {"grid_id", "block_id"} <= kernel.opcodes()
+
+
+@pytest.mark.parametrize(("channels", "lanes", "padding"), [(8, 4, "valid"), (3, 1, "valid"),
+                                                            (8, 4, "same")])
+def test_windows_of_a_convolution_are_read_where_they_lie(channels: int, lanes: int,
+                                                          padding: str) -> None:
+    """They are written down nowhere, though a product reads each element again and again; channels
+    that lie side by side are read together. So are those that the gradient of the kernel reads."""
+    rng = np.random.default_rng(0)
+    x = leaf("input", "x", (2, 9, 7, channels), f32)
+    w = leaf("input", "w", (3, 3, channels, 16), f32)
+    y = ops.conv(x, w, padding=padding)
+    _, slope = gradients(ops.sum(y * y), [x, w])
+    for graph in (Graph({"y": y}), Graph({"slope": slope})):
+        limits = Limits(0, 16, True, grid=Grid(vector=4))
+        plan = lower("f", graph, limits, Params(limits))
+        largest = max((b.size for _, b, _ in plan.buffers), default=0)
+        assert largest < 4 * 9 * x.size / 2, "windows, written down, take nine times the images"
+        reads = {i.dest.lanes for s in plan.steps if "matmul" in s.kernel.name
+                 for i in s.kernel.body if i.opcode == "load" and i.attrs["mem"] == "m0"}
+        assert max(reads) == lanes
+        job = Job(graph, {x: rng.normal(size=x.shape), w: rng.normal(size=w.shape)})
+        agree(job, interpreted(job, limits), terms=2 * 63 * 9 * channels)

@@ -14,7 +14,7 @@ CHIPS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100")
 
 @functools.cache
 def driver() -> Any:
-    """The driver's functions; ImportError where the package is not."""
+    """The driver's functions; ModuleNotFoundError where the package is not."""
     from cuda.bindings import driver
 
     return driver

@@ -210,7 +210,7 @@ def refusal() -> str:
     """Why there is no device; empty if there is one."""
     try:
         api = vk()
-    except ImportError:
+    except ModuleNotFoundError:
         return "the package vulkan is not installed; pip install 'ztorch[vulkan]'"
     except OSError:
         return "there is no Vulkan loader (libvulkan.so.1); install a Vulkan driver"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from inspect import cleandoc
 from typing import IO, Any
 
@@ -48,13 +49,20 @@ class Commands(click.Group):
         except ZtorchError as error:  # a setting that makes no sense
             raise Failure(str(error)) from None
         try:
-            result = super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _warn  # type: ignore[assignment]
+                result = super().invoke(ctx)
             sys.stdout.flush()  # what it says has to arrive before all is well
             return result
         except (ZtorchError, OSError) as error:
             if debugging or isinstance(error, BrokenPipeError):
                 raise
             raise Failure(_reason(error)) from None
+
+
+def _warn(message: Warning | str, *where: Any) -> None:
+    """One clean line: which line of ours warned is nothing to the user."""
+    click.echo(f"warning: {message}", err=True)
 
 
 def _reason(error: Exception) -> str:

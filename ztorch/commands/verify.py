@@ -59,8 +59,8 @@ class Check:
 
 def verify(name: str, device: str, batch_size: int | None, steps: int, seed: int) -> None:
     """Prints the table, and fails where a layer diverges."""
-    subject = of_artifact(name, device, batch_size) if name.endswith(".zt") else of_model(
-        name, device, batch_size)
+    subject = of_artifact(name, device, batch_size) if name.endswith(".zt") else of_recipe(
+        find(name), device, batch_size)
     checks = list(compared(subject, steps, seed))
     print(f"{subject.name} on {subject.run.device}, against float64")
     print(table([("", "layer", "worst error", "bound", ""), *(
@@ -79,12 +79,8 @@ def verify(name: str, device: str, batch_size: int | None, steps: int, seed: int
 # -- what is verified ------------------------------------------------------------------------------
 
 
-def of_model(name: str, device: str, batch_size: int | None, dtype: str = "float32") -> Subject:
-    """A model of the zoo or of a file, compiled for a device."""
-    return of_recipe(find(name), device, batch_size)
-
-
-def of_recipe(recipe: Recipe, device: str, batch_size: int | None) -> Subject:
+def of_recipe(recipe: Recipe, device: str, batch_size: int | None,
+              dtype: str = "float32") -> Subject:
     """The model of a recipe, compiled for a device."""
     how: dict[str, Any] = {} if recipe.loss is None else {
         "loss": recipe.loss, "metrics": recipe.metrics,

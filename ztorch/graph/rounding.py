@@ -2,9 +2,10 @@
 
 The graph is evaluated in float64 several times, and each time every op is off by a random part of
 what its dtype's rounding allows; a sum of n numbers by a part of sqrt(n) times that, and of the sum
-of their sizes. The spread that this leaves in a value is what a correct program may differ by,
-whatever amplifies it on the way: a difference of equals, a division by almost nothing, a choice
-that was close.
+of their sizes. Sums of 16-bit floats are held in float32 and rounded to 16 bits once, or once a
+part where they are cut into parts. The spread that this leaves in a value is what a correct program
+may differ by, whatever amplifies it on the way: a difference of equals, a division by almost
+nothing, a choice that was close.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ztorch.dtypes import DType
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.value import Value
+from ztorch.ir.halves import HALVES
 
 # Rounding of one op. Functions made of polynomials are off by a few units in the last place.
 UNITS = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
@@ -84,12 +86,17 @@ def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, 
         terms = max(1, args[0].size // y.size)
         if v not in sizes:
             sizes[v] = v.op.numpy(np.abs(args[0]), **v.attrs)
-    size = sizes[v] if v in sizes else np.abs(y)
+    unit = ALLOWED * UNITS[(v.attrs["dtype"] if v.op is ROUNDED else v.dtype).name]
+    if v not in sizes:
+        size = unit * np.abs(y)
+    elif v.dtype in HALVES:  # parts of n numbers are as large as their sizes by sqrt(n)
+        size = (ALLOWED * UNITS["f32"] * math.sqrt(terms) + unit / math.sqrt(terms)) * sizes[v]
+        size += unit * np.abs(y)
+    else:
+        size = unit * math.sqrt(terms) * sizes[v]
     off = rng.random(y.shape, np.float32)  # half of it is shared, as by constants
     off += np.float32(rng.uniform(-1, 1) / 2 - 0.5)
-    unit = max(UNITS[v.dtype.name], UNITS[v.attrs["dtype"].name] if v.op is ROUNDED else 0.0)
     with np.errstate(all="ignore"):
-        moved: np.ndarray = size * (ALLOWED * unit * math.sqrt(terms))
-        moved *= off
+        moved: np.ndarray = size * off
         moved += y
     return moved if np.isfinite(moved).all() else np.where(np.isfinite(moved), moved, y)

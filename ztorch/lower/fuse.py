@@ -9,8 +9,6 @@ its epilogue, the optimiser's update after a weight gradient included.
 
 from __future__ import annotations
 
-import math
-
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index, unflatten
 from ztorch.lower.region import (
@@ -23,43 +21,55 @@ from ztorch.lower.region import (
 )
 
 
-def fuse(graph: Graph, enabled: bool = True, most: float = math.inf) -> list[Region]:
-    """Regions in an order in which they can run. With enabled=False each value has its own. None
-    reads more than `most` values of others."""
-    state = _Fusion(enabled, most)
+def fuse(graph: Graph, enabled: bool = True, most: int | None = None) -> list[Region]:
+    """Regions in an order in which they can run. With enabled=False each value has its own; none
+    that is made of several is given more than `most` buffers."""
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
+    state = _Fusion(enabled, most)
+    if most is not None:
+        state.look_ahead(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
         state.place(v)
     return state.finish(graph)
 
 
 class _Fusion:
-    def __init__(self, enabled: bool, most: float):
+    def __init__(self, enabled: bool, most: int | None):
         self.enabled, self.most = enabled, most
+        self.readers: dict[Value, set[Value | None]] = {}  # None: a root has to be stored
         self.regions: dict[int, Region] = {}
         self.home: dict[Value, int] = {}
-        self.read: dict[int, set[Value]] = {}  # by the members of a region, and what these read
         self.before: dict[int, int] = {}  # bit set of the regions that must run earlier
         self.serial = 0
 
     # -- placing ---------------------------------------------------------------------------------
 
+    def look_ahead(self, graph: Graph, nodes: list[Value]) -> None:
+        """Who will read what."""
+        for v in nodes:
+            for s in self._sources(v):
+                self.readers.setdefault(s, set()).add(v)
+        for root in graph.roots:
+            self.readers.setdefault(root, set()).add(None)
+
+    def _few(self, *members: Value) -> bool:
+        """Whether a kernel of these would name few enough buffers. A reader that has no place yet
+        may get one elsewhere, and then what it reads has to be stored."""
+        if self.most is None:
+            return True
+        inside = set(members)
+        named = {s for v in members for s in self._sources(v)} - inside
+        named |= {v for v in members if self.readers.get(v, set()) - inside}
+        return len(named) <= self.most
+
     def place(self, v: Value) -> None:
-        read = set(self._sources(v))
-        sources = {self.home[s] for s in read if s in self.home}
+        sources = {self.home[s] for s in self._sources(v) if s in self.home}
         if self.enabled and v.op.kind != "contract":
             order = {"contract": 0, "reduce": 1, "map": 2}
             for k in sorted(sources, key=lambda k: (order[self.regions[k].kind], -k)):
-                if self._fits(read, k) and self._join(v, k, sources, read):
+                if self._join(v, k, sources):
                     return
         self._open(v, sources)
-        self.read[self.home[v]] = read
-
-    def _fits(self, read: set[Value], *regions: int) -> bool:
-        """Whether regions, as one that also reads these, read few enough values."""
-        read = read.union(*(self.read[k] for k in regions))
-        return len(read) <= self.most or sum(
-            self.home.get(v) not in regions for v in read) <= self.most
 
     def _sources(self, v: Value) -> list[Value]:
         if v.op.kind == "map":
@@ -88,13 +98,13 @@ class _Fusion:
         self.before[k] = 0
         self._depend(k, sources)
 
-    def _join(self, v: Value, k: int, sources: set[int], read: set[Value]) -> bool:
+    def _join(self, v: Value, k: int, sources: set[int]) -> bool:
         region = self.regions[k]
         others = sources - {k}
-        if any(self.before[h] >> k & 1 for h in others):
+        if any(self.before[h] >> k & 1 for h in others) or not self._few(*region.members, v):
             return False
         if v.op.kind == "reduce":
-            return self._join_reduce(v, k, others, read)
+            return self._join_reduce(v, k, others)
         levels = [region.full] if v.size == region.size else []
         if region.kind == "reduce" and v.size == region.outer.extent:
             levels.append(Index.of(region.outer))
@@ -102,14 +112,13 @@ class _Fusion:
             if region.aligned(v, flat):
                 region.add(v, flat)
                 self.home[v] = k
-                self.read[k] |= read
                 self._depend(k, others)
                 for h in sorted(others):
                     self._merge(h, k)
                 return True
         return False
 
-    def _join_reduce(self, v: Value, k: int, others: set[int], read: set[Value]) -> bool:
+    def _join_reduce(self, v: Value, k: int, others: set[int]) -> bool:
         region = self.regions[k]
         x, axes = v.args[0], v.attrs["axes"]
         outer, inner, full = reduce_domain(x.shape, axes)
@@ -130,7 +139,6 @@ class _Fusion:
             region.restructure(x.shape, axes)
         region.add(v, Index.of(outer))
         self.home[v] = k
-        self.read[k] |= read
         self._depend(k, others)
         return True
 
@@ -148,7 +156,7 @@ class _Fusion:
         source, target = self.regions.get(h), self.regions[k]
         if source is None or source.kind != "map" or source.size != target.size:
             return
-        if not self._fits(set(), h, k):
+        if not self._few(*source.members, *target.members):
             return
         for x, before in self.before.items():
             if x in (h, k) or x not in self.regions:
@@ -171,7 +179,6 @@ class _Fusion:
         target.flat = joined
         for v in source.members:
             self.home[v] = k
-        self.read[k] |= self.read.pop(h)
         del self.regions[h]
         bit = 1 << h
         self.before[k] = (self.before[k] | self.before.pop(h)) & ~bit & ~(1 << k)
@@ -236,4 +243,3 @@ def _ordered(needs: dict[int, set[int]]) -> list[int]:
         done.append(ready)
         del waiting[ready]
     return done
-

@@ -19,7 +19,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import where
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Var, beside, flatten, unflatten
 from ztorch.lower.loops import evaluate
 from ztorch.lower.region import Region, certain, view_of
 
@@ -115,7 +115,15 @@ class Strips:
             return [found if plain else b.select(inside, found, 0)]
         base = view_of(operand, index)
         assert base is not None
-        place = e.value(base[1])
+        at_first = base[1]
+        if not at_first.is_affine:  # in multiples of n, so that it is seen to be one
+            axis, position = (other, kk) if deep else (one, x)
+            begin = beside(at_first, axis, n)
+            assert begin is not None
+            at_first = begin
+            block = Var(axis.name, axis.extent // n)
+            e = e.within(bound={**e.bound, block: b.div(position, n)})
+        place = e.value(at_first)
         if inside is not None:
             place = b.select(inside, place, 0)
         together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
@@ -134,12 +142,12 @@ class Strips:
         index = [Index.of(v) for v in loops]
         base = view_of(operand, index)
         n = self.limits.grid.vector
-        if n == 1 or base is None or not certain(operand, index) or not base[1].is_affine:
-            return 1
-        axis = loops[-1 if deep == (side == 0) else -2]
-        others = [f for a, f in base[1].terms if a != axis] + [base[1].const]
         step, most = (tile.depth, self.k) if deep else (length, extent)
-        if base[1].factor(axis) != 1 or any(f % n for f in (*others, step, most, base[0].size)):
+        if n == 1 or base is None or not certain(operand, index) or any(
+                f % n for f in (step, most, base[0].size)):
+            return 1
+        first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
+        if first is None or any(f % n for f in (*(f for _, f in first.terms), first.const)):
             return 1
         return n
 
@@ -151,12 +159,14 @@ class Strips:
         return self._together(side, self.lies_along_k(side)) if as_it_is else 1
 
     def lies_along_k(self, side: int) -> bool:
-        """Whether neighbours in memory are neighbours along k."""
+        """Whether neighbours in memory are neighbours along k, all of them or in twos or threes:
+        channels below a place of a window."""
         operand = self.product.args[side]
         axes = [Var(f"d{i}", n) for i, n in enumerate(operand.shape)]
         base = view_of(operand, [Index.of(v) for v in axes])
         along_k = axes[-1] if side == 0 else axes[-2]
-        return base is not None and base[1].factor(along_k) == 1
+        return base is not None and (base[1].factor(along_k) == 1 or any(
+            self.k % n == 0 and beside(base[1], along_k, n) is not None for n in (2, 3)))
 
     # -- the epilogue ----------------------------------------------------------------------------
 

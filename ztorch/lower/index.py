@@ -225,6 +225,20 @@ def _remainder(x: Index, by: int) -> Index:
     return Index(((Remainder(rest, by), 1),), 0)
 
 
+def beside(at: Index, axis: Var, n: int) -> Index | None:
+    """Where n neighbours along an axis begin, if they lie side by side from every multiple of n on;
+    the axis counts these multiples then.
+
+    >>> k = Var("k", 24)
+    >>> at = Index.of(k) // 8 * 100 + Index.of(k) % 8
+    >>> beside(at, k, 4) is None, beside(at, k, 3) is None
+    (False, True)
+    """
+    block = Index.of(Var(axis.name, axis.extent // n)) * n
+    first, *others = (at.replace({axis: block + i}) for i in range(n))
+    return first if all(x == first + i for i, x in enumerate(others, 1)) else None
+
+
 def _merged(sums: dict[Atom, int], const: int) -> Index:
     """Terms in a fixed order, with x // d * d + x % d put together again."""
     for atom in [a for a in sums if isinstance(a, Remainder)]:

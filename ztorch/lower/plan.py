@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field, replace
 
@@ -110,9 +109,6 @@ class Params:
         return at
 
 
-FEW = 4  # values that every machine lets a kernel read
-
-
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
           derived: Derived | None = None) -> Plan:
     """Kernels and buffers of one function; states and constants are given a place in params.
@@ -120,38 +116,43 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
-    buffers = limits.grid.memories if limits.grid is not None else math.inf
-    most = buffers
-    while True:
-        regions = [r for r in fuse(graph, fusion, most) if r.size]
-        plan = _Plan(name, graph, regions, limits, params).build()
-        used = max((len(s.places) for s in plan.steps), default=0)
-        if used <= buffers or most <= FEW:  # too many in any way: said where it is known of what
-            return plan
-        most -= max(1, (used - buffers) // 2)  # what kernels store is known only now
+    most = limits.grid.memories if limits.grid else 0
+    placed = _Plan(name, graph, fuse(graph, fusion), limits, params)
+    while most and placed.asks_too_much():
+        # what a kernel stores for itself is not foreseen, so it may take a lower number
+        placed = _Plan(name, graph, fuse(graph, fusion, most), limits, params)
+        most -= 1
+    return placed.build()
 
 
 class _Plan:
     def __init__(self, name: str, graph: Graph, regions: list[Region], limits: Limits,
                  params: Params):
         self.name, self.graph, self.limits, self.params = name, graph, limits, params
-        self.regions = regions
+        self.regions = [r for r in regions if r.size]
         self.inputs = graph.leaves("input")
         self.places: dict[Value, Place] = {}
         self.read: dict[Region, list[Value]] = {}
-        self.touched: list[list[Value]] = []  # values outside each region that it reads
-
-    def build(self) -> Plan:
         for region in self.regions:
             if region.kind == "reduce":
                 late = Phases(region).used_later()
                 region.stores += [v for v in late if v not in region.stores]
         self._place_updates()
+        # values outside each region that it reads
         self.touched = [self._reads(r) for r in self.regions]
-        arena, buffers = self._place_rest()
+        self.arena, self.held = self._place_rest()
+
+    def asks_too_much(self) -> bool:
+        """Whether a kernel names more buffers than one may, and would name fewer if divided."""
+        assert self.limits.grid is not None
+        return any(len(r.members) > 1 and self.limits.grid.memories < len(
+            {self.places[v] for v in (*reads, *r.stores)})
+            for r, reads in zip(self.regions, self.touched, strict=True))
+
+    def build(self) -> Plan:
         steps = [self._step(r, k) for k, r in enumerate(self.regions)]
         outputs = list(self.graph.outputs.items())
-        return Plan(self.name, self.inputs, outputs, _with_barriers(steps), arena, buffers)
+        return Plan(self.name, self.inputs, outputs, _with_barriers(steps), self.arena, self.held)
 
     # -- places ----------------------------------------------------------------------------------
 
@@ -166,7 +167,8 @@ class _Plan:
             at = self.params.offsets.get(name)
             if at is None:  # only ever written: what it holds first is nobody's business
                 first = np.zeros(new.shape, new.dtype.working)
-                at = self.params.state(state or leaf("state", name, new.shape, new.dtype, first))
+                at = self.params.state(leaf("state", name, new.shape, new.dtype, first)
+                                       if state is None else state)
             place = Place("params", at, self._bytes(new))
             home = next(k for k, r in enumerate(self.regions) if new in r.flat)
             if state is not None and not self._in_place(state, new, home):

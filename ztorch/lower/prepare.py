@@ -110,7 +110,9 @@ def _on_grid(v: Value, grid: Grid, narrow: dict[Value, Value]) -> Value:
     """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
     machine and k is deep, parts of k are products of their own, added up afterwards: where it is
     cut depends on sizes only."""
-    a, b = v.args
+    a, b = (_bare(x) for x in v.args)
+    if (a, b) != v.args:
+        v = Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
     m, n, k = *v.shape[-2:], a.shape[-1]
     batch = v.shape[:-2]
     if m == 1:

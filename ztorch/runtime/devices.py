@@ -102,8 +102,9 @@ def best_device() -> str:
     enabled = choices().enabled
     if enabled is not None and "cpu" not in enabled:
         reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in enabled)
-        raise DeviceError(f"no device is left: the configuration enables {', '.join(enabled)} "
-                          f"({reasons}). Add 'cpu', or install what is missing")
+        named = f"{', '.join(enabled)} ({reasons})" if enabled else "none"
+        raise DeviceError(f"no device is left: the configuration enables {named}. Add 'cpu', or "
+                          "install what is missing")
     return "cpu"
 
 

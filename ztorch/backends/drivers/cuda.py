@@ -38,7 +38,7 @@ class Cuda(Backend):
     def refusal(self) -> str:
         try:
             cuda_calls.driver()
-        except ImportError:
+        except ModuleNotFoundError:
             return "cuda-bindings is not installed; pip install 'ztorch[cuda]'"
         if self._process not in (None, os.getpid()):
             return FORKED

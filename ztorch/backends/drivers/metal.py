@@ -48,7 +48,7 @@ class Metal(Backend):
             return "Metal is part of macOS, which this system is not"
         try:
             found = _devices()
-        except ImportError:
+        except ModuleNotFoundError:
             return "pyobjc-framework-Metal is not installed; pip install 'ztorch[metal]'"
         return "" if found else "macOS finds no device"
 

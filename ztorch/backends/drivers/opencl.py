@@ -33,7 +33,7 @@ class OpenCL(Backend):
     def refusal(self) -> str:
         try:
             cl = _cl()
-        except ImportError:
+        except ModuleNotFoundError:
             return "pyopencl is not installed; pip install 'ztorch[opencl]'"
         try:
             found = _devices()

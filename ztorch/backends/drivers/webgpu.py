@@ -37,7 +37,7 @@ class WebGPU(Backend):
     def refusal(self) -> str:
         try:
             found = _usable()
-        except ImportError:
+        except ModuleNotFoundError:
             return "wgpu is not installed; pip install 'ztorch[webgpu]'"
         except RuntimeError as error:
             return f"wgpu finds no driver ({error})"
