@@ -22,6 +22,8 @@ optimizer = click.option("--optimizer", metavar="NAME", help="adam, adamw, sgd, 
 rate = click.option("--lr", "rate", type=float, metavar="RATE", help="Learning rate.")
 loss = click.option("--loss", metavar="NAME", help="mse, sparse_categorical_crossentropy ...; for "
                     "several outputs by name: kind=mse,size=mae.")
+dtype = click.option("--dtype", metavar="NAME", help="float64, or mixed_bfloat16 or mixed_float16: "
+                     "weights and operands of matrix products in 16 bits; float32 if left out.")
 weights = click.option("--weights", type=click.Path(), metavar="FILE",
                        help="First weights, as save_weights() or --out *.safetensors wrote them.")
 as_json = click.option("--json", "as_json", is_flag=True, help="For programs to read.")
@@ -69,6 +71,7 @@ def demo(**options: Any) -> None:
 @loss
 @click.option("--metrics", metavar="NAMES", help="accuracy,mae; by output for several: "
               "kind=accuracy,size=mae.")
+@dtype
 @device
 @threads
 @click.option("--val", metavar="PART|DATA", help="A part of the data to validate on, such as 0.1, "
@@ -100,6 +103,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @model
 @click.option("-o", "--out", type=click.Path(), metavar="FILE", required=True)
 @weights
+@dtype
 @device
 @batch_size
 @click.option("--train", "trains", is_flag=True, help="An artifact that can train, too.")
@@ -111,6 +115,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
                    "folder FILE, for programs without Python.")
 @examples("""ztorch export digits_mlp --weights w.safetensors -o digits.zt
              ztorch export digits_mlp --device cpu:neon --batch-size 1 -o arm.zt
+             ztorch export digits_mlp --dtype mixed_bfloat16 -o half.zt
              ztorch export net.py:build --train --loss mse -o net.zt
              ztorch export digits_mlp --so --batch-size 1 -o c_library
              ztorch export digits_mlp --so --device c --batch-size 1 -o c_source
@@ -195,6 +200,7 @@ def inspect(artifact: str, as_json: bool) -> None:
               help="predict, train or evaluate.")
 @device
 @batch_size
+@dtype
 @loss
 @examples("""ztorch show digits_mlp --stage plan --function train
              ztorch show digits_mlp --stage text --device cpu:neon""")
@@ -213,6 +219,7 @@ def show(model: str, **options: Any) -> None:
 @model
 @device
 @batch_size
+@dtype
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True, metavar="N",
               help="Steps of training, where the model names a loss.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
@@ -245,6 +252,7 @@ def devices(as_json: bool) -> None:
 @click.option("--batch-sizes", default="1,32,128", show_default=True, metavar="N,N,...")
 @click.option("--seconds", type=click.FloatRange(0.01), default=0.5, show_default=True,
               help="Time for each measurement.")
+@dtype
 @device
 @threads
 @examples("ztorch bench digits_mlp --batch-sizes 1,64 --threads 1")

@@ -318,6 +318,8 @@ def float_dtypes(name: Any) -> tuple[DType, DType | None]:
     """The dtype a model computes in, and that of operands of its products where it is narrower."""
     if isinstance(name, str) and name in MIXED:
         return f32, MIXED[name]
+    if isinstance(name, str) and name.startswith("mixed"):
+        raise unknown("dtype", name, (f32.long, f64.long, *MIXED))
     found = dtype(name)
     if found not in (f32, f64):
         mixed = next((m for m, d in MIXED.items() if d is found), "")

@@ -63,6 +63,19 @@ def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
     fails(run("train", artifact), "add --data")
 
 
+def test_models_in_16_bits(run: Run) -> None:
+    ok(run("train", "digits_mlp", "--epochs", 1, "--dtype", "mixed_bfloat16", "--out", "m.zt", "-q"))
+    assert zt.load("m.zt").metadata["dtype"] == "mixed_bfloat16"
+    ok(run("export", "digits_mlp", "--dtype", "mixed_float16", "-o", "half.zt"))
+    assert re.search(r"digit/kernel .*float16", ok(run("inspect", "half.zt")))
+    assert "rounded_to" in ok(run("show", "digits_mlp", "--dtype", "mixed_bfloat16"))
+    assert "verified" in ok(run("verify", "digits_mlp", "--dtype", "mixed_float16", "--steps", 1))
+    fails(run("export", "digits_mlp", "--dtype", "mixed_float16", "-o", "m.onnx"), "float32 or float64")
+    fails(run("bench", "digits_mlp", "--dtype", "mixed_bf16"), "did you mean 'mixed_bfloat16'")
+    for command in (["train", "m.zt"], ["show", "m.zt"], ["verify", "m.zt"]):
+        fails(run(*command, "--dtype", "float64"), "--dtype comes too late")
+
+
 FLOWERS = ["iris", "rose", "tulip, wild"]
 
 

@@ -12,15 +12,16 @@ from ztorch.training.program import Program
 
 
 def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,
-          seconds: float) -> None:
+          seconds: float, dtype: str | None) -> None:
     """Median times of one call, with the data where the program wants it."""
     recipe = find(name)
     rows = [("batch", "predict us", "train us", "rows/s trained")]
     for size in batch_sizes:
         if recipe.loss is None:
-            program = recipe.model.compile(device, batch_size=size, threads=threads)
+            program = recipe.model.compile(device, batch_size=size, threads=threads,
+                                           dtype=dtype or "float32")
         else:
-            program = compiled(recipe, device, size, threads=threads)
+            program = compiled(recipe, device, size, threads=threads, dtype=dtype)
         predict = microseconds(program, "predict", seconds)
         if "train" in program.executable.functions:
             train = microseconds(program, "train", seconds)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def export(name: str, *, out: str, device: str, batch_size: int | None, weights: str | None,
            trains: bool, library: bool, optimizer_: str | None, rate: float | None,
-           loss: str | None) -> None:
+           loss: str | None, dtype: str | None) -> None:
     """Compiles a model for a device, which need not be here, and writes it; or writes what it
     predicts as an ONNX file."""
     from ztorch.artifact.write import write_artifact
@@ -36,7 +36,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     if weights:
         recipe.model.load_weights(weights)
     if out.endswith(".onnx") and not library:
-        _export_onnx(recipe.model, out, batch_size, trains)
+        _export_onnx(recipe.model, out, batch_size, trains, dtype)
         return
     how: dict[str, Any] = {}
     if trains:
@@ -47,7 +47,8 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
             rate = recipe.schedule or recipe.learning_rate
         how = {"loss": chosen_loss, "metrics": recipe.metrics, "optimizer": optimizer(
             recipe.optimizer if optimizer_ is None else optimizer_, rate)}
-    traced = recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how)
+    traced = recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how,
+                                dtype=dtype or "float32")
     if library:
         for path in export_c(traced, out, device=device):
             print(f"Wrote {path}: {path.stat().st_size:,} bytes")
@@ -59,12 +60,13 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
           f"{Path(out).stat().st_size:,} bytes")
 
 
-def _export_onnx(model: Model, out: str, batch_size: int | None, trains: bool) -> None:
+def _export_onnx(model: Model, out: str, batch_size: int | None, trains: bool,
+                 dtype: str | None) -> None:
     from ztorch.interchange import onnx
 
     if trains:
         raise ConfigError("an ONNX file only predicts; leave --train out, or write a .zt")
-    onnx.save(model, out, batch_size=batch_size)
+    onnx.save(model, out, batch_size=batch_size, dtype=dtype or "float32")
     rows = f"batches of {batch_size}" if batch_size else "any batch size"
     print(f"Wrote {out}: predict for {rows}, {Path(out).stat().st_size:,} bytes")
 

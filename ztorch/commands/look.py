@@ -98,7 +98,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def show(name: str, stage: str, device: str, batch_size: int | None, function: str,
-         loss: str | None) -> None:
+         loss: str | None, dtype: str | None) -> None:
     """One stage of compiling one function of a model, or of the model that an artifact holds."""
     from ztorch.codegen.targets import target
     from ztorch.debug import show_plan
@@ -109,9 +109,9 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
 
     own = ""
     if name.endswith(".zt"):
-        traced, own = _of_artifact(name, batch_size, loss)
+        traced, own = _of_artifact(name, batch_size, {"--loss": loss, "--dtype": dtype})
     else:
-        traced = _of_model(name, batch_size, function, loss)
+        traced = _of_model(name, batch_size, function, loss, dtype)
     if function not in traced.functions:
         raise unknown("function", function, traced.functions)
     chosen = {function: traced.functions[function]}
@@ -135,7 +135,8 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
         print(readable(made.text, for_device))
 
 
-def _of_model(name: str, batch_size: int | None, function: str, given: str | None) -> Functions:
+def _of_model(name: str, batch_size: int | None, function: str, given: str | None,
+              dtype: str | None) -> Functions:
     from ztorch.commands import aims, named
     from ztorch.commands.models import find, optimizer
 
@@ -147,17 +148,19 @@ def _of_model(name: str, batch_size: int | None, function: str, given: str | Non
     how = {} if function == "predict" or loss is None else {
         "loss": loss, "metrics": recipe.metrics,
         "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
-    return recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how)
+    return recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how,
+                              dtype=dtype or "float32")
 
 
-def _of_artifact(path: str, batch_size: int | None, loss: str | None) -> tuple[Functions, str]:
+def _of_artifact(path: str, batch_size: int | None,
+                 late: dict[str, str | None]) -> tuple[Functions, str]:
     """The graphs of the model that it describes, and the target of its code."""
     from ztorch.commands.artifacts import retraced
     from ztorch.runtime.load import open_artifact
 
-    if loss is not None:
-        raise ConfigError(f"{path} is compiled already, so --loss comes too late; show the model "
-                          "it was made from")
+    if fixed := [option for option, value in late.items() if value is not None]:
+        raise ConfigError(f"{path} is compiled already, so {fixed[0]} comes too late; show the "
+                          "model it was made from")
     artifact = open_artifact(path)
     return (retraced(path, artifact.metadata, "show", batch_size),
             artifact.targets[0].spec.target)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, optimizer_: Any = None,
              rate: Any = None, loss: Any = None, metrics: tuple[Any, ...] = (),
-             seed: int | None = None, threads: int | None = None) -> Program:
+             seed: int | None = None, threads: int | None = None,
+             dtype: str | None = None) -> Program:
     """A program that trains, by what was asked for, else by what the model's file says."""
     loss = loss or recipe.loss
     if loss is None:
@@ -36,19 +37,22 @@ def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, opti
     return recipe.model.compile(
         device, batch_size=batch_size or recipe.batch_size, loss=loss,
         optimizer=optimizer(recipe.optimizer if optimizer_ is None else optimizer_, rate),
-        metrics=metrics or recipe.metrics, seed=seed, threads=threads, decode=recipe.decode)
+        metrics=metrics or recipe.metrics, seed=seed, threads=threads, decode=recipe.decode,
+        dtype=dtype or "float32")
 
 
 def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: int | None,
           optimizer_: str | None, rate: float | None, loss: str | None, metrics: str | None,
           device: str, threads: int | None, val: str | None, out: str | None, seed: int | None,
-          weights: str | None, target: str | None, verbose: int | str) -> None:
+          weights: str | None, target: str | None, verbose: int | str,
+          dtype: str | None = None) -> None:
     """Trains a model, or an artifact that trains, and writes what came out."""
     data.writable(out, (".zt", ".safetensors"))
     program = recipe = None
     if name.endswith(".zt"):
         options = {"--optimizer": optimizer_, "--loss": loss, "--metrics": metrics,
-                 "--batch-size": batch_size, "--seed": seed, "--weights": weights}
+                   "--batch-size": batch_size, "--seed": seed, "--weights": weights,
+                   "--dtype": dtype}
         if fixed := [option for option, value in options.items() if value is not None]:
             raise ConfigError(f"{name} is compiled already, so {fixed[0]} comes too late; train "
                               "the model it was made from")
@@ -76,7 +80,7 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
         if weights:
             recipe.model.load_weights(weights)
         program = compiled(recipe, device, batch_size, optimizer_=optimizer_, rate=rate,
-                           seed=seed, threads=threads, **wanted)
+                           seed=seed, threads=threads, dtype=dtype, **wanted)
     assert program is not None
     if recipe is None and rate is not None:
         program.learning_rate = rate

@@ -57,10 +57,14 @@ class Check:
         return self.error <= self.bound
 
 
-def verify(name: str, device: str, batch_size: int | None, steps: int, seed: int) -> None:
+def verify(name: str, device: str, batch_size: int | None, dtype: str | None, steps: int,
+           seed: int) -> None:
     """Prints the table, and fails where a layer diverges."""
+    if dtype is not None and name.endswith(".zt"):
+        raise ConfigError(f"{name} is compiled already, so --dtype comes too late; verify the "
+                          "model it was made from")
     subject = of_artifact(name, device, batch_size) if name.endswith(".zt") else of_recipe(
-        find(name), device, batch_size)
+        find(name), device, batch_size, dtype)
     checks = list(compared(subject, steps, seed))
     print(f"{subject.name} on {subject.run.device}, against float64")
     print(table([("", "layer", "worst error", "bound", ""), *(
@@ -80,12 +84,13 @@ def verify(name: str, device: str, batch_size: int | None, steps: int, seed: int
 
 
 def of_recipe(recipe: Recipe, device: str, batch_size: int | None,
-              dtype: str = "float32") -> Subject:
+              dtype: str | None = None) -> Subject:
     """The model of a recipe, compiled for a device."""
     how: dict[str, Any] = {} if recipe.loss is None else {
         "loss": recipe.loss, "metrics": recipe.metrics,
         "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
-    traced = recipe.model.trace(batch_size or min(recipe.batch_size, 8), dtype=dtype, **how)
+    traced = recipe.model.trace(batch_size or min(recipe.batch_size, 8), **how,
+                                dtype=dtype or "float32")
     where = resolve(device)
     if where.ordinal is None:
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "
