@@ -145,8 +145,11 @@ class _Fusion:
     # -- order -----------------------------------------------------------------------------------
 
     def _depend(self, k: int, on: set[int]) -> None:
+        known = self.before[k]
         for h in on - {k}:
             self.before[k] |= self.before[h] | 1 << h
+        if self.before[k] == known:
+            return
         for other in self.before:
             if self.before[other] >> k & 1:
                 self.before[other] |= self.before[k]

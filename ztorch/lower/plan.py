@@ -160,6 +160,8 @@ class _Plan:
         """New values of states go straight to their states, unless someone still needs the old
         one then; these take a way round, through a copy at the end."""
         by_name = {s.attrs["name"]: s for s in self.graph.leaves("state")}
+        homes = {v: k for k, r in reversed([*enumerate(self.regions)]) for v in r.flat}
+        last = {v: k for k, r in enumerate(self.regions) for v in self._reads(r)}
         for name, new in self.graph.updates.items():
             if not new.size:
                 continue
@@ -170,8 +172,7 @@ class _Plan:
                 at = self.params.state(leaf("state", name, new.shape, new.dtype, first)
                                        if state is None else state)
             place = Place("params", at, self._bytes(new))
-            home = next(k for k, r in enumerate(self.regions) if new in r.flat)
-            if state is not None and not self._in_place(state, new, home):
+            if state is not None and not self._in_place(state, new, homes[new], last.get(state, 0)):
                 copy = COPY(new)
                 region = map_region(copy)
                 region.stores = [copy]
@@ -179,9 +180,10 @@ class _Plan:
                 new = copy
             self.places[new] = place
 
-    def _in_place(self, state: Value, new: Value, home: int) -> bool:
+    def _in_place(self, state: Value, new: Value, home: int, last: int) -> bool:
+        """Whether the new value may overwrite the state, last read by region `last`."""
         region = self.regions[home]
-        if any(state in self._reads(r) for r in self.regions[home + 1:]):
+        if last > home:
             return False
         if state not in self._reads(region):
             return True
@@ -316,16 +318,17 @@ emit_on_grid = {"map": grid.emit_map, "reduce": grid.emit_reduce,
 def _with_barriers(steps: list[Step]) -> list[Step]:
     """Workers meet only where a step depends on one that they have not met after."""
     out: list[Step] = []
-    since: list[Step] = []
+    touched: dict[str, list[Place]] = {}  # by space, since they met; and what of it was written
+    written: dict[str, list[Place]] = {}
     for s in steps:
-        meets = any(
-            (w or w2) and p.overlaps(p2)
-            for other in since
-            for p2, w2 in zip(other.places, other.writes, strict=True)
-            for p, w in zip(s.places, s.writes, strict=True))
+        meets = any(p.overlaps(other) for p, w in zip(s.places, s.writes, strict=True)
+                    for other in (touched if w else written).get(p.space, ()))
         if meets:
-            since = []
-        since.append(s)
+            touched, written = {}, {}
+        for p, w in zip(s.places, s.writes, strict=True):
+            touched.setdefault(p.space, []).append(p)
+            if w:
+                written.setdefault(p.space, []).append(p)
         out.append(Step(s.kernel, s.places, s.writes, s.cycles, meets))
     return out
 
