@@ -21,10 +21,10 @@ from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, fl
 @dataclass
 class Emitter:
     """One scope of emission. `bound` gives loop variables their registers, `lane` is the variable
-    spread over `lanes`, `mask` says which lanes exist, `aligned` that neighbours which lanes read or
-    write lie at multiples of their number, `memory` names the buffers of values that
+    spread over `lanes`, `mask` says which lanes exist, `memory` names the buffers of values that
     lie in one. Members of the region are only ever read where they are computed (that is what
     makes them members), so `here` holds them by value alone; `known` holds the rest by position.
+    `aligned`: neighbours that lanes read or write lie at a multiple of their number.
     """
 
     b: Builder
