@@ -100,12 +100,9 @@ def test_stores(backend: str, d: DType, aligned: bool) -> None:
 @pytest.mark.parametrize("d", [f32, *(pytest.param(d, marks=pytest.mark.slow)
                                       for d in (f16, bf16, f64, i8, u8, i32, i64))], ids=repr)
 def test_elementwise(backend: str, d: DType) -> None:
-    jobs = []
-    for make, *shapes in ELEMENTWISE.values():
-        with suppress(TypeError):  # functions are of floats
-            jobs.append(job(make, *shapes, d=d))
-    assert len(jobs) >= len(ELEMENTWISE) - 9
-    all_agree(backend, jobs)
+    few = ("aligned parts", "other parts", "turned", "compared")  # which mean the same for all
+    made = [ELEMENTWISE[name] for name in (ELEMENTWISE if d is f32 else few)]
+    all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made])
 
 
 @everywhere
