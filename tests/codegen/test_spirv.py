@@ -12,7 +12,7 @@ import pytest
 
 from tests.codegen.spirv_grammar import HEADERS, VENDORED, read
 from tests.codegen.test_render import kernel_for, opcodes_of
-from tests.devices.test_vectors import loads
+from tests.devices.test_vectors import loads, stores
 from tests.lower.test_every_op import jobs
 from tests.models.zoo import BATCH, small
 from ztorch.backends import spirv as modules
@@ -81,8 +81,9 @@ def test_every_opcode(flavour: str, d: DType, tmp_path: Path) -> None:
 
 @tools
 @both
-def test_loads_of_several(flavour: str, tmp_path: Path) -> None:
+def test_several_at_once(flavour: str, tmp_path: Path) -> None:
     kernels = [loads(d, lanes) for d in ALL if d is not boolean for lanes in (2, 4)]
+    kernels += [stores(d, aligned) for d in ALL if d is not boolean for aligned in (True, False)]
     agree_with_khronos(texts_of(kernels, flavour), tmp_path, flavour)
 
 

@@ -1,4 +1,4 @@
-"""Neighbours that are loaded at once, on every device that is here: aligned or not, beside elements
+"""Neighbours that are loaded or stored at once, on every device that is here: aligned or not, beside elements
 loaded or written one by one, and in products that do all of that."""
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import pytest
 from tests.devices.available import COMPUTING, device
 from tests.devices.programs import Module, run_kernels
 from tests.devices.test_every_op import all_agree
-from tests.lower.test_grid import job
+from tests.lower.test_grid import ELEMENTWISE, job
 from tests.parity import Job, agree
 from ztorch import ops
-from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i32
+from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -63,6 +63,62 @@ def test_loads(backend: str, d: DType, lanes: int) -> None:
     interpret(loads(d, lanes), want)
     for name, w in want.items():
         np.testing.assert_array_equal(got[name], w, err_msg=name)
+
+
+def stores(d: DType, aligned: bool) -> Kernel:
+    """Vectors of numbers that were computed one by one, and element by element beside them."""
+    b = Builder("whole", i32)
+    b.memory("x", d, 32)
+    b.memory("y", d, 36, access="w")
+    with workgroups(b, 1, Grid()) as _, threads(b, 8) as t:
+        at, off = b.mul(t, 4), 0 if aligned else 1
+        xs = [b.load("x", t, off=8 * k) for k in range(4)]
+        b.store("y", at, b.join(*xs[::-1]), off=off, align=4 * d.bytes if aligned else 0)
+        with b.if_(b.lt(t, 1)):
+            b.store("y", t, xs[0], off=34)
+    return b.kernel()
+
+
+@everywhere
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("d", [pytest.param(d, marks=() if d in (f32, i32) else pytest.mark.slow)
+                               for d in ALL if d is not boolean], ids=repr)
+def test_stores(backend: str, d: DType, aligned: bool) -> None:
+    device(backend)
+    want = {"x": np.arange(1, 33).astype(d.numpy), "y": np.zeros(36, d.numpy)}
+    got = {n: a.copy() for n, a in want.items()}
+    try:
+        run_kernels([stores(d, aligned)], [got], backend)
+    except Unsupported as error:
+        assert backend in str(error) and d not in (f32, i32)
+        return
+    interpret(stores(d, aligned), want)
+    np.testing.assert_array_equal(got["y"], want["y"])
+
+
+@everywhere
+@pytest.mark.parametrize("d", [f32, *(pytest.param(d, marks=pytest.mark.slow)
+                                      for d in (f16, bf16, f64, i8, u8, i32, i64))], ids=repr)
+def test_elementwise(backend: str, d: DType) -> None:
+    few = ("aligned parts", "other parts", "turned", "compared")  # which mean the same for all
+    made = [ELEMENTWISE[name] for name in (ELEMENTWISE if d is f32 else few)]
+    all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made])
+
+
+@everywhere
+def test_states_are_updated_where_they_lie(backend: str) -> None:
+    """Adam's step, three times: weights and moments are read and written at once, in place."""
+    device(backend)
+    rng = np.random.default_rng(1)
+    x = leaf("input", "x", (260, 128), f32)
+    w, m, v = (leaf("state", n, x.shape, f32, np.zeros(x.shape)) for n in "wmv")
+    m2, v2 = 0.9 * m + 0.1 * x, 0.99 * v + 0.01 * x * x
+    one = Job(Graph({"y": ops.sum(w)}, {"w": w - 0.1 * m2 / (ops.sqrt(v2) + 1e-3), "m": m2, "v": v2}),
+              {x: rng.normal(size=x.shape), w: rng.normal(size=x.shape), m: rng.normal(size=x.shape),
+               v: rng.uniform(1, 2, size=x.shape)})
+    module = Module([one], backend)
+    for _ in range(2):
+        agree(one, module.run(0), terms=x.size)
 
 
 @everywhere

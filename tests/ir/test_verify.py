@@ -100,6 +100,8 @@ BAD = [
     ("%1:f32 = splat 1.0:f32", "more lanes"),
     ("%1:f32 = extract 1.0:f32 lane=0", "a lane out of several"),
     ("%1:f32 = extract 1.0:f32x4 lane=4", "lane=4 is not possible"),
+    ("%1:f32 = join 1.0:f32, 1.0, 1.0, 1.0", "as many lanes as it takes"),
+    ("%1:f32x4 = join 1.0:f32, 1.0, 1.0", "takes 4 operands, not 3"),
     ("%1:f32x2 = shuffle 1.0:f32x2, 1.0:f32x2 perm=(0, 4)", "is not possible"),
     ("%1:f32x3 = shuffle 1.0:f32x2, 1.0:f32x2 perm=(0, 1)", "as many lanes as perm"),
     ("%1:f32 = shuffle 1.0:f32x2, 1.0:f32x2 perm=(0)", "use extract"),

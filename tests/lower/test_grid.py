@@ -7,7 +7,7 @@ import pytest
 
 from tests.parity import GROUPS, SUBGROUPS, Job, agree, interpreted, plan_of
 from ztorch import ops
-from ztorch.dtypes import DType, f16, f32, f64, i32
+from ztorch.dtypes import DType, f16, f32, f64, i8, i32, i64
 from ztorch.errors import Unsupported
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
@@ -56,6 +56,51 @@ def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> No
     [step] = plan_of(one.alone("j"), MACHINES["whole"])[0].steps
     held = {m.name: m.vec for m in vectored(step.kernel, parts=False).memories}
     assert (held["strip_a"], held["strip_b"], held["tile"]) == (4, 4, 1)
+
+
+def forward(*xs: Value) -> Value:
+    """In rows that begin anywhere: nothing lies where vectors do."""
+    return ops.concat([x[:, 1:] for x in xs], axis=1) * 2.0
+
+
+# What elementwise kernels do with memory. All have so many elements that threads take four.
+ELEMENTWISE = {
+    "flat": (lambda x, y: ops.tanh(x) * 2.0 + y, (40_000,), (40_000,)),
+    "odd": (lambda x, y: ops.tanh(x) * 2.0 + y, (40_001,), (40_001,)),
+    "a row for all": (lambda x, y: ops.maximum(x + y, 0.5), (260, 128), (128,)),
+    "an odd row for all": (lambda x, y: ops.maximum(x + y, 0.5), (262, 127), (127,)),
+    "a number a row": (lambda x, y: ops.exp(x - y), (260, 128), (260, 1)),
+    "a number": (lambda x, y: ops.where(x > y, x, 1.0), (260, 128), (1, 1)),
+    "aligned parts": (lambda x: x[2:, 4:] * x[:-2, :-4], (264, 132)),
+    "other parts": (lambda x: x[2:, 4:] * x[:-2, 1:-3], (264, 132)),
+    "odd rows": (lambda x: x[:, :128] * 2.0, (264, 130)),
+    "turned": (lambda x, y: ops.transpose(x) + y, (128, 260), (260, 128)),
+    "one after another": (lambda x, y: ops.concat([x, y], axis=0) * 2.0, (140, 128), (120, 128)),
+    "side by side": (forward, (260, 65), (260, 65)),
+    "in a border": (lambda x: ops.pad(x, (1, 4), (2, 4)) + 1.0, (260, 120)),
+    "in an odd border": (lambda x: ops.pad(x, (1, 3), (2, 5)) + 1.0, (260, 120)),
+    "compared": (lambda x, y: ops.where(x > y, x > 0.0, y > 0.0), (260, 128), (260, 128)),
+    "as other types": (lambda x: ops.cast(ops.cast(x * 9.0, i8), f16) + ops.cast(x, f16), (260, 128)),
+    "wide": (lambda x: ops.cast(ops.cast(x * 9.0, i64) * 5, f32), (260, 128)),
+    "lookups": (lambda x, y: ops.take(x, ops.cast(ops.abs(y) * 9.0, i32), axis=0) * 2.0, (60, 128), (260,)),
+    "lookups in rows": (lambda x, y: ops.take(x, ops.cast(ops.abs(y) * 9.0, i32), axis=1) * 2.0,
+                        (260, 60), (128,))}
+
+
+def test_neighbours_of_elements() -> None:
+    """Elementwise kernels read and write four neighbours at once where these lie side by side."""
+    limits = Limits(0, 16, True, grid=Grid(vector=4, units=32))
+    apart = {"odd", "an odd row for all", "other parts", "odd rows", "turned", "side by side",
+             "one after another", "in a border", "in an odd border"}
+    for name, (make, *shapes) in ELEMENTWISE.items():
+        one = job(make, *shapes)
+        agree(one, interpreted(one, limits))
+        stored = [i.args[1].lanes for s in plan_of(one.alone("j"), limits)[0].steps
+                  for i in s.kernel.body if i.opcode == "store"]
+        assert max(stored) == (1 if name in apart else 4), name
+    few = job(lambda x: x + 1.0, (4 * 256 * 31,))
+    [step] = plan_of(few.alone("j"), limits)[0].steps
+    assert not any(o.lanes > 1 for i in step.kernel.body for o in (i.dest, *i.args))
 
 
 @both

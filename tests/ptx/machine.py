@@ -372,26 +372,27 @@ class _Machine:
         return store
 
     def several(self, i: Instruction, count: int, size: int) -> Callable[[np.ndarray | None], None]:
-        """An aligned load of neighbours, as so many loads of one."""
-        at, pack = i.operands[::-1]
-        if not (i.opcode[0] == "ld" and isinstance(at, Address) and isinstance(pack, Pack)
+        """An aligned load or store of neighbours, as so many of one."""
+        at, pack = i.operands[::-1] if i.opcode[0] == "ld" else i.operands
+        if not (isinstance(at, Address) and isinstance(pack, Pack)
                 and len(pack.parts) == count and count * size <= 16):
             raise PtxError(i.text)
         assert isinstance(at.base, Register)
         base = self.source(at.base, at.base.bits, i.text)
         plain = tuple(m for m in i.opcode if m not in ("v2", "v4"))
-        loads = [self.access(Instruction(plain, (part, Address(at.base, at.offset + k * size)),
-                                         text=i.text)) for k, part in enumerate(pack.parts)]
+        places = [Address(at.base, at.offset + k * size) for k in range(count)]
+        each = [self.access(Instruction(plain, pair if i.opcode[0] == "ld" else pair[::-1],
+                                        text=i.text)) for pair in zip(pack.parts, places, strict=True)]
 
-        def load(live: np.ndarray | None) -> None:
+        def together(live: np.ndarray | None) -> None:
             address = base() + base().dtype.type(at.offset)
             if live is not None:
                 address = np.broadcast_to(address, self.threads)[live]
             if (address % (count * size)).any():
                 raise PtxError(f"{self.entry.name}: {i.text}: not aligned")
-            for one in loads:
+            for one in each:
                 one(live)
-        return load
+        return together
 
     def mark(self, held: object, elements: np.ndarray, size: int, through: bool) -> None:
         """Nothing may be both read through the cache for what never changes, and written."""

@@ -11,15 +11,19 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_render import kernel_for, numbers, opcodes_of, same
+from tests.devices.test_vectors import stores
 from tests.ir import oracle
 from tests.ir.random_kernels import random_buffers, random_kernel
 from tests.ir.test_opcodes import array, edges
+from tests.lower.test_grid import ELEMENTWISE, job
+from tests.parity import plan_of
 from tests.ptx.parse import parse
 from tests.ptx.running import rendered, run, spoken, through_ptx
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i32, u8
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel, Operand
+from ztorch.ir.limits import Grid, Limits
 
 CHIPS = ("sm_75", pytest.param("sm_90", marks=pytest.mark.slow))
 
@@ -157,3 +161,29 @@ def test_neighbours_loaded_together(d: DType, space: str) -> None:
         through_ptx(b.kernel(), held)
         assert held["y"].tobytes() == held["x"][:256].tobytes()
         assert (f".v{lanes}." in rendered([b.kernel()], "sm_80")) == bool(align and lanes * d.bytes <= 16)
+
+
+@pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_neighbours_stored_together(d: DType, aligned: bool) -> None:
+    kernel = stores(d, aligned)
+    got = random_buffers(kernel, Random(3))
+    want = {n: a.copy() for n, a in got.items()}
+    through_ptx(kernel, got)
+    interpret(kernel, want)
+    assert got["y"].tobytes() == want["y"].tobytes()
+    assert ("st.global.v" in rendered([kernel], "sm_80")) == aligned
+
+
+@pytest.mark.parametrize("name", ["a row for all", "aligned parts", "compared", "as other types", "wide"])
+def test_elements_four_by_four(name: str) -> None:
+    make, *shapes = ELEMENTWISE[name]
+    limits = Limits(0, 16, True, grid=Grid(vector=4))
+    [step] = plan_of(job(make, *shapes).alone("j"), limits)[0].steps
+    got = random_buffers(step.kernel, Random(4))
+    want = {n: a.copy() for n, a in got.items()}
+    through_ptx(step.kernel, got)
+    interpret(step.kernel, want)
+    same(got, want, name)
+    text = rendered([step.kernel], "sm_80")
+    assert "ld.global.nc.v" in text and "st.global.v" in text

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_render import kernel_for, opcodes_of, same
+from tests.devices.test_vectors import loads, stores
 from tests.ir.random_kernels import EXACT, random_buffers, random_kernel
 from tests.lower.test_every_op import jobs
 from tests.rocm.machine import rendered, run
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile import compile_functions
-from ztorch.dtypes import ALL, DType, f32, i32, u32
+from ztorch.dtypes import ALL, DType, boolean, f32, i32, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
@@ -95,6 +96,18 @@ def test_threads_exchange_and_meet(name: str, mask: int, d: DType) -> None:
     run([kernel], [got], target)
     interpret(kernel, want, subgroup=target.limits.grid.subgroup)  # type: ignore[union-attr]
     same(got, want, name)
+
+
+@pytest.mark.parametrize("name", ["rocm:gfx90a", "rocm:hip"])
+def test_several_at_once(name: str) -> None:
+    kernels = [k for d in ALL if d is not boolean for k in (
+        [stores(d, True)] if name == "rocm:hip" else [loads(d, 4), stores(d, True), stores(d, False)])]
+    got = [random_buffers(k, Random(5)) for k in kernels]
+    want = [{n: a.copy() for n, a in g.items()} for g in got]
+    run(kernels, got, TARGETS[name])
+    for kernel, g, w in zip(kernels, got, want, strict=True):
+        interpret(kernel, w)
+        same(g, w, kernel.name)
 
 
 def test_only_whole_registers_are_exchanged() -> None:

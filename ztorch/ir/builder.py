@@ -184,6 +184,10 @@ class Builder:
             return Operand(-1, x.dtype, 1, "const", x.bits)
         return self._pure("extract", x.dtype, 1, (x,), lane=lane)
 
+    def join(self, *xs: Operand) -> Operand:
+        """Scalars as the lanes of a vector."""
+        return self._pure("join", xs[0].dtype, len(xs), xs)
+
     def shuffle(self, x: Operand, y: Operand, perm: tuple[int, ...]) -> Operand:
         """Lanes picked from x (0 .. n-1) and y (n .. 2n-1)."""
         return self._pure("shuffle", x.dtype, len(perm), (x, y), perm=tuple(perm))

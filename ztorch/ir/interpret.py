@@ -161,6 +161,13 @@ class _Machine(Lockstep):
             regs[d] = x[:, lane:lane + 1] if x.shape[1] > 1 else x
         return step
 
+    def _join(self, at: int, instr: Instr) -> Step:
+        regs, d, keys = self.regs, instr.dest.id, [self._key(a) for a in instr.args]
+
+        def step() -> None:
+            regs[d] = np.concatenate(np.broadcast_arrays(*[regs[k] for k in keys]), axis=1)
+        return step
+
     def _shuffle(self, at: int, instr: Instr) -> Step:
         regs, d, perm = self.regs, instr.dest.id, list(instr.attrs["perm"])
         (a, b), lanes = map(self._key, instr.args), instr.args[0].lanes

@@ -188,6 +188,7 @@ _row("bitcast", 1, "the same bits read as another dtype", _bitcast, kinds="fsu",
 _row("splat", 1, "a scalar in every lane", kinds="fsub")
 _row("iota", 0, "0, 1, 2, ... across lanes", kinds="su", result="attr")
 _row("extract", 1, "one lane", kinds="fsub", attrs=("lane",))
+_row("join", 4, "four scalars as the lanes of a vector", kinds="fsub")
 _row("shuffle", 2, "lanes picked from two vectors", kinds="fsub", attrs=("perm",))
 
 # -- variables, memory, structure ------------------------------------------------------------------
@@ -252,7 +253,7 @@ def identity(opcode: str, d: DType) -> Any:
 
 
 PURE = frozenset(n for n, row in OPCODES.items() if row.meaning is not None) | {
-    "splat", "iota", "extract", "shuffle", "worker", "workers", "grid_id", "block_id"}
+    "splat", "iota", "extract", "join", "shuffle", "worker", "workers", "grid_id", "block_id"}
 ARITHMETIC = frozenset(n for n, row in OPCODES.items() if row.meaning is not None) - {
     "bitcast", "select"}  # the rest of the scalar opcodes only move bits
 SCALAR = tuple(n for n, row in OPCODES.items() if row.meaning is not None)

@@ -130,6 +130,13 @@ class Rules:
         self.rule(x.lanes > 1, "takes a lane out of several")
         self.rule(dest.dtype == x.dtype and dest.lanes == 1, "gives one lane of the same dtype")
 
+    def check_join(self) -> None:
+        self.one_lane(*self.instr.args)
+        self.same_type(*self.instr.args)
+        dest, x = self.instr.dest, self.instr.args[0]
+        self.rule(dest.dtype == x.dtype and dest.lanes == len(self.instr.args),
+                  "gives as many lanes as it takes")
+
     def check_shuffle(self) -> None:
         (x, y), dest = self.instr.args, self.instr.dest
         self.same_type(x, y)

@@ -24,6 +24,7 @@ class Emitter:
     spread over `lanes`, `mask` says which lanes exist, `memory` names the buffers of values that
     lie in one. Members of the region are only ever read where they are computed (that is what
     makes them members), so `here` holds them by value alone; `known` holds the rest by position.
+    `aligned`: neighbours that lanes read or write lie at a multiple of their number.
     """
 
     b: Builder
@@ -35,6 +36,7 @@ class Emitter:
     members: Container[Value] = ()
     here: dict[Value, Operand] = field(default_factory=dict)
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
+    aligned: bool = False
 
     def within(self, **changes: Any) -> Emitter:
         """A nested scope: sees what is known here, and keeps to itself what it learns."""
@@ -74,7 +76,7 @@ class Emitter:
         mask = where if where is None else b.splat(where, lanes)
         if lanes > 1 and self.mask is not None:
             mask = self.mask if mask is None else b.and_(self.mask, mask)
-        got = b.load(mem, at, off=off, lanes=lanes, mask=mask)
+        got = b.load(mem, at, off=off, lanes=lanes, mask=mask, align=self._align(mem, lanes))
         return b.ne(got, 0) if v.dtype is boolean else got
 
     def prefetch(self, v: Value, flat: Index) -> None:
@@ -88,7 +90,11 @@ class Emitter:
         x = self.b.splat(x, lanes)
         if v.dtype is boolean:
             x = self.b.cast(x, dtype=self.b.memories[mem].dtype)
-        self.b.store(mem, at, x, off=off, mask=self.mask if lanes > 1 else None)
+        self.b.store(mem, at, x, off=off, mask=self.mask if lanes > 1 else None,
+                     align=self._align(mem, lanes))
+
+    def _align(self, mem: str, lanes: int) -> int:
+        return lanes * self.b.memories[mem].dtype.bytes if self.aligned and lanes > 1 else 0
 
     # -- indices ---------------------------------------------------------------------------------
 

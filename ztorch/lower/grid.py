@@ -1,8 +1,9 @@
 """Loop nests for a machine of workgroups: elementwise and reducing regions.
 
 A grid loop gives each workgroup its part, a block loop each thread. Elementwise regions are one
-thread an element. A reduction has several `ways` of threads for each row (or each column, where
-neighbours in memory are kept apart), which add up their shares in a fixed order at the end.
+thread an element, or one for four neighbours where these are read and written at once. A reduction
+has several `ways` of threads for each row (or each column, where neighbours in memory are kept
+apart), which add up their shares in a fixed order at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate, merged_axes, spread, summing
 from ztorch.lower.reduction import Axes, Phases, axes_of
-from ztorch.lower.region import Region
+from ztorch.lower.region import Region, computed, real_reads
 
 THREADS = 256  # of a workgroup, where nothing asks for another number
 SHARE = 4  # elements that a thread should have to add up before another joins it
@@ -61,10 +62,13 @@ def where(b: Builder, condition: Operand | None) -> Iterator[None]:
 
 def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
              target: Mapping[Value, str], limits: Limits) -> None:
-    """A thread an element."""
+    """A thread an element, or a vector of them."""
     assert limits.grid is not None
-    axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))]
-    size = math.prod(v.extent for v in axes)
+    axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))] or [Var("d", 1)]
+    *rows, last = axes
+    lanes = neighbours(region, target, axes, limits.grid)
+    vectors = Var("vectors", last.extent // lanes)
+    size = region.size // lanes
     full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
     width = min(THREADS, limits.grid.threads, _power(size))
     groups = math.ceil(size / width)
@@ -73,8 +77,34 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
         at = b.add(b.mul(g, width), t)
         with where(b, b.lt(at, size) if size % width else None):
             e = Emitter(b, memory, members=region.flat)
-            bound = spread(e, at, axes)
-            evaluate(e.within(bound=bound), region.members, region, full, target)
+            bound = spread(e, at, [*rows, vectors])
+            bound[last] = b.mul(bound[vectors], lanes) if lanes > 1 else bound[vectors]
+            e = e.within(bound=bound, lane=last if lanes > 1 else None, lanes=lanes, aligned=True)
+            evaluate(e, region.members, region, full, target)
+
+
+def neighbours(region: Region, target: Mapping[Value, str], axes: list[Var], grid: Grid) -> int:
+    """How many elements a thread computes: several where all that is read and written either lies
+    side by side, aligned, or is the same for all of them, none asks where it lies, and enough
+    threads are left."""
+    n, last = grid.vector, axes[-1]
+    if last.extent % n or region.size // n < THREADS * grid.units:
+        return 1
+    full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
+    members = [(v, unflatten(region.flat[v], v.shape)) for v in region.members]
+    touched = [(v, region.flat[v]) for v in target] + [
+        (source, flat) for v, index in members for source, flat in real_reads(v, index)
+        if source not in region.flat]
+    if any(computed(v, index) for v, index in members):
+        return 1
+    for v, flat in touched:
+        at = flat.replace(full)
+        step = at.factor(last)
+        rest = at - Index.of(last) * step
+        places = (v.size, rest.const, *(f for _, f in rest.terms)) if step else ()
+        if step not in (0, 1) or rest.mentions(last) or any(k % n for k in places):
+            return 1
+    return n
 
 
 def _power(n: int) -> int:

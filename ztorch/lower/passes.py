@@ -101,6 +101,66 @@ def vectored(kernel: Kernel, parts: bool = True) -> Kernel:
         for m in kernel.memories))
 
 
+def lane_by_lane(kernel: Kernel) -> Kernel:
+    """Vectors only pass through memory, for a machine that computes with one number at a time.
+
+    >>> from ztorch.dtypes import f32
+    >>> b = Builder("double")
+    >>> _ = b.memory("x", f32, 4), b.memory("y", f32, 4, access="w")
+    >>> b.store("y", 0, b.mul(b.load("x", 0, lanes=4, align=16), 2.0), align=16)
+    >>> [i.opcode for i in lane_by_lane(b.kernel()).body if i.opcode != "extract"]
+    ['load', 'mul', 'mul', 'mul', 'mul', 'join', 'store']
+    """
+    taken = {a.id for i in kernel.body if _computes_lanes(i) for a in i.args if a.lanes > 1}
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    parts: dict[int, list[Operand]] = {}
+    alone: dict[int, Operand] = {}  # lanes that were taken out
+
+    def part(x: Operand, k: int) -> Operand:
+        if x.is_const:
+            return replace(x, lanes=1)
+        return parts[x.id][k] if x.lanes > 1 else alone.get(x.id, x)
+
+    def whole(x: Operand) -> Operand:
+        if x.lanes == 1 or not (x.is_const or x.id in parts):
+            return alone.get(x.id, x)
+        return b.join(*(part(x, k) for k in range(x.lanes)))
+
+    for i in kernel.body:
+        lanes = max(o.lanes for o in (i.dest, *i.args))
+        if _computes_lanes(i):
+            parts[i.dest.id] = [_part(b, i, [part(a, k) for a in i.args], k) for k in range(lanes)]
+        elif i.opcode == "extract" and i.args[0].id in parts:
+            alone[i.dest.id] = parts[i.args[0].id][i.attrs["lane"]]
+        else:
+            b.body.append(replace(i, args=tuple(whole(a) for a in i.args)))
+            b.forget()
+            if i.dest.id in taken:
+                parts[i.dest.id] = [b.extract(i.dest, k) for k in range(lanes)]
+    return replace(kernel, body=tuple(b.body))
+
+
+def _computes_lanes(i: Instr) -> bool:
+    """Whether it does more with a vector than to load, store, take apart or put together."""
+    moves = len(i.args) == {"load": 1, "store": 2, "extract": 1, "join": 4}.get(i.opcode)
+    return not moves and any(o.lanes > 1 for o in (i.dest, *i.args))
+
+
+def _part(b: Builder, i: Instr, args: list[Operand], k: int) -> Operand:
+    """One lane of a vector instruction."""
+    if i.opcode == "splat":
+        return args[0]
+    if i.opcode == "iota":
+        return b.const(k, i.dest.dtype)
+    opcode = {"gather": "load", "scatter": "store"}.get(i.opcode, i.opcode)
+    attrs = dict(i.attrs)
+    if "mem" in attrs:
+        attrs["align"] = 0
+        if opcode == i.opcode:
+            attrs["off"] += k
+    return b.raw(opcode, i.dest.dtype, 1, tuple(args), i.dest.kind, **attrs)
+
+
 def _next_id(kernel: Kernel) -> int:
     used = [i.dest.id for i in kernel.body] + [v.id for v in kernel.variables]
     return max(used, default=-1) + 1

@@ -22,7 +22,7 @@ from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
 from ztorch.lower.index import Index, unflatten
 from ztorch.lower.loops import emit_map, emit_reduce, widest
-from ztorch.lower.passes import hoist, share_out
+from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.prepare import prepare
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
@@ -271,7 +271,10 @@ class _Plan:
                              access=access[self.places[v]])
             self._emit(b, region, {v: names[self.places[v]] for v in reads},
                        {v: names[self.places[v]] for v in stores})
-            kernel = rebased(hoist(share_out(b.kernel())), {
+            nest = b.kernel()
+            if self.limits.grid is not None and region.kind == "map":
+                nest = lane_by_lane(nest)
+            kernel = rebased(hoist(share_out(nest)), {
                 names[self.places[v]]: shape.spans[v] for v in buffers if not fixed[v]})
             self.params.kernels[shape.key] = kernel
         origin = tuple(dict.fromkeys(

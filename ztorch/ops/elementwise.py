@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any
@@ -198,6 +197,18 @@ def clip(x: Value, low: Value | float, high: Value | float) -> Value:
 
 
 _ODD = Sample((np.array([1.0, -2.0, np.nan, 0.0, np.inf, -np.inf], np.float32),))
+_EXPONENT = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF << 52}
+
+
+def _magnitude(x: Value) -> tuple[Value, int]:
+    """The bits of x but its sign, and those of infinity. Compilers of shaders may take for granted
+    that there is no NaN, and leave out comparisons of floats that would find one."""
+    from ztorch.graph.op import OPS
+
+    if not x.dtype.is_float:
+        raise shape_error(f"{x.dtype} has neither infinities nor NaN", fix="give floats")
+    bits = bitcast(x, f"u{x.dtype.bits}")
+    return OPS.bitwise_and(bits, (1 << (x.dtype.bits - 1)) - 1), _EXPONENT[x.dtype.name]
 
 
 @op(Sample(((3, 5),)), _ODD, numpy=np.isfinite)
@@ -210,7 +221,8 @@ def isfinite(x: Value) -> Value:
     """
     from ztorch.graph.op import OPS
 
-    return OPS.less(OPS.abs(x), math.inf)
+    size, infinity = _magnitude(x)
+    return OPS.less(size, infinity)
 
 
 @op(Sample(((3, 5),)), _ODD, numpy=np.isnan)
@@ -223,4 +235,5 @@ def isnan(x: Value) -> Value:
     """
     from ztorch.graph.op import OPS
 
-    return OPS.not_equal(x, x)
+    size, infinity = _magnitude(x)
+    return OPS.greater(size, infinity)
