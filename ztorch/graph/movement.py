@@ -34,8 +34,9 @@ def simplify_movement(graph: Graph) -> Graph:
 def _simpler(v: Value) -> Value | None:
     if not v.args:
         return None
-    if v.op.movement and fewer(v):
-        return fewer(v)
+    chosen = fewer(v) if v.op.movement else None
+    if chosen is not None:
+        return chosen
     if v.op.name in _RULES:
         return _RULES[v.op.name](v, v.args[0])
     return _below_broadcast(v) if v.op.kind == "map" and v.op.opcode else None

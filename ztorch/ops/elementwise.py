@@ -196,22 +196,39 @@ def clip(x: Value, low: Value | float, high: Value | float) -> Value:
     return OPS.minimum(OPS.maximum(x, low), high)
 
 
+# -- what is no number -----------------------------------------------------------------------------
+
+_EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF << 52}
 _ODD = Sample((np.array([1.0, -2.0, np.nan, 0.0, np.inf, -np.inf], np.float32),))
-_EXPONENT = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF << 52}
 
 
-def _magnitude(x: Value) -> tuple[Value, int]:
-    """The bits of x but its sign, and those of infinity. Compilers of shaders may take for granted
-    that there is no NaN, and leave out comparisons of floats that would find one."""
-    from ztorch.graph.op import OPS
+def _by_bits(name: str, compare: str, numpy: Callable) -> Op:
+    """How the bits of a float but its sign compare with those of infinity. Compilers of shaders may
+    take for granted that there is no NaN, and leave out comparisons of floats that would find one.
+    """
 
-    if not x.dtype.is_float:
-        raise shape_error(f"{x.dtype} has neither infinities nor NaN", fix="give floats")
-    bits = bitcast(x, f"u{x.dtype.bits}")
-    return OPS.bitwise_and(bits, (1 << (x.dtype.bits - 1)) - 1), _EXPONENT[x.dtype.name]
+    def infer(x: Value, of: DType) -> tuple[tuple[int, ...], DType]:
+        if not x.dtype.is_float:
+            raise shape_error(f"ops.{name} does not take {x.dtype}, which has neither infinities "
+                              "nor NaN")
+        return x.shape, dtypes.boolean
+
+    def body(e: Any, index: Any, of: DType) -> Any:
+        x = e.read(0, index)
+        if of.bits == 16:
+            x, of = e.b.cast(x, dtype=dtypes.f32), dtypes.f32
+        size = e.b.and_(e.b.bitcast(x, dtype=dtypes.dtype(f"u{of.bits}")), (1 << (of.bits - 1)) - 1)
+        return e.b.emit(compare, size, _EXPONENT[of.name])
+
+    return Op(name, "map", infer, lambda x, of: numpy(x), lambda o, g, y, x, of: (None,), body,
+              cost=3)
 
 
-@op(Sample(((3, 5),)), _ODD, numpy=np.isfinite)
+_FINITE = _by_bits("isfinite", "lt", np.isfinite)
+_NAN = _by_bits("isnan", "gt", np.isnan)
+
+
+@op(Sample(((3, 5),)), _ODD, primitive=_FINITE, numpy=np.isfinite)
 def isfinite(x: Value) -> Value:
     """Whether each element is neither infinite nor NaN.
 
@@ -219,13 +236,10 @@ def isfinite(x: Value) -> Value:
     >>> zt.ops.isfinite(np.array([1.0, np.inf, np.nan]))
     array([ True, False, False])
     """
-    from ztorch.graph.op import OPS
-
-    size, infinity = _magnitude(x)
-    return OPS.less(size, infinity)
+    return _FINITE(x, of=x.dtype)
 
 
-@op(Sample(((3, 5),)), _ODD, numpy=np.isnan)
+@op(Sample(((3, 5),)), _ODD, primitive=_NAN, numpy=np.isnan)
 def isnan(x: Value) -> Value:
     """Whether each element is no number, such as what 0 / 0 gives.
 
@@ -233,7 +247,4 @@ def isnan(x: Value) -> Value:
     >>> zt.ops.isnan(np.array([1.0, np.inf, np.nan]))
     array([False, False,  True])
     """
-    from ztorch.graph.op import OPS
-
-    size, infinity = _magnitude(x)
-    return OPS.greater(size, infinity)
+    return _NAN(x, of=x.dtype)
