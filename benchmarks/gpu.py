@@ -17,6 +17,7 @@ from benchmarks import gpu_models, gpu_ops, machine, report
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Sizes
 from benchmarks.report import Section, duration
 from benchmarks.timing import FULL, QUICK, Effort
+from ztorch.errors import Unsupported
 from ztorch.runtime.devices import SOURCES, Device, devices
 
 RESULTS = Path(__file__).parent / "results"
@@ -118,6 +119,8 @@ def measure(section: Section, d: Device, case: Case, quick: bool) -> None:
     effort = QUICK if quick else IMITATED if d.kind == "cpu" else FULL
     try:
         timings, error, rate = case.run(effort)
+    except Unsupported as lack:  # a dtype that the device has not: no fault of anybody
+        section.failed(case.name, lack, "unsupported", device=d.id)
     except (Exception, SystemExit) as failure:  # the latter where a result is wrong
         section.failed(case.name, failure, device=d.id)
     else:
