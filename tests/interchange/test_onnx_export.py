@@ -242,6 +242,17 @@ def test_every_op(case: Case) -> None:
     np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
 
 
+@pytest.mark.parametrize("short", ["float16", "bfloat16"])
+def test_roundings(short: str) -> None:
+    x = {"x0": leaf("input", "x0", (6,), "float32")}
+    y = ops.rounded_to(x["x0"], short)
+    array = np.array([1.001, -3.7, 1e-9, 0.0, 6e4, np.inf], np.float32)
+    data = drafted("op", x, {"y": y}, Context(), {}).packed()
+    [expected] = evaluate([y], {x["x0"]: array})
+    assert (expected != array).any()
+    np.testing.assert_array_equal(runtime(data, array)[0], expected)
+
+
 # -- the rest --------------------------------------------------------------------------------------
 
 

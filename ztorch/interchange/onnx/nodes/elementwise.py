@@ -102,7 +102,7 @@ def _sign(n: Node) -> Result:
 
 @node("IsNaN")
 def _is_nan(n: Node) -> Result:
-    return OPS.not_equal(n.value(0), n.value(0))
+    return OPS.isnan(n.value(0))
 
 
 @node("IsInf")

@@ -19,11 +19,12 @@ _DIRECT = {
     "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "tanh": "Tanh", "erf": "Erf", "sin": "Sin",
     "cos": "Cos", "power": "Pow", "less": "Less", "less_equal": "LessOrEqual",
     "greater": "Greater", "greater_equal": "GreaterOrEqual", "equal": "Equal", "where": "Where",
-    "sigmoid": "Sigmoid",
+    "sigmoid": "Sigmoid", "isnan": "IsNaN",
 }
 _BITS = {"bitwise_and": ("And", "BitwiseAnd"), "bitwise_or": ("Or", "BitwiseOr"),
          "bitwise_xor": ("Xor", "BitwiseXor"), "bitwise_not": ("Not", "BitwiseNot")}
-_COMPOSED = ("not_equal", "rsqrt", "rem", "exp2", "log2", "expm1", "log1p", "trunc", "fma", "cast")
+_COMPOSED = ("not_equal", "rsqrt", "rem", "exp2", "log2", "expm1", "log1p", "trunc", "fma", "cast",
+             "isfinite", "rounded_to")
 
 
 @primitive(*_DIRECT, *_BITS, *_COMPOSED)
@@ -53,6 +54,11 @@ def _combined(w: Writer, v: Value, names: list[str]) -> str:
         return w.node(_BITS[op][a.dtype.kind != "b"], names)
     if op == "cast":
         return w.node("Cast", names, to=DTYPES[v.dtype.long])
+    if op == "rounded_to":
+        short = w.node("Cast", names, to=DTYPES[v.attrs["dtype"].long])
+        return w.node("Cast", [short], to=DTYPES[v.dtype.long])
+    if op == "isfinite":
+        return w.node("Not", [w.node("Or", [w.node("IsInf", names), w.node("IsNaN", names)])])
     if op == "not_equal":
         return w.node("Not", [w.node("Equal", names)])
     if op == "rsqrt":
