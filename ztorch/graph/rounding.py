@@ -2,10 +2,9 @@
 
 The graph is evaluated in float64 several times, and each time every op is off by a random part of
 what its dtype's rounding allows; a sum of n numbers by a part of sqrt(n) times that, and of the sum
-of their sizes. Sums of 16-bit floats are held in float32 and rounded to 16 bits once, or once a
-part where they are cut into parts. The spread that this leaves in a value is what a correct program
-may differ by, whatever amplifies it on the way: a difference of equals, a division by almost
-nothing, a choice that was close.
+of their sizes. Sums of 16-bit floats are held in float32 and rounded to 16 bits once. The spread
+that this leaves in a value is what a correct program may differ by, whatever amplifies it on the
+way: a difference of equals, a division by almost nothing, a choice that was close.
 """
 
 from __future__ import annotations
@@ -89,9 +88,8 @@ def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, 
     unit = ALLOWED * UNITS[(v.attrs["dtype"] if v.op is ROUNDED else v.dtype).name]
     if v not in sizes:
         size = unit * np.abs(y)
-    elif v.dtype in HALVES:  # parts of n numbers are as large as their sizes by sqrt(n)
-        size = (ALLOWED * UNITS["f32"] * math.sqrt(terms) + unit / math.sqrt(terms)) * sizes[v]
-        size += unit * np.abs(y)
+    elif v.dtype in HALVES:
+        size = ALLOWED * UNITS["f32"] * math.sqrt(terms) * sizes[v] + unit * np.abs(y)
     else:
         size = unit * math.sqrt(terms) * sizes[v]
     off = rng.random(y.shape, np.float32)  # half of it is shared, as by constants
