@@ -25,9 +25,9 @@ from ztorch.lower.passes import decompose
 computing = pytest.mark.parametrize("backend", [n for n in COMPUTING if n != "webgpu"])
 
 
-@computing
-@pytest.mark.parametrize("d", [pytest.param(d, marks=() if d in (f32, i32) else pytest.mark.slow)
-                               for d in ALL], ids=repr)
+@pytest.mark.parametrize("backend, d", [
+    pytest.param(n, d, marks=() if d in (f32, i32) else pytest.mark.slow, id=f"{n}-{d!r}")
+    for d in ALL for n in COMPUTING if n != "webgpu" or d.is_int])
 def test_every_opcode(backend: str, d: DType) -> None:
     words = renderer(target_of(device(backend)))
     for opcode in opcodes_of(d):

@@ -147,7 +147,7 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
         threads=128, shared=16 * 1024, memories=16, span=1 << 27, vector=4)), lacks=_EXCHANGED,
         backend="vulkan", assembler="spirv", apart=True),
     Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, flag=u32, grid=Grid(
-        memories=8, shared=16 * 1024, span=128 << 20, vector=4, parts=False)), stored=(),
+        memories=8, shared=16 * 1024, span=128 << 20, vector=4, parts=False)),
         backend="webgpu", apart=True),
     Target("dummy", ("dummy",), "txt", Limits(0, 64, True, grid=Grid(threads=1024, subgroup=32)),
            backend="dummy", stored=()),
