@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -344,7 +346,41 @@ def test_a_forked_child_is_told(name: str) -> None:
                 told += "forked" in str(error)
         d.close()
         os._exit(told)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 3
+    assert ended(child, seconds=60) == 3
     d.write(buffer, np.arange(16, dtype=np.int32))  # the parent goes on
     d.free(buffer)
+
+
+@every
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+def test_a_forked_child_collects_garbage(name: str, closed: bool) -> None:
+    """Devices among it: drivers that give something back then wait for threads of the parent."""
+    gc.disable()
+    try:
+        d = fresh(name)
+        buffer = d.alloc(64)
+        if closed:
+            d.close()
+            del d, buffer
+        child = os.fork()
+        if not child:
+            if not closed:
+                del d, buffer
+            gc.collect()
+            os._exit(0)
+    finally:
+        gc.enable()
+    assert ended(child, seconds=20) == 0
+
+
+def ended(child: int, seconds: float) -> int | None:
+    """What a process ended with; None, and it is killed, where it does not end."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
