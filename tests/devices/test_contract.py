@@ -7,6 +7,8 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -212,6 +214,34 @@ def test_launches_run_in_order(name: str) -> None:
         d.record(module, launches)
     for b in buffers.values():
         d.free(b)
+
+
+@computing
+def test_nothing_leaks_in_the_driver(name: str) -> None:
+    """Where a driver imitates a GPU its memory is ours, so a buffer that it keeps, or that something
+    else keeps for it, shows."""
+    with fresh(name) as d:
+        module, launches, _ = loaded(d)
+        data, sizes = np.ones(8 << 20, np.uint8), []
+        for _ in range(4):
+            for _ in range(20):
+                large = d.alloc(data.nbytes)
+                d.write(large, data)
+                recording = d.record(module, [x._replace(bindings=tuple(
+                    b if b.written else b._replace(buffer=large) for b in x.bindings))
+                    for x in launches])
+                d.run(recording)
+                d.drop(recording)
+                d.free(large)
+            d.synchronise()
+            sizes.append(resident())
+        assert min(b - a for a, b in pairwise(sizes)) < 20 * data.nbytes // 2, sizes
+
+
+def resident() -> int:
+    """Bytes of this process in memory; always the same where the system does not say."""
+    file = Path("/proc/self/statm")
+    return int(file.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if file.exists() else 0
 
 
 @computing
