@@ -277,9 +277,25 @@ def test_code_outside_its_bytes_is_refused(name: str) -> None:
 
 
 @computing
-def test_code_that_is_none_is_an_error(name: str) -> None:
+def test_what_is_handed_over_later_happens_later(name: str) -> None:
+    """A write does not reach launches that came before it, however long they take."""
+    with fresh(name) as d:
+        module, launches, buffers = loaded(d, chained=100)
+        recording = d.record(module, launches)
+        x, out = np.arange(N, dtype=np.float32), np.empty(N, np.float32)
+        for k in range(3):
+            d.write(buffers["inputs"], x + k)
+            d.run(recording)
+            d.write(buffers["inputs"], np.zeros(N, np.float32))
+            d.read(buffers["outputs"], out)
+            np.testing.assert_array_equal(out, (x + k) * np.float32(2) ** 100)
+
+
+@computing
+@pytest.mark.parametrize("rubbish", [b"this is no kernel\n" * 4, bytes(range(256))],
+                         ids=["text", "bytes"])
+def test_code_that_is_none_is_an_error(name: str, rubbish: bytes) -> None:
     d = device(name)
-    rubbish = b"this is no kernel\n" * 4
     with pytest.raises(DeviceError, match=name):
         d.load(rubbish, [Entry("k", 0, len(rubbish), (1, 1, 1))])
     module, launches, _ = loaded(d)  # and the device is none the worse for it
