@@ -170,7 +170,8 @@ class OpenCLDevice(Device):
     def _built(self, part: bytes, is_module: bool) -> Any:
         cl, more = _cl(), current().opencl_options
         program = self._try("clCreateProgramWithIL" if is_module else "clCreateProgramWithSource",
-                            cl.Program, self._context, part if is_module else part.decode(errors="replace"))
+                            cl.Program, self._context,
+                            part if is_module else part.decode(errors="replace"))
         options = more if is_module else ("-cl-std=CL1.2", *more)
         return self._try("clBuildProgram", program.build, list(options), [self._device])
 
