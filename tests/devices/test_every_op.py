@@ -7,6 +7,7 @@ import pytest
 from tests.devices.available import COMPUTING, device
 from tests.devices.programs import Module, target_of
 from tests.lower.test_every_op import jobs
+from tests.ops.test_every_dtype import FLOATS, NARROW, narrow_job, whole_job, wide
 from tests.parity import Job, agree
 from ztorch.device_code import Kernels, within_limits
 from ztorch.errors import Unsupported
@@ -21,6 +22,23 @@ OPS = [pytest.param(op, marks=() if op in QUICK else pytest.mark.slow) for op in
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_op(backend: str, op: str) -> None:
     all_agree(backend, jobs()[op])
+
+
+HERE = ("opencl", "vulkan", "webgpu")  # what runs where there is no GPU
+
+
+def in_other_dtypes() -> list[Job]:
+    """Every op in both 16-bit floats, and where it takes whole numbers in some width of them."""
+    return [*(narrow_job(c, d) for c in FLOATS for d in NARROW),
+            *(whole_job(c, d) for c, d in wide()[::4])]  # of three each: all widths in turn
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("backend", HERE)
+def test_other_dtypes(backend: str, part: int) -> None:
+    """Each op in each dtype on one of them, in turn."""
+    all_agree(backend, in_other_dtypes()[3 * part + HERE.index(backend)::6])
 
 
 def all_agree(backend: str, some: list[Job]) -> None:
