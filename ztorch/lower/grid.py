@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ztorch.dtypes import DType, boolean
+from ztorch.dtypes import DType, boolean, lying
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -236,7 +236,7 @@ class _Nest:
             distance //= 2
         if together == ways:
             return x
-        stored = self.limits.stored(x.dtype)
+        stored = lying(x.dtype)
         if stored not in self.scratch:
             self.scratch[stored] = b.memory(f"team_{stored.name}", stored, self.team.size,
                                             "shared", "rw")
@@ -265,7 +265,7 @@ class _Nest:
         return total
 
     def _out(self, x: Operand) -> Operand:
-        return self.b.cast(x, dtype=self.limits.flag) if x.dtype is boolean else x
+        return self.b.cast(x, dtype=lying(x.dtype))
 
     def _in(self, x: Operand, d: DType) -> Operand:
         return self.b.ne(x, 0) if d is boolean else x
