@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from ztorch.backends import host
 from ztorch.backends.device import Binding, Buffer, Device, Entry, Launch, Recording
 from ztorch.dtypes import lying
-from ztorch.errors import DeviceError, WeightsError
+from ztorch.errors import DeviceError, OutOfMemory, WeightsError
 from ztorch.runtime.executable import aligned
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
@@ -30,18 +31,28 @@ class Remote:
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray, device: Device):
         refuse_other(spec, device)
+        host.need_memory(f"program {spec.name!r}", spec.host_bytes,
+                         "compile with a smaller batch_size, or make layers smaller")
         self.spec, self.code, self.name = spec, code, spec.name
         self.target = device
         self.functions, self.states = spec.functions, spec.states
         self.lock = threading.Lock()
         self.device = device.id
         self.module = device.load(code, [Entry(*e) for e in spec.entries])
-        self._params = device.alloc(max(spec.params_bytes, 1))
-        self._arena = device.alloc(max(spec.arena_bytes, 1))
+        self._params = self._alloc("its weights", spec.params_bytes, "make layers smaller")
+        self._arena = self._alloc("what its layers compute", spec.arena_bytes,
+                                  "compile with a smaller batch_size")
         device.write(self._params, params)
         self._prepare = RemoteCall(self, spec.functions[PREPARE]) if PREPARE in spec.functions \
             else None
         self._stale = self._prepare is not None
+
+    def _alloc(self, what: str, nbytes: int, fix: str) -> Buffer:
+        try:
+            return self.target.alloc(max(nbytes, 1))
+        except OutOfMemory as error:
+            raise OutOfMemory(f"program {self.name!r} needs {nbytes:,} bytes of {self.device} for "
+                              f"{what}: {fix}. {error}") from None
 
     def bind(self, function: str) -> RemoteCall:
         """A call with its own input and output arrays, ready to be run again and again."""

@@ -197,6 +197,11 @@ class ProgramSpec(NamedTuple):
             sum(t.nbytes for t in (*f.inputs.values(), *f.outputs.values()))
             for f in self.functions.values())
 
+    @property
+    def host_bytes(self) -> int:
+        """What of that lies in this machine's own memory; a device has the arena in its."""
+        return self.memory_bytes - (0 if self.backend == "cpu" else self.arena_bytes)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name, "target": self.target, "arch": self.arch,

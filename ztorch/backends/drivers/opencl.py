@@ -38,6 +38,8 @@ class OpenCL(Backend):
         try:
             found = _devices()
         except cl.Error as error:
+            if error.code != cl.status_code.PLATFORM_NOT_FOUND_KHR:
+                raise
             return f"the OpenCL loader finds no platform ({error})"
         return "" if found else "no platform has a device"
 
@@ -168,7 +170,8 @@ class OpenCLDevice(Device):
     def _built(self, part: bytes, is_module: bool) -> Any:
         cl, more = _cl(), current().opencl_options
         program = self._try("clCreateProgramWithIL" if is_module else "clCreateProgramWithSource",
-                            cl.Program, self._context, part if is_module else part.decode())
+                            cl.Program, self._context,
+                            part if is_module else part.decode(errors="replace"))
         options = more if is_module else ("-cl-std=CL1.2", *more)
         return self._try("clBuildProgram", program.build, list(options), [self._device])
 
