@@ -11,7 +11,7 @@ import pytest
 from tests.devices.available import COMPUTING, device
 from tests.devices.programs import Module, run_kernels
 from tests.devices.test_every_op import all_agree
-from tests.lower.test_grid import ELEMENTWISE, job
+from tests.lower.test_grid import ELEMENTWISE, REDUCING, job
 from tests.parity import Job, agree
 from ztorch import ops
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
@@ -103,6 +103,15 @@ def test_elementwise(backend: str, d: DType) -> None:
     few = ("aligned parts", "other parts", "turned", "compared")  # which mean the same for all
     made = [ELEMENTWISE[name] for name in (ELEMENTWISE if d is f32 else few)]
     all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made])
+
+
+@everywhere
+@pytest.mark.parametrize("d", [f32, *(pytest.param(d, marks=pytest.mark.slow)
+                                      for d in (f16, bf16, f64, i32, i64))], ids=repr)
+def test_reducing(backend: str, d: DType) -> None:
+    few = ("columns of few", "between", "two axes", "parts of rows", "other parts", "columns of any")
+    all_agree(backend, [job(*REDUCING[name], d=d)
+                        for name in (REDUCING if d is f32 else few)])
 
 
 @everywhere
