@@ -171,7 +171,8 @@ def left(x: Value, y: Value) -> Value:
 
 PRODUCTS = {
     "whole": (ops.matmul, (64, 64), (64, 64)), "edges": (ops.matmul, (72, 36), (36, 132)),
-    "odd": (ops.matmul, (33, 35), (35, 37)), "odd rows": (ops.matmul, (33, 36), (36, 40)),
+    "odd": (ops.matmul, (33, 35), (35, 37)), "even": (ops.matmul, (34, 38), (38, 42)),
+    "even in depth": (lambda x, y: ops.matmul(x, ops.transpose(y)), (36, 46), (44, 46)), "odd rows": (ops.matmul, (33, 36), (36, 40)),
     "odd columns": (ops.matmul, (36, 40), (40, 33)), "deep": (ops.matmul, (4, 600), (600, 8)),
     "batches": (ops.matmul, (3, 20, 24), (3, 24, 28)), "itself": (twice, (68, 68)),
     "left": (left, (40, 72), (40, 68)), "left odd": (left, (41, 70), (41, 66)),
@@ -181,6 +182,7 @@ PRODUCTS = {
     "from 1": (lambda x, y: ops.matmul(x[:, 1:41], y[1:41, 3:]), (36, 48), (48, 39)),
     "a row for all": (lambda x, y, z: ops.relu(ops.matmul(x, y) + z), (20, 24), (24, 132), (132,)),
     "windows": (lambda x, w: ops.conv2d(x, w, padding="same"), (2, 9, 7, 8), (3, 3, 8, 12)),
+    "even channels": (lambda x, w: ops.conv2d(x, w), (2, 9, 8, 6), (3, 3, 6, 10)),
     "odd channels": (lambda x, w: ops.conv2d(x, w), (2, 9, 8, 5), (3, 3, 5, 6))}
 
 

@@ -141,15 +141,15 @@ class Strips:
         loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
         index = [Index.of(v) for v in loops]
         base = view_of(operand, index)
-        n = self.limits.grid.vector
         step, most = (tile.depth, self.k) if deep else (length, extent)
-        if n == 1 or base is None or not certain(operand, index) or any(
-                f % n for f in (step, most, base[0].size)):
+        if base is None or not certain(operand, index):
             return 1
-        first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
-        if first is None or any(f % n for f in (*(f for _, f in first.terms), first.const)):
-            return 1
-        return n
+        for n in (self.limits.grid.vector, self.limits.grid.vector // 2):
+            first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
+            if first is not None and not any(f % n for f in (
+                    step, most, base[0].size, *(f for _, f in first.terms), first.const)):
+                return n
+        return 1
 
     def whole(self, side: int) -> int:
         """How many neighbours are stored at once where what is stored one by one cannot be loaded
