@@ -58,6 +58,18 @@ def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> No
     assert (held["strip_a"], held["strip_b"], held["tile"]) == (4, 4, 1)
 
 
+def test_even_rows_are_read_in_twos() -> None:
+    """In strips that are stored in twos as well, where that matters."""
+    one = job(ops.matmul, (36, 50), (50, 70))
+    for limits, vec in ((MACHINES["whole"], 2), (MACHINES["wide"], 1)):
+        agree(one, interpreted(one, limits), terms=50)
+        [step] = plan_of(one.alone("j"), limits)[0].steps
+        read = {i.attrs["mem"]: i.dest.lanes for i in step.kernel.body if i.opcode == "load"}
+        assert read["m0"] == read["m1"] == 2
+        held = {m.name: m.vec for m in vectored(step.kernel, parts=limits.grid.parts).memories}
+        assert held["strip_b"] == vec, limits
+
+
 def forward(*xs: Value) -> Value:
     """In rows that begin anywhere: nothing lies where vectors do."""
     return ops.concat([x[:, 1:] for x in xs], axis=1) * 2.0

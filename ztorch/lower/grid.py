@@ -207,8 +207,8 @@ class _Nest:
             active: Operand | None) -> None:
         b, region, phases = self.b, self.region, self.phases
         written: dict[Value, str] = {}
+        lanes = max(e.lanes, self.lanes)
         for p, kept, sums in phases.passes(self.target):
-            lanes = max(e.lanes, self.lanes)
             variables = {v: b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
                          for v in sums}
             with where(b, active):

@@ -133,8 +133,8 @@ class Strips:
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
     def _together(self, side: int, deep: bool) -> int:
-        """How many neighbours may be read at once: all of them lie side by side, aligned, and are
-        inside or outside together."""
+        """How many neighbours may be read at once, half of what the machine can if not all of it:
+        they lie side by side, aligned, and are inside or outside together."""
         assert self.limits.grid is not None
         operand, tile = self.product.args[side], self.area
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
