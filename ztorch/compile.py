@@ -25,6 +25,7 @@ import numpy as np
 from ztorch import debug
 from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import CInterface, describe
+from ztorch.artifact.web import write_web
 from ztorch.backends.host import architecture, need_memory
 from ztorch.codegen import targets
 from ztorch.codegen.assemblers import assembled
@@ -112,6 +113,19 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
     called = name or traced.metadata["name"]
     chosen = targets.target(resolve(device, here=False).target)
     return write_c(compile_c(traced.functions, chosen, called, weights), path)
+
+
+def export_web(traced: Functions, path: str | os.PathLike[str], *,
+               weights: Mapping[str, Any] | None = None) -> list[Path]:
+    """Writes a traced model for browsers to a folder: NAME.zt for WebGPU, ztorch.js that runs it,
+    and index.html to try it. It trains if it was traced with an optimizer. `weights` (by the names
+    of states) replace first values.
+
+        export_web(model.trace(batch_size=1), "page", weights=program.weights)
+    """
+    made = compile_functions(traced.functions, targets.target("webgpu"), traced.metadata["name"])
+    params = put_states(made.spec, made.params, weights or {})
+    return write_web(path, made.spec, made.code, params, {**traced.metadata, "training": None})
 
 
 def compile_c(functions: Mapping[str, Graph], target: Target, name: str,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ztorch.dtypes import DType, boolean
+from ztorch.dtypes import DType, boolean, lying
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -275,7 +275,7 @@ class _Nest:
 
     def _shared(self, x: Operand) -> tuple[str, int]:
         """The memory in which threads leave each other what x is, and its alignment."""
-        stored = self.limits.stored(x.dtype)
+        stored = lying(x.dtype)
         if stored not in self.scratch:
             self.scratch[stored] = self.b.memory(f"team_{stored.name}", stored,
                                                  self.team.size * x.lanes, "shared", "rw")
@@ -284,8 +284,7 @@ class _Nest:
     def _put(self, thread: Operand, x: Operand) -> None:
         b, (array, align) = self.b, self._shared(x)
         at = b.mul(thread, x.lanes) if x.lanes > 1 else thread
-        x = b.cast(x, dtype=self.limits.flag) if x.dtype is boolean else x
-        b.store(array, at, x, align=align)
+        b.store(array, at, b.cast(x, dtype=lying(x.dtype)), align=align)
 
     def _got(self, thread: Operand, like: Operand) -> Operand:
         """What a thread has put there."""

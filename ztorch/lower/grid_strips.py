@@ -127,9 +127,11 @@ class Strips:
         if inside is not None:
             place = b.select(inside, place, 0)
         together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
+        values = [together]
+        if together.dtype != self.of or self.whole(side) == 1:
+            values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
         if self.whole(side) > 1:
-            return [together if inside is None else b.select(inside, together, 0)]
-        values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
+            values = [b.join(*values)] if len(values) > 1 else values
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
     def _together(self, side: int, deep: bool) -> int:
@@ -155,8 +157,7 @@ class Strips:
         """How many neighbours are stored at once where what is stored one by one cannot be loaded
         at once; else 1."""
         assert self.limits.grid is not None
-        as_it_is = self.product.args[side].dtype == self.of and not self.limits.grid.parts
-        return self._together(side, self.lies_along_k(side)) if as_it_is else 1
+        return 1 if self.limits.grid.parts else self._together(side, self.lies_along_k(side))
 
     def lies_along_k(self, side: int) -> bool:
         """Whether neighbours in memory are neighbours along k, all of them or in twos or threes:
