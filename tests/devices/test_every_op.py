@@ -55,15 +55,16 @@ def test_other_dtypes(backend: str, d: DType) -> None:
     all_agree(backend, narrow_jobs()[d])
 
 
-def all_agree(backend: str, some: list[Job]) -> None:
-    """Compiles what the device is able to do as one module, runs each and compares."""
+def all_agree(backend: str, some: list[Job], **limits: int) -> None:
+    """Compiles what the device is able to do as one module, runs each and compares. `limits` replace
+    what the device says of itself."""
     device(backend)
     able = some
     try:
-        module = Module(able, backend)
+        module = Module(able, backend, **limits)
     except Unsupported:  # something of it, so each is asked for alone
         able = [job for job in some if _able(job, backend)]
-        module = Module(able, backend) if able else None
+        module = Module(able, backend, **limits) if able else None
     for k, job in enumerate(able):
         assert module is not None
         agree(job, module.run(k), terms=20)

@@ -15,7 +15,7 @@ from tests.devices.test_vectors import stores
 from tests.ir import oracle
 from tests.ir.random_kernels import random_buffers, random_kernel
 from tests.ir.test_opcodes import array, edges
-from tests.lower.test_grid import ELEMENTWISE, job
+from tests.lower.test_grid import ELEMENTWISE, REDUCING, job
 from tests.parity import plan_of
 from tests.ptx.parse import parse
 from tests.ptx.running import rendered, run, spoken, through_ptx
@@ -187,3 +187,19 @@ def test_elements_four_by_four(name: str) -> None:
     same(got, want, name)
     text = rendered([step.kernel], "sm_80")
     assert "ld.global.nc.v" in text and "st.global.v" in text
+
+
+@pytest.mark.parametrize("subgroup", [0, 32])
+@pytest.mark.parametrize("name", ["normal rows", "normal columns", "columns of any", "as other types"])
+def test_sums_four_by_four(name: str, subgroup: int) -> None:
+    make, *shapes = REDUCING[name]
+    limits = Limits(0, 16, True, grid=Grid(vector=4, subgroup=subgroup))
+    [step] = plan_of(job(make, *shapes).alone("j"), limits)[0].steps
+    got = random_buffers(step.kernel, Random(5))
+    want = {n: a.copy() for n, a in got.items()}
+    through_ptx(step.kernel, got)
+    interpret(step.kernel, want, subgroup=32)
+    same(got, want, name)
+    text = rendered([step.kernel], "sm_80")
+    assert "ld.global.nc.v" in text and "st.global.v" in text
+    assert ("ld.shared.v" in text) == (name != "normal rows"), "a row's sum is one number"

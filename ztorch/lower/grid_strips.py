@@ -135,23 +135,23 @@ class Strips:
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
     def _together(self, side: int, deep: bool) -> int:
-        """How many neighbours may be read at once: all of them lie side by side, aligned, and are
-        inside or outside together."""
+        """How many neighbours may be read at once, half of what the machine can if not all of it:
+        they lie side by side, aligned, and are inside or outside together."""
         assert self.limits.grid is not None
         operand, tile = self.product.args[side], self.area
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
         loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
         index = [Index.of(v) for v in loops]
         base = view_of(operand, index)
-        n = self.limits.grid.vector
         step, most = (tile.depth, self.k) if deep else (length, extent)
-        if n == 1 or base is None or not certain(operand, index) or any(
-                f % n for f in (step, most, base[0].size)):
+        if base is None or not certain(operand, index):
             return 1
-        first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
-        if first is None or any(f % n for f in (*(f for _, f in first.terms), first.const)):
-            return 1
-        return n
+        for n in (self.limits.grid.vector, self.limits.grid.vector // 2):
+            first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
+            if first is not None and not any(f % n for f in (
+                    step, most, base[0].size, *(f for _, f in first.terms), first.const)):
+                return n
+        return 1
 
     def whole(self, side: int) -> int:
         """How many neighbours are stored at once where what is stored one by one cannot be loaded

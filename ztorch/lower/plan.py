@@ -234,11 +234,8 @@ class _Plan:
         return self.read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
-        if v.op.kind == "map":
-            return real_reads(v, unflatten(region.flat[v], v.shape))
-        if v.op.kind == "reduce":
-            base = view_of(v.args[0], unflatten(region.full, v.args[0].shape))
-            return [base] if base else []
+        if v.op.kind != "contract":
+            return real_reads(v, region.index(v))
         found = []
         for a in v.args:  # a product reads all over its operands
             base = view_of(a, unflatten(Index(), a.shape))
@@ -271,7 +268,7 @@ class _Plan:
             self._emit(b, region, {v: names[self.places[v]] for v in reads},
                        {v: names[self.places[v]] for v in stores})
             nest = b.kernel()
-            if self.limits.grid is not None and region.kind == "map":
+            if self.limits.grid is not None and region.kind != "contract":
                 nest = lane_by_lane(nest)
             kernel = rebased(hoist(share_out(nest)), {
                 names[self.places[v]]: shape.spans[v] for v in buffers if not fixed[v]})
