@@ -130,8 +130,8 @@ class Strips:
         values = [together]
         if together.dtype != self.of or self.whole(side) == 1:
             values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
-        if self.whole(side) > 1:
-            values = [b.join(*values)] if len(values) > 1 else values
+        if self.whole(side) > 1 and len(values) == 4:  # converted; two stay apart
+            values = [b.join(*values)]
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
     def _together(self, side: int, deep: bool) -> int:
@@ -146,7 +146,8 @@ class Strips:
         step, most = (tile.depth, self.k) if deep else (length, extent)
         if base is None or not certain(operand, index):
             return 1
-        for n in (self.limits.grid.vector, self.limits.grid.vector // 2):
+        widest = self.limits.grid.vector
+        for n in (widest, widest // 2) if widest > 1 else ():
             first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
             if first is not None and not any(f % n for f in (
                     step, most, base[0].size, *(f for _, f in first.terms), first.const)):
