@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ztorch import tensorfile
+from ztorch.arguments import checked
 from ztorch.config import flag, number, whole
 from ztorch.errors import ConfigError, nearest
 from ztorch.training.hooks import HOOKS, Callback, Logs
@@ -73,6 +74,7 @@ class EarlyStopping(Monitor):
         zt.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True)
     """
 
+    @checked
     def __init__(self, monitor: str = "val_loss", min_delta: float = 0.0, patience: int = 0,
                  verbose: int = 0, mode: str = "auto", baseline: float | None = None,
                  restore_best_weights: bool = False, start_from_epoch: int = 0):
@@ -136,6 +138,7 @@ class ModelCheckpoint(Monitor):
 
     order = 2  # last, so that a file holds what other callbacks changed (the learning rate, say)
 
+    @checked
     def __init__(self, filepath: str | os.PathLike[str], monitor: str = "val_loss",
                  verbose: int = 0, save_best_only: bool = False, save_weights_only: bool = False,
                  mode: str = "auto", save_freq: str | int = "epoch",
@@ -222,6 +225,7 @@ class CSVLogger(Callback):
         zt.callbacks.CSVLogger("log.csv", append=True)
     """
 
+    @checked
     def __init__(self, filename: str | os.PathLike[str], separator: str = ",",
                  append: bool = False):
         if not isinstance(separator, str) or len(separator) != 1:
@@ -265,6 +269,7 @@ class ReduceLROnPlateau(Monitor):
         zt.callbacks.ReduceLROnPlateau("val_loss", factor=0.2, patience=5, min_lr=1e-5)
     """
 
+    @checked
     def __init__(self, monitor: str = "val_loss", factor: float = 0.1, patience: int = 10,
                  verbose: int = 0, mode: str = "auto", min_delta: float = 1e-4,
                  cooldown: int = 0, min_lr: float = 0.0):
@@ -316,6 +321,7 @@ class LearningRateScheduler(Callback):
         zt.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
     """
 
+    @checked
     def __init__(self, schedule: Callable[..., float], verbose: int = 0):
         if not callable(schedule):
             raise ConfigError(f"LearningRateScheduler(schedule={schedule!r}) must be a function of "

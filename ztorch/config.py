@@ -67,6 +67,8 @@ class Named:
     @classmethod
     def named(cls, name: str) -> type[Self]:
         """The class of that name, whatever the case."""
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of a {cls.family} is a text, not {name!r}")
         if name in cls.known:
             return cls.known[name]
         folded = {known.lower(): member for known, member in cls.known.items()}

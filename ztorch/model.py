@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.backends import host
-from ztorch.config import whole_seed
+from ztorch.config import whole, whole_seed
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import leaf, shape_error
@@ -52,6 +53,7 @@ class Model(Layer):
 
     takes_many = True
 
+    @checked
     def __init__(self, inputs: Any, outputs: Any, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
         self._begin(name, seed, trainable)
@@ -89,11 +91,17 @@ class Model(Layer):
         """The seed of first weights, dropout and shuffling."""
         return self.model_seed
 
+    @checked
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """The layer of that name or at that index."""
         named = {layer.name: k for k, layer in enumerate(self.inner)}
-        if index is not None or name in named:
-            return self.inner[named[str(name)] if index is None else index]
+        if index is not None:
+            at = whole("get_layer(index=...)", index, least=-len(named))
+            if at < len(named):
+                return self.inner[at]
+            raise ConfigError(f"model {self.name!r} has {len(named)} layers, none at index {index}")
+        if isinstance(name, str) and name in named:
+            return self.inner[named[name]]
         raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has "
                           f"{', '.join(named)}")
 
@@ -233,6 +241,7 @@ class Model(Layer):
         self.need_memory(8)
         return [w.value.copy() for w in self.weights]
 
+    @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Replaces all weights; takes what `get_weights` of a model or a program gives."""
         own = self.weights
@@ -247,6 +256,7 @@ class Model(Layer):
         for w, array in zip(own, checked, strict=True):  # only once all fit
             w.value = array
 
+    @checked
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
                      names: Mapping[str, str] | None = None,
                      flatten_from: str | None = None) -> None:
@@ -261,6 +271,7 @@ class Model(Layer):
         self.need_memory(8)
         models.save(self, path, layout, names, flatten_from)
 
+    @checked
     def load_weights(self, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
                      flatten_from: str | None = None) -> None:
         """Reads weights that the same model, or a program made of it, wrote; or Keras or PyTorch
@@ -313,6 +324,7 @@ class Model(Layer):
 
     # -- programs ----------------------------------------------------------------------------------
 
+    @checked
     def trace(self, batch_size: int, optimizer: Any = None, loss: Any = None,
               metrics: Any = (), dtype: Any = "float32", seed: int | None = None,
               loss_weights: Any = None, decode: bool = False) -> Functions:
@@ -320,6 +332,7 @@ class Model(Layer):
         where asked for decode."""
         return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
 
+    @checked
     def compile(self, device: str = "auto", *, batch_size: int = 32, optimizer: Any = None,
                 loss: Any = None, metrics: Iterable[Any] = (), dtype: Any = "float32",
                 threads: int | None = None, seed: int | None = None,

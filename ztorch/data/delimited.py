@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
@@ -26,6 +27,7 @@ MOST_CATEGORIES = 10_000
 Name = str | int
 
 
+@checked
 def csv(path: str | os.PathLike[str], target: Name = -1, *, columns: Sequence[Name] | None = None,
         categories: Sequence[Name] = (), header: bool | None = None, batch_size: int = 256,
         seed: int | None = None, like: CsvFile | None = None) -> CsvFile:

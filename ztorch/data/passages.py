@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.config import fraction, positive
 from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
@@ -22,6 +23,7 @@ UNKNOWN = "<unknown>"  # stands for words that the vocabulary lacks
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
+@checked
 def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars", *,
          stride: int | None = None, vocab: Sequence[Any] | None = None,
          vocab_size: int | None = None, batch_size: int = 32, seed: int | None = None) -> Text:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.data.arrays import need_file, read_array, read_arrays
 from ztorch.errors import DataError, unknown
 
@@ -28,6 +29,7 @@ class Table:
     classes: tuple[str, ...] | None = None
 
 
+@checked
 def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Table:
     """Reads a table; `label` is the column of y by name or position, None for a file without.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.config import flag, fraction
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.training import forward
@@ -66,6 +67,7 @@ class Program(Stateful):
 
     # -- training ---------------------------------------------------------------------------------
 
+    @checked
     def fit(self, x: Any, y: Any = None, *, batch_size: int | None = None, epochs: int = 1,
             verbose: int | str = "auto", callbacks: Callback | Iterable[Callback] | None = None,
             validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
@@ -146,6 +148,7 @@ class Program(Stateful):
             raise ConfigError(f"initial_epoch={initial!r} must be a whole number, zero or more")
         return int(initial)
 
+    @checked
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
                  sample_weight: Any = None, verbose: int | str = "auto",
                  steps: int | None = None, return_dict: bool = False) -> Any:
@@ -196,6 +199,7 @@ class Program(Stateful):
             return {name[2:]: y for name, y in outputs.items()}
         return list(outputs.values())
 
+    @checked
     def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
                  top_k: int | None = None, seed: int = 0) -> Iterator[int]:
         """Goes on from a list of whole numbers, giving one after the other as they are made, each
@@ -216,12 +220,14 @@ class Program(Stateful):
 
     # -- single steps -----------------------------------------------------------------------------
 
+    @checked
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                        class_weight: Mapping[int, float] | None = None,
                        return_dict: bool = False) -> Scores:
         """One training step on at most a batch of rows; its scores as evaluate gives them."""
         return self._one("train", x, y, sample_weight, class_weight, return_dict)
 
+    @checked
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                       return_dict: bool = False) -> Scores:
         """The scores of at most a batch of rows."""
@@ -274,6 +280,7 @@ class Program(Stateful):
         does = ", ".join(offered(self.executable.functions))
         print_fn(f"Functions: {does}; {len(states)} states of {size / 1024:,.1f} KiB in all")
 
+    @checked
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
         """Draws the plan of a function, the training step's where there is one: kernels, buffers
         and memory over time. Training itself is drawn by `program.history.plot()`.
@@ -326,6 +333,7 @@ class _Closed:
         raise ConfigError(f"program {self.name!r} is closed; compile or load it again")
 
 
+@checked
 def load(path: Path, threads: int | None = None) -> Program:
     """The program in an artifact, as it was when `save` wrote it; needs no compiler.
 

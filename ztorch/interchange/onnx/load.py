@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import leaf
@@ -19,6 +20,7 @@ from ztorch.model import Model
 from ztorch.sequential import Sequential
 
 
+@checked
 def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None,
          outputs: Sequence[str] | None = None, name: str | None = None) -> Model:
     """The model in an ONNX file: it compiles, predicts, and trains like any other.

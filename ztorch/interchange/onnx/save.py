@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, WeightsError, unknown
 from ztorch.graph.op import Call, remember_calls
@@ -29,6 +30,7 @@ OPSET = 21
 _BATCHES = (104_729, 1_299_709)  # sizes that nothing else has
 
 
+@checked
 def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None = None,
          weights: Mapping[str, Any] | None = None, dtype: Any = "float32") -> None:
     """Writes what the model predicts as an ONNX file, for any batch size unless one is given.
