@@ -26,6 +26,7 @@ def checked(function: _F) -> _F:
     """
     signature = inspect.signature(function)
     takes = signature.parameters
+    functions = [p.name for p in takes.values() if str(p.annotation).startswith("Callable")]
     files = {p.name: p.annotation.endswith(" | None") for p in takes.values()
              if isinstance(p.annotation, str) and p.annotation.removesuffix(" | None") in _FILES}
 
@@ -38,6 +39,10 @@ def checked(function: _F) -> _F:
         for name, optional in files.items():
             if name in bound.arguments and not (optional and bound.arguments[name] is None):
                 file_name(f"{_label(function, args)}({name}=...)", bound.arguments[name])
+        for name in functions:
+            if not callable(bound.arguments.get(name, checked)):
+                raise ConfigError(f"{_label(function, args)}({name}=...) must be a function, not "
+                                  f"{bound.arguments[name]!r}")
         return function(*args, **given)
 
     return cast(_F, run)

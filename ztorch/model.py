@@ -226,6 +226,7 @@ class Model(Layer):
         states = States(root=self.path)
         return {states.name(w): w for w in self.weights}
 
+    @checked
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
         """Prints the layers with output shapes, parameters, FLOPs and bytes."""
         print_summary(self, print_fn)

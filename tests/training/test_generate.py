@@ -36,6 +36,7 @@ MODELS = {
                               L.LayerNormalization()),
     "sinusoidal": lambda: model(L.SinusoidalPosition(), decoder()),
     "rotary": lambda: model(L.TransformerDecoder(20, 2, rotary=True), decoder()),
+    "no positions": lambda: model(L.ReLU()),
     "own blocks, logits": lambda: model(
         L.PositionEmbedding(), L.Residual(L.RMSNormalization(), L.MultiHeadAttention(
             2, key_dim=5, value_dim=3, use_causal_mask=True)), L.ReLU(), last=None),

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ztorch.arguments import checked
+from ztorch.config import flag
 from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
@@ -70,6 +71,8 @@ class CsvFile(Batches):
                  categories: Sequence[Name], header: bool | None, batch_size: int,
                  seed: int | None, like: CsvFile | None):
         self.where = os.fspath(path)
+        if not isinstance(like, CsvFile | None):
+            raise ConfigError(f"csv(like={like!r}) must be what csv gave for another file")
         need_file(path)
         with open(path, "rb") as file:
             first = file.readline(LONGEST_LINE).decode("utf-8", "replace")
@@ -78,11 +81,16 @@ class CsvFile(Batches):
             head = [cells for _, _, cells in islice(self._records(file), 2)]
             if not head:
                 raise DataError(f"{self.where} is empty")
-            named = is_header(head) if header is None else header
+            named = is_header(head) if header is None else flag("csv(header=...)", header)
             if named and len(head) == 1:
                 raise DataError(f"{self.where} has a header but no rows")
             self.width = len(head[0])
             names = tuple(c.strip() for c in head[0]) if named else ()
+
+            for what, listed in (("columns", columns or ()), ("categories", categories)):
+                if not isinstance(listed, (list, tuple)):
+                    raise ConfigError(f"csv({what}={listed!r}) must be a list of names or "
+                                      "positions of columns")
 
             def at(column: Name) -> int:
                 return position(column, names, self.width, self.where)

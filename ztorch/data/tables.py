@@ -12,7 +12,7 @@ import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.data.arrays import need_file, read_array, read_arrays
-from ztorch.errors import DataError, unknown
+from ztorch.errors import ConfigError, DataError, unknown
 
 
 @dataclass(frozen=True)
@@ -164,12 +164,14 @@ def position(label: str | int, columns: tuple[str, ...], width: int, where: str)
             raise DataError(f"{where} has no header, so no column {label!r}; give the position, "
                             f"0 to {width - 1}")
         raise DataError(f"{where}: {unknown('column', label, columns)}")
+    if not isinstance(label, (int, np.integer)) or isinstance(label, bool):
+        raise ConfigError(f"a column is named by a text or a position, not by {label!r}")
     if not -width <= label < width:
         raise DataError(f"{where} has {width} columns, no column {label}")
     if width == 1:
         raise DataError(f"{where} has one column, so nothing beside the label; is the separator "
                         "a comma, semicolon or tab?")
-    return label % width
+    return int(label) % width
 
 
 def _explain(where: str, separator: str, header: bool, width: int, at: int | None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -262,7 +262,8 @@ class Program(Stateful):
 
     # -- the rest ---------------------------------------------------------------------------------
 
-    def summary(self, print_fn: Any = print) -> None:
+    @checked
+    def summary(self, print_fn: Callable[[str], Any] = print) -> None:
         """Prints what is compiled: layers, functions, and the memory its states take."""
         from ztorch.runtime.spec import offered, spelled
 

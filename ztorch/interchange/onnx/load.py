@@ -60,6 +60,8 @@ def _outputs(file: OnnxFile, wanted: Sequence[str] | None) -> list[str]:
     names = [p.name for p in file.outputs]
     if isinstance(wanted, str):
         wanted = [wanted]
+    if not isinstance(wanted, list | tuple | None):
+        raise ConfigError(f"outputs={wanted!r} must list names of outputs: {', '.join(names)}")
     for one in wanted or ():
         if one not in names:
             raise ConfigError(f"{file.path}: {unknown('output', one, names)}")

@@ -47,6 +47,9 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         fix = ("give the model that it was compiled from, and weights=program.weights"
                if hasattr(model, "executable") else "give a Sequential or a Model")
         raise ConfigError(f"zt.onnx.save takes a model, not {type(model).__name__}; {fix}")
+    if not isinstance(weights, Mapping | None):
+        raise ConfigError("zt.onnx.save(weights=...) takes arrays by the names of weights, such as "
+                          f"program.weights, not a {type(weights).__name__}")
     write_atomic(path, encode(model, batch_size, weights, dtype))
 
 
