@@ -124,7 +124,7 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: C.CSVLogger("x.csv", append="a"), ConfigError, "append.*True or False, not 'a'"),
     (lambda: C.CSVLogger("x.csv", separator="ab"), ConfigError, "separator='ab'"),
     (lambda: C.LambdaCallback(on_epoch_end=5), ConfigError, "on_epoch_end=5"),
-    (lambda: C.LearningRateScheduler(0.1), ConfigError, "schedule=0.1"),
+    (lambda: C.LearningRateScheduler(0.1), ConfigError, "schedule=.*a function, not 0.1"),
 ]
 
 

@@ -323,9 +323,6 @@ class LearningRateScheduler(Callback):
 
     @checked
     def __init__(self, schedule: Callable[..., float], verbose: int = 0):
-        if not callable(schedule):
-            raise ConfigError(f"LearningRateScheduler(schedule={schedule!r}) must be a function of "
-                              "epoch and rate")
         self.schedule = schedule
         self._takes_rate = len(inspect.signature(schedule).parameters) > 1
         self.verbose = verbose

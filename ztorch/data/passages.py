@@ -57,7 +57,7 @@ class Text(Batches):
         if vocab_size is not None and (tokenizer != "words" or vocab is not None):
             raise ConfigError("text(vocab_size=...) counts words that are found: use it with "
                               "tokenizer='words' and without vocab")
-        if not isinstance(vocab, list | tuple | None):
+        if not isinstance(vocab, Sequence | None):
             raise ConfigError(f"text(vocab={vocab!r}) must be the vocab of another text")
         need_file(path)
         raw = Path(path).read_bytes()

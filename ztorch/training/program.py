@@ -142,7 +142,7 @@ class Program(Stateful):
 
                 warnings.warn(f"the checkpoint stands after epoch {self.epoch} already; pass "
                               f"epochs above {self.epoch}, or initial_epoch=0 to count anew",
-                              stacklevel=3)
+                              stacklevel=4)
             return self.epoch if self._resumed else 0
         if not isinstance(initial, (int, np.integer)) or initial < 0:
             raise ConfigError(f"initial_epoch={initial!r} must be a whole number, zero or more")
