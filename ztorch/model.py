@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from ztorch.layers import wiring
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
+from ztorch.layers.learned import Marks
 from ztorch.layers.naming import need_distinct_names, need_short_names
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
@@ -237,9 +239,15 @@ class Model(Layer):
         host.need_memory(f"model {self.name!r} with {n:,} parameters", n * bytes_each,
                          "make layers smaller; summary() shows which are large")
 
+    @property
+    def marks(self) -> Marks:
+        """Whether its programs learned what it has not taken over."""
+        return Marks(layer for _, layer in self.walk())
+
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order."""
         self.need_memory(8)
+        self.marks.warn("get_weights of a model gives", "", 2)
         return [w.value.copy() for w in self.weights]
 
     @checked
@@ -256,6 +264,7 @@ class Model(Layer):
         checked = [w.checked(array) for w, array in zip(own, weights, strict=True)]
         for w, array in zip(own, checked, strict=True):  # only once all fit
             w.value = array
+        self.marks.set(False)
 
     @checked
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
@@ -270,6 +279,7 @@ class Model(Layer):
         from ztorch.weight_files import models  # which knows the formats of others
 
         self.need_memory(8)
+        self.marks.warn("save_weights of a model writes", ", or program.save_weights(path)", 3)
         models.save(self, path, layout, names, flatten_from)
 
     @checked
@@ -323,6 +333,20 @@ class Model(Layer):
                               "to_json()")
         return kind.from_config(config)
 
+    def __reduce__(self) -> Any:
+        """Pickled and copied as what it is made of and its weights, without what was traced."""
+        self.marks.warn("a pickled model has", "", 2)
+        kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
+        return _again, (type(self), self.get_config(), kept)
+
+    def __copy__(self) -> Self:  # layers belong to one model
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = memo[id(self)] = type(self).__new__(type(self))  # with functions, such as Lambda's
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
+
     # -- programs ----------------------------------------------------------------------------------
 
     @checked
@@ -343,7 +367,8 @@ class Model(Layer):
 
         Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains. Its
         weights are its own from here on, those of the model stay as they are:
-        `model.set_weights(program.get_weights())` brings back what it learned.
+        `model.set_weights(program.get_weights())` brings back what it learned, and until then a
+        warning says where the model's own are compiled, given or written.
         `seed` changes the random numbers of training (dropout, shuffling), the model's otherwise.
         With several outputs, loss, metrics and loss_weights are lists in their order, or dicts by
         their names; the loss that training makes small is the weighted sum. With `decode` a causal
@@ -359,8 +384,9 @@ class Model(Layer):
         from ztorch.training.program import Program
 
         traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
+        self.marks.warn("compile starts from", " to go on with them", 3)
         return Program(build(traced.functions, device, self.name, threads, matmul_precision),
-                       traced.metadata)
+                       traced.metadata, self.marks)
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_PROGRAMS:
@@ -370,3 +396,12 @@ class Model(Layer):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"
+
+
+def _again(kind: type[Model], config: dict[str, Any],
+           kept: list[tuple[np.ndarray, bool]] | None) -> Model:
+    """The model that was pickled."""
+    model = kind.from_config(config)
+    for w, (value, trainable) in zip(model.weights if kept else (), kept or (), strict=True):
+        w.value, w.trainable = value, trainable
+    return model

@@ -14,6 +14,7 @@ from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
+from ztorch.layers.learned import Learned
 from ztorch.layers.naming import checked_name, snake_case
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.weight import Weight
@@ -54,6 +55,7 @@ class Layer(Named, family="layer"):
         self.inner: list[Layer] = []
         self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
+        self.learned = Learned()
         self.serial = next(_serial)  # layers without a name are counted in this order
 
     def build(self, input_shape: Shape) -> None:

@@ -22,6 +22,7 @@ from ztorch.training.intake import Columns, Intake, batch_agrees, is_stream, row
 from ztorch.training.stateful import Path, Stateful
 
 if TYPE_CHECKING:
+    from ztorch.layers.learned import Marks
     from ztorch.runtime.executable import Running
     from ztorch.training.batches import Batches
     from ztorch.training.history import History
@@ -44,8 +45,10 @@ class Program(Stateful):
     `predict`, `evaluate` and their kin may be called from several threads at once.
     """
 
-    def __init__(self, executable: Running, metadata: Mapping[str, Any]):
+    def __init__(self, executable: Running, metadata: Mapping[str, Any],
+                 marks: Marks | None = None):
         super().__init__(executable, metadata)
+        self._marks = marks  # of the layers it comes from
         predict = executable.functions["predict"]
         self.batch_size = next(iter(predict.inputs.values())).shape[0]
         self.stop_training = False  # a callback sets it to end training
@@ -127,6 +130,7 @@ class Program(Stateful):
                       "metrics": [p + n for p in ("", "val_") for n in self.metrics_names],
                       "say": progress.say}
             hooks = Hooks([*given, self.history], self, params)
+            self._learns()
             watch = nan == "stop" and not any(isinstance(c, TerminateOnNaN) for c in given)
             return Fit(self, self._calls, train, validation, validation_freq, validation_steps,
                        first, epochs, steps_per_epoch, watch, hooks, self.history, progress).run()
@@ -252,7 +256,13 @@ class Program(Stateful):
             if weight:
                 call()
                 meter.add(weight)
+                if function == "train":
+                    self._learns()
         return _scores(meter.means(), return_dict)
+
+    def _learns(self) -> None:
+        if self._marks is not None:
+            self._marks.set(True)
 
     def _at_most_one(self, columns: Columns) -> Columns:
         if rows_of(columns) > self.batch_size:
