@@ -19,7 +19,14 @@ from ztorch.config import flag
 from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
-from ztorch.data.tables import is_header, is_number, position
+from ztorch.data.tables import (
+    has_decimal_comma,
+    is_header,
+    is_number,
+    no_number,
+    position,
+    separator_of,
+)
 from ztorch.errors import ConfigError, DataError
 
 LONGEST_LINE = 1 << 20  # bytes; a file of another kind may be one endless line
@@ -59,6 +66,11 @@ class _Column:
     text: tuple[str, int] | None = None  # the first text, and its line
     texts: set[str] = field(default_factory=set)
 
+    @property
+    def called(self) -> Name:
+        """What names it in `csv`."""
+        return self.name or self.at
+
     def __str__(self) -> str:
         return f"column {self.at + 1}" + (f" ({self.name})" if self.name else "")
 
@@ -76,7 +88,7 @@ class CsvFile(Batches):
         need_file(path)
         with open(path, "rb") as file:
             first = file.readline(LONGEST_LINE).decode("utf-8", "replace")
-            self.separator = max(",;\t", key=first.count)
+            self.separator = separator_of(first)
             file.seek(0)
             head = [cells for _, _, cells in islice(self._records(file), 2)]
             if not head:
@@ -180,6 +192,9 @@ class CsvFile(Batches):
             column.numbers += 1
             column.whole = column.whole and value.is_integer() and abs(value) < 2**31
             return
+        if not column.category and has_decimal_comma(cell):
+            raise DataError(f"{self.where}, line {line}, {column}: {no_number(cell)}; if it is a "
+                            f"column of texts, give categories=[{column.called!r}]")
         if column.text is None:
             column.text = cell, line
         column.texts.add(cell)
@@ -191,10 +206,9 @@ class CsvFile(Batches):
         assert column.text is not None
         if column.numbers:
             cell, line = column.text
-            name = repr(column.name) if column.name else column.at
             raise DataError(f"{self.where}, line {line}, {column}: {cell!r} is not a number, as "
                             f"others in this column are; if it is a column of texts, give "
-                            f"categories=[{name}]")
+                            f"categories=[{column.called!r}]")
         column.category = True
 
     # -- texts as numbers --------------------------------------------------------------------------
