@@ -22,7 +22,7 @@ from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.learned import Marks
-from ztorch.layers.naming import need_distinct_names, need_short_names
+from ztorch.layers.naming import MOST_NESTED, need_distinct_names, need_short_names
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
 from ztorch.summary import Traced, print_summary
@@ -331,7 +331,11 @@ class Model(Layer):
         if not issubclass(kind, cls) or not isinstance(config, dict):
             raise ConfigError(f"this text does not describe a {cls.__name__}; use that of "
                               "to_json()")
-        return kind.from_config(config)
+        try:
+            return kind.from_config(config)
+        except RecursionError:
+            raise ConfigError(f"this text describes layers in layers, deeper than {MOST_NESTED}, "
+                              "which no model has") from None
 
     def __reduce__(self) -> Any:
         """Pickled and copied as what it is made of and its weights, without what was traced."""

@@ -15,7 +15,7 @@ from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
 from ztorch.layers.learned import Learned
-from ztorch.layers.naming import checked_name, snake_case
+from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.weight import Weight
 
@@ -163,6 +163,7 @@ class Layer(Named, family="layer"):
             raise ConfigError(f"layer {layer.name!r} is in {here} twice; make a second layer")
         if any(self is other for _, other in layer.walk()):
             raise ConfigError(f"{here} cannot be a layer of itself; make a second one")
+        need_shallow(self, layer)
         taken = {other.name for other in self.inner}
         if layer.name in taken and layer.keeps_name:
             raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")
