@@ -253,7 +253,7 @@ def test_a_description_that_is_too_deep(depth: int) -> None:
     text = '{"class_name": "Dense", "config": {"units": 3}}'
     for _ in range(depth):
         text = f'{{"class_name": "Sequential", "config": {{"layers": [{text}]}}}}'
-    with pytest.raises(ConfigError, match="layers in layers|does not describe"):
+    with pytest.raises(ConfigError, match=r"layers in layers|does not describe"):
         zt.Sequential.from_json(text)
 
 
