@@ -56,8 +56,12 @@ class Model(Layer):
     takes_many = True
 
     @checked
-    def __init__(self, inputs: Any, outputs: Any, name: str | None = None,
+    def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
+        if inputs is None or outputs is None:
+            raise ConfigError(f"{type(self).__name__} is made of inputs and outputs, such as x = "
+                              "Input((4,)), then Model(x, Dense(3)(x)); what has a call of its own "
+                              "is a subclass of Layer, in Sequential([Input((4,)), ...])")
         self._begin(name, seed, trainable)
         self._wiring = wiring.found(inputs, outputs, self.name)
         for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
@@ -396,7 +400,7 @@ class Model(Layer):
         if name in _OF_PROGRAMS:
             raise AttributeError(f"a model has no {name!r}, what compile returns has: program = "
                                  f"model.compile(...), then program.{name}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return super().__getattr__(name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"
