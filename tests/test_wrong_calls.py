@@ -16,7 +16,7 @@ from PIL import Image
 import ztorch as zt
 from ztorch import layers as L
 from ztorch.config import Named
-from ztorch.errors import ConfigError, UnknownName, ZtorchError
+from ztorch.errors import ConfigError, UnknownName, Unsupported, ZtorchError
 
 ODD: list[Any] = [None, 3.5, -1, "nonsense", b"x", [], {}, object()]
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
@@ -172,6 +172,25 @@ def test_odd_arguments_of_writing() -> None:
 def test_messages(call: Callable[[], Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         call()
+
+
+@pytest.mark.parametrize(("look", "message"), [
+    (lambda: zt.Input, r"has no attribute 'Input'; here it is zt\.layers\.Input$"),
+    (lambda: zt.load_model, r"here it is zt\.load for a \.zt file"),
+    (lambda: zt.Sequental, r"did you mean 'Sequential'\?$"),
+    (lambda: zt.zzz, "has no attribute 'zzz'$"),
+    (lambda: zt.callbacks.BackupAndRestore, r"here it is ModelCheckpoint\(path\), and program\.load_"),
+    (lambda: zt.callbacks.EarlyStoping, "did you mean 'EarlyStopping'"),
+])
+def test_names_of_others(look: Callable[[], Any], message: str) -> None:
+    with pytest.raises(AttributeError, match=message):
+        look()
+
+
+@pytest.mark.parametrize("name", ["auc", "Precision", "f1_score", "root_mean_squared_error", "mean_iou"])
+def test_metrics_that_are_no_means(name: str) -> None:
+    with pytest.raises(Unsupported, match=f"metric '{name}' is no mean over rows.*predict"):
+        model().compile("cpu:scalar", loss="mse", metrics=[name])
 
 
 def test_names_of_files_may_be_paths(tmp_path: Path) -> None:

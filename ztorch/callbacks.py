@@ -366,3 +366,19 @@ class TerminateOnNaN(Callback):
         if not math.isfinite((logs or {}).get("loss", 0.0)):
             self.say(f"Batch {batch}: the loss is not finite, stopping")
             self.program.stop_training = True
+
+
+# What others call a thing, and what does it here.
+_ELSEWHERE = {
+    "BackupAndRestore": "ModelCheckpoint(path), and program.load_checkpoint(path) before fit where "
+                        "that file is there",
+    "TensorBoard": "CSVLogger(path) and program.history.plot(path)",
+    "ProgbarLogger": "verbose=1 of fit", "History": "what fit returns, and program.history"}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    here = _ELSEWHERE.get(name)
+    hint = f"; here it is {here}" if here else nearest(name, [n for n in globals() if n[0] != "_"])
+    raise AttributeError(f"module 'ztorch.callbacks' has no attribute {name!r}{hint}")
