@@ -181,8 +181,10 @@ def no_number(cell: str) -> str:
         point = cell.strip().replace(".", "").replace(",", ".")
         return (f"{cell!r} has a comma where numbers have a point here; write {point} "
                 "(pandas.read_csv(path, sep=';', decimal=',') reads such files)")
-    what = f"{cell!r} is not a number" if cell.strip() else "the cell is empty"
-    return f"{what}; encode texts as numbers and fill gaps first"
+    if not cell.strip():
+        return "the cell is empty; fill gaps first"
+    return (f"{cell!r} is not a number; encode texts as numbers first, or read the file with "
+            "zt.data.csv, which does")
 
 
 def separator_of(line: str) -> str:
