@@ -24,28 +24,36 @@ def checked(function: _F) -> _F:
     Traceback (most recent call last):
     ztorch.errors.ConfigError: shut takes 1 (door) without a name, not 2; name the others: softly=
     """
-    signature = inspect.signature(function)
-    takes = signature.parameters
-    functions = [p.name for p in takes.values() if str(p.annotation).startswith("Callable")]
-    files = {p.name: p.annotation.endswith(" | None") for p in takes.values()
-             if isinstance(p.annotation, str) and p.annotation.removesuffix(" | None") in _FILES}
 
     @functools.wraps(function)
     def run(*args: Any, **given: Any) -> Any:
+        signature, files, functions = _declared(function)
         try:
-            bound = signature.bind(*args, **given)
+            bound = signature.bind(*args, **given).arguments
         except TypeError as error:
-            raise _misfit(_label(function, args), takes, args, given, str(error)) from None
-        for name, optional in files.items():
-            if name in bound.arguments and not (optional and bound.arguments[name] is None):
-                file_name(f"{_label(function, args)}({name}=...)", bound.arguments[name])
+            raise _misfit(_label(function, args), signature.parameters, args, given,
+                          str(error)) from None
+        for name, optional in files:
+            if name in bound and not (optional and bound[name] is None):
+                file_name(f"{_label(function, args)}({name}=...)", bound[name])
         for name in functions:
-            if not callable(bound.arguments.get(name, checked)):
+            if name in bound and not callable(bound[name]):
                 raise ConfigError(f"{_label(function, args)}({name}=...) must be a function, not "
-                                  f"{bound.arguments[name]!r}")
+                                  f"{bound[name]!r}")
         return function(*args, **given)
 
     return cast(_F, run)
+
+
+@functools.cache  # at the first call: signatures would slow down every import
+def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tuple[str, bool]],
+                                                     list[str]]:
+    """The signature; the parameters that name files, each with whether None is one; functions."""
+    signature = inspect.signature(function)
+    texts = {p.name: str(p.annotation) for p in signature.parameters.values()}
+    files = [(name, text.endswith(" | None")) for name, text in texts.items()
+             if text.removesuffix(" | None") in _FILES]
+    return signature, files, [name for name, text in texts.items() if text.startswith("Callable")]
 
 
 def file_name(what: str, path: Any) -> str:

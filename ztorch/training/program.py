@@ -224,14 +224,12 @@ class Program(Stateful):
 
     # -- single steps -----------------------------------------------------------------------------
 
-    @checked
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                        class_weight: Mapping[int, float] | None = None,
                        return_dict: bool = False) -> Scores:
         """One training step on at most a batch of rows; its scores as evaluate gives them."""
         return self._one("train", x, y, sample_weight, class_weight, return_dict)
 
-    @checked
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                       return_dict: bool = False) -> Scores:
         """The scores of at most a batch of rows."""
