@@ -66,6 +66,10 @@ def _describe(ordinal: int, device: Any) -> Found:
         "units": int(device.max_compute_units),
         "span": int(device.max_mem_alloc_size),
     }
+    if kind == "cpu" and device.native_vector_width_float > 1:
+        # Neighbouring threads are lanes of its vectors, and what each of them takes at once would
+        # lie apart.
+        limits["vector"] = 1
     runs = (SPIRV,) if _takes_spirv(device) else ()
     return Found(ordinal, device.name.strip(), kind, int(device.global_mem_size),
                  SPIRV if runs and current().opencl_il else "", tuple(limits.items()),
