@@ -187,6 +187,8 @@ def test_devices_that_are_not_here(device: str) -> None:
 def test_a_chip_is_no_device() -> None:
     with pytest.raises(DeviceError, match="names a chip, which is enough to export for it"):
         model().compile("cuda:sm_90")
+    with pytest.raises(UnknownName, match="unknown target 'cuda:sm_95'; did you mean 'cuda:sm_"):
+        model().compile("cuda:sm_95")
 
 
 def test_what_numpy_counts_with_is_a_number_too() -> None:

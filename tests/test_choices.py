@@ -75,11 +75,16 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     with settings.using(config=str(tmp_path / "no.json")), pytest.raises(
             ConfigError, match="cannot read the config file"):
         choices()
-    for text in ("{", '{"default":' * 100_000):
+    for text in ("{", '{"default":' * 50_000):
         (tmp_path / "bad.json").write_text(text)
         with settings.using(config=str(tmp_path / "bad.json")), pytest.raises(
                 ConfigError, match="is not JSON"):
             choices()
+
+
+def test_a_file_without_end() -> None:
+    with settings.using(config="/dev/zero"), pytest.raises(ConfigError, match="more than 1,048,576 bytes"):
+        choices()
 
 
 def test_backends_that_are_not_enabled_are_not_there() -> None:

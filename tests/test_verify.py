@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -104,6 +105,8 @@ def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, la
     assert f"its kernel is k{said.stderr.split('its kernel is k')[1].split('.')[0]}" in said.stderr
     assert layer in said.stderr.split("its kernel is ")[1].split(".")[0]  # kernels read like models
     assert said.stdout.count("DIVERGES") >= 1 and "verified" not in said.stdout
+    told = shlex.split(said.stderr.split("`ztorch ")[1].split("`")[0])
+    assert CliRunner().invoke(main, told).exit_code == 0, told
 
 
 @few()
@@ -124,7 +127,8 @@ def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
         saved("bad.zt")
     bad = run("bad.zt", "--steps", 1)
     assert bad.exit_code == 1
-    assert "diverges first in output y (predict)" in bad.stderr and "its kernel is k" in bad.stderr
+    assert "diverges first in output y (predict)" in bad.stderr
+    assert "so the code in bad.zt is what is wrong: export it again" in bad.stderr
     late = run("good.zt", "--device", "cpu")
     assert late.exit_code == 1 and "come too late" in late.stderr
 

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from ztorch.errors import ConfigError, nearest
 from ztorch.settings import current
 
+MOST_BYTES = 1 << 20  # of the file
+
 
 class Choices(NamedTuple):
     """What the file says, after the environment. None: no restriction."""
@@ -46,10 +48,15 @@ def _standard() -> Choices:
 
 def _read(path: Path) -> Choices:
     try:
-        data = json.loads(path.read_text())
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error.strerror}; ZTORCH_CONFIG "
                           "names it") from None
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"the config file {path} has more than {MOST_BYTES:,} bytes; is it one?")
+    try:
+        data = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the config file {path} is not JSON: {error}") from None
     if not isinstance(data, dict):

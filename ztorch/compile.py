@@ -72,10 +72,10 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
           threads: int | None = None, precision: str = "float32") -> Executable | Remote:
     """Compile functions that share their states, and load them on a device."""
     where = resolve(device)
+    chosen = targets.target(where.target).keeping(precision)
     if where.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run: "
                           f"name a device, such as {where.backend}:0")
-    chosen = targets.target(where.target).keeping(precision)
     if chosen.limits.grid is not None:
         chosen = chosen.on(limits_of(where))
     made = compile_functions(functions, chosen, name)

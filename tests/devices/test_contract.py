@@ -69,6 +69,19 @@ def test_opening_and_closing_twice_is_harmless(name: str) -> None:
 
 
 @every
+def test_one_device_is_shared_until_it_is_closed(name: str) -> None:
+    device(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_opened", {})
+        first = registry.opened(name)
+        assert registry.opened(name) is first and registry.opened(name, first.found.ordinal) is first
+        first.close()
+        with registry.opened(name) as again:
+            assert again is not first and registry.opened(name) is again
+            again.free(again.alloc(64))
+
+
+@every
 def test_nothing_works_after_closing(name: str) -> None:
     d = fresh(name)
     buffer = d.alloc(64)

@@ -72,11 +72,15 @@ def verify(name: str, device: str, batch_size: int | None, dtype: str | None, st
         for c in checks)]))
     wrong = next((c for c in checks if not c.fine), None)
     if wrong is not None:
+        probed = any(c.part == wrong.part and c.layer.startswith("layer ") for c in checks)
+        damaged = name.endswith(".zt") and probed and not wrong.layer.startswith("layer ")
         raise ZtorchError(f"{subject.name} on {subject.run.device} diverges first in "
                           f"{wrong.layer} ({wrong.part}): an error of {wrong.error:.1e}, and "
-                          f"rounding explains {wrong.bound:.1e}; its kernel is {wrong.kernel}. "
-                          f"`ztorch show {name} --device {subject.target.name} --stage text` "
-                          "prints it")
+                          f"rounding explains {wrong.bound:.1e}; " + (
+                              "all layers are right when they are compiled again, so the code in "
+                              f"{name} is what is wrong: export it again" if damaged else
+                              f"its kernel is {wrong.kernel}. `ztorch show {name} --device "
+                              f"{subject.run.device} --stage text` prints it"))
     print(f"verified: {len(checks)} comparisons")
 
 
