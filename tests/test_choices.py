@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.devices.available import device
 from ztorch import settings
 from ztorch.backends import registry
 from ztorch.choices import Choices, choices
@@ -141,6 +143,25 @@ def test_a_package_that_is_there_and_broken(tmp_path: Path, package: str, backen
     assert "its driver broke: a library fails to load" in ran.stdout
     assert ran.stderr == (f"warning: backend {backend} is broken: ImportError: a library fails to "
                           "load\n")
+
+
+@pytest.mark.parametrize(("variable", "content", "stderr"), [
+    ("VK_ICD_FILENAMES", None, ""), ("OCL_ICD_VENDORS", None, ""),
+    # A loader that cannot read what is installed; it says so in a code of its own.
+    ("VK_ICD_FILENAMES", "this is no JSON", r"warning: backend vulkan is broken: VkError\w+\n")])
+def test_loaders_that_find_nothing_or_rubbish(tmp_path: Path, variable: str, content: str | None,
+                                              stderr: str) -> None:
+    name = "vulkan" if variable.startswith("VK") else "opencl"
+    device(name)
+    file = tmp_path / "driver.json"
+    if content is not None:
+        file.write_text(content)
+    ran = subprocess.run([sys.executable, "-m", "ztorch", "devices"], text=True, check=True,
+                         capture_output=True, env={**os.environ, variable: str(file),
+                                                   "ZTORCH_BACKENDS": f"cpu,{name}"})
+    assert re.fullmatch(stderr, ran.stderr), ran.stderr
+    assert re.search(rf"\n  {name} +{'its driver broke' if stderr else 'the .* loader finds no'}",
+                     ran.stdout), ran.stdout
 
 
 def test_an_absent_driver_is_silent() -> None:

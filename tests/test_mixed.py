@@ -249,7 +249,7 @@ def test_gradients_of_products_are_products_of_rounded_numbers(d: DType) -> None
 @pytest.mark.slow
 @each
 @pytest.mark.parametrize("name", ("digits_cnn",))
-@pytest.mark.parametrize("backend", [b for b in COMPUTING if b != "webgpu"])
+@pytest.mark.parametrize("backend", COMPUTING)
 def test_the_zoo(backend: str, name: str, policy: str) -> None:
     """As `ztorch verify` compares them with float64: rounding to 16 bits explains all that is
     off."""

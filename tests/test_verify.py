@@ -17,6 +17,8 @@ from tests.parity import HERE
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.cli import main
+from ztorch.commands import verify
+from ztorch.commands.models import Recipe
 from ztorch.dtypes import dtype, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.rounding import bounded
@@ -125,6 +127,19 @@ def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
     assert "diverges first in output y (predict)" in bad.stderr and "its kernel is k" in bad.stderr
     late = run("good.zt", "--device", "cpu")
     assert late.exit_code == 1 and "come too late" in late.stderr
+
+
+@few("vulkan")
+def test_a_step_that_is_skipped(where: str) -> None:
+    """In float16 the first gradients of this model are infinite, so its weights stay, as they must."""
+    model = zt.Sequential([L.Input((6,)), L.Rescaling(2000.0), L.Dense(8), L.Dense(1)])
+    recipe = Recipe(model, loss="mse", optimizer="adam")
+    subject = verify.of_recipe(recipe, place(where), 4, "mixed_float16")
+    before = subject.run.states_snapshot()
+    assert [c for c in verify.compared(subject, 1, seed=0) if not c.fine] == []
+    after = subject.run.states_snapshot()
+    changed = {n for n, a in after.items() if not np.array_equal(a, before[n])}
+    assert changed == {"optimizer/loss_scale"} and after["optimizer/loss_scale"] == 2.0**14
 
 
 def test_several_inputs_and_outputs(net: str) -> None:

@@ -15,7 +15,22 @@ import ztorch.ops  # noqa: F401 (fills the registry)
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.device_code import Kernels, within_limits
-from ztorch.dtypes import ALL, DType, bf16, boolean, dtype, f16, f32, f64, i8, i32, i64, u8, u32
+from ztorch.dtypes import (
+    ALL,
+    DType,
+    bf16,
+    boolean,
+    dtype,
+    f16,
+    f32,
+    f64,
+    i8,
+    i32,
+    i64,
+    lying,
+    u8,
+    u32,
+)
 from ztorch.errors import Unsupported, ZtorchError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, Public, Sample, leaf, public_ops
@@ -102,7 +117,8 @@ def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = N
             "the dtypes that are `Unsupported`; *in part*: for some samples, or for the gradient "
             "alone, mostly where a fused kernel names more buffers than the target promises (a "
             "device may allow more than that). What compiles for a target that runs in the tests "
-            "is run there as well, in f32, f64, i32, u32 and bool, and compared with float64.", "",
+            "is run there as well and compared with float64: all of it in f32, f64, i32, u32 and "
+            "bool, each op's first sample also in f16, bf16, i8, i64, u8 and u16.", "",
             *_table(("op", *titles), [(f"`{name}`", *found) for name, found in rows.items()])]
 
 
@@ -190,17 +206,17 @@ def _alone(opcode: str, d: DType, limits: Limits) -> tuple[Kernel, Instr]:
     """A kernel around one opcode, and its instruction."""
     row = OPCODES[opcode]
     b = Builder(f"{opcode}_{d!r}", limits.index)
-    stored = limits.stored(d)
+    stored = lying(d)
     args = []
     for k in range(row.arity):
         as_flag = opcode == "select" and k == 0
-        name = b.memory(f"x{k}", limits.flag if as_flag else stored, 1)
+        name = b.memory(f"x{k}", u8 if as_flag else stored, 1)
         x = b.load(name, 0)
         args.append(b.ne(x, 0) if as_flag or d is boolean else x)
     result = _result(opcode, d)
     y = b.emit(opcode, *args, **({"dtype": result} if row.result == "attr" else {}))
     asked = next(i for i in b.body if i.dest is y)
-    out = limits.stored(result)
+    out = lying(result)
     b.memory("y", out, 1, access="w")
     b.store("y", 0, b.cast(y, dtype=out) if result is boolean else y)
     return b.kernel(), asked

@@ -113,12 +113,16 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @click.option("--so", "library", is_flag=True,
               help="Libraries (with --device c: C source) and a C header, written to the "
                    "folder FILE, for programs without Python.")
+@click.option("--web", is_flag=True,
+              help="A page for browsers, on WebGPU, with the script that runs the model, written "
+                   "to the folder FILE.")
 @examples("""ztorch export digits_mlp --weights w.safetensors -o digits.zt
              ztorch export digits_mlp --device cpu:neon --batch-size 1 -o arm.zt
              ztorch export digits_mlp --dtype mixed_bfloat16 -o half.zt
              ztorch export net.py:build --train --loss mse -o net.zt
              ztorch export digits_mlp --so --batch-size 1 -o c_library
              ztorch export digits_mlp --so --device c --batch-size 1 -o c_source
+             ztorch export digits_mlp --web --weights w.safetensors -o page
              ztorch export digits_mlp -o digits.onnx""")
 def export(model: str, optimizer: str | None, **options: Any) -> None:
     """Compile a model and write an artifact.

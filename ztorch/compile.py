@@ -12,10 +12,12 @@ For C programs the same kernels get another frame: no threads, weights inside, p
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ import numpy as np
 from ztorch import debug
 from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import CInterface, describe
+from ztorch.artifact.web import write_web
 from ztorch.backends.host import architecture, need_memory
 from ztorch.codegen import targets
 from ztorch.codegen.assemblers import assembled
@@ -79,6 +82,20 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     return start(made.spec, made.code, made.params, threads, where.ordinal)
 
 
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Compiling makes many small objects and no cycles worth a search: looking for them among all
+    that there is takes a third of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@_nothing_collected()
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                       optional: tuple[str, ...] = passes.DEFAULT,
                       fusion: bool = True) -> Compiled:
@@ -114,6 +131,20 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
     return write_c(compile_c(traced.functions, chosen, called, weights), path)
 
 
+def export_web(traced: Functions, path: str | os.PathLike[str], *,
+               weights: Mapping[str, Any] | None = None) -> list[Path]:
+    """Writes a traced model for browsers to a folder: NAME.zt for WebGPU, ztorch.js that runs it,
+    and index.html to try it. It trains if it was traced with an optimizer. `weights` (by the names
+    of states) replace first values.
+
+        export_web(model.trace(batch_size=1), "page", weights=program.weights)
+    """
+    made = compile_functions(traced.functions, targets.target("webgpu"), traced.metadata["name"])
+    params = put_states(made.spec, made.params, weights or {})
+    return write_web(path, made.spec, made.code, params, {**traced.metadata, "training": None})
+
+
+@_nothing_collected()
 def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
               weights: Mapping[str, Any] | None = None) -> CLibrary | CSource:
     """All stages for a C library but the writing of files."""

@@ -39,13 +39,8 @@ class DeviceCode:
         assert grid is not None
         needs = (("threads", max((w[0] * w[1] * w[2] for *_, w in self.entries), default=1)),
                  ("subgroup", grid.subgroup))
-        for name, state in spec.states.items():
-            if target.limits.stored(state.dtype).bytes != state.dtype.bytes:
-                raise Unsupported(f"{target.name} has no bytes, so the state {name!r} cannot be a "
-                                  f"{state.dtype} there; make it float32 or int32")
         functions = {n: f._replace(launches=self.launches[n]) for n, f in spec.functions.items()}
-        return spec._replace(functions=functions, entries=self.entries, limits=needs,
-                             flag=target.limits.flag.long)
+        return spec._replace(functions=functions, entries=self.entries, limits=needs)
 
 
 class Kernels:

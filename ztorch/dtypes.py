@@ -73,6 +73,15 @@ def dtype(name: str | DType | np.dtype | type) -> DType:
     raise unknown("dtype", name, [d.long for d in ALL])
 
 
+def lying(d: DType) -> DType:
+    """What a dtype lies in memory as: a bool as a byte.
+
+    >>> lying(boolean), lying(f32)
+    (u8, f32)
+    """
+    return u8 if d is boolean else d
+
+
 def need_no_mask(what: str, x: Any) -> None:
     """An error where numbers of an array, or of a list of arrays, are masked: NumPy's conversions
     drop the mask, and with it what the masked numbers stand for.

@@ -49,7 +49,7 @@ def graphs() -> dict[str, Graph]:
     """Kernels that stand for many; all sizes are odd, or so large that the largest tile is taken."""
     x, w = _input("x", 4096, 4096), _input("w", 4096, 4096)
     narrow, small_w, bias = _input("a", 33, 217), _input("b", 217, 75), _input("c", 75)
-    rows = _input("r", 128, 1003)
+    rows, aligned = _input("r", 128, 1003), _input("s", 4096, 1024)
     halves, half_w = (leaf("input", n, (4096, 4096), f16) for n in "hg")
     return {
         "product 4096 of float16": Graph({"y": ops.matmul(halves, half_w)}),
@@ -59,7 +59,9 @@ def graphs() -> dict[str, Graph]:
         "product transposed": Graph({"y": ops.matmul(ops.transpose(x), w)}),
         "small product with an epilogue": Graph({"y": ops.relu(ops.matmul(narrow, small_w) + bias)}),
         "row softmax": Graph({"y": ops.softmax(rows)}),
+        "row softmax of vectors": Graph({"y": ops.softmax(aligned)}),
         "column sum": Graph({"y": ops.sum(rows, axis=0)}),
+        "column sum of vectors": Graph({"y": ops.sum(aligned, axis=0)}),
         "elementwise gelu": Graph({"y": ops.gelu(rows)}),
     }
 

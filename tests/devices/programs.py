@@ -20,17 +20,17 @@ from ztorch.runtime.devices import resolve
 from ztorch.runtime.remote import Remote
 
 
-def target_of(here: Device) -> Target:
-    """What to compile for to run on this very device."""
-    return targets.target(resolve(here.id).target).on(dict(here.found.limits))
+def target_of(here: Device, **limits: int) -> Target:
+    """What to compile for to run on this very device; `limits` replace what it says of itself."""
+    return targets.target(resolve(here.id).target).on({**dict(here.found.limits), **limits})
 
 
 class Module:
     """Jobs compiled together for a device of a backend."""
 
-    def __init__(self, jobs: Iterable[Job], backend: str, fusion: bool = True):
+    def __init__(self, jobs: Iterable[Job], backend: str, fusion: bool = True, **limits: int):
         here = device(backend)
-        target = target_of(here)
+        target = target_of(here, **limits)
         self.graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(jobs)}
         self.compiled = compile_functions(self.graphs, target, "parity", fusion=fusion)
         made = self.compiled

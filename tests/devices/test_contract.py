@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,6 +217,34 @@ def test_launches_run_in_order(name: str) -> None:
 
 
 @computing
+def test_nothing_leaks_in_the_driver(name: str) -> None:
+    """Where a driver imitates a GPU its memory is ours, so a buffer that it keeps, or that something
+    else keeps for it, shows."""
+    with fresh(name) as d:
+        module, launches, _ = loaded(d)
+        data, sizes = np.ones(8 << 20, np.uint8), []
+        for _ in range(4):
+            for _ in range(20):
+                large = d.alloc(data.nbytes)
+                d.write(large, data)
+                recording = d.record(module, [x._replace(bindings=tuple(
+                    b if b.written else b._replace(buffer=large) for b in x.bindings))
+                    for x in launches])
+                d.run(recording)
+                d.drop(recording)
+                d.free(large)
+            d.synchronise()
+            sizes.append(resident())
+        assert min(b - a for a, b in pairwise(sizes)) < 20 * data.nbytes // 2, sizes
+
+
+def resident() -> int:
+    """Bytes of this process in memory; always the same where the system does not say."""
+    file = Path("/proc/self/statm")
+    return int(file.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if file.exists() else 0
+
+
+@computing
 def test_one_launch_by_itself(name: str) -> None:
     d = device(name)
     module, launches, buffers = loaded(d)
@@ -245,9 +277,25 @@ def test_code_outside_its_bytes_is_refused(name: str) -> None:
 
 
 @computing
-def test_code_that_is_none_is_an_error(name: str) -> None:
+def test_what_is_handed_over_later_happens_later(name: str) -> None:
+    """A write does not reach launches that came before it, however long they take."""
+    with fresh(name) as d:
+        module, launches, buffers = loaded(d, chained=100)
+        recording = d.record(module, launches)
+        x, out = np.arange(N, dtype=np.float32), np.empty(N, np.float32)
+        for k in range(3):
+            d.write(buffers["inputs"], x + k)
+            d.run(recording)
+            d.write(buffers["inputs"], np.zeros(N, np.float32))
+            d.read(buffers["outputs"], out)
+            np.testing.assert_array_equal(out, (x + k) * np.float32(2) ** 100)
+
+
+@computing
+@pytest.mark.parametrize("rubbish", [b"this is no kernel\n" * 4, bytes(range(256))],
+                         ids=["text", "bytes"])
+def test_code_that_is_none_is_an_error(name: str, rubbish: bytes) -> None:
     d = device(name)
-    rubbish = b"this is no kernel\n" * 4
     with pytest.raises(DeviceError, match=name):
         d.load(rubbish, [Entry("k", 0, len(rubbish), (1, 1, 1))])
     module, launches, _ = loaded(d)  # and the device is none the worse for it
@@ -344,7 +392,41 @@ def test_a_forked_child_is_told(name: str) -> None:
                 told += "forked" in str(error)
         d.close()
         os._exit(told)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 3
+    assert ended(child, seconds=60) == 3
     d.write(buffer, np.arange(16, dtype=np.int32))  # the parent goes on
     d.free(buffer)
+
+
+@every
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+def test_a_forked_child_collects_garbage(name: str, closed: bool) -> None:
+    """Devices among it: drivers that give something back then wait for threads of the parent."""
+    gc.disable()
+    try:
+        d = fresh(name)
+        buffer = d.alloc(64)
+        if closed:
+            d.close()
+            del d, buffer
+        child = os.fork()
+        if not child:
+            if not closed:
+                del d, buffer
+            gc.collect()
+            os._exit(0)
+    finally:
+        gc.enable()
+    assert ended(child, seconds=20) == 0
+
+
+def ended(child: int, seconds: float) -> int | None:
+    """What a process ended with; None, and it is killed, where it does not end."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None

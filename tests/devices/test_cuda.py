@@ -158,10 +158,15 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     assert backend.found()[0].driver == "CUDA 13.2, compute capability 9.0"
     fake.devices = 0
     assert backend.refusal() == "the driver shows no device"
-    for code in ("NO_DEVICE", "SYSTEM_DRIVER_MISMATCH", "UNKNOWN"):
+    for code in ("NO_DEVICE", "STUB_LIBRARY"):
         fake.fail["cuInit"] = code
         assert f"cuInit: CUDA_ERROR_{code} (the driver's words" in backend.refusal()
-    assert backend.found() == []
+        assert backend.found() == []
+    for code in ("SYSTEM_DRIVER_MISMATCH", "UNKNOWN"):
+        fake.fail["cuInit"] = code
+        with pytest.warns(UserWarning, match=f"backend cuda is broken: .*CUDA_ERROR_{code}"):
+            found, why = registry.seen("cuda")
+        assert not found and f"its driver broke: cuda: cuInit: CUDA_ERROR_{code}" in why
 
     class Absent(RuntimeError):
         pass
@@ -222,7 +227,8 @@ def test_a_call_that_fails(call: str, fake: FakeCuda) -> None:
     with pytest.raises((DeviceError, IndexError)) as caught:
         everything()
     if call in ("cuInit", "cuDeviceGetCount"):
-        assert f"{call}: CUDA_ERROR_NOT_PERMITTED" in cuda.BACKEND.refusal()
+        with pytest.raises(DeviceError, match=f"{call}: CUDA_ERROR_NOT_PERMITTED"):
+            cuda.BACKEND.refusal()
     else:
         assert f"cuda:0: {call}: CUDA_ERROR_NOT_PERMITTED (the driver's words" in str(caught.value)
     fake.fail.clear()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
 import pytest
 
 from tests.devices.available import COMPUTING, device
 from tests.devices.programs import Module, target_of
-from tests.lower.test_every_op import jobs
+from tests.lower.test_every_op import gradient_job, jobs, value_job
+from tests.ops.samples import cases
 from tests.parity import Job, agree
 from ztorch.device_code import Kernels, within_limits
+from ztorch.dtypes import DType, bf16, f16, i8, i64, u8, u16
 from ztorch.errors import Unsupported
 from ztorch.lower.plan import Params, lower
 
@@ -23,15 +28,43 @@ def test_op(backend: str, op: str) -> None:
     all_agree(backend, jobs()[op])
 
 
-def all_agree(backend: str, some: list[Job]) -> None:
-    """Compiles what the device is able to do as one module, runs each and compares."""
+# What the samples above are not in, by kind: each op's first sample is.
+OTHERS: dict[str, tuple[DType, ...]] = {"f": (f16, bf16), "s": (i8, i64), "u": (u8, u16)}
+
+
+@functools.cache
+def narrow_jobs() -> dict[DType, list[Job]]:
+    """By dtype: an op's first sample that is in its kind, and in float16 its gradient."""
+    found: dict[DType, list[Job]] = {d: [] for some in OTHERS.values() for d in some}
+    seen = set()
+    for case in cases("fsu"):
+        key = case.public.name, case.result, case.dtype
+        if key not in seen:
+            for d in OTHERS[case.dtype.kind]:
+                one = case if d.is_float else replace(case, dtype=d)
+                found[d] += [value_job(one, d)]
+                found[d] += [job for job in [gradient_job(one, d)] if d is f16 and job]
+        seen.add(key)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [d for some in OTHERS.values() for d in some], ids=repr)
+@pytest.mark.parametrize("backend", COMPUTING)
+def test_other_dtypes(backend: str, d: DType) -> None:
+    all_agree(backend, narrow_jobs()[d])
+
+
+def all_agree(backend: str, some: list[Job], **limits: int) -> None:
+    """Compiles what the device is able to do as one module, runs each and compares. `limits` replace
+    what the device says of itself."""
     device(backend)
     able = some
     try:
-        module = Module(able, backend)
+        module = Module(able, backend, **limits)
     except Unsupported:  # something of it, so each is asked for alone
         able = [job for job in some if _able(job, backend)]
-        module = Module(able, backend) if able else None
+        module = Module(able, backend, **limits) if able else None
     for k, job in enumerate(able):
         assert module is not None
         agree(job, module.run(k), terms=20)

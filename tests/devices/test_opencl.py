@@ -24,7 +24,7 @@ from ztorch.dtypes import f32, f64
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.runtime.devices import lacking, resolve
+from ztorch.runtime.devices import lacking, limits_of, resolve
 
 ALL = "SPIR-V_1.0 SPIR-V_1.2 SPIR-V_1.5"
 
@@ -38,14 +38,15 @@ class Driver:
     that fails."""
 
     def __init__(self, il: str | None = ALL, version: str = "OpenCL 3.0 stand-in", bits: int = 64,
-                 extensions: str = "cl_khr_fp64", refuses: str = ""):
+                 extensions: str = "cl_khr_fp64", refuses: str = "", kind: int = 4, wide: int = 1):
         self.refuses = refuses
         self.made: list[tuple[Any, list[str]]] = []  # sources or modules, with their options
         self.asked: list[str] = []
         driver = self
 
         class Device:
-            name, type, driver_version = "stand-in", 4, "1"
+            name, type, driver_version = "stand-in", kind, "1"
+            native_vector_width_float = wide
             host_unified_memory, max_work_group_size, max_work_item_sizes = False, 256, [256] * 3
             local_mem_size, mem_base_addr_align, max_compute_units = 1 << 15, 1024, 4
             max_mem_alloc_size = global_mem_size = 1 << 30
@@ -158,6 +159,16 @@ def test_opencl_c_elsewhere(install: Any, lacks: dict[str, Any]) -> None:
     for given, options in driver.made:
         assert "__kernel" in given and "-cl-std=CL1.2" in options
     assert bool(driver.asked) == ("il" in lacks)
+
+
+@pytest.mark.parametrize(("kind", "wide", "vector"), [(4, 1, 4), (4, 4, 4), (2, 1, 4), (2, 16, 1)])
+def test_threads_that_are_lanes_take_one_at_a_time(install: Any, kind: int, wide: int,
+                                                   vector: int) -> None:
+    """Which they are where a driver says that it is a processor and how wide its vectors are."""
+    install(kind=kind, wide=wide)
+    where = resolve("opencl:0")
+    grid = target(where.target).on(limits_of(where)).limits.grid
+    assert grid is not None and grid.vector == vector
 
 
 def test_the_user_may_ask_for_the_other(install: Any, tmp_path: Path) -> None:

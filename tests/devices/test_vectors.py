@@ -11,7 +11,7 @@ import pytest
 from tests.devices.available import COMPUTING, device
 from tests.devices.programs import Module, run_kernels
 from tests.devices.test_every_op import all_agree
-from tests.lower.test_grid import ELEMENTWISE, job
+from tests.lower.test_grid import ELEMENTWISE, REDUCING, job
 from tests.parity import Job, agree
 from ztorch import ops
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
@@ -102,7 +102,16 @@ def test_stores(backend: str, d: DType, aligned: bool) -> None:
 def test_elementwise(backend: str, d: DType) -> None:
     few = ("aligned parts", "other parts", "turned", "compared")  # which mean the same for all
     made = [ELEMENTWISE[name] for name in (ELEMENTWISE if d is f32 else few)]
-    all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made])
+    all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made], vector=4)
+
+
+@everywhere
+@pytest.mark.parametrize("d", [f32, *(pytest.param(d, marks=pytest.mark.slow)
+                                      for d in (f16, bf16, f64, i32, i64))], ids=repr)
+def test_reducing(backend: str, d: DType) -> None:
+    few = ("columns of few", "between", "two axes", "parts of rows", "other parts", "columns of any")
+    all_agree(backend, [job(*REDUCING[name], d=d)
+                        for name in (REDUCING if d is f32 else few)], vector=4)
 
 
 @everywhere
@@ -116,7 +125,7 @@ def test_states_are_updated_where_they_lie(backend: str) -> None:
     one = Job(Graph({"y": ops.sum(w)}, {"w": w - 0.1 * m2 / (ops.sqrt(v2) + 1e-3), "m": m2, "v": v2}),
               {x: rng.normal(size=x.shape), w: rng.normal(size=x.shape), m: rng.normal(size=x.shape),
                v: rng.uniform(1, 2, size=x.shape)})
-    module = Module([one], backend)
+    module = Module([one], backend, vector=4)
     for _ in range(2):
         agree(one, module.run(0), terms=x.size)
 
@@ -162,7 +171,8 @@ def left(x: Value, y: Value) -> Value:
 
 PRODUCTS = {
     "whole": (ops.matmul, (64, 64), (64, 64)), "edges": (ops.matmul, (72, 36), (36, 132)),
-    "odd": (ops.matmul, (33, 35), (35, 37)), "odd rows": (ops.matmul, (33, 36), (36, 40)),
+    "odd": (ops.matmul, (33, 35), (35, 37)), "even": (ops.matmul, (34, 38), (38, 42)),
+    "even in depth": (lambda x, y: ops.matmul(x, ops.transpose(y)), (36, 46), (44, 46)), "odd rows": (ops.matmul, (33, 36), (36, 40)),
     "odd columns": (ops.matmul, (36, 40), (40, 33)), "deep": (ops.matmul, (4, 600), (600, 8)),
     "batches": (ops.matmul, (3, 20, 24), (3, 24, 28)), "itself": (twice, (68, 68)),
     "left": (left, (40, 72), (40, 68)), "left odd": (left, (41, 70), (41, 66)),
@@ -172,6 +182,7 @@ PRODUCTS = {
     "from 1": (lambda x, y: ops.matmul(x[:, 1:41], y[1:41, 3:]), (36, 48), (48, 39)),
     "a row for all": (lambda x, y, z: ops.relu(ops.matmul(x, y) + z), (20, 24), (24, 132), (132,)),
     "windows": (lambda x, w: ops.conv2d(x, w, padding="same"), (2, 9, 7, 8), (3, 3, 8, 12)),
+    "even channels": (lambda x, w: ops.conv2d(x, w), (2, 9, 8, 6), (3, 3, 6, 10)),
     "odd channels": (lambda x, w: ops.conv2d(x, w), (2, 9, 8, 5), (3, 3, 5, 6))}
 
 
@@ -184,7 +195,7 @@ def test_products(backend: str, d: DType) -> None:
         with suppress(TypeError):  # convolutions and ReLU are of floats
             jobs.append(job(make, *shapes, d=d))
     assert len(jobs) >= len(PRODUCTS) - 3
-    all_agree(backend, jobs)
+    all_agree(backend, jobs, vector=4)
 
 
 @everywhere
@@ -199,6 +210,6 @@ def test_weights_are_written_where_their_products_read(backend: str) -> None:
     rng = np.random.default_rng(1)
     one = Job(Graph({"y": y}, {"w": w - 0.01 * again, "b": before + 1.0}),
               {x: rng.normal(size=x.shape), w: rng.normal(size=w.shape), before: np.ones(7)})
-    module = Module([one], backend)
+    module = Module([one], backend, vector=4)
     for _ in range(3):
         agree(one, module.run(0), terms=36)

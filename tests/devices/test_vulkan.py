@@ -130,6 +130,36 @@ d.synchronise()
 """
 
 
+LIFE = """
+import numpy as np
+from tests.devices.available import fresh
+from tests.devices.test_contract import N, loaded
+from ztorch.backends import vulkan_devices
+from ztorch.backends.drivers.vulkan import VulkanDevice
+for direct in (True, False):
+    here = fresh("vulkan")
+    d = VulkanDevice(here.found, vulkan_devices.chosen(here.found.ordinal), direct)
+    here.close()
+    module, launches, buffers = loaded(d, chained=3)
+    d.write(buffers["inputs"], np.ones(N, np.float32))
+    recording = d.record(module, launches)
+    d.run(recording)
+    d.read(buffers["outputs"], np.empty(N, np.float32))
+    if direct:  # each by itself; else all when it closes
+        d.drop(recording)
+        d.unload(module)
+        for buffer in buffers.values():
+            d.free(buffer)
+    d.close()
+"""
+LEAKS = {
+    "Buffer": "Memories.free = lambda *a: None",
+    "DeviceMemory": "vulkan_devices.vk().vkFreeMemory = lambda *a: None",
+    "Pipeline": "VulkanDevice._unload = lambda *a: None",
+    "DescriptorPool": "VulkanDevice._drop = lambda *a: None",
+}
+
+
 def complaints(source: str) -> str:
     """What Khronos' validation layer says to a program, races between launches included."""
     device("vulkan")
@@ -146,6 +176,20 @@ def complaints(source: str) -> str:
 @pytest.mark.parametrize("model", ["digits_cnn", "tiny_gpt"])
 def test_nothing_is_used_against_the_rules(model: str) -> None:
     assert complaints(TRAIN.format(model=model)) == ""
+
+
+def test_all_is_given_back() -> None:
+    """The layer knows what a device that is closed has not been given back."""
+    assert complaints(LIFE) == ""
+
+
+@pytest.mark.parametrize("kind", LEAKS)
+def test_what_is_kept_would_be_noticed(kind: str) -> None:
+    broken = ("from ztorch.backends import vulkan_devices\n"
+              "from ztorch.backends.drivers.vulkan import VulkanDevice\n"
+              f"from ztorch.backends.vulkan_memory import Memories\n{LEAKS[kind]}\n")
+    said = complaints(broken + LIFE)
+    assert "has not been destroyed" in said and f"Vk{kind}" in said
 
 
 def test_a_missing_barrier_would_be_noticed() -> None:

@@ -58,6 +58,18 @@ def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> No
     assert (held["strip_a"], held["strip_b"], held["tile"]) == (4, 4, 1)
 
 
+def test_even_rows_are_read_in_twos() -> None:
+    """In strips that are stored in twos as well, where that matters."""
+    one = job(ops.matmul, (36, 50), (50, 70))
+    for limits, vec in ((MACHINES["whole"], 2), (MACHINES["wide"], 1)):
+        agree(one, interpreted(one, limits), terms=50)
+        [step] = plan_of(one.alone("j"), limits)[0].steps
+        read = {i.attrs["mem"]: i.dest.lanes for i in step.kernel.body if i.opcode == "load"}
+        assert read["m0"] == read["m1"] == 2
+        held = {m.name: m.vec for m in vectored(step.kernel, parts=limits.grid.parts).memories}
+        assert held["strip_b"] == vec, limits
+
+
 def forward(*xs: Value) -> Value:
     """In rows that begin anywhere: nothing lies where vectors do."""
     return ops.concat([x[:, 1:] for x in xs], axis=1) * 2.0
@@ -101,6 +113,50 @@ def test_neighbours_of_elements() -> None:
     few = job(lambda x: x + 1.0, (4 * 256 * 31,))
     [step] = plan_of(few.alone("j"), limits)[0].steps
     assert not any(o.lanes > 1 for i in step.kernel.body for o in (i.dest, *i.args))
+
+
+def normal(x: Value, scale: Value, axis: int = -1) -> Value:
+    centred = x - ops.mean(x, axis=axis, keepdims=True)
+    return centred * ops.rsqrt(ops.mean(centred * centred, axis=axis, keepdims=True) + 1e-3) * scale
+
+
+# What reducing kernels do with memory: rows of neighbours, and neighbours of many rows.
+REDUCING = {
+    "softmax": (ops.softmax, (260, 128)),
+    "odd softmax": (ops.softmax, (260, 129)),
+    "softmax of few": (ops.softmax, (3, 4000)),
+    "softmax of short rows": (ops.softmax, (70, 8)),
+    "normal rows": (normal, (260, 136), (136,)),
+    "normal columns": (lambda x, y: normal(x, y, axis=0), (300, 132), (132,)),
+    "odd columns": (lambda x, y: normal(x, y, axis=0), (300, 133), (133,)),
+    "columns of few": (lambda x: ops.max(x, axis=0), (30, 132)),
+    "between": (lambda x, y: ops.sum(x * y, axis=1), (20, 33, 64), (33, 1)),
+    "two axes": (lambda x: ops.max(x, axis=(0, 2)), (30, 20, 72)),
+    "parts of rows": (lambda x: ops.sum(x[:, 4:], axis=1), (70, 132)),
+    "other parts": (lambda x: ops.sum(x[:, 3:131], axis=1), (70, 132)),
+    "turned": (lambda x, y: ops.sum(ops.transpose(x) * y, axis=1), (128, 300), (300, 128)),
+    "in a border": (lambda x: ops.sum(ops.pad(x, (0, 4), (0, 4)), axis=1), (70, 128)),
+    "all": (lambda x: ops.sum(x * x), (8192,)),
+    "any": (lambda x: ops.any(x > 3.0, axis=1), (70, 128)),
+    "columns of any": (lambda x: ops.any(x > 3.0, axis=0), (300, 128)),
+    "as other types": (lambda x: ops.sum(ops.cast(ops.cast(x * 9.0, i8), i64), axis=0), (300, 128)),
+    "lookups": (lambda x, y: ops.sum(ops.take(x, ops.cast(ops.abs(y) * 9.0, i32), axis=0), axis=1),
+                (60, 128), (70,))}
+
+
+def test_neighbours_of_sums() -> None:
+    """Reducing kernels read four neighbours at once, and write what is side by side."""
+    limits = Limits(0, 16, True, grid=Grid(vector=4, units=32))
+    apart = {"odd softmax", "odd columns", "columns of few", "other parts", "turned", "in a border"}
+    one_by_one = {"two axes", "all", "any", "parts of rows", "lookups"}
+    for name, (make, *shapes) in REDUCING.items():
+        one = job(make, *shapes)
+        agree(one, interpreted(one, limits), terms=max(shapes[0]))
+        for opcode, value, alone in (("load", 0, apart), ("store", 1, apart | one_by_one)):
+            lanes = [(i.args[1] if value else i.dest).lanes
+                     for s in plan_of(one.alone("j"), limits)[0].steps
+                     for i in s.kernel.body if i.opcode == opcode]
+            assert max(lanes) == (1 if name in alone else 4), (name, opcode)
 
 
 @both

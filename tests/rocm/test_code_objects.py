@@ -55,7 +55,7 @@ def graphs() -> dict[str, Graph]:
     """Kernels that stand for many; all sizes are odd, or so large that the largest tile is taken."""
     x, w = _input("x", 4096, 4096), _input("w", 4096, 4096)
     narrow, low, bias = _input("a", 33, 217), _input("b", 217, 75), _input("c", 75)
-    rows = _input("r", 128, 1003)
+    rows, aligned = _input("r", 128, 1003), _input("s", 4096, 1024)
     return {
         "product": Graph({"y": ops.matmul(x, w)}),
         "product with an epilogue": Graph({"y": ops.relu(ops.matmul(x, w) + _input("v", 4096))}),
@@ -65,7 +65,9 @@ def graphs() -> dict[str, Graph]:
            for d in (f16, bf16, f64)},
         "small product with an epilogue": Graph({"y": ops.relu(ops.matmul(narrow, low) + bias)}),
         "row softmax": Graph({"y": ops.softmax(rows)}),
+        "row softmax of vectors": Graph({"y": ops.softmax(aligned)}),
         "column sum": Graph({"y": ops.sum(rows, axis=0)}),
+        "column sum of vectors": Graph({"y": ops.sum(aligned, axis=0)}),
         "elementwise gelu": Graph({"y": ops.gelu(rows)}),
     }
 
@@ -271,11 +273,9 @@ def _clean(code: bytes) -> Iterator[str]:
             yield name
 
 
-@pytest.mark.parametrize(("d", "chip"), [
-    pytest.param(d, c, id=f"{d!r}-{c}", marks=() if (d.name, c) in (("f32", "gfx1100"), ("f16", "gfx942"))
-                 else pytest.mark.slow) for d in ALL for c in CHIPS])
-def test_every_opcode_is_taken(d: DType, chip: str) -> None:
-    some = [kernel_for(opcode, d, 1, i32)[0] for opcode in opcodes_of(d)]
+@chips
+def test_every_opcode_is_taken(chip: str) -> None:
+    some = [kernel_for(opcode, d, 1, i32)[0] for d in ALL for opcode in opcodes_of(d)]
     text, found = rendered(some, target(chip))
     assert len(kernels(amdgcn.assemble(text, target(chip)))) == len(found)
 

@@ -98,13 +98,14 @@ class Recording:
 
 
 class Backend(ABC):
-    """A driver. Making one is free and never fails: whether it works here is an answer."""
+    """A driver. Making one is free and never fails."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def refusal(self) -> str:
-        """Why there is no device; empty if there is one. An absent driver is not an error."""
+        """Why there is no device; empty if there is one. An absent driver is an answer, a broken
+        one an exception, of which `registry.seen` warns."""
 
     @abstractmethod
     def found(self) -> list[Found]:

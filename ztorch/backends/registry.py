@@ -50,8 +50,9 @@ def seen(name: str) -> tuple[list[Found], str]:
             return [], why
         found = driver.found()
     except Exception as error:  # whatever a driver does, the others still count
-        warnings.warn(f"backend {name} is broken: {type(error).__name__}: {error}", stacklevel=2)
-        return [], f"its driver broke: {error}"
+        kind, why = type(error).__name__, str(error)
+        warnings.warn(f"backend {name} is broken: {kind}{why and ': '}{why}", stacklevel=2)
+        return [], f"its driver broke: {why or kind}"
     numbers, platforms = chosen.devices.get(name), chosen.platforms.get(name)
     kept = [d for d in found if (numbers is None or d.ordinal in numbers) and (
         platforms is None or any(p.lower() in d.driver.lower() for p in platforms))]

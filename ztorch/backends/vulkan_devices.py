@@ -216,8 +216,10 @@ def refusal() -> str:
         return "there is no Vulkan loader (libvulkan.so.1); install a Vulkan driver"
     try:
         return "" if physical_devices() else "no driver has a device of Vulkan 1.1 that computes"
-    except (api.VkError, api.VkException, api.ProcedureNotFoundError, KeyError) as error:
-        return f"the Vulkan loader finds no driver ({type(error).__name__})"
+    except api.VkErrorIncompatibleDriver:  # also where a file names a library that is damaged
+        return "the Vulkan loader finds no driver"
+    except api.ProcedureNotFoundError:
+        return "the Vulkan loader is older than Vulkan 1.1"
 
 
 def chosen(ordinal: int) -> Physical:

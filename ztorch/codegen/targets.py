@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ztorch.dtypes import ALL, bf16, f16, f32, f64, u32
+from ztorch.dtypes import ALL, bf16, f16, f32, f64
 from ztorch.errors import UnknownName, unknown
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import Grid, Limits
@@ -146,8 +146,8 @@ TARGETS: dict[str, Target] = {t.name: t for t in (
     Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=Grid(
         threads=128, shared=16 * 1024, memories=16, span=1 << 27, vector=4)), lacks=_EXCHANGED,
         backend="vulkan", assembler="spirv", apart=True),
-    Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, flag=u32, grid=Grid(
-        memories=8, shared=16 * 1024, span=128 << 20, vector=4, parts=False)), stored=(),
+    Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, grid=Grid(
+        memories=8, shared=16 * 1024, span=128 << 20, vector=4, parts=False)),
         backend="webgpu", apart=True),
     Target("dummy", ("dummy",), "txt", Limits(0, 64, True, grid=Grid(threads=1024, subgroup=32)),
            backend="dummy", stored=()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 def export(name: str, *, out: str, device: str, batch_size: int | None, weights: str | None,
            trains: bool, library: bool, optimizer_: str | None, rate: float | None,
-           loss: str | None, dtype: str | None) -> None:
+           loss: str | None, dtype: str | None, web: bool) -> None:
     """Compiles a model for a device, which need not be here, and writes it; or writes what it
     predicts as an ONNX file."""
     from ztorch.artifact.write import write_artifact
     from ztorch.codegen.targets import target
-    from ztorch.compile import compile_functions, export_c
+    from ztorch.compile import compile_functions, export_c, export_web
     from ztorch.runtime.devices import resolve
     from ztorch.runtime.spec import offered
 
@@ -29,13 +30,18 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     given = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
     if not trains and (idle := [option for option, value in given.items() if value is not None]):
         raise ConfigError(f"{idle[0]} is for an artifact that trains: add --train, or leave it out")
-    if not library:
+    if library and web:
+        raise ConfigError("--so is for C programs and --web for browsers: export twice")
+    if not library and not web:
         data.writable(out, (".zt", ".onnx"))
-    elif not out or out.endswith((".zt", ".onnx", ".so", ".a", ".c", ".h")):
-        raise ConfigError(f"--so writes several files to a folder; {out!r} does not look like one")
+    elif not out or out.endswith((".zt", ".onnx", ".so", ".a", ".c", ".h", ".html", ".js")):
+        raise ConfigError(f"{'--so' if library else '--web'} writes several files to a folder; "
+                          f"{out!r} does not look like one")
+    if web and device not in ("auto", "webgpu"):
+        raise ConfigError(f"--web is for WebGPU; leave --device {device} out")
     if weights:
         recipe.model.load_weights(weights)
-    if out.endswith(".onnx") and not library:
+    if out.endswith(".onnx"):
         _export_onnx(recipe.model, out, batch_size, trains, dtype)
         return
     how: dict[str, Any] = {}
@@ -47,11 +53,16 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
             rate = recipe.schedule or recipe.learning_rate
         how = {"loss": chosen_loss, "metrics": recipe.metrics, "optimizer": optimizer(
             recipe.optimizer if optimizer_ is None else optimizer_, rate)}
-    traced = recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **how,
+    usual = 1 if web and not trains else recipe.batch_size  # who tries a page gives it one row
+    traced = recipe.model.trace(batch_size or usual, decode=recipe.decode, **how,
                                 dtype=dtype or "float32")
-    if library:
-        for path in export_c(traced, out, device=device):
+    if library or web:
+        written = export_web(traced, out) if web else export_c(traced, out, device=device)
+        for path in written:
             print(f"Wrote {path}: {path.stat().st_size:,} bytes")
+        if web:
+            print(f"Look at it: python -m http.server -d {shlex.quote(out)}, then "
+                  "http://localhost:8000")
         return
     compiled_for = target(resolve(device, here=False).target)
     made = compile_functions(traced.functions, compiled_for, recipe.model.name)

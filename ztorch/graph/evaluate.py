@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, f64, round_bf16
+from ztorch.dtypes import DType, bf16, f16, f64, round_bf16
 from ztorch.graph.value import Value, topological
 
 # Given a value, its array and those of its arguments; gives the array to go on with.
@@ -35,7 +35,7 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
                 raw = np.asarray(v.op.numpy(*args, **_attrs(v, oracle)))
             if nudge is not None:
                 raw = nudge(v, raw, args)
-        done[v] = _held(raw, v.dtype, oracle)
+        done[v] = _held(raw, v, oracle)
     return [done[r] for r in roots]
 
 
@@ -44,11 +44,19 @@ def _dense(x: np.ndarray) -> np.ndarray:
     return np.asarray(x, order="C")
 
 
-def _held(x: np.ndarray, d: DType, oracle: bool) -> np.ndarray:
+def _held(x: np.ndarray, v: Value, oracle: bool) -> np.ndarray:
+    d = v.dtype
     if oracle and d.is_float:
-        return x.astype(np.float64, copy=False)
+        x = x.astype(np.float64, copy=False)
+        return _overflown(x) if v.attrs.get("dtype") is f16 else x
     x = x.astype(d.working, copy=False)
     return round_bf16(x) if d is bf16 else x
+
+
+def _overflown(x: np.ndarray) -> np.ndarray:
+    """What is rounded to float16 keeps its bits, but not what float16 cannot hold at all: programs
+    that scale their loss see it, and skip a step."""
+    return np.where(np.abs(x) >= 65520.0, np.copysign(np.inf, x), x)
 
 
 def _attrs(v: Value, oracle: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ztorch.dtypes import DType, boolean, i32, i64, u8
+from ztorch.dtypes import DType, i32, i64
 from ztorch.ir.kernel import MmaShape
 
 
@@ -37,9 +37,8 @@ class Grid:
 @dataclass(frozen=True)
 class Limits:
     """vector_bits is 0 for a scalar machine; registers counts the vector registers. `grid` is None
-    for a processor, whose workers share loops out. `flag` is what a bool is stored as. `mantissa`
-    is how many bits of the mantissas of float32 operands a product must keep: all, unless the user
-    allows less."""
+    for a processor, whose workers share loops out. `mantissa` is how many bits of the mantissas of
+    float32 operands a product must keep: all, unless the user allows less."""
 
     vector_bits: int
     registers: int
@@ -47,7 +46,6 @@ class Limits:
     l1: int = 32 * 1024
     l2: int = 1024 * 1024
     grid: Grid | None = None
-    flag: DType = u8
     mantissa: int = 23
 
     @property
@@ -59,10 +57,6 @@ class Limits:
     def align(self) -> int:
         """What the place of a buffer is a multiple of."""
         return 64 if self.grid is None else self.grid.align
-
-    def stored(self, d: DType) -> DType:
-        """What a dtype lies in memory as."""
-        return self.flag if d is boolean else d
 
     def lanes(self, d: DType) -> int:
         """How many elements of a dtype one register holds."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ztorch.dtypes import DType, boolean
+from ztorch.dtypes import DType, boolean, lying
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -65,33 +65,43 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
     """A thread an element, or a vector of them."""
     assert limits.grid is not None
     axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))] or [Var("d", 1)]
-    *rows, last = axes
-    lanes = neighbours(region, target, axes, limits.grid)
-    vectors = Var("vectors", last.extent // lanes)
-    size = region.size // lanes
     full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
+    lanes = neighbours(region, target, full, axes[-1], vectors(region, limits.grid))
+    size = region.size // lanes
     width = min(THREADS, limits.grid.threads, _power(size))
     groups = math.ceil(size / width)
     # the block loop lies outside, so that a workgroup's turns are a loop of each thread
     with workgroups(b, groups, limits.grid) as g, threads(b, width) as t:
         at = b.add(b.mul(g, width), t)
         with where(b, b.lt(at, size) if size % width else None):
-            e = Emitter(b, memory, members=region.flat)
-            bound = spread(e, at, [*rows, vectors])
-            bound[last] = b.mul(bound[vectors], lanes) if lanes > 1 else bound[vectors]
-            e = e.within(bound=bound, lane=last if lanes > 1 else None, lanes=lanes, aligned=True)
+            e = along(Emitter(b, memory, members=region.flat), at, axes, lanes)
             evaluate(e, region.members, region, full, target)
 
 
-def neighbours(region: Region, target: Mapping[Value, str], axes: list[Var], grid: Grid) -> int:
-    """How many elements a thread computes: several where all that is read and written either lies
-    side by side, aligned, or is the same for all of them, none asks where it lies, and enough
-    threads are left."""
-    n, last = grid.vector, axes[-1]
-    if last.extent % n or region.size // n < THREADS * grid.units:
+def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
+    """The scope of an element, or of `lanes` neighbours along the last loop, by its number."""
+    if lanes == 1:
+        return e.within(bound=spread(e, flat, loops))
+    *rows, last = loops
+    each = Var("vectors", last.extent // lanes)
+    bound = spread(e, flat, [*rows, each])
+    bound[last] = e.b.mul(bound[each], lanes)
+    return e.within(bound=bound, lane=last, lanes=lanes, aligned=True)
+
+
+def vectors(region: Region, grid: Grid) -> int:
+    """How many elements a thread may compute at once, if enough threads are to be left."""
+    return grid.vector if region.size // grid.vector >= THREADS * grid.units else 1
+
+
+def neighbours(region: Region, target: Mapping[Value, str], full: dict[Var, Index], last: Var,
+               n: int) -> int:
+    """n if so many elements along a loop can be computed at once: all that is read and written
+    either lies side by side, aligned, or is the same for all of them, and none asks where it lies;
+    else 1."""
+    if last.extent % n:
         return 1
-    full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
-    members = [(v, unflatten(region.flat[v], v.shape)) for v in region.members]
+    members = [(v, region.index(v)) for v in region.members]
     touched = [(v, region.flat[v]) for v in target] + [
         (source, flat) for v, index in members for source, flat in real_reads(v, index)
         if source not in region.flat]
@@ -141,8 +151,9 @@ class Team:
         return b.add(b.mul(row, self.ways), way)
 
 
-def team(outer: int, inner: int, beside: bool, grid: Grid) -> Team:
-    """As many ways as leave each thread a few elements; more where there are few results.
+def team(outer: int, inner: int, beside: bool, grid: Grid, lanes: int = 1) -> Team:
+    """As many ways as leave each thread a few elements, or vectors of them; more where there are
+    few results.
 
     >>> team(1024, 10, False, Grid()), team(4, 4096, False, Grid())
     (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
@@ -152,7 +163,7 @@ def team(outer: int, inner: int, beside: bool, grid: Grid) -> Team:
     ways = min(most, _power(math.ceil(inner / share)))
     rows = most // ways
     if beside:
-        rows = min(max(rows, COLUMNS), most, _power(outer))
+        rows = min(max(rows, COLUMNS // lanes), most, _power(outer))
         ways = min(ways, most // rows)
     rows = max(1, min(rows, _power(outer)))
     if not beside and rows * ways < grid.subgroup and ways > 1:
@@ -162,19 +173,23 @@ def team(outer: int, inner: int, beside: bool, grid: Grid) -> Team:
 
 def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
                 target: Mapping[Value, str], limits: Limits) -> None:
-    """All results of a reducing region, a team of threads for each few of them."""
+    """All results of a reducing region, a team of threads for each few of them. Of neighbours in
+    memory a thread takes several at once: results, or what belongs to one."""
     grid = limits.grid
     assert grid is not None
     phases, axes = Phases(region), axes_of(region)
-    rows, columns = (math.prod(v.extent for v in loops) for loops in (axes.outer, axes.inner))
-    shared = team(rows, columns, axes.beside, grid)
+    loops, n = (axes.outer, vectors(region, grid)) if axes.beside else (axes.inner, grid.vector)
+    lanes = neighbours(region, target, axes.full, loops[-1], n) if loops else 1
+    down, across = (lanes, 1) if axes.beside else (1, lanes)
+    rows = math.prod(v.extent for v in axes.outer) // down
+    columns = math.prod(v.extent for v in axes.inner) // across
+    shared = team(rows, columns, axes.beside, grid, lanes)
     with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
         row, way = shared.place(b, t)
         at = b.add(b.mul(g, shared.rows), row)
         active = b.lt(at, rows) if rows % shared.rows else None
-        e = Emitter(b, memory, members=region.flat)
-        e = e.within(bound=spread(e, at, axes.outer))
-        nest = _Nest(b, region, phases, target, axes, columns, limits, shared)
+        e = along(Emitter(b, memory, members=region.flat), at, axes.outer, down)
+        nest = _Nest(b, region, phases, target, axes, columns, across, limits, shared)
         nest.run(e, t, row, way, active)
 
 
@@ -182,9 +197,9 @@ class _Nest:
     """The passes over the inner loop for one thread."""
 
     def __init__(self, b: Builder, region: Region, phases: Phases, target: Mapping[Value, str],
-                 axes: Axes, columns: int, limits: Limits, shared: Team):
+                 axes: Axes, columns: int, lanes: int, limits: Limits, shared: Team):
         self.b, self.region, self.phases, self.target = b, region, phases, target
-        self.full, self.inner, self.columns = axes.full, axes.inner, columns
+        self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
         self.limits, self.team = limits, shared
         self.scratch: dict[DType, str] = {}
 
@@ -192,8 +207,9 @@ class _Nest:
             active: Operand | None) -> None:
         b, region, phases = self.b, self.region, self.phases
         written: dict[Value, str] = {}
+        lanes = max(e.lanes, self.lanes)
         for p, kept, sums in phases.passes(self.target):
-            variables = {v: b.var(summing(v.dtype), 1, identity(v.op.opcode, v.dtype))
+            variables = {v: b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
                          for v in sums}
             with where(b, active):
                 scope = e.within(memory={**e.memory, **written})
@@ -201,12 +217,12 @@ class _Nest:
                     if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
                         scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
                 with b.loop(way, self.columns, self.team.ways) as i:
-                    self._element(scope.within(bound=spread(scope, i, self.inner)), kept,
-                                  variables)
+                    self._element(along(scope, i, self.inner, self.lanes), kept, variables)
             written |= {v: self.target[v] for v in kept}
             for v, variable in variables.items():
-                total = self._total(v, b.get(variable), t, row, way)
-                e.here[v] = b.cast(total, dtype=v.dtype)
+                x = b.get(variable)
+                x = b.fold(v.op.opcode, x) if self.lanes > 1 else x
+                e.here[v] = b.cast(self._total(v, x, t, row, way), dtype=v.dtype)
         rows = phases.rows(self.target)
         if rows:
             if self.team.ways > 1 and {self.target[v] for v in rows} & set(e.memory.values()):
@@ -236,36 +252,43 @@ class _Nest:
             distance //= 2
         if together == ways:
             return x
-        stored = self.limits.stored(x.dtype)
-        if stored not in self.scratch:
-            self.scratch[stored] = b.memory(f"team_{stored.name}", stored, self.team.size,
-                                            "shared", "rw")
-        array = self.scratch[stored]
-        b.store(array, t, self._out(x))
+        self._put(t, x)
         b.barrier()
         if together > 1:  # few are left: each thread adds them up itself, in the same order
             total = None
             for k in range(ways // together):
                 at = self.team.thread(b, row, b.const(k * together, b.index))
-                part = self._in(b.load(array, at), x.dtype)
+                part = self._got(at, x)
                 total = part if total is None else b.emit(v.op.opcode, total, part)
             assert total is not None
         else:
             distance = ways // 2
             while distance:
                 with b.if_(b.lt(way, distance)):
-                    other = b.load(array, self.team.thread(b, row, b.add(way, distance)))
-                    both = b.emit(v.op.opcode, self._in(b.load(array, t), x.dtype),
-                                  self._in(other, x.dtype))
-                    b.store(array, t, self._out(both))
+                    other = self._got(self.team.thread(b, row, b.add(way, distance)), x)
+                    self._put(t, b.emit(v.op.opcode, self._got(t, x), other))
                 b.barrier()
                 distance //= 2
-            total = self._in(b.load(array, self.team.thread(b, row, b.const(0, b.index))), x.dtype)
+            total = self._got(self.team.thread(b, row, b.const(0, b.index)), x)
         b.barrier()  # before the array is used again
         return total
 
-    def _out(self, x: Operand) -> Operand:
-        return self.b.cast(x, dtype=self.limits.flag) if x.dtype is boolean else x
+    def _shared(self, x: Operand) -> tuple[str, int]:
+        """The memory in which threads leave each other what x is, and its alignment."""
+        stored = lying(x.dtype)
+        if stored not in self.scratch:
+            self.scratch[stored] = self.b.memory(f"team_{stored.name}", stored,
+                                                 self.team.size * x.lanes, "shared", "rw")
+        return self.scratch[stored], x.lanes * stored.bytes if x.lanes > 1 else 0
 
-    def _in(self, x: Operand, d: DType) -> Operand:
-        return self.b.ne(x, 0) if d is boolean else x
+    def _put(self, thread: Operand, x: Operand) -> None:
+        b, (array, align) = self.b, self._shared(x)
+        at = b.mul(thread, x.lanes) if x.lanes > 1 else thread
+        b.store(array, at, b.cast(x, dtype=lying(x.dtype)), align=align)
+
+    def _got(self, thread: Operand, like: Operand) -> Operand:
+        """What a thread has put there."""
+        b, (array, align) = self.b, self._shared(like)
+        at = b.mul(thread, like.lanes) if like.lanes > 1 else thread
+        x = b.load(array, at, lanes=like.lanes, align=align)
+        return b.ne(x, 0) if like.dtype is boolean else x

@@ -142,7 +142,7 @@ class Nest(Strips):
             self.strip(self.tile.depth, length, deep=True)
             return 1
         self.strip(length + pad, self.tile.depth)
-        return n if grid.parts or n == whole else 1
+        return n if grid.parts else whole if n % whole == 0 else 1
 
     def run(self, which: Operand, first: Operand, left: Operand, t: Operand,
             through: bool) -> None:

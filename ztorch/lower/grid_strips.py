@@ -127,36 +127,38 @@ class Strips:
         if inside is not None:
             place = b.select(inside, place, 0)
         together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
-        if self.whole(side) > 1:
-            return [together if inside is None else b.select(inside, together, 0)]
-        values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
+        values = [together]
+        if together.dtype != self.of or self.whole(side) == 1:
+            values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
+        if self.whole(side) > 1 and len(values) == 4:  # converted; two stay apart
+            values = [b.join(*values)]
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
     def _together(self, side: int, deep: bool) -> int:
-        """How many neighbours may be read at once: all of them lie side by side, aligned, and are
-        inside or outside together."""
+        """How many neighbours may be read at once, half of what the machine can if not all of it:
+        they lie side by side, aligned, and are inside or outside together."""
         assert self.limits.grid is not None
         operand, tile = self.product.args[side], self.area
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
         loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
         index = [Index.of(v) for v in loops]
         base = view_of(operand, index)
-        n = self.limits.grid.vector
         step, most = (tile.depth, self.k) if deep else (length, extent)
-        if n == 1 or base is None or not certain(operand, index) or any(
-                f % n for f in (step, most, base[0].size)):
+        if base is None or not certain(operand, index):
             return 1
-        first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
-        if first is None or any(f % n for f in (*(f for _, f in first.terms), first.const)):
-            return 1
-        return n
+        widest = self.limits.grid.vector
+        for n in (widest, widest // 2) if widest > 1 else ():
+            first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
+            if first is not None and not any(f % n for f in (
+                    step, most, base[0].size, *(f for _, f in first.terms), first.const)):
+                return n
+        return 1
 
     def whole(self, side: int) -> int:
         """How many neighbours are stored at once where what is stored one by one cannot be loaded
         at once; else 1."""
         assert self.limits.grid is not None
-        as_it_is = self.product.args[side].dtype == self.of and not self.limits.grid.parts
-        return self._together(side, self.lies_along_k(side)) if as_it_is else 1
+        return 1 if self.limits.grid.parts else self._together(side, self.lies_along_k(side))
 
     def lies_along_k(self, side: int) -> bool:
         """Whether neighbours in memory are neighbours along k, all of them or in twos or threes:

@@ -115,6 +115,8 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
     b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
     parts: dict[int, list[Operand]] = {}
     alone: dict[int, Operand] = {}  # lanes that were taken out
+    for v in kernel.variables:
+        parts[v.id] = [b.var(v.dtype) for _ in range(v.lanes)] if v.lanes > 1 else [v]
 
     def part(x: Operand, k: int) -> Operand:
         if x.is_const:
@@ -128,7 +130,10 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
 
     for i in kernel.body:
         lanes = max(o.lanes for o in (i.dest, *i.args))
-        if _computes_lanes(i):
+        if i.opcode == "shuffle":
+            both = [part(a, k) for a in i.args for k in range(a.lanes)]
+            parts[i.dest.id] = [both[k] for k in i.attrs["perm"]]
+        elif _computes_lanes(i):
             parts[i.dest.id] = [_part(b, i, [part(a, k) for a in i.args], k) for k in range(lanes)]
         elif i.opcode == "extract" and i.args[0].id in parts:
             alone[i.dest.id] = parts[i.args[0].id][i.attrs["lane"]]
@@ -137,12 +142,13 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
             b.forget()
             if i.dest.id in taken:
                 parts[i.dest.id] = [b.extract(i.dest, k) for k in range(lanes)]
-    return replace(kernel, body=tuple(b.body))
+    variables = tuple(x for v in kernel.variables for x in parts[v.id])
+    return replace(kernel, variables=variables, body=tuple(b.body))
 
 
 def _computes_lanes(i: Instr) -> bool:
-    """Whether it does more with a vector than to load, store, take apart or put together."""
-    moves = len(i.args) == {"load": 1, "store": 2, "extract": 1, "join": 4}.get(i.opcode)
+    """Whether it does more with a vector than to load it, to store it or to take it apart."""
+    moves = len(i.args) == {"load": 1, "store": 2, "extract": 1}.get(i.opcode)
     return not moves and any(o.lanes > 1 for o in (i.dest, *i.args))
 
 
@@ -152,6 +158,8 @@ def _part(b: Builder, i: Instr, args: list[Operand], k: int) -> Operand:
         return args[0]
     if i.opcode == "iota":
         return b.const(k, i.dest.dtype)
+    if i.opcode == "join":
+        return args[k]
     opcode = {"gather": "load", "scatter": "store"}.get(i.opcode, i.opcode)
     attrs = dict(i.attrs)
     if "mem" in attrs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ztorch.dtypes import to_storage
+from ztorch.dtypes import lying, to_storage
 from ztorch.graph.memory import Buffer
 from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
@@ -90,12 +90,12 @@ class Params:
     def state(self, v: Value) -> int:
         name = v.attrs["name"]
         if name not in self.offsets:
-            self.offsets[name] = self._take(v.size * self.limits.stored(v.dtype).bytes)
+            self.offsets[name] = self._take(v.size * v.dtype.bytes)
             self.states[name] = v
         return self.offsets[name]
 
     def constant(self, v: Value) -> int:
-        data = np.ascontiguousarray(to_storage(self.limits.stored(v.dtype), v.attrs["data"]))
+        data = np.ascontiguousarray(to_storage(lying(v.dtype), v.attrs["data"]))
         key = (data.dtype.str, data.shape, data.tobytes())
         if key not in self._known:
             self._known[key] = self._take(data.nbytes)
@@ -219,7 +219,7 @@ class _Plan:
         return total, listed
 
     def _bytes(self, v: Value) -> int:
-        return v.size * self.limits.stored(v.dtype).bytes
+        return v.size * v.dtype.bytes
 
     def _reads(self, region: Region) -> list[Value]:
         """What a region reads from outside."""
@@ -234,11 +234,8 @@ class _Plan:
         return self.read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
-        if v.op.kind == "map":
-            return real_reads(v, unflatten(region.flat[v], v.shape))
-        if v.op.kind == "reduce":
-            base = view_of(v.args[0], unflatten(region.full, v.args[0].shape))
-            return [base] if base else []
+        if v.op.kind != "contract":
+            return real_reads(v, region.index(v))
         found = []
         for a in v.args:  # a product reads all over its operands
             base = view_of(a, unflatten(Index(), a.shape))
@@ -267,12 +264,11 @@ class _Plan:
             b = Builder("alike", self.limits.index, exact=not self.limits.fma)
             for v in buffers:
                 if (name := names[self.places[v]]) not in b.memories:
-                    b.memory(name, self.limits.stored(v.dtype), v.size,
-                             access=access[self.places[v]])
+                    b.memory(name, lying(v.dtype), v.size, access=access[self.places[v]])
             self._emit(b, region, {v: names[self.places[v]] for v in reads},
                        {v: names[self.places[v]] for v in stores})
             nest = b.kernel()
-            if self.limits.grid is not None and region.kind == "map":
+            if self.limits.grid is not None and region.kind != "contract":
                 nest = lane_by_lane(nest)
             kernel = rebased(hoist(share_out(nest)), {
                 names[self.places[v]]: shape.spans[v] for v in buffers if not fixed[v]})
@@ -295,7 +291,7 @@ class _Plan:
                 or sum(self.places[w] == place for w in buffers) > 1)
 
     def _part(self, v: Value, span: Span) -> Place:
-        place, size = self.places[v], self.limits.stored(v.dtype).bytes
+        place, size = self.places[v], v.dtype.bytes
         if span == Span(0, v.size):
             return place
         return Place(place.space, place.at + span.start * size, span.size * size)

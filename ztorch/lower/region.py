@@ -61,8 +61,9 @@ class _Trace:
 
 
 def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ...]]]:
-    """The elements of v's arguments that one element of v needs."""
-    assert v.op.kind == "map", v
+    """The elements of v's arguments that one element of v needs; where v is a sum, that one of its
+    addends needs, at the addend's index."""
+    assert v.op.kind != "contract", v
     if v.op.opcode:
         return [(a, tuple(index)) for a in v.args]
     return [(a, proper(at, a.shape)) for a, at in traced(v, index).reads]
@@ -130,6 +131,12 @@ class Region:
     stores: list[Value] = field(default_factory=list)
     axes: tuple[int, ...] = ()
     shape: tuple[int, ...] = ()  # of the full elements
+
+    def index(self, v: Value) -> tuple[Index, ...]:
+        """Where a member is computed: its own index, or a reduction's of what it reduces."""
+        if v.op.kind == "reduce":
+            return unflatten(self.full, v.args[0].shape)
+        return unflatten(self.flat[v], v.shape)
 
     def is_row(self, v: Value) -> bool:
         return self.kind == "reduce" and self.flat[v] == Index.of(self.outer) and (

@@ -122,7 +122,7 @@ def read_artifact(path: str | os.PathLike[str]) -> Loaded:
         raise DeviceError(f"{artifact.where} does not run on this machine ({host.architecture()}, "
                           f"{host.cpu_name()}): {made}. Export it again for a device that "
                           "`ztorch devices` lists here")
-    need = runs.spec.memory_bytes
+    need = runs.spec.host_bytes
     if need > host.memory_bytes():
         raise ArtifactError(f"{artifact.where} claims {need:,} bytes to run, more than the "
                             f"{host.memory_bytes():,} of this machine; export it with a smaller "

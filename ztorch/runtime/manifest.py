@@ -14,7 +14,7 @@ from ztorch.runtime.container import AGAIN, MANIFEST
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, entry_point, kernel_name
 
 FORMAT = "ztorch artifact"
-VERSION = 4  # of the format; raised whenever what is written, or how its code is called, changes
+VERSION = 5  # of the format; raised whenever what is written, or how its code is called, changes
 
 MOST_BYTES = 1 << 40  # of anything; whether this machine has as much is asked later
 # What a function takes and gives; those that score take x, y and w, and give a loss at least.
@@ -187,8 +187,6 @@ def _entries(spec: Field) -> None:
         size.whole(1, MOST_BYTES)
         for n in group.row(3, "three numbers"):
             n.whole(1, 1 << 16)
-    if spec["flag"].text() not in ("uint8", "uint32"):
-        raise spec["flag"].wrong("'uint8' or 'uint32'")
     for limit in spec["limits"]:
         what, value = limit.row(2, "[name, number]")
         what.text()

@@ -6,15 +6,15 @@ outputs back: per training step the batch and a few numbers.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from ztorch.backends import host
 from ztorch.backends.device import Binding, Buffer, Device, Entry, Launch, Recording
-from ztorch.dtypes import DType, boolean, dtype
-from ztorch.errors import DeviceError, WeightsError
+from ztorch.dtypes import lying
+from ztorch.errors import DeviceError, OutOfMemory, WeightsError
 from ztorch.runtime.executable import aligned
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
@@ -31,18 +31,28 @@ class Remote:
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray, device: Device):
         refuse_other(spec, device)
+        host.need_memory(f"program {spec.name!r}", spec.host_bytes,
+                         "compile with a smaller batch_size, or make layers smaller")
         self.spec, self.code, self.name = spec, code, spec.name
         self.target = device
         self.functions, self.states = spec.functions, spec.states
         self.lock = threading.Lock()
         self.device = device.id
         self.module = device.load(code, [Entry(*e) for e in spec.entries])
-        self._params = device.alloc(max(spec.params_bytes, 1))
-        self._arena = device.alloc(max(spec.arena_bytes, 1))
+        self._params = self._alloc("its weights", spec.params_bytes, "make layers smaller")
+        self._arena = self._alloc("what its layers compute", spec.arena_bytes,
+                                  "compile with a smaller batch_size")
         device.write(self._params, params)
         self._prepare = RemoteCall(self, spec.functions[PREPARE]) if PREPARE in spec.functions \
             else None
         self._stale = self._prepare is not None
+
+    def _alloc(self, what: str, nbytes: int, fix: str) -> Buffer:
+        try:
+            return self.target.alloc(max(nbytes, 1))
+        except OutOfMemory as error:
+            raise OutOfMemory(f"program {self.name!r} needs {nbytes:,} bytes of {self.device} for "
+                              f"{what}: {fix}. {error}") from None
 
     def bind(self, function: str) -> RemoteCall:
         """A call with its own input and output arrays, ready to be run again and again."""
@@ -67,7 +77,7 @@ class Remote:
         return block
 
     def _read(self, s: StateSpec) -> np.ndarray:
-        out = np.empty(s.shape, np.uint8 if s.dtype is boolean else s.dtype.numpy)
+        out = np.empty(s.shape, lying(s.dtype).numpy)
         self.target.read(self._params, out.reshape(-1), s.offset)
         return out
 
@@ -80,7 +90,7 @@ class Remote:
         if array.shape != s.shape:
             raise WeightsError(f"{name} has shape {s.shape}, not {tuple(array.shape)}")
         with self.lock:
-            stored = array.astype(np.uint8 if s.dtype is boolean else s.dtype.numpy)
+            stored = array.astype(lying(s.dtype).numpy)
             self.target.write(self._params, stored, s.offset)
             self._stale = self._prepare is not None
 
@@ -123,18 +133,16 @@ class RemoteCall:
 
     def __init__(self, program: Remote, function: FunctionSpec):
         self.program, self.function = program, function
-        flag = dtype(program.spec.flag)
-        self.inputs, self._given, self._flags_in = _arrays(function.inputs.values(), flag)
-        self.outputs, self._found, self._flags_out = _arrays(function.outputs.values(), flag)
+        self.inputs, self._given = _arrays(function.inputs.values())
+        self.outputs, self._found = _arrays(function.outputs.values())
         device = program.target
         self._in = device.alloc(max(self._given.nbytes, 1))
         self._out = device.alloc(max(self._found.nbytes, 1))
         self._recording: Recording = device.record(program.module, self._launches())
 
     def _launches(self) -> list[Launch]:
-        flag = dtype(self.program.spec.flag)
-        slots = {"inputs": (self._in, _offsets(self.function.inputs.values(), flag)),
-                 "outputs": (self._out, _offsets(self.function.outputs.values(), flag))}
+        slots = {"inputs": (self._in, _offsets(self.function.inputs.values())),
+                 "outputs": (self._out, _offsets(self.function.outputs.values()))}
         launches = []
         for launch in self.function.launches:
             bindings = []
@@ -157,15 +165,11 @@ class RemoteCall:
     def run(self) -> None:
         """One run; the caller holds the lock of the program."""
         device = self.program.target
-        for name, raw in self._flags_in.items():
-            raw[...] = self.inputs[name]
         if self.inputs:
             device.write(self._in, self._given)
         device.run(self._recording)
         if self.outputs:
             device.read(self._out, self._found)
-            for name, raw in self._flags_out.items():
-                self.outputs[name][...] = raw
         else:
             device.synchronise()
 
@@ -178,33 +182,18 @@ class RemoteCall:
                 device.free(getattr(self, held))
 
 
-def _stored(t: TensorSpec, flag: DType) -> DType:
-    return flag if t.dtype is boolean else t.dtype
-
-
-def _offsets(tensors: Iterable[TensorSpec], flag: DType) -> list[int]:
+def _offsets(tensors: Iterable[TensorSpec]) -> list[int]:
     """Where each tensor begins, and at the end the bytes of all."""
     out = [0]
     for t in tensors:
-        nbytes = max(1, math.prod(t.shape) * _stored(t, flag).bytes)
-        out.append(out[-1] + -(-nbytes // PLACE) * PLACE)
+        out.append(out[-1] + -(-max(1, t.nbytes) // PLACE) * PLACE)
     return out
 
 
-def _arrays(tensors: Iterable[TensorSpec], flag: DType) -> tuple[
-        dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray]]:
-    """An array for each tensor, all in one block, so that they travel in one copy. Bools that lie
-    otherwise there than here have one here and one in the block."""
+def _arrays(tensors: Iterable[TensorSpec]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """An array for each tensor, all in one block, so that they travel in one copy."""
     listed = list(tensors)
-    *offsets, total = _offsets(listed, flag)
+    *offsets, total = _offsets(listed)
     block = aligned(max(total, 1))[:total]
-    arrays, flags = {}, {}
-    for t, at in zip(listed, offsets, strict=True):
-        stored = _stored(t, flag)
-        raw = block[at:at + math.prod(t.shape) * stored.bytes]
-        if stored.bytes == t.dtype.bytes:
-            arrays[t.name] = raw.view(t.dtype.numpy).reshape(t.shape)
-        else:
-            flags[t.name] = raw.view(stored.numpy).reshape(t.shape)
-            arrays[t.name] = np.zeros(t.shape, t.dtype.numpy)
-    return arrays, block, flags
+    return {t.name: block[at:at + t.nbytes].view(t.dtype.numpy).reshape(t.shape)
+            for t, at in zip(listed, offsets, strict=True)}, block

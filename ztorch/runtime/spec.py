@@ -184,7 +184,6 @@ class ProgramSpec(NamedTuple):
     backend: str = "cpu"
     entries: tuple[tuple[str, int, int, tuple[int, int, int]], ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
-    flag: str = "uint8"  # what the bools of inputs and outputs are there
 
     @property
     def where(self) -> str:
@@ -198,6 +197,11 @@ class ProgramSpec(NamedTuple):
             sum(t.nbytes for t in (*f.inputs.values(), *f.outputs.values()))
             for f in self.functions.values())
 
+    @property
+    def host_bytes(self) -> int:
+        """What of that lies in this machine's own memory; a device has the arena in its."""
+        return self.memory_bytes - (0 if self.backend == "cpu" else self.arena_bytes)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name, "target": self.target, "arch": self.arch,
@@ -207,7 +211,7 @@ class ProgramSpec(NamedTuple):
             "states": [s.to_json() for s in self.states.values()],
             "kernels": list(self.kernels), "backend": self.backend,
             "entries": [[n, at, size, list(group)] for n, at, size, group in self.entries],
-            "limits": [list(x) for x in self.limits], "flag": self.flag,
+            "limits": [list(x) for x in self.limits],
         }
 
     @staticmethod
@@ -220,4 +224,4 @@ class ProgramSpec(NamedTuple):
             data["arena_bytes"], tuple((c[0], c[1]) for c in data["constants"]),
             tuple(data["kernels"]), data["backend"],
             tuple((e[0], e[1], e[2], (e[3][0], e[3][1], e[3][2])) for e in data["entries"]),
-            tuple((x[0], x[1]) for x in data["limits"]), data["flag"])
+            tuple((x[0], x[1]) for x in data["limits"]))

@@ -23,6 +23,8 @@ LOST = frozenset(f"CUDA_ERROR_{what}" for what in (
 """Errors after which a context answers nothing but the same error."""
 
 LOG = 16 * 1024  # bytes kept of what the driver's assembler says
+# What a driver without a device answers; anything else is a driver that is broken.
+NOTHING_HERE = ("CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_STUB_LIBRARY")
 FORKED = ("this process was forked from one that used CUDA, and a forked child cannot use it; "
           "start processes by multiprocessing's spawn")
 
@@ -47,7 +49,9 @@ class Cuda(Backend):
             self._process = os.getpid()
             return "" if ask(self.name, "cuDeviceGetCount") else "the driver shows no device"
         except DeviceError as error:
-            return str(error)
+            if any(code in str(error) for code in NOTHING_HERE):
+                return str(error)
+            raise
         except (RuntimeError, OSError) as error:  # what looking for libcuda in vain ends in
             return f"NVIDIA's driver is not installed ({type(error).__name__} for libcuda)"
 

@@ -38,6 +38,8 @@ class OpenCL(Backend):
         try:
             found = _devices()
         except cl.Error as error:
+            if error.code != cl.status_code.PLATFORM_NOT_FOUND_KHR:
+                raise
             return f"the OpenCL loader finds no platform ({error})"
         return "" if found else "no platform has a device"
 
@@ -64,6 +66,10 @@ def _describe(ordinal: int, device: Any) -> Found:
         "units": int(device.max_compute_units),
         "span": int(device.max_mem_alloc_size),
     }
+    if kind == "cpu" and device.native_vector_width_float > 1:
+        # Neighbouring threads are lanes of its vectors, and what each of them takes at once would
+        # lie apart.
+        limits["vector"] = 1
     runs = (SPIRV,) if _takes_spirv(device) else ()
     return Found(ordinal, device.name.strip(), kind, int(device.global_mem_size),
                  SPIRV if runs and current().opencl_il else "", tuple(limits.items()),
@@ -168,7 +174,8 @@ class OpenCLDevice(Device):
     def _built(self, part: bytes, is_module: bool) -> Any:
         cl, more = _cl(), current().opencl_options
         program = self._try("clCreateProgramWithIL" if is_module else "clCreateProgramWithSource",
-                            cl.Program, self._context, part if is_module else part.decode())
+                            cl.Program, self._context,
+                            part if is_module else part.decode(errors="replace"))
         options = more if is_module else ("-cl-std=CL1.2", *more)
         return self._try("clBuildProgram", program.build, list(options), [self._device])
 

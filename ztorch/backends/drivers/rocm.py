@@ -15,6 +15,8 @@ from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
 from ztorch.errors import DeviceError, OutOfMemory
 
 PROPERTIES = 16 * 1024  # bytes, more than hipDeviceProp_t ever had
+# What a driver without a device answers; anything else is a driver that is broken.
+NOTHING_HERE = ("hipErrorNoDevice", "hipErrorInvalidDevice")
 FORKED = ("this process was forked from one that used ROCm, and a forked child cannot use it; "
           "start processes by multiprocessing's spawn")
 CHIPS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
@@ -42,7 +44,9 @@ class Rocm(Backend):
             self._process = os.getpid()
             return "" if _count() else "HIP shows no device"
         except DeviceError as error:
-            return str(error)
+            if any(code in str(error) for code in NOTHING_HERE):
+                return str(error)
+            raise
 
     def found(self) -> list[Found]:
         return [] if self.refusal() else [_describe(k) for k in range(_count())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,21 @@ def _adapters() -> list[Any]:
     # where there is no folder for its socket; one that is not there is answer enough.
     with where_unset(XDG_RUNTIME_DIR="/nonexistent"):
         return list(wgpu.gpu.enumerate_adapters_sync())
+
+
+@functools.cache
+def _give_back_here_only() -> None:
+    """In a forked child nothing is given back: wgpu would wait for threads that only its parent
+    has, as soon as the child collects garbage."""
+    import wgpu
+
+    here, release = os.getpid(), wgpu.GPUObjectBase.__del__
+
+    def given_back(held: Any) -> None:
+        if os.getpid() == here:
+            release(held)
+
+    wgpu.GPUObjectBase.__del__ = given_back
 
 
 class WebGPU(Backend):
@@ -75,6 +91,7 @@ class WebGPUDevice(Device):
 
     def __init__(self, found: Found, adapter: Any):
         super().__init__("webgpu", found)
+        _give_back_here_only()
         wanted = {name: adapter.limits[name] for name in WANTED if name in adapter.limits}
         self._device = self._try("requestDevice", adapter.request_device_sync,
                                  required_limits=wanted)

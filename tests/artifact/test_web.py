@@ -1,0 +1,203 @@
+"""Pages for browsers: their script runs in Deno, a browser's engine without a window, and computes
+what programs here do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.devices.available import REQUIRED, device
+from ztorch import layers as L
+from ztorch.artifact.web import write_web
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile import compile_functions, export_web
+from ztorch.errors import ConfigError, Unsupported
+
+DRIVER = Path(__file__).with_name("web_driver.mjs")
+ROWS = 11  # which is no multiple of a batch
+
+
+def asked(folder: Path, artifact: str, calls: list[Any], **more: Any) -> tuple[Any, list[Any]]:
+    """What the page's script says of the model, and what came of each call."""
+    device("webgpu")
+    try:
+        import deno
+    except ImportError:
+        assert "webgpu" not in REQUIRED, "deno is required here, to run what pages run"
+        pytest.skip("deno is not installed")
+    (folder / "job.json").write_text(json.dumps({"artifact": artifact, "calls": calls, **more}))
+    ran = subprocess.run([deno.find_deno_bin(), "run", "--quiet", "--no-prompt", "--unstable-webgpu",
+                          f"--allow-read={folder}", DRIVER, folder], capture_output=True, text=True,
+                         timeout=200)
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout)
+    return said.get("made"), said["found"]
+
+
+def images() -> tuple[zt.Model, Any, np.ndarray]:
+    model = zt.Sequential([
+        L.Input((6, 6, 2)), L.Conv2D(5, 3, activation="relu"), L.BatchNormalization(),
+        L.MaxPooling2D(), L.Flatten(), L.Dropout(0.2), L.Dense(3, activation="softmax")],
+        name="images", seed=3)
+    random = np.random.default_rng(0)
+    return model, random.normal(size=(ROWS, 6, 6, 2)).astype(np.float32), random.integers(0, 3, ROWS)
+
+
+def words() -> tuple[zt.Model, Any, np.ndarray]:
+    model = zt.Sequential([
+        L.Input((7,), dtype="int32"), L.Embedding(20, 8), L.LSTM(6), L.LayerNormalization(),
+        L.Dense(3, activation="softmax")], name="words", seed=4)
+    random = np.random.default_rng(1)
+    return model, random.integers(0, 20, (ROWS, 7)).astype(np.int32), random.integers(0, 3, ROWS)
+
+
+def pixels() -> tuple[zt.Model, Any, np.ndarray]:
+    """Bytes as they come from a picture."""
+    model = zt.Sequential([
+        L.Input((5, 5), dtype="uint8"), L.Rescaling(1 / 255), L.Flatten(),
+        L.Dense(9, activation="gelu"), L.Dense(3, activation="softmax")], name="pixels", seed=5)
+    random = np.random.default_rng(2)
+    return model, random.integers(0, 256, (ROWS, 5, 5)).astype(np.uint8), random.integers(0, 3, ROWS)
+
+
+MODELS = {f.__name__: f for f in (images, words, pixels)}
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_predicts(name: str, policy: str, tmp_path: Path) -> None:
+    model, x, _ = MODELS[name]()
+    want = model.compile("cpu", batch_size=4, dtype=policy).predict(x)
+    files = export_web(model.trace(batch_size=4, dtype=policy), tmp_path / "page")
+    assert [f.name for f in files] == [f"{name}.zt", "ztorch.js", "index.html"]
+    made, found = asked(tmp_path / "page", f"{name}.zt", [
+        ["predict", x.reshape(-1).tolist()], ["predict", x[:2].tolist()], ["train", [], []]],
+        together=[x[:5].reshape(-1).tolist(), x[5:].reshape(-1).tolist()])
+    bound = 1e-5 if policy == "float32" else 5e-3  # a rounding of an operand may go the other way
+    np.testing.assert_allclose(np.reshape(found[0], want.shape), want, rtol=0, atol=bound)
+    assert found[1] == found[0][:2 * want.shape[1]]
+    assert "exported without --train" in found[2]["error"]
+    assert found[3] + found[4] == found[0]  # asked for together, they take turns
+    assert made["inputs"] == [{"name": "", "shape": list(x.shape[1:]), "dtype": x.dtype.name}]
+    assert made["outputs"] == [{"name": "", "shape": [3], "dtype": "float32"}]
+    assert made["weights"] == [w.path for w in model.weights] and not made["trains"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_trains(name: str, tmp_path: Path) -> None:
+    """Losses, metrics and weights after two epochs; the last batch of each is not full."""
+    model, x, y = MODELS[name]()
+    how: dict[str, Any] = {"optimizer": zt.optimizers.Adam(0.01), "metrics": ["accuracy"],
+                           "loss": "sparse_categorical_crossentropy"}
+    w = np.linspace(0.5, 1.5, ROWS)
+    program = model.compile("cpu", batch_size=4, **how)
+    last = model.weights[-1].path
+    export_web(model.trace(4, **how), tmp_path)
+    history = program.fit(x, y, sample_weight=w, epochs=2, shuffle=False, verbose=0)
+    given = [x.reshape(-1).tolist(), y.tolist(), w.tolist()]
+    made, found = asked(tmp_path, f"{name}.zt", [
+        ["train", *given], ["train", *given], ["weight", last], ["evaluate", *given],
+        ["setWeight", last, [0.0] * 3], ["weight", last]])
+    assert made["trains"]
+    assert not [error for one in found if (error := isinstance(one, dict) and one.get("error"))]
+    for epoch in range(2):
+        np.testing.assert_allclose(found[epoch]["loss"], history.history["loss"][epoch], rtol=1e-4)
+        assert found[epoch]["accuracy"] == pytest.approx(history.history["accuracy"][epoch])
+    np.testing.assert_allclose(found[2], program.get_weights()[-1], rtol=0, atol=1e-4)
+    want = program.evaluate(x, y, sample_weight=w, verbose=0)
+    assert found[3]["loss"] == pytest.approx(want[0], rel=1e-3)
+    assert found[5] == [0.0] * 3
+
+
+def test_several_inputs_and_outputs(tmp_path: Path) -> None:
+    a, b = L.Input((4,), name="left"), L.Input((3,), name="right")
+    both = L.Concatenate()([a, b])
+    model = zt.Model([a, b], {"sum": L.Dense(2)(both), "flag": L.Dense(1, activation="sigmoid")(both)},
+                     name="two", seed=1)
+    random = np.random.default_rng(0)
+    x = {"left": random.normal(size=(5, 4)).astype(np.float32),
+         "right": random.normal(size=(5, 3)).astype(np.float32)}
+    given = {k: v.reshape(-1).tolist() for k, v in x.items()}
+    export_web(model.trace(2), tmp_path)
+    made, found = asked(tmp_path, "two.zt", [
+        ["predict", given], ["predict", {"left": given["left"]}],
+        ["predict", {**given, "right": given["right"][:-3]}],
+        ["predict", {**given, "left": given["left"][:-1]}], ["weight", "nothing"]])
+    for name, want in model.compile("cpu", batch_size=2).predict(x).items():
+        np.testing.assert_allclose(np.reshape(found[0][name], want.shape), want, rtol=0, atol=1e-6)
+    assert "takes x.right, and it is missing" in found[1]["error"]
+    assert "x.right has 4 rows, and x.left 5" in found[2]["error"]
+    assert "x.left has 19 numbers; a row of it is [4], 4 numbers" in found[3]["error"]
+    assert "has no weight nothing; it has dense" in found[4]["error"]
+    assert [t["name"] for t in made["inputs"]] == ["left", "right"]
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    model, _, _ = images()
+    artifact = export_web(model.trace(4), tmp_path)[0]
+    good = artifact.read_bytes()
+    cases = {
+        "the hash of weights.safetensors": _flipped(good, good.index(b"data_offsets") + 2),
+        "the hash of code/webgpu.bin": _flipped(good, good.index(b"workgroupBarrier")),
+        "the hash of manifest.json": _flipped(good, good.index(b'"arena_bytes"') + 2),
+        "no seal at its end": good[:-10],
+        "this is no artifact": b"hello",
+        "no artifact of ztorch": _flipped(good, len(good) - 64 - 22),
+    }
+    for words, data in cases.items():
+        artifact.write_bytes(data)
+        made, found = asked(tmp_path, artifact.name, [])
+        assert made is None and words in found[0]["error"], words
+
+
+def test_what_a_device_cannot_do_is_named(tmp_path: Path) -> None:
+    """Before the driver sees anything."""
+    traced = zt.Sequential([L.Input((4,)), L.Dense(3)], name="small", seed=0).trace(4)
+    c = compile_functions(traced.functions, TARGETS["webgpu"], "small")
+    f = c.spec.functions["predict"]
+    entry, at, size, group = c.spec.entries[0]
+    far = f.launches[0]._replace(places=(("arena", 1 << 20, 64, True), *f.launches[0].places[1:]))
+    wide = f.launches[0]._replace(grid=(1 << 20, 1, 1))
+    for words, spec in {
+        "reaches outside of its arena": c.spec._replace(
+            functions={"predict": f._replace(launches=(far,))}),
+        "needs 1,048,576 groups": c.spec._replace(
+            functions={"predict": f._replace(launches=(wide,))}),
+        "lies outside of the artifact's code": c.spec._replace(
+            entries=((entry, at, size + (1 << 20), group), *c.spec.entries[1:])),
+        "threads in a group": c.spec._replace(
+            entries=((entry, at, size, (1 << 20, 1, 1)), *c.spec.entries[1:])),
+        "bytes of arena": c.spec._replace(arena_bytes=1 << 42),
+    }.items():
+        write_web(tmp_path, spec, c.code, c.params, {**traced.metadata, "training": None})
+        made, found = asked(tmp_path, "small.zt", [])
+        assert made is None and words in found[0]["error"], found
+
+
+def test_other_devices_have_no_page(tmp_path: Path) -> None:
+    traced = zt.Sequential([L.Input((4,)), L.Dense(3)], name="small").trace(4)
+    c = compile_functions(traced.functions, TARGETS["vulkan"], "small")
+    with pytest.raises(Unsupported, match="compiled for vulkan; export it for the device webgpu"):
+        write_web(tmp_path, c.spec, c.code, c.params, traced.metadata)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is a file; give the folder"):
+        export_web(traced, tmp_path / "file")
+
+
+def test_names_reach_the_page_as_text_alone(tmp_path: Path) -> None:
+    name = "<b onload=1>'\"${x}"
+    files = export_web(zt.Sequential([L.Input((4,)), L.Dense(3)], name=name).trace(4), tmp_path)
+    page = files[-1].read_text()
+    assert files[0].name.replace("_", "").removesuffix(".zt").isalnum()
+    assert name not in page and "<b " not in page and "&lt;b onload" in page
+    assert f'load("{files[0].name}")' in page

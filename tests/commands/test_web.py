@@ -1,0 +1,32 @@
+"""ztorch export --web."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.commands.said import Run, fails, ok
+
+
+def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
+    said = ok(run("export", "digits_mlp", "--web", "-o", "my page"))
+    assert "python -m http.server -d 'my page'" in said
+    assert {p.name for p in (tmp_path / "my page").iterdir()} == {"digits_mlp.zt", "ztorch.js",
+                                                                  "index.html"}
+    ok(run("export", "digits_mlp", "--web", "--train", "--device", "webgpu", "-o", "my page"))
+    with zipfile.ZipFile(tmp_path / "my page" / "digits_mlp.zt") as file:
+        spec = json.loads(file.read("manifest.json"))["targets"][0]["spec"]
+    assert [f["name"] for f in spec["functions"]] == ["predict", "train", "evaluate"]
+    assert "For webgpu" in ok(run("inspect", "my page/digits_mlp.zt"))
+
+
+@pytest.mark.parametrize("words, message", [
+    (["-o", "page", "--so"], "--so is for C programs and --web for browsers: export twice"),
+    (["-o", "page", "--device", "cpu"], "--web is for WebGPU; leave --device cpu out"),
+    (["-o", "index.html"], "--web writes several files to a folder; 'index.html'"),
+])
+def test_what_is_no_page_is_named(run: Run, words: list[str], message: str) -> None:
+    fails(run("export", "digits_mlp", "--web", *words), message)
