@@ -14,6 +14,7 @@ import pytest
 
 import ztorch as zt
 from ztorch import layers as L
+from ztorch.errors import WeightsError
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 LEARN = {"batch_size": 8, "optimizer": "adam", "loss": "mse"}
@@ -58,6 +59,33 @@ def test_untrained_weights_are_not_used_silently(use: str, tmp_path: Path) -> No
     program.train_on_batch(X, X)
     with pytest.warns(UserWarning, match=use):
         USES[use](made, tmp_path)
+
+
+def test_layers_give_and_take_weights_too() -> None:
+    made, other = model(), model()
+    assert made.layers[0].get_weights() == []  # not built
+    other.build()
+    program = trained(made)
+    with pytest.warns(UserWarning, match="get_weights gives"):
+        made.layers[0].get_weights()
+    made.set_weights(program.get_weights())
+    kept = made.layers[0].get_weights()
+    other.layers[0].set_weights(kept)
+    np.testing.assert_array_equal(other.get_weights()[0], program.get_weights()[0])
+    assert (other.get_weights()[2] != program.get_weights()[2]).any()
+    with pytest.raises(WeightsError, match="layer 'dense' has 2 weights, 1 were given"):
+        other.layers[0].set_weights(kept[:1])
+    other.layers[0].trainable = False
+    assert [w.path for w in other.trainable_weights] == ["dense_1/kernel", "dense_1/bias"]
+    assert other.non_trainable_weights == other.layers[0].weights
+
+
+def test_a_frozen_layer_keeps_what_it_was_given() -> None:
+    made = model()
+    made.build()
+    made.layers[0].set_weights([np.ones((4, 3)), np.zeros(3)])
+    made.layers[0].trainable = False
+    assert (trained(made).get_weights()[0] == 1).all()
 
 
 def test_the_program_is_a_way_out(tmp_path: Path) -> None:

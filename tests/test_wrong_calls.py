@@ -156,6 +156,8 @@ def test_odd_arguments_of_writing() -> None:
     (lambda: model().compile("cpu", "adam"), ConfigError,
      r"Sequential\.compile takes 1 \(device\) without a name, not 2; name the others: batch_size=, "
      "optimizer="),
+    (lambda: model().compile("adam", loss="mse"), ConfigError,
+     r"a device first, and 'adam' is an optimizer; write compile\(optimizer='adam', \.\.\.\)"),
     (lambda: model().compile(optimiser="adam"), UnknownName, "did you mean 'optimizer'"),
     (lambda: program().fit(X, Y, 32), ConfigError, r"Program\.fit takes 2 \(x, y\) without a name"),
     (lambda: program().fit(), ConfigError, r"^Program\.fit needs x$"),

@@ -70,11 +70,14 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
     >>> nearest("CPU", ["auto", "cpu"])
     "; did you mean 'cpu'?"
+    >>> nearest("adma", ["adam", "adamax"])
+    "; did you mean 'adam'?"
     """
     import difflib  # only where something went wrong
 
     folded = {k.lower(): k for k in sorted(known)}
-    near = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]  # as typing does
+    near = swapped or difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 

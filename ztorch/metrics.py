@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch import losses
 from ztorch.config import Named, positive
-from ztorch.errors import ConfigError, Unsupported, unknown
+from ztorch.errors import ConfigError, UnknownName, Unsupported, unknown
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.losses import Loss, Target, rows
@@ -139,11 +139,12 @@ def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
             return _named(Metric.named(spec), spec)
         if spec in Loss.known:
             return LossMetric(spec, spec)
-        known = {m.names[0] for m in [*Metric.known.values(), *Loss.known.values()] if m.names}
         if _WHOLE.intersection(spec.lower().split("_")):
             raise Unsupported(f"metric {spec!r} is no mean over rows, as all metrics here are; "
                               "work it out from what predict gives for all rows")
-        raise unknown("metric", spec, {"accuracy", *known}, [*ACCURACY, *Loss.known])
+        known = {"accuracy", *(m.names[0] for m in Metric.known.values() if m.names)}
+        error = unknown("metric", spec, known, [*ACCURACY, *Metric.known, *Loss.known])
+        raise UnknownName(f"{error}, and all losses")
     if isinstance(spec, Loss):
         return LossMetric(spec)
     if callable(spec) and not isinstance(spec, (Metric, type)):

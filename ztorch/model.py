@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,17 +14,17 @@ from ztorch.arguments import checked
 from ztorch.backends import host
 from ztorch.config import whole, whole_seed
 from ztorch.dtypes import DType, f32
-from ztorch.errors import ConfigError, WeightsError
+from ztorch.errors import ConfigError
 from ztorch.graph.op import leaf, shape_error
 from ztorch.graph.value import Value, topological
 from ztorch.layers import wiring
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
-from ztorch.layers.learned import Marks
 from ztorch.layers.naming import MOST_NESTED, need_distinct_names, need_short_names
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
+from ztorch.optimizers import Optimizer
 from ztorch.summary import Traced, print_summary
 from ztorch.tracing import Functions, port, trace
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # What Keras users look for here, and find on the program that compile returns.
 _OF_PROGRAMS = ("evaluate", "fit", "generate", "history", "plot", "predict", "predict_on_batch",
-                "save", "test_on_batch", "train_on_batch")
+                "metrics_names", "save", "stop_training", "test_on_batch", "train_on_batch")
 
 
 class Model(Layer):
@@ -243,32 +243,11 @@ class Model(Layer):
         host.need_memory(f"model {self.name!r} with {n:,} parameters", n * bytes_each,
                          "make layers smaller; summary() shows which are large")
 
-    @property
-    def marks(self) -> Marks:
-        """Whether its programs learned what it has not taken over."""
-        return Marks(layer for _, layer in self.walk())
-
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order."""
         self.need_memory(8)
-        self.marks.warn("get_weights of a model gives", "", 2)
+        self.marks.warn("get_weights gives", "", 2)
         return [w.value.copy() for w in self.weights]
-
-    @checked
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replaces all weights; takes what `get_weights` of a model or a program gives."""
-        own = self.weights
-        if not isinstance(weights, Iterable):
-            raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
-                               f"not {weights!r}")
-        weights = list(weights)
-        if len(weights) != len(own):
-            raise WeightsError(f"model {self.name!r} has {len(own)} weights, {len(weights)} were "
-                               "given; use the weights of a model with the same layers")
-        checked = [w.checked(array) for w, array in zip(own, weights, strict=True)]
-        for w, array in zip(own, checked, strict=True):  # only once all fit
-            w.value = array
-        self.marks.set(False)
 
     @checked
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
@@ -388,6 +367,9 @@ class Model(Layer):
         computed; matrices of weights are stored in 16 bits by a program that only predicts, and
         stay float32 in one that trains. Gradients too small for float16 are scaled on their way.
         """
+        if isinstance(device, str) and device.lower() in Optimizer.known:
+            raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "
+                              f"write compile(optimizer={device!r}, ...)")
         from ztorch.compile import build  # the compiler is needed from here on, not before
         from ztorch.training.program import Program
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
+from ztorch.arguments import checked
 from ztorch.config import Named
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
-from ztorch.layers.learned import Learned
+from ztorch.layers.learned import Learned, Marks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.weight import Weight
@@ -231,6 +234,42 @@ class Layer(Named, family="layer"):
     def weights(self) -> list[Weight]:
         """All weights in Keras' order: own ones first, then those of the layers inside."""
         return [*self.own_weights, *(w for layer in self.inner for w in layer.weights)]
+
+    @property
+    def trainable_weights(self) -> list[Weight]:
+        """Those that an optimizer may change."""
+        return [w for w in self.weights if w.trains]
+
+    @property
+    def non_trainable_weights(self) -> list[Weight]:
+        """Those that it may not: of frozen layers, and running means."""
+        return [w for w in self.weights if not w.trains]
+
+    @property
+    def marks(self) -> Marks:
+        """Whether programs learned what the layer has not taken over."""
+        return Marks(layer for _, layer in self.walk())
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Copies of all weights, in Keras' order; none before a model around it is built."""
+        self.marks.warn("get_weights gives", "", 2)
+        return [w.value.copy() for w in self.weights]
+
+    @checked
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Replaces all weights; a model takes what `get_weights` of it or of a program gives."""
+        own, what = self.weights, "layer" if self.path else "model"
+        if not isinstance(weights, Iterable):
+            raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
+                               f"not {weights!r}")
+        weights = list(weights)
+        if len(weights) != len(own):
+            raise WeightsError(f"{what} {self.name!r} has {len(own)} weights, {len(weights)} were "
+                               "given; use the weights of a model with the same layers")
+        checked_ = [w.checked(array) for w, array in zip(own, weights, strict=True)]
+        for w, array in zip(own, checked_, strict=True):  # only once all fit
+            w.value = array
+        self.marks.set(False)
 
     def need_rank(self, shape: Shape, rank: int, what: str, fix: str) -> None:
         """A ShapeError unless inputs (without batch) have this many axes."""
