@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import ztorch as zt
-from tests.test_bad_input import X, Y, compiled
+from tests.test_bad_input import X, Y, compiled, model
+from ztorch import tensorfile
+from ztorch.callbacks import ModelCheckpoint
 from ztorch.errors import ArtifactError, ConfigError, FileError, WeightsError
 from ztorch.training.program import Program
 
@@ -117,3 +119,28 @@ def test_a_closed_program_says_so(program: Program) -> None:
             use()
     assert "closed" in repr(short)
     short.close()
+
+
+KINDS: dict[str, tuple[str, Callable[[Program, Path], Any]]] = {
+    "artifact": (".zt", lambda p, path: p.save(path)),
+    "checkpoint": (".safetensors", lambda p, path: p.save_checkpoint(path)),
+    "weights": (".safetensors", lambda p, path: p.save_weights(path)),
+    "weights of a model": (".safetensors .h5", lambda _, path: model().save_weights(path)),
+    "for PyTorch": (".safetensors", lambda _, path: model().save_weights(path, layout="torch")),
+    "callback": (".zt .safetensors", lambda p, path: p.fit(
+        X, Y, verbose=0, callbacks=ModelCheckpoint(path)))}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_file_is_named_as_one_of_another_kind(program: Program, tmp_path: Path,
+                                                 kind: str) -> None:
+    own, write = KINDS[kind]
+    for suffix in tensorfile._SUFFIXES:
+        path = tmp_path / f"best{suffix}"
+        if suffix in own.split():
+            write(program, path)
+            assert path.stat().st_size
+        else:
+            with pytest.raises(ConfigError, match=r"cannot write .*best.*(name it|give a path)"):
+                write(program, path)
+            assert not path.exists()

@@ -3,6 +3,7 @@ nothing half done: no crash, no half-written file, a program that still works.""
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
@@ -124,7 +125,7 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: C.CSVLogger("x.csv", append="a"), ConfigError, "append.*True or False, not 'a'"),
     (lambda: C.CSVLogger("x.csv", separator="ab"), ConfigError, "separator='ab'"),
     (lambda: C.LambdaCallback(on_epoch_end=5), ConfigError, "on_epoch_end=5"),
-    (lambda: C.LearningRateScheduler(0.1), ConfigError, "schedule=0.1"),
+    (lambda: C.LearningRateScheduler(0.1), ConfigError, "schedule=.*a function, not 0.1"),
 ]
 
 
@@ -218,6 +219,42 @@ def test_more_layers_in_a_row_than_python_recurses() -> None:
         assert model.compile("cpu:scalar").predict([[0.0, 0.0]]).tolist() == [[0.0, 0.0]]
     finally:
         sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize("around", [
+    lambda inner: zt.Sequential([inner]), lambda inner: L.Residual(inner),
+    lambda inner: L.TimeDistributed(inner)], ids=["Sequential", "Residual", "TimeDistributed"])
+def test_layers_in_layers_in_layers(around: Callable[[L.Layer], L.Layer]) -> None:
+    inner: L.Layer = L.Dense(3)
+    with pytest.raises(ConfigError, match=r"layers in layers, 65 deep; at most 64 .*one Sequential"):
+        for _ in range(600):
+            inner = around(inner)
+    last = zt.Sequential()
+    for _ in range(62):  # from outside inwards
+        outer, last = last, zt.Sequential()
+        outer.add(last)
+    last.add(L.Dense(3))
+    with pytest.raises(ConfigError, match="65 deep"):
+        last.add(zt.Sequential([L.Dense(3)]))
+
+
+def test_the_deepest_model_does_all() -> None:
+    inner: L.Layer = L.Dense(3)
+    for _ in range(62):
+        inner = zt.Sequential([inner], name="s")
+    made = zt.Sequential([L.Input((4,)), inner])
+    again = copy.deepcopy(zt.Sequential.from_json(made.to_json()))
+    program = again.compile("cpu:scalar", optimizer="adam", loss="mse")
+    assert program.predict(X).shape == (20, 3) and len(again.traced_layers()) == 63
+
+
+@pytest.mark.parametrize("depth", [70, 250, 2000])
+def test_a_description_that_is_too_deep(depth: int) -> None:
+    text = '{"class_name": "Dense", "config": {"units": 3}}'
+    for _ in range(depth):
+        text = f'{{"class_name": "Sequential", "config": {{"layers": [{text}]}}}}'
+    with pytest.raises(ConfigError, match=r"layers in layers|does not describe"):
+        zt.Sequential.from_json(text)
 
 
 def test_the_longest_names_survive_an_artifact(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def _floors() -> dict[str, set[str]]:
 
 
 FLOORS = _floors()
-BASE = {"errors", "dtypes", "settings", "choices", "assets", "config", "tensorfile", "c_compiler"}
+BASE = {"errors", "arguments", "dtypes", "settings", "choices", "assets", "config", "tensorfile", "c_compiler"}
 
 
 def _room(path: Path) -> str:

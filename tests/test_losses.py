@@ -66,6 +66,12 @@ def tensor(array):
     (losses.SparseCategoricalCrossentropy(from_logits=True), LABELS, lambda t, F, p:
         F.cross_entropy(p, tensor(LABELS), reduction="none")),
     ("hinge", YES, lambda t, F, p: (1 - (2 * tensor(YES) - 1) * p).clamp(0).mean(1)),
+    ("squared_hinge", YES, lambda t, F, p: ((1 - (2 * tensor(YES) - 1) * p).clamp(0) ** 2).mean(1)),
+    ("categorical_hinge", np.eye(C)[LABELS], lambda t, F, p: (
+        1 + (p * (1 - tensor(np.eye(C)[LABELS]))).amax(1) - (p * tensor(np.eye(C)[LABELS])).sum(1)).clamp(0)),
+    ("mape", REAL, lambda t, F, p: 100 * ((tensor(REAL) - p) / tensor(REAL)).abs().mean(1)),
+    ("msle", abs(REAL), lambda t, F, p: (
+        (tensor(abs(REAL)) + 1).log() - (p.clamp(1e-7) + 1).log()).square().mean(1)),
 ], ids=lambda v: getattr(v, "name", v) if isinstance(v, (str, losses.Loss)) else "")
 def test_values_and_gradients_agree_with_pytorch(loss, y, reference):
     expected = torch_scored(reference, PREDICTED)
@@ -198,6 +204,10 @@ def test_agrees_with_keras():
                        ("sparse_categorical_crossentropy", LABELS, probabilities),
                        ("binary_crossentropy", YES, yes_probability),
                        ("kl_divergence", SOFT, probabilities), ("log_cosh", REAL, PREDICTED),
-                       ("huber", REAL, PREDICTED), ("hinge", YES, PREDICTED)]:
+                       ("huber", REAL, PREDICTED), ("hinge", YES, PREDICTED),
+                       ("mape", REAL, PREDICTED), ("msle", abs(REAL), PREDICTED),
+                       ("msle", REAL, abs(PREDICTED)), ("poisson", abs(REAL), abs(PREDICTED)),
+                       ("squared_hinge", YES, PREDICTED),
+                       ("categorical_hinge", np.eye(C)[LABELS], PREDICTED)]:
         theirs = keras.ops.convert_to_numpy(keras.losses.get(name)(y, p))
         np.testing.assert_allclose(scored(name, y, p)[0], theirs, rtol=1e-5, err_msg=name)

@@ -73,6 +73,10 @@ def close(got, expected, rtol=1e-10):
      lambda o, w: o.RMSprop(w, 0.01, alpha=0.8, momentum=0.5, eps=1e-18)),
     (RMSprop(0.01, 0.8, centered=True, epsilon=1e-30),
      lambda o, w: o.RMSprop(w, 0.01, alpha=0.8, centered=True, eps=1e-18)),
+    (optimizers.Adagrad(0.05, 0.3, epsilon=1e-30),
+     lambda o, w: o.Adagrad(w, 0.05, initial_accumulator_value=0.3, eps=1e-18)),
+    (optimizers.Adamax(0.01, 0.5, 0.9, epsilon=1e-18),
+     lambda o, w: o.Adamax(w, 0.01, (0.5, 0.9), eps=1e-18)),
 ], ids=lambda v: repr(v)[:60] if isinstance(v, optimizers.Optimizer) else "")
 def test_fifty_steps_beside_pytorch(optimizer, make):
     close(ours(optimizer), torch_weights(make), rtol=1e-9)
@@ -82,7 +86,9 @@ def test_fifty_steps_beside_pytorch(optimizer, make):
     ("SGD", {}), ("SGD", {"momentum": 0.9, "nesterov": True}), ("SGD", {"weight_decay": 0.1}),
     ("Adam", {}), ("Adam", {"amsgrad": True}), ("Adam", {"epsilon": 0.1}), ("AdamW", {}),
     ("RMSprop", {}), ("RMSprop", {"centered": True, "momentum": 0.5, "epsilon": 0.1}),
-    ("Adam", {"clipnorm": 0.5}), ("SGD", {"clipvalue": 0.3}), ("SGD", {"global_clipnorm": 0.7})])
+    ("Adagrad", {}), ("Adagrad", {"initial_accumulator_value": 0.01, "epsilon": 0.1}), ("Adamax", {}),
+    ("Adamax", {"beta_1": 0.5, "beta_2": 0.8, "epsilon": 0.1}), ("Lion", {}),
+    ("Lion", {"beta_1": 0.5, "beta_2": 0.8}), ("Adam", {"clipnorm": 0.5}), ("SGD", {"clipvalue": 0.3}), ("SGD", {"global_clipnorm": 0.7})])
 def test_ten_steps_beside_keras(name, arguments):
     keras = references.keras()
     theirs = getattr(keras.optimizers, name)(learning_rate=0.02, **arguments)
@@ -95,7 +101,7 @@ def test_ten_steps_beside_keras(name, arguments):
 
 def test_defaults_are_those_of_keras():
     keras = references.keras()
-    for name in ("SGD", "Adam", "AdamW", "RMSprop"):
+    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adamax", "Lion"):
         theirs = getattr(keras.optimizers, name)().get_config()
         mine = optimizers.get(name).get_config()
         assert mine == pytest.approx({k: theirs[k] for k in mine})

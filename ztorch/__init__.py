@@ -39,6 +39,18 @@ _NAMES = {"Model": "model", "Sequential": "sequential", "Program": "training.pro
           "load": "training.program", "load_keras": "interchange.keras_models",
           "best_device": "runtime.devices", "devices": "runtime.devices", "compiled": "eager"}
 _INNER = {"onnx": "interchange.onnx"}  # modules that lie deeper than their name
+# What others call a thing, and where it is found here.
+_ELSEWHERE = {
+    "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
+    "activations": "zt.ops, and the activation= of layers", "datasets": "zt.data",
+    "load_model": "zt.load for a .zt file, zt.load_keras for a .keras file",
+    "models": "zt.Sequential, zt.Model and zt.load", "save": "program.save(path)",
+    "random": "the seed= of models and of compile", "set_seed": "the seed= of models",
+    "manual_seed": "the seed= of models",
+    "utils": "numpy.eye(classes)[y] for to_categorical, and the seed= of models",
+    "tensor": "a NumPy array, which zt.ops take", "Tensor": "a NumPy array, which zt.ops take",
+    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there",
+    "regularizers": "optimizer=AdamW(weight_decay=0.004)"}
 
 
 def __getattr__(name: str) -> Any:
@@ -50,7 +62,13 @@ def __getattr__(name: str) -> Any:
         found = getattr(importlib.import_module(f"ztorch.{_NAMES[name]}"), name)
         globals()[name] = found
         return found
-    raise AttributeError(f"module 'ztorch' has no attribute {name!r}")
+    hint = ""
+    if not name.startswith("_"):
+        from ztorch.errors import nearest
+
+        here = _ELSEWHERE.get(name)
+        hint = f"; here it is {here}" if here else nearest(name, __dir__())
+    raise AttributeError(f"module 'ztorch' has no attribute {name!r}{hint}")
 
 
 def _on_arrays(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:

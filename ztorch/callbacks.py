@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ztorch import tensorfile
+from ztorch.arguments import checked
 from ztorch.config import flag, number, whole
 from ztorch.errors import ConfigError, nearest
 from ztorch.training.hooks import HOOKS, Callback, Logs
@@ -73,6 +74,7 @@ class EarlyStopping(Monitor):
         zt.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True)
     """
 
+    @checked
     def __init__(self, monitor: str = "val_loss", min_delta: float = 0.0, patience: int = 0,
                  verbose: int = 0, mode: str = "auto", baseline: float | None = None,
                  restore_best_weights: bool = False, start_from_epoch: int = 0):
@@ -136,6 +138,7 @@ class ModelCheckpoint(Monitor):
 
     order = 2  # last, so that a file holds what other callbacks changed (the learning rate, say)
 
+    @checked
     def __init__(self, filepath: str | os.PathLike[str], monitor: str = "val_loss",
                  verbose: int = 0, save_best_only: bool = False, save_weights_only: bool = False,
                  mode: str = "auto", save_freq: str | int = "epoch",
@@ -144,6 +147,10 @@ class ModelCheckpoint(Monitor):
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
             raise ConfigError(f"save_freq={save_freq!r} must be 'epoch' or a number of batches")
         self.filepath = os.fspath(filepath)
+        if not self.filepath.endswith(".zt"):
+            tensorfile.need_name(filepath, "checkpoints", ".safetensors", "name it .zt for the "
+                                 "whole program, or .safetensors for weights (save_weights_only="
+                                 "True) or for what load_checkpoint goes on from")
         self.verbose = verbose
         self.save_best_only = flag("ModelCheckpoint(save_best_only=...)", save_best_only)
         self.save_weights_only = flag("ModelCheckpoint(save_weights_only=...)", save_weights_only)
@@ -222,6 +229,7 @@ class CSVLogger(Callback):
         zt.callbacks.CSVLogger("log.csv", append=True)
     """
 
+    @checked
     def __init__(self, filename: str | os.PathLike[str], separator: str = ",",
                  append: bool = False):
         if not isinstance(separator, str) or len(separator) != 1:
@@ -265,6 +273,7 @@ class ReduceLROnPlateau(Monitor):
         zt.callbacks.ReduceLROnPlateau("val_loss", factor=0.2, patience=5, min_lr=1e-5)
     """
 
+    @checked
     def __init__(self, monitor: str = "val_loss", factor: float = 0.1, patience: int = 10,
                  verbose: int = 0, mode: str = "auto", min_delta: float = 1e-4,
                  cooldown: int = 0, min_lr: float = 0.0):
@@ -316,10 +325,8 @@ class LearningRateScheduler(Callback):
         zt.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
     """
 
+    @checked
     def __init__(self, schedule: Callable[..., float], verbose: int = 0):
-        if not callable(schedule):
-            raise ConfigError(f"LearningRateScheduler(schedule={schedule!r}) must be a function of "
-                              "epoch and rate")
         self.schedule = schedule
         self._takes_rate = len(inspect.signature(schedule).parameters) > 1
         self.verbose = verbose
@@ -359,3 +366,19 @@ class TerminateOnNaN(Callback):
         if not math.isfinite((logs or {}).get("loss", 0.0)):
             self.say(f"Batch {batch}: the loss is not finite, stopping")
             self.program.stop_training = True
+
+
+# What others call a thing, and what does it here.
+_ELSEWHERE = {
+    "BackupAndRestore": "ModelCheckpoint(path), and program.load_checkpoint(path) before fit where "
+                        "that file is there",
+    "TensorBoard": "CSVLogger(path) and program.history.plot(path)",
+    "ProgbarLogger": "verbose=1 of fit", "History": "what fit returns, and program.history"}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    here = _ELSEWHERE.get(name)
+    hint = f"; here it is {here}" if here else nearest(name, [n for n in globals() if n[0] != "_"])
+    raise AttributeError(f"module 'ztorch.callbacks' has no attribute {name!r}{hint}")

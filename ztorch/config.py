@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ztorch.errors import ConfigError, unknown
+from ztorch.errors import ConfigError, Unsupported, unknown
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -67,6 +67,8 @@ class Named:
     @classmethod
     def named(cls, name: str) -> type[Self]:
         """The class of that name, whatever the case."""
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of a {cls.family} is a text, not {name!r}")
         if name in cls.known:
             return cls.known[name]
         folded = {known.lower(): member for known, member in cls.known.items()}
@@ -80,10 +82,15 @@ class Named:
     def refuse(cls, wrong: Mapping[str, Any]) -> None:
         """An error for keyword arguments that neither the member nor its bases know."""
         if wrong:
+            name = next(iter(wrong))
+            if name.endswith(("_regularizer", "_constraint")):
+                raise Unsupported(f"{cls.__name__}({name}=...): there are no regularizers or "
+                                  "constraints of single weights; optimizer=AdamW(weight_decay="
+                                  "0.004) keeps all of them small")
             known = {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
                      for p in inspect.signature(c.__init__).parameters.values()
                      if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-            raise unknown(f"argument of {cls.__name__}", next(iter(wrong)), known)
+            raise unknown(f"argument of {cls.__name__}", name, known)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments this was made with, ready for JSON."""

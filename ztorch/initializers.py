@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from ztorch.config import Named
+from ztorch.config import Named, number
 from ztorch.errors import ConfigError
 
 Shape = tuple[int, ...]
@@ -81,7 +81,7 @@ class Constant(Initializer, names=("constant",)):
     """
 
     def __init__(self, value: float = 0.0):
-        self.value = value
+        self.value = number("Constant(value=...)", value)
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         return np.full(shape, self.value)
@@ -91,7 +91,7 @@ class Identity(Initializer, names=("identity",)):
     """The identity matrix, times `gain`."""
 
     def __init__(self, gain: float = 1.0):
-        self.gain = gain
+        self.gain = number("Identity(gain=...)", gain)
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         if len(shape) != 2:
@@ -103,7 +103,9 @@ class RandomNormal(Initializer, names=("random_normal", "normal")):
     """Normally distributed."""
 
     def __init__(self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None):
-        self.mean, self.stddev, self.seed = mean, stddev, seed
+        self.mean = number("RandomNormal(mean=...)", mean)
+        self.stddev = number("RandomNormal(stddev=...)", stddev, least=0)
+        self.seed = seed
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         return random.normal(self.mean, self.stddev, shape)
@@ -113,7 +115,9 @@ class RandomUniform(Initializer, names=("random_uniform", "uniform")):
     """Evenly distributed from minval up to maxval."""
 
     def __init__(self, minval: float = -0.05, maxval: float = 0.05, seed: int | None = None):
-        self.minval, self.maxval, self.seed = minval, maxval, seed
+        self.minval = number("RandomUniform(minval=...)", minval)
+        self.maxval = number("RandomUniform(maxval=...)", maxval)
+        self.seed = seed
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         return random.uniform(self.minval, self.maxval, shape)
@@ -131,7 +135,9 @@ class TruncatedNormal(Initializer, names=("truncated_normal",)):
     """Normally distributed, nothing beyond two standard deviations."""
 
     def __init__(self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None):
-        self.mean, self.stddev, self.seed = mean, stddev, seed
+        self.mean = number("TruncatedNormal(mean=...)", mean)
+        self.stddev = number("TruncatedNormal(stddev=...)", stddev, least=0)
+        self.seed = seed
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         return self.mean + self.stddev * _truncated(random, shape)
@@ -141,7 +147,7 @@ class Orthogonal(Initializer, names=("orthogonal",)):
     """Rows or columns, whichever are fewer, orthonormal; times `gain`."""
 
     def __init__(self, gain: float = 1.0, seed: int | None = None):
-        self.gain, self.seed = gain, seed
+        self.gain, self.seed = number("Orthogonal(gain=...)", gain), seed
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         if len(shape) < 2:
@@ -157,14 +163,13 @@ class VarianceScaling(Initializer, names=("variance_scaling",)):
 
     def __init__(self, scale: float = 1.0, mode: str = "fan_in",
                  distribution: str = "truncated_normal", seed: int | None = None):
-        if scale <= 0:
-            raise ConfigError(f"initializer scale must be positive, not {scale!r}")
         if mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ConfigError(f"initializer mode {mode!r}; use fan_in, fan_out or fan_avg")
         if distribution not in ("normal", "truncated_normal", "untruncated_normal", "uniform"):
             raise ConfigError(f"initializer distribution {distribution!r}; use truncated_normal, "
                               "untruncated_normal or uniform")
-        self.scale, self.mode, self.distribution, self.seed = scale, mode, distribution, seed
+        self.scale = number("VarianceScaling(scale=...)", scale, above=0)
+        self.mode, self.distribution, self.seed = mode, distribution, seed
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         into, out = fans(shape)

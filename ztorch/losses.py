@@ -84,6 +84,28 @@ class MeanAbsoluteError(Loss, names=("mean_absolute_error", "mae", "MAE")):
         return OPS.abs(y_pred - y_true)
 
 
+class MeanAbsolutePercentageError(Loss, names=("mean_absolute_percentage_error", "mape", "MAPE")):
+    """100 |y - prediction| / |y|, with |y| held above 1e-7."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return OPS.abs((y_true - y_pred) / OPS.maximum(OPS.abs(y_true), EPSILON)) * 100.0
+
+
+class MeanSquaredLogarithmicError(Loss, names=("mean_squared_logarithmic_error", "msle", "MSLE")):
+    """(log(1 + y) - log(1 + prediction)) squared; neither counts below 1e-7."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        y, p = (OPS.log1p(OPS.maximum(x, EPSILON)) for x in (y_true, y_pred))
+        return OPS.square(y - p)
+
+
+class Poisson(Loss, names=("poisson",)):
+    """prediction - y log(prediction): for counts, of which the model predicts the mean."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return y_pred - y_true * OPS.log(y_pred + EPSILON)
+
+
 class Huber(Loss, names=("huber", "huber_loss")):
     """Squared for errors up to delta, linear beyond."""
 
@@ -200,6 +222,25 @@ class Hinge(Loss, names=("hinge",)):
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         sign = OPS.where(y_true > 0.0, OPS.ones_like(y_true), -OPS.ones_like(y_true))
         return OPS.relu(1.0 - sign * y_pred)
+
+
+class SquaredHinge(Hinge, names=("squared_hinge",)):
+    """The square of the hinge."""
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return OPS.square(super().values(y_true, y_pred, from_logits))
+
+
+class CategoricalHinge(Loss, names=("categorical_hinge",)):
+    """max(1 + the best wrong prediction - that of the true class, 0); y is one-hot."""
+
+    def target(self, shape: Shape, d: DType) -> Target:
+        need_classes(self.name, shape)
+        return Target(shape, d)
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        right = OPS.sum(y_true * y_pred, axis=-1)
+        return OPS.relu(OPS.max((1.0 - y_true) * y_pred, axis=-1) - right + 1.0)
 
 
 def called(function: Callable[[Value, Value], Value], what: str, y_true: Value,

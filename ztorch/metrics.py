@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch import losses
 from ztorch.config import Named, positive
-from ztorch.errors import ConfigError, unknown
+from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.losses import Loss, Target, rows
@@ -116,6 +116,9 @@ class _Function(Metric):
 
 
 ACCURACY = ("accuracy", "acc")
+# Metrics of others that look at all rows at once.
+_WHOLE = {"auc", "precision", "recall", "f1", "f1score", "fbeta", "r2", "root", "rmse", "iou",
+          "positives", "negatives", "sensitivity", "specificity"}
 
 
 def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
@@ -137,6 +140,9 @@ def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
         if spec in Loss.known:
             return LossMetric(spec, spec)
         known = {m.names[0] for m in [*Metric.known.values(), *Loss.known.values()] if m.names}
+        if _WHOLE.intersection(spec.lower().split("_")):
+            raise Unsupported(f"metric {spec!r} is no mean over rows, as all metrics here are; "
+                              "work it out from what predict gives for all rows")
         raise unknown("metric", spec, {"accuracy", *known}, [*ACCURACY, *Loss.known])
     if isinstance(spec, Loss):
         return LossMetric(spec)

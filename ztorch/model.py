@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.backends import host
-from ztorch.config import whole_seed
+from ztorch.config import whole, whole_seed
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import leaf, shape_error
@@ -19,7 +21,8 @@ from ztorch.layers import wiring
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
-from ztorch.layers.naming import need_distinct_names, need_short_names
+from ztorch.layers.learned import Marks
+from ztorch.layers.naming import MOST_NESTED, need_distinct_names, need_short_names
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
 from ztorch.summary import Traced, print_summary
@@ -52,8 +55,13 @@ class Model(Layer):
 
     takes_many = True
 
-    def __init__(self, inputs: Any, outputs: Any, name: str | None = None,
+    @checked
+    def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
+        if inputs is None or outputs is None:
+            raise ConfigError(f"{type(self).__name__} is made of inputs and outputs, such as x = "
+                              "Input((4,)), then Model(x, Dense(3)(x)); what has a call of its own "
+                              "is a subclass of Layer, in Sequential([Input((4,)), ...])")
         self._begin(name, seed, trainable)
         self._wiring = wiring.found(inputs, outputs, self.name)
         for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
@@ -89,11 +97,17 @@ class Model(Layer):
         """The seed of first weights, dropout and shuffling."""
         return self.model_seed
 
+    @checked
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """The layer of that name or at that index."""
         named = {layer.name: k for k, layer in enumerate(self.inner)}
-        if index is not None or name in named:
-            return self.inner[named[str(name)] if index is None else index]
+        if index is not None:
+            at = whole("get_layer(index=...)", index, least=-len(named))
+            if at < len(named):
+                return self.inner[at]
+            raise ConfigError(f"model {self.name!r} has {len(named)} layers, none at index {index}")
+        if isinstance(name, str) and name in named:
+            return self.inner[named[name]]
         raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has "
                           f"{', '.join(named)}")
 
@@ -218,6 +232,7 @@ class Model(Layer):
         states = States(root=self.path)
         return {states.name(w): w for w in self.weights}
 
+    @checked
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
         """Prints the layers with output shapes, parameters, FLOPs and bytes."""
         print_summary(self, print_fn)
@@ -228,11 +243,18 @@ class Model(Layer):
         host.need_memory(f"model {self.name!r} with {n:,} parameters", n * bytes_each,
                          "make layers smaller; summary() shows which are large")
 
+    @property
+    def marks(self) -> Marks:
+        """Whether its programs learned what it has not taken over."""
+        return Marks(layer for _, layer in self.walk())
+
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order."""
         self.need_memory(8)
+        self.marks.warn("get_weights of a model gives", "", 2)
         return [w.value.copy() for w in self.weights]
 
+    @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Replaces all weights; takes what `get_weights` of a model or a program gives."""
         own = self.weights
@@ -246,7 +268,9 @@ class Model(Layer):
         checked = [w.checked(array) for w, array in zip(own, weights, strict=True)]
         for w, array in zip(own, checked, strict=True):  # only once all fit
             w.value = array
+        self.marks.set(False)
 
+    @checked
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
                      names: Mapping[str, str] | None = None,
                      flatten_from: str | None = None) -> None:
@@ -259,8 +283,10 @@ class Model(Layer):
         from ztorch.weight_files import models  # which knows the formats of others
 
         self.need_memory(8)
+        self.marks.warn("save_weights of a model writes", ", or program.save_weights(path)", 3)
         models.save(self, path, layout, names, flatten_from)
 
+    @checked
     def load_weights(self, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
                      flatten_from: str | None = None) -> None:
         """Reads weights that the same model, or a program made of it, wrote; or Keras or PyTorch
@@ -309,10 +335,29 @@ class Model(Layer):
         if not issubclass(kind, cls) or not isinstance(config, dict):
             raise ConfigError(f"this text does not describe a {cls.__name__}; use that of "
                               "to_json()")
-        return kind.from_config(config)
+        try:
+            return kind.from_config(config)
+        except RecursionError:
+            raise ConfigError(f"this text describes layers in layers, deeper than {MOST_NESTED}, "
+                              "which no model has") from None
+
+    def __reduce__(self) -> Any:
+        """Pickled and copied as what it is made of and its weights, without what was traced."""
+        self.marks.warn("a pickled model has", "", 2)
+        kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
+        return _again, (type(self), self.get_config(), kept)
+
+    def __copy__(self) -> Self:  # layers belong to one model
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = memo[id(self)] = type(self).__new__(type(self))  # with functions, such as Lambda's
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
 
     # -- programs ----------------------------------------------------------------------------------
 
+    @checked
     def trace(self, batch_size: int, optimizer: Any = None, loss: Any = None,
               metrics: Any = (), dtype: Any = "float32", seed: int | None = None,
               loss_weights: Any = None, decode: bool = False) -> Functions:
@@ -320,6 +365,7 @@ class Model(Layer):
         where asked for decode."""
         return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
 
+    @checked
     def compile(self, device: str = "auto", *, batch_size: int = 32, optimizer: Any = None,
                 loss: Any = None, metrics: Iterable[Any] = (), dtype: Any = "float32",
                 threads: int | None = None, seed: int | None = None,
@@ -329,7 +375,8 @@ class Model(Layer):
 
         Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains. Its
         weights are its own from here on, those of the model stay as they are:
-        `model.set_weights(program.get_weights())` brings back what it learned.
+        `model.set_weights(program.get_weights())` brings back what it learned, and until then a
+        warning says where the model's own are compiled, given or written.
         `seed` changes the random numbers of training (dropout, shuffling), the model's otherwise.
         With several outputs, loss, metrics and loss_weights are lists in their order, or dicts by
         their names; the loss that training makes small is the weighted sum. With `decode` a causal
@@ -345,14 +392,24 @@ class Model(Layer):
         from ztorch.training.program import Program
 
         traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
+        self.marks.warn("compile starts from", " to go on with them", 3)
         return Program(build(traced.functions, device, self.name, threads, matmul_precision),
-                       traced.metadata)
+                       traced.metadata, self.marks)
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_PROGRAMS:
             raise AttributeError(f"a model has no {name!r}, what compile returns has: program = "
                                  f"model.compile(...), then program.{name}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return super().__getattr__(name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"
+
+
+def _again(kind: type[Model], config: dict[str, Any],
+           kept: list[tuple[np.ndarray, bool]] | None) -> Model:
+    """The model that was pickled."""
+    model = kind.from_config(config)
+    for w, (value, trainable) in zip(model.weights if kept else (), kept or (), strict=True):
+        w.value, w.trainable = value, trainable
+    return model

@@ -232,4 +232,53 @@ class RMSprop(Optimizer, names=("rmsprop",)):
         return slots.set("momentum", slots["momentum"] * self.momentum + down)
 
 
+class Adamax(Optimizer, names=("adamax",)):
+    """Adam by the largest gradient, slowly forgotten, in place of the root of a mean of squares."""
+
+    def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999,
+                 epsilon: float = 1e-7, **common: Any):
+        super().__init__(learning_rate, **common)
+        self.beta_1 = fraction("Adamax(beta_1=...)", beta_1)
+        self.beta_2 = fraction("Adamax(beta_2=...)", beta_2)
+        self.epsilon = number("Adamax(epsilon=...)", epsilon, least=0)
+
+    def scaled_rate(self, rate: Value, count: Value) -> Value:
+        return rate / _bias(self.beta_1, count)
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        m = slots.set("m", slots["m"] + (gradient - slots["m"]) * (1.0 - self.beta_1))
+        u = slots.set("u", OPS.maximum(slots["u"] * self.beta_2, OPS.abs(gradient)))
+        return m * rate / (u + self.epsilon)
+
+
+class Adagrad(Optimizer, names=("adagrad",)):
+    """Steps divided by the root of the sum of all squared gradients so far."""
+
+    def __init__(self, learning_rate: Any = 0.001, initial_accumulator_value: float = 0.1,
+                 epsilon: float = 1e-7, **common: Any):
+        super().__init__(learning_rate, **common)
+        self.initial_accumulator_value = number("Adagrad(initial_accumulator_value=...)",
+                                                initial_accumulator_value, least=0)
+        self.epsilon = number("Adagrad(epsilon=...)", epsilon, least=0)
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        total = slots.set("accumulator", slots["accumulator"] + gradient * gradient)
+        return gradient * rate / OPS.sqrt(total + (self.initial_accumulator_value + self.epsilon))
+
+
+class Lion(Optimizer, names=("lion",)):
+    """Steps of the rate, up or down, by the sign of a running mean of the gradient."""
+
+    def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.99,
+                 **common: Any):
+        super().__init__(learning_rate, **common)
+        self.beta_1 = fraction("Lion(beta_1=...)", beta_1)
+        self.beta_2 = fraction("Lion(beta_2=...)", beta_2)
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        m = slots["m"]
+        slots.set("m", m * self.beta_2 + gradient * (1.0 - self.beta_2))
+        return OPS.sign(m * self.beta_1 + gradient * (1.0 - self.beta_1)) * rate
+
+
 get = Optimizer.get

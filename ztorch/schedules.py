@@ -6,13 +6,13 @@ The formulas, names and arguments are Keras'; the first step has number 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
-from ztorch.config import Named, positive
+from ztorch.config import Named, number, positive, whole
 from ztorch.errors import ConfigError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
@@ -43,11 +43,10 @@ class ExponentialDecay(LearningRateSchedule, names=("exponential_decay",)):
 
     def __init__(self, initial_learning_rate: float, decay_steps: int, decay_rate: float,
                  staircase: bool = False):
-        if not decay_rate > 0:
-            raise ConfigError(f"ExponentialDecay(decay_rate={decay_rate!r}) must be above 0")
-        self.initial_learning_rate = initial_learning_rate
+        self.initial_learning_rate = number("ExponentialDecay(initial_learning_rate=...)",
+                                            initial_learning_rate)
         self.decay_steps = positive("ExponentialDecay(decay_steps=...)", decay_steps)
-        self.decay_rate = decay_rate
+        self.decay_rate = number("ExponentialDecay(decay_rate=...)", decay_rate, above=0)
         self.staircase = staircase
 
     def graph(self, step: Value) -> Value:
@@ -61,9 +60,10 @@ class InverseTimeDecay(LearningRateSchedule, names=("inverse_time_decay",)):
 
     def __init__(self, initial_learning_rate: float, decay_steps: int, decay_rate: float,
                  staircase: bool = False):
-        self.initial_learning_rate = initial_learning_rate
+        self.initial_learning_rate = number("InverseTimeDecay(initial_learning_rate=...)",
+                                            initial_learning_rate)
         self.decay_steps = positive("InverseTimeDecay(decay_steps=...)", decay_steps)
-        self.decay_rate = decay_rate
+        self.decay_rate = number("InverseTimeDecay(decay_rate=...)", decay_rate)
         self.staircase = staircase
 
     def graph(self, step: Value) -> Value:
@@ -78,10 +78,12 @@ class PolynomialDecay(LearningRateSchedule, names=("polynomial_decay",)):
 
     def __init__(self, initial_learning_rate: float, decay_steps: int,
                  end_learning_rate: float = 0.0001, power: float = 1.0, cycle: bool = False):
-        self.initial_learning_rate = initial_learning_rate
+        self.initial_learning_rate = number("PolynomialDecay(initial_learning_rate=...)",
+                                            initial_learning_rate)
         self.decay_steps = positive("PolynomialDecay(decay_steps=...)", decay_steps)
-        self.end_learning_rate = end_learning_rate
-        self.power = power
+        self.end_learning_rate = number("PolynomialDecay(end_learning_rate=...)",
+                                        end_learning_rate)
+        self.power = number("PolynomialDecay(power=...)", power)
         self.cycle = cycle
 
     def graph(self, step: Value) -> Value:
@@ -104,11 +106,13 @@ class CosineDecay(LearningRateSchedule, names=("cosine_decay",)):
 
     def __init__(self, initial_learning_rate: float, decay_steps: int, alpha: float = 0.0,
                  warmup_target: float | None = None, warmup_steps: int = 0):
-        self.initial_learning_rate = initial_learning_rate
+        self.initial_learning_rate = number("CosineDecay(initial_learning_rate=...)",
+                                            initial_learning_rate)
         self.decay_steps = positive("CosineDecay(decay_steps=...)", decay_steps)
-        self.alpha = alpha
-        self.warmup_target = warmup_target
-        self.warmup_steps = warmup_steps
+        self.alpha = number("CosineDecay(alpha=...)", alpha)
+        self.warmup_target = None if warmup_target is None else number(
+            "CosineDecay(warmup_target=...)", warmup_target)
+        self.warmup_steps = whole("CosineDecay(warmup_steps=...)", warmup_steps)
         if warmup_target is not None:
             positive("CosineDecay(warmup_steps=...)", warmup_steps)
 
@@ -135,7 +139,8 @@ class PiecewiseConstantDecay(LearningRateSchedule, names=("piecewise_constant_de
     """
 
     def __init__(self, boundaries: Sequence[int], values: Sequence[float]):
-        self.boundaries, self.values = list(boundaries), list(values)
+        self.boundaries = _numbers("PiecewiseConstantDecay(boundaries=...)", boundaries)
+        self.values = _numbers("PiecewiseConstantDecay(values=...)", values)
         if len(self.values) != len(self.boundaries) + 1 or not self.boundaries:
             raise ConfigError(f"PiecewiseConstantDecay has {len(self.boundaries)} boundaries and "
                               f"{len(self.values)} values; it needs one value more than boundaries")
@@ -147,6 +152,15 @@ class PiecewiseConstantDecay(LearningRateSchedule, names=("piecewise_constant_de
         for boundary, value in zip(self.boundaries[::-1], self.values[-2::-1], strict=True):
             rate = OPS.where(step <= float(boundary), value, rate)
         return rate
+
+
+def _numbers(what: str, given: Any) -> list[Any]:
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
+        raise ConfigError(f"{what} must be a list of numbers, not {given!r}")
+    found = list(given)
+    for one in found:
+        number(what, one)
+    return found
 
 
 get = LearningRateSchedule.get

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ztorch.arguments import checked
 from ztorch.config import described
 from ztorch.errors import ConfigError
 from ztorch.graph.op import shape_error
@@ -32,6 +33,7 @@ class Sequential(Model):
     ((3,), 15)
     """
 
+    @checked
     def __init__(self, layers: Iterable[Layer] | None = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
         self._input: Input | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import FileError, WeightsError
+from ztorch.errors import ConfigError, FileError, WeightsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,19 @@ _TAGS = {"f16": "F16", "bf16": "BF16", "f32": "F32", "f64": "F64", "i8": "I8", "
          "i32": "I32", "i64": "I64", "u8": "U8", "u16": "U16", "u32": "U32", "u64": "U64",
          "bool": "BOOL"}
 _OURS = {tag: name for name, tag in _TAGS.items()}
+# Names by which others, and we later, would take a file for what it is not.
+_SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".bin", ".onnx",
+             ".npz", ".npy")
 _MOST_HEADER = 100_000_000  # what other readers take
+
+
+def need_name(path: str | os.PathLike[str], what: str, own: str, fix: str) -> None:
+    """An error where a file with the suffix `own`, or one of no known kind, would have the name
+    of a file of another kind."""
+    name = os.fspath(path)
+    if name.lower().endswith(tuple(suffix for suffix in _SUFFIXES if suffix != own)):
+        raise ConfigError(f"cannot write {what} to {name!r}, the name of a file of another kind; "
+                          f"{fix}")
 
 
 def writable(path: str | os.PathLike[str]) -> Path:

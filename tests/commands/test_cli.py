@@ -107,6 +107,21 @@ def test_labels_that_are_texts(run: Run, own: Path) -> None:
           "labels to validate on are numbers, those to train on texts")
 
 
+def test_files_of_keras_bring_their_test(run: Run) -> None:
+    x, y = digits(300)
+    pixels = (x[..., 0] * 16).astype(np.uint8)
+    np.savez("d.npz", x_train=pixels[:200], y_train=y[:200], x_test=pixels[200:], y_test=y[200:])
+    Path("flat.py").write_text("from ztorch import Sequential, layers as L\n"
+                               "LOSS = 'sparse_categorical_crossentropy'\nMETRICS = ['accuracy']\n"
+                               "model = Sequential([L.Input((64,)), L.Dense(10, 'softmax')])\n")
+    for model in ("digits_cnn", "flat.py:model"):  # (8, 8) becomes (8, 8, 1) and (64,)
+        said = ok(run("train", model, "--data", "d.npz", "--epochs", 3, "--out", "m.zt"))
+        scores = re.search(r"On 100 rows it was not trained on: loss [\d.]+, accuracy ([\d.]+)%", said)
+        shape = (8, 8, 1) if model == "digits_cnn" else (64,)
+        _, accuracy = zt.load("m.zt").evaluate(pixels[200:].reshape(-1, *shape), y[200:])
+        assert scores and float(scores[1]) == pytest.approx(100 * accuracy, abs=0.006)
+
+
 @pytest.mark.parametrize("data", ["table.csv", "x.npy,y.npy", "both.npz"])
 def test_train_an_own_model(run: Run, own: Path, data: str) -> None:
     said = ok(run("train", f"{own}:build", "--data", data, "--epochs", 2, "--val", "0.25",

@@ -162,6 +162,10 @@ def test_separators_quotes_and_marks(tmp_path: Path) -> None:
     ("1\n2\n", {}, "one column"),
     ("a,b\n1,2\n", {"label": "bb"}, "did you mean 'b'"),
     ("1,2\n", {"label": "b"}, "no header"),
+    ("a;b;c\n1,5;2,5;0\n", {}, r"line 2, column 1 \(a\): '1,5' has a comma .* write 1.5 "),
+    ("1,5;2,5;0\n-3,5;4,25;1\n", {}, "line 1, column 1: '1,5' has a comma"),
+    ("a;b\n1.5;2\n2.5;-1.234,5\n", {}, r"line 3, column 2 \(b\): '-1.234,5' has .* write -1234.5 "),
+    ('a,b\n"1,5",1\n', {}, r"column 1 \(a\): '1,5' has a comma"),
     ("1,2\n", {"label": 5}, "2 columns, no column 5"),
 ])
 def test_wrong_tables(tmp_path: Path, text: str, how: dict, message: str) -> None:
@@ -193,6 +197,27 @@ def test_numpy_files(tmp_path: Path) -> None:
     t = data.read_table(tmp_path / "texts.npz")
     assert t.classes == ("a", "b") and t.y is not None and t.y.tolist() == [1, 0, 0, 1]
     assert data.read_table(tmp_path / "a.npy", label=None).x.shape == (4, 4)
+
+
+def test_numpy_files_of_keras(tmp_path: Path) -> None:
+    x, y = np.arange(24).reshape(4, 2, 3), np.array([3, 1, 2, 1], np.uint8)
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:2] + 1, y_test=y[1:3])
+    t = data.read_table(tmp_path / "a.npz")
+    assert t.test is not None and t.y is not None and t.label == "y_train"
+    np.testing.assert_array_equal(t.x, x)
+    np.testing.assert_array_equal(t.y, y)
+    np.testing.assert_array_equal(t.test[0], x[:2] + 1)
+    np.testing.assert_array_equal(t.test[1], y[1:3])
+    np.savez(tmp_path / "b.npz", x=x, y=np.array(["b", "a", "c", "a"]), x_test=x[:2],
+             y_test=np.array(["long", "b"]))
+    t = data.read_table(tmp_path / "b.npz")
+    assert t.test is not None and t.y is not None and t.classes == ("a", "b", "c", "long")
+    assert (t.y.tolist(), t.test[1].tolist()) == ([1, 0, 2, 0], [3, 1])
+    np.savez(tmp_path / "c.npz", x=x, y=y, x_test=x)  # nothing to score
+    assert data.read_table(tmp_path / "c.npz").test is None
+    np.savez(tmp_path / "d.npz", x=x, y=y, x_test=x, y_test=np.eye(4))
+    with pytest.raises(DataError, match=r"y of shape \(4,\) and y_test of shape \(4, 4\) do not fit"):
+        data.read_table(tmp_path / "d.npz")
 
 
 def test_wrong_numpy_files(tmp_path: Path) -> None:

@@ -128,6 +128,8 @@ def test_fit_and_split(tmp_path: Path) -> None:
     ("1,2\n3,4\nNA,6\n", {}, r"line 3, column 1: 'NA' is not a number, .*categories=\[0\]"),
     ("a,b\n1,2\n", {"target": "bb"}, "did you mean 'b'"),
     ("1,2\n", {"target": 5}, "2 columns, no column 5"),
+    ("a;b\n1,5;2\n", {}, r"column 1 \(a\): '1,5' has a comma .* write 1.5 .*categories=\['a'\]"),
+    ("1,5;2,5\n3,5;4,5\n", {}, r"line 1, column 1: '1,5' has a comma .*categories=\[0\]"),
     (b"1,2\n\xff\xfe,4\n", {}, "line 2 is not text in UTF-8"),
     ("1,2\n" + "3" * (1 << 20) + ",4\n", {}, "line 2 is longer than 1,048,576 bytes"),
     ("1," + "x" * 200_000 + "\n", {}, "line 1: field larger than field limit"),
@@ -135,6 +137,11 @@ def test_fit_and_split(tmp_path: Path) -> None:
 def test_wrong_files(tmp_path: Path, text: str | bytes, how: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         opened(tmp_path, text, **how)
+
+
+def test_texts_may_look_like_numbers_with_commas(tmp_path: Path) -> None:
+    rows = opened(tmp_path, "a;b\n1,5;2\n0,5;3\n", categories=["a"])
+    assert rows.categories == {"a": ("0,5", "1,5")}
 
 
 def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,11 +273,9 @@ def _clean(code: bytes) -> Iterator[str]:
             yield name
 
 
-@pytest.mark.parametrize(("d", "chip"), [
-    pytest.param(d, c, id=f"{d!r}-{c}", marks=() if (d.name, c) in (("f32", "gfx1100"), ("f16", "gfx942"))
-                 else pytest.mark.slow) for d in ALL for c in CHIPS])
-def test_every_opcode_is_taken(d: DType, chip: str) -> None:
-    some = [kernel_for(opcode, d, 1, i32)[0] for opcode in opcodes_of(d)]
+@chips
+def test_every_opcode_is_taken(chip: str) -> None:
+    some = [kernel_for(opcode, d, 1, i32)[0] for d in ALL for opcode in opcodes_of(d)]
     text, found = rendered(some, target(chip))
     assert len(kernels(amdgcn.assemble(text, target(chip)))) == len(found)
 

@@ -68,7 +68,7 @@ ztorch.load(sys.argv[1], threads=1).predict(np.load(sys.argv[2]))
 print(*sorted(set(sys.modules) - before))
 """
 PREDICTS = {
-    "ztorch.errors", "ztorch.dtypes", "ztorch.config", "ztorch.settings", "ztorch.tensorfile",
+    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.settings", "ztorch.tensorfile",
     "ztorch.backends", "ztorch.backends.host", "ztorch.backends.library",
     "ztorch.runtime", "ztorch.runtime.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",

@@ -277,16 +277,19 @@ def renamed(manifest: Manifest, files: dict[str, bytes]) -> bytes:
     return together(manifest, {**files, "code/scalar.so": code})
 
 
-TENSORS = [(several, function, which, k)
-           for several in (False, True)
-           for function, f in enumerate(spec(apart(saved(several))[0])["functions"])
-           for which in ("inputs", "outputs") for k in range(len(f[which]))]
-
-
-@pytest.mark.parametrize(("several", "function", "which", "k"), TENSORS, ids=str)
-def test_no_tensor_is_of_another_size_than_the_code_takes(
-        several: bool, function: int, which: str, k: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("several", (False, True))
+def test_no_tensor_is_of_another_size_than_the_code_takes(several: bool, tmp_path: Path) -> None:
     """Smaller is what code would write over; larger, or of another dtype, is as wrong."""
+    functions = spec(apart(saved(several))[0])["functions"]
+    assert len(functions) == 3
+    for number, f in enumerate(functions):
+        for which in ("inputs", "outputs"):
+            assert f[which]
+            for k in range(len(f[which])):
+                lie_about(several, number, which, k, tmp_path)
+
+
+def lie_about(several: bool, function: int, which: str, k: int, tmp_path: Path) -> None:
     def one(m: Manifest) -> dict[str, Any]:
         return spec(m)["functions"][function][which][k]
 

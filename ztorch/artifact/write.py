@@ -23,7 +23,7 @@ import numpy as np
 
 import ztorch
 from ztorch import tensorfile
-from ztorch.errors import ArtifactError, ConfigError
+from ztorch.errors import ArtifactError
 from ztorch.runtime.container import DATE, MANIFEST, RIGHTS, UNIX
 from ztorch.runtime.manifest import FORMAT, VERSION
 from ztorch.runtime.spec import ProgramSpec
@@ -38,12 +38,9 @@ def save_artifact(program: Stateful, path: str | os.PathLike[str]) -> None:
         save_artifact(program, "digits.zt")
         ztorch.load("digits.zt").predict(x)
     """
-    where = os.fspath(path)
-    if where.endswith((".keras", ".h5", ".pt", ".pth", ".onnx", ".safetensors")):
-        raise ConfigError(f"cannot write an artifact to {where!r}, the name of a file of another "
-                          "kind; name it .zt. Weights for others are written by "
-                          "model.save_weights(path), and ONNX by zt.onnx.save(model, path), after "
-                          "model.set_weights(program.get_weights())")
+    tensorfile.need_name(path, "an artifact", ".zt", "name it .zt. Weights for others are written "
+                         "by model.save_weights(path), and ONNX by zt.onnx.save(model, path), "
+                         "after model.set_weights(program.get_weights())")
     executable = program.executable
     with executable.lock:
         params = executable.params.copy()

@@ -56,7 +56,7 @@ class Target:
         >>> target("cuda:sm_80").keeping("tf32").limits.mantissa
         10
         """
-        if precision not in PRECISIONS:
+        if str(precision) not in PRECISIONS:
             raise unknown("matmul_precision", precision, PRECISIONS)
         return replace(self, limits=replace(self.limits, mantissa=PRECISIONS[precision]))
 

@@ -79,7 +79,8 @@ def training(name: str, shape: tuple[int, ...] | None = None) -> Given:
     table = data.read_table(name)
     if table.y is None:
         raise DataError(f"{name} holds no y")
-    return Given((_shaped(table.x, shape), table.y), None, table.classes)
+    test = table.test and (_shaped(table.test[0], shape), table.test[1])
+    return Given((_shaped(table.x, shape), table.y), test, table.classes)
 
 
 def _images(folder: str, shape: tuple[int, ...] | None) -> Given:
@@ -110,9 +111,11 @@ def inputs(path: str, program: Program) -> Any:
 
 
 def _shaped(x: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:
-    """Flat rows as the model takes them; all else is left to the program to accept or explain."""
-    flat = shape is not None and x.ndim == 2 and x.shape[1] == int(np.prod(shape))
-    return x.reshape(-1, *shape) if flat and shape is not None else x
+    """Flat rows as the model takes them, and others flat where it takes flat ones; all else is
+    left to the program to accept or explain."""
+    if shape is None or not (x.ndim == 2 or (x.ndim > 2 and len(shape) == 1)):
+        return x
+    return x.reshape(len(x), *shape) if np.prod(x.shape[1:]) == np.prod(shape) else x
 
 
 def write(path: str | None, y: np.ndarray) -> None:

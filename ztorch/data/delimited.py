@@ -14,10 +14,19 @@ from typing import BinaryIO
 
 import numpy as np
 
+from ztorch.arguments import checked
+from ztorch.config import flag
 from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
-from ztorch.data.tables import is_header, is_number, position
+from ztorch.data.tables import (
+    has_decimal_comma,
+    is_header,
+    is_number,
+    no_number,
+    position,
+    separator_of,
+)
 from ztorch.errors import ConfigError, DataError
 
 LONGEST_LINE = 1 << 20  # bytes; a file of another kind may be one endless line
@@ -26,6 +35,7 @@ MOST_CATEGORIES = 10_000
 Name = str | int
 
 
+@checked
 def csv(path: str | os.PathLike[str], target: Name = -1, *, columns: Sequence[Name] | None = None,
         categories: Sequence[Name] = (), header: bool | None = None, batch_size: int = 256,
         seed: int | None = None, like: CsvFile | None = None) -> CsvFile:
@@ -56,6 +66,11 @@ class _Column:
     text: tuple[str, int] | None = None  # the first text, and its line
     texts: set[str] = field(default_factory=set)
 
+    @property
+    def called(self) -> Name:
+        """What names it in `csv`."""
+        return self.name or self.at
+
     def __str__(self) -> str:
         return f"column {self.at + 1}" + (f" ({self.name})" if self.name else "")
 
@@ -68,19 +83,26 @@ class CsvFile(Batches):
                  categories: Sequence[Name], header: bool | None, batch_size: int,
                  seed: int | None, like: CsvFile | None):
         self.where = os.fspath(path)
+        if not isinstance(like, CsvFile | None):
+            raise ConfigError(f"csv(like={like!r}) must be what csv gave for another file")
         need_file(path)
         with open(path, "rb") as file:
             first = file.readline(LONGEST_LINE).decode("utf-8", "replace")
-            self.separator = max(",;\t", key=first.count)
+            self.separator = separator_of(first)
             file.seek(0)
             head = [cells for _, _, cells in islice(self._records(file), 2)]
             if not head:
                 raise DataError(f"{self.where} is empty")
-            named = is_header(head) if header is None else header
+            named = is_header(head) if header is None else flag("csv(header=...)", header)
             if named and len(head) == 1:
                 raise DataError(f"{self.where} has a header but no rows")
             self.width = len(head[0])
             names = tuple(c.strip() for c in head[0]) if named else ()
+
+            for what, listed in (("columns", columns or ()), ("categories", categories)):
+                if not isinstance(listed, (list, tuple)):
+                    raise ConfigError(f"csv({what}={listed!r}) must be a list of names or "
+                                      "positions of columns")
 
             def at(column: Name) -> int:
                 return position(column, names, self.width, self.where)
@@ -170,6 +192,9 @@ class CsvFile(Batches):
             column.numbers += 1
             column.whole = column.whole and value.is_integer() and abs(value) < 2**31
             return
+        if not column.category and has_decimal_comma(cell):
+            raise DataError(f"{self.where}, line {line}, {column}: {no_number(cell)}; if it is a "
+                            f"column of texts, give categories=[{column.called!r}]")
         if column.text is None:
             column.text = cell, line
         column.texts.add(cell)
@@ -181,10 +206,9 @@ class CsvFile(Batches):
         assert column.text is not None
         if column.numbers:
             cell, line = column.text
-            name = repr(column.name) if column.name else column.at
             raise DataError(f"{self.where}, line {line}, {column}: {cell!r} is not a number, as "
                             f"others in this column are; if it is a column of texts, give "
-                            f"categories=[{name}]")
+                            f"categories=[{column.called!r}]")
         column.category = True
 
     # -- texts as numbers --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
@@ -21,6 +22,7 @@ _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".gif
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
+@checked
 def image_folder(path: str | os.PathLike[str], size: tuple[int, int], *, channels: int = 3,
                  batch_size: int = 32, seed: int | None = None) -> ImageFolder:
     """Batches of the images in a folder, in which each folder is a class: x in 0..1 of shape
@@ -44,7 +46,7 @@ class ImageFolder(Batches):
         if not isinstance(size, (list, tuple)) or len(size) != 2:
             raise ConfigError(f"image_folder(size={size!r}) must be (height, width)")
         self.height, self.width = (positive("image_folder(size=...)", n) for n in size)
-        if channels not in _MODES:
+        if not isinstance(channels, int) or channels not in _MODES:
             raise ConfigError(f"image_folder(channels={channels!r}) must be 1 (grey), 3 (RGB) or 4 "
                               "(with transparency)")
         self.channels = channels

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.config import fraction, positive
 from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
@@ -22,6 +23,7 @@ UNKNOWN = "<unknown>"  # stands for words that the vocabulary lacks
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
+@checked
 def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars", *,
          stride: int | None = None, vocab: Sequence[Any] | None = None,
          vocab_size: int | None = None, batch_size: int = 32, seed: int | None = None) -> Text:
@@ -55,6 +57,8 @@ class Text(Batches):
         if vocab_size is not None and (tokenizer != "words" or vocab is not None):
             raise ConfigError("text(vocab_size=...) counts words that are found: use it with "
                               "tokenizer='words' and without vocab")
+        if not isinstance(vocab, Sequence | None):
+            raise ConfigError(f"text(vocab={vocab!r}) must be the vocab of another text")
         need_file(path)
         raw = Path(path).read_bytes()
         content: Any = raw

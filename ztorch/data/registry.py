@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.errors import unknown
 
 Pair = tuple[np.ndarray, np.ndarray]  # x, y
@@ -40,6 +41,6 @@ def load(name: str, **options: Any) -> Split:
         train, test = zt.data.load("digits")
         program.fit(*train, validation_data=test)
     """
-    if name not in _SETS:
+    if not isinstance(name, str) or name not in _SETS:
         raise unknown("data set", name, _SETS)
-    return _SETS[name](**options)
+    return checked(_SETS[name])(**options)

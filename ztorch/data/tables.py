@@ -5,20 +5,26 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.data.arrays import need_file, read_array, read_arrays
-from ztorch.errors import DataError, unknown
+from ztorch.data.registry import Pair
+from ztorch.errors import ConfigError, DataError, unknown
+
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Table:
     """x and y from a file, with the names it gave.
 
-    classes are the texts behind the class numbers in y, where the file had texts.
+    classes are the texts behind the class numbers in y, where the file had texts. test are rows to
+    test with, in an NPZ file that has x_test and y_test.
     """
 
     x: np.ndarray
@@ -26,12 +32,15 @@ class Table:
     columns: tuple[str, ...] = ()
     label: str = ""
     classes: tuple[str, ...] | None = None
+    test: Pair | None = None
 
 
+@checked
 def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Table:
     """Reads a table; `label` is the column of y by name or position, None for a file without.
 
-    In an NPZ file x and y are arrays of those names. In a CSV file (also with semicolons or tabs)
+    In an NPZ file x and y are arrays of those names, or x_train and y_train as in those of Keras,
+    with x_test and y_test in `test`. In a CSV file (also with semicolons or tabs)
     the first row is a header if a cell in it is no number while the one below is.
 
         table = zt.data.read_table("iris.csv", label="species")
@@ -63,10 +72,20 @@ def _read_npz(where: str, label: str | int | None) -> Table:
         lacks = "x" if x_name is None else y_names[0]
         raise DataError(f"{where} has no array {lacks!r}; it has {', '.join(arrays) or 'none'}: "
                         "save it with numpy.savez(path, x=..., y=...)")
+    x = _numbers(arrays[x_name], where)
     if y_name is None or label is None:
-        return Table(_numbers(arrays[x_name], where), None)
-    y, classes = labels(arrays[y_name])
-    return Table(_numbers(arrays[x_name], where), y, label=y_name, classes=classes)
+        return Table(x, None)
+    if "x_test" not in arrays or "y_test" not in arrays:
+        y, classes = labels(arrays[y_name])
+        return Table(x, y, label=y_name, classes=classes)
+    known, tested = arrays[y_name], arrays["y_test"]
+    try:  # as one, so that a text is the same number in both
+        y, classes = labels(np.concatenate([known, tested]))
+    except ValueError:
+        raise DataError(f"{where}: {y_name} of shape {known.shape} and y_test of shape "
+                        f"{tested.shape} do not fit together") from None
+    test = _numbers(arrays["x_test"], where), y[len(known):]
+    return Table(x, y[:len(known)], label=y_name, classes=classes, test=test)
 
 
 def _numbers(array: np.ndarray, where: str) -> np.ndarray:
@@ -91,7 +110,7 @@ def _read_csv(where: str, label: str | int | None) -> Table:
 def _parsed(where: str, label: str | int | None) -> Table:
     with open(where, newline="", encoding="utf-8-sig") as file:
         first = file.readline()
-        separator = max(",;\t", key=first.count)
+        separator = separator_of(first)
         file.seek(0)
         rows = csv.reader(file, delimiter=separator)
         head = list(itertools.islice(filter(None, rows), 2))  # blank lines do not count
@@ -122,8 +141,8 @@ def _column(where: str, separator: str, header: bool, width: int, at: int) -> li
     with open(where, newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.reader(file, delimiter=separator) if row][int(header):]
     cells = [row[at].strip() for row in rows if len(row) == width]
-    if len(cells) < len(rows) or not all(cells):
-        raise ValueError("rows of several lengths, or an empty cell")  # _explain says where
+    if len(cells) < len(rows) or not all(cells) or any(map(has_decimal_comma, cells)):
+        raise ValueError("rows of several lengths, or a cell that is empty or has a decimal comma")
     return cells
 
 
@@ -147,11 +166,50 @@ def is_number(cell: str) -> bool:
     return True
 
 
+def has_decimal_comma(cell: str) -> bool:
+    """Whether it is a number as much of Europe writes them.
+
+    >>> has_decimal_comma("-1.234,5"), has_decimal_comma("1,2,3")
+    (True, False)
+    """
+    return _DECIMAL_COMMA.fullmatch(cell.strip()) is not None
+
+
+def no_number(cell: str) -> str:
+    """Why a cell is none, and what to do."""
+    if has_decimal_comma(cell):
+        point = cell.strip().replace(".", "").replace(",", ".")
+        return (f"{cell!r} has a comma where numbers have a point here; write {point} "
+                "(pandas.read_csv(path, sep=';', decimal=',') reads such files)")
+    if not cell.strip():
+        return "the cell is empty; fill gaps first"
+    return (f"{cell!r} is not a number; encode texts as numbers first, or read the file with "
+            "zt.data.csv, which does")
+
+
+def separator_of(line: str) -> str:
+    """What stands between cells: comma, semicolon or tab; commas within numbers do not count.
+
+    >>> separator_of("a,b;c,d,e"), separator_of("1,5;2,5;0,1")
+    (',', ';')
+    """
+    other = max(";\t", key=line.count)
+    cells = line.split(other)
+    if len(cells) > 1 and all(is_number(c) or has_decimal_comma(c) for c in cells):
+        return other
+    return max(",;\t", key=line.count)
+
+
 def is_header(head: list[list[str]]) -> bool:
     """Whether a cell of the first row is a text where the one below is a number."""
     if len(head) == 1:
-        return not any(map(is_number, head[0]))
-    return any(a.strip() and not is_number(a) and is_number(b) for a, b in zip(*head, strict=False))
+        return not any(map(_is_numeric, head[0]))
+    return any(a.strip() and not _is_numeric(a) and _is_numeric(b)
+               for a, b in zip(*head, strict=False))
+
+
+def _is_numeric(cell: str) -> bool:
+    return is_number(cell) or has_decimal_comma(cell)
 
 
 def position(label: str | int, columns: tuple[str, ...], width: int, where: str) -> int:
@@ -162,12 +220,14 @@ def position(label: str | int, columns: tuple[str, ...], width: int, where: str)
             raise DataError(f"{where} has no header, so no column {label!r}; give the position, "
                             f"0 to {width - 1}")
         raise DataError(f"{where}: {unknown('column', label, columns)}")
+    if not isinstance(label, (int, np.integer)) or isinstance(label, bool):
+        raise ConfigError(f"a column is named by a text or a position, not by {label!r}")
     if not -width <= label < width:
         raise DataError(f"{where} has {width} columns, no column {label}")
     if width == 1:
         raise DataError(f"{where} has one column, so nothing beside the label; is the separator "
                         "a comma, semicolon or tab?")
-    return label % width
+    return int(label) % width
 
 
 def _explain(where: str, separator: str, header: bool, width: int, at: int | None,
@@ -183,11 +243,11 @@ def _explain(where: str, separator: str, header: bool, width: int, at: int | Non
                 raise DataError(f"{where}, line {reader.line_num}: {len(row)} cells where the "
                                 f"first row has {width}")
             for k, cell in enumerate(row):
-                if not (cell.strip() if k == at else is_number(cell)):
+                fine = cell.strip() and not has_decimal_comma(cell) if k == at else is_number(cell)
+                if not fine:
                     name = f" ({columns[k]})" if columns else ""
-                    what = f"{cell!r} is not a number" if cell.strip() else "the cell is empty"
                     raise DataError(f"{where}, line {reader.line_num}, column {k + 1}{name}: "
-                                    f"{what}; encode texts as numbers and fill gaps first")
+                                    f"{no_number(cell)}")
 
 
 # -- labels --------------------------------------------------------------------------------------

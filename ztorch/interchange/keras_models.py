@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ztorch.arguments import checked
 from ztorch.config import Named
 from ztorch.errors import ConfigError, Unsupported, WeightsError, ZtorchError
 from ztorch.initializers import Initializer
@@ -33,6 +34,7 @@ _FAULTS = (KeyError, TypeError, IndexError, AttributeError, ValueError, Recursio
            StopIteration)
 
 
+@checked
 def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | None = None,
                ignore: Collection[str] = ()) -> Model:
     """The model in a .keras file: a Sequential, or a functional Model.

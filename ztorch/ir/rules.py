@@ -152,23 +152,23 @@ class Rules:
         self.index(at)
         each = i.opcode in ("gather", "scatter")
         if each:
-            self.rule(at.lanes == x.lanes > 1, f"{at.lanes} indices for {x.lanes} lanes")
+            self.rule(at.lanes == x.lanes > 1, "{} indices for {} lanes", at.lanes, x.lanes)
         else:
             self.one_lane(at)
         for y in mask:
-            self.rule(y.dtype.kind == "b", f"a mask is bool, not {y.dtype!r}")
-            self.rule(y.lanes == x.lanes, f"a mask of {y.lanes} lanes for {x.lanes}")
+            self.rule(y.dtype.kind == "b", "a mask is bool, not {!r}", y.dtype)
+            self.rule(y.lanes == x.lanes, "a mask of {} lanes for {}", y.lanes, x.lanes)
         self.rule(m.access != "w" or not reads, "{} is write-only", m.name)
         self.rule(m.access != "r" or not writes, "{} is read-only", m.name)
         if at.is_const and all(y.is_const for y in mask):  # else every lane may be masked off
             first = at.number + off
             last = first if each or mask else first + self.reach(x) - 1
-            self.rule(first >= 0 and last < m.size,
-                      f"{m.name}[{first if first < 0 else last}] is outside its {m.size} elements")
+            self.rule(first >= 0 and last < m.size, "{}[{}] is outside its {} elements", m.name,
+                      first if first < 0 else last, m.size)
         if i.attrs.get("align"):
             known = math.gcd(self.known_multiple(at), off, i.attrs.get("pitch", 0)) * m.dtype.bytes
             self.rule(known % i.attrs["align"] == 0,
-                      f"{m.name} is not known to be aligned to {i.attrs['align']} bytes here")
+                      "{} is not known to be aligned to {} bytes here", m.name, i.attrs["align"])
 
     def reach(self, x: Operand) -> int:
         """How many elements lie from the first that an access touches to the last."""

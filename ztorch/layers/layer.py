@@ -10,11 +10,12 @@ from typing import Any
 from ztorch.config import Named
 from ztorch.errors import ConfigError
 from ztorch.graph.op import shape_error
-from ztorch.graph.value import Value, layer_scope
+from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
-from ztorch.layers.naming import checked_name, snake_case
+from ztorch.layers.learned import Learned
+from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.weight import Weight
 
@@ -54,7 +55,19 @@ class Layer(Named, family="layer"):
         self.inner: list[Layer] = []
         self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
+        self.learned = Learned()
         self.serial = next(_serial)  # layers without a name are counted in this order
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "call" in vars(cls):
+            takes = [*inspect.signature(cls.call).parameters.values()][1:]
+            if not any(p.kind is p.VAR_POSITIONAL for p in takes) and (
+                    [p.name for p in takes[1:2]] != ["context"]):
+                given = ", ".join(["self", *(p.name for p in takes)])
+                raise ConfigError(f"{cls.__name__} has call({given}); write call(self, x, "
+                                  "context): context.read(weight) gives the weights, and "
+                                  "context.training says whether this is training")
 
     def build(self, input_shape: Shape) -> None:
         """Makes the weights for inputs of this shape (without the batch)."""
@@ -72,6 +85,8 @@ class Layer(Named, family="layer"):
             self._check_call(inputs, how, context)
         if context is None and symbols((inputs, how)):
             return declare(self, inputs, how)
+        if current_layer():  # in the call of another layer
+            self._need_adopted(context)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name):
             if self.needs_floats:
@@ -118,6 +133,17 @@ class Layer(Named, family="layer"):
                        "Add()([a, b])")
                 raise shape_error(f"it cannot be called like this: {error}", fix=fix) from None
 
+    def _need_adopted(self, context: Context | None) -> None:
+        """An error where weights would belong to nobody, or be read apart from the others."""
+        inner = f"{type(self).__name__}(...)"
+        if self.outer is None:
+            raise ConfigError(f"layer {current_layer()!r} calls layer {self.name!r} without having "
+                              f"adopted it; write self.{self.name} = self.adopt({inner}) in its "
+                              "__init__, so that its weights belong to the model")
+        if context is None:
+            raise ConfigError(f"layer {current_layer()!r} calls layer {self.name!r} without its "
+                              f"context; write {self.name}(x, context)")
+
     def _check_floats(self, x: Any) -> None:
         """An error, with a way out, where inputs are whole numbers, such as the bytes of images."""
         for v in leaves(x):
@@ -161,6 +187,7 @@ class Layer(Named, family="layer"):
             raise ConfigError(f"layer {layer.name!r} is in {here} twice; make a second layer")
         if any(self is other for _, other in layer.walk()):
             raise ConfigError(f"{here} cannot be a layer of itself; make a second one")
+        need_shallow(self, layer)
         taken = {other.name for other in self.inner}
         if layer.name in taken and layer.keeps_name:
             raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")
@@ -219,6 +246,12 @@ class Layer(Named, family="layer"):
         own = {k: v for k, v in super().get_config().items()
                if k not in ("name", "trainable", "input_shape")}  # a model's Input has the shape
         return {"name": self.name, **own, **({} if self.trainable else {"trainable": False})}
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "inner" and "inner" in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(f"a {type(self).__name__} is no layer yet: begin its __init__ with "
+                             "super().__init__(), or super().__init__(**common) to take a name")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ztorch.layers.weight import Weight
 
 LONGEST_NAME = 200  # of one layer; those of layers in layers are put together:
+MOST_NESTED = 64  # layers in layers
 LONGEST_PATH = 900  # of a layer or a weight; what an artifact lists beside them has longer ones
 
 
@@ -42,15 +44,28 @@ def checked_name(name: Any, of: str) -> str:
     return name
 
 
+def need_shallow(outer: Layer, layer: Layer) -> None:
+    """Layers in layers are walked through by recursion, whose depth Python limits."""
+    deep = 1 + max(depth for depth, _ in layer.walk())
+    above: Layer | None = outer
+    while above is not None:
+        deep, above = deep + 1, above.outer
+    if deep > MOST_NESTED:
+        raise ConfigError(f"with layer {layer.name!r} in it, {outer.name!r} would be layers in "
+                          f"layers, {deep} deep; at most {MOST_NESTED} are: put layers that follow "
+                          "on one another into one Sequential")
+
+
 def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
     """Layers of several models may meet deep in one, each named by where it was first."""
     taken: dict[str, Layer] = {}
+    times = Counter(called)
     for layer in called:
         other = taken.setdefault(layer.path, layer)
         if other is not layer:
             raise ConfigError(f"model {model.name!r} has two layers named {other.path!r}; give "
                               "one another name=")
-        if sum(layer is one for one in called) > 1:
+        if times[layer] > 1:
             holders = [f"layer {one.path!r}" if one.path else f"model {one.name!r} itself"
                        for _, one in model.walk() if layer in one.inner]
             raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "

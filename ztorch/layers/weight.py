@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch.dtypes import need_no_mask
-from ztorch.errors import WeightsError
+from ztorch.errors import ConfigError, WeightsError
 from ztorch.initializers import Initializer, Shape, stream
 
 if TYPE_CHECKING:
@@ -63,6 +63,11 @@ class Weight:
             raise WeightsError(f"weight {self.path!r} takes numbers, not {given.dtype}")
         # float64 stays: a float64 program's weights must survive the way back and forth
         return given.astype(np.float64 if given.dtype == np.float64 else np.float32)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise ConfigError(f"weight {self.path!r} is no array of numbers; those it starts from are "
+                          "its value, and the call of a layer has it as a tensor by "
+                          f"context.read(self.{self.name})")
 
     def __repr__(self) -> str:
         return f"<weight {self.path} {self.shape}>"

@@ -40,6 +40,7 @@ class _Fusion:
         self.regions: dict[int, Region] = {}
         self.home: dict[Value, int] = {}
         self.before: dict[int, int] = {}  # bit set of the regions that must run earlier
+        self.sources: dict[Value, list[Value]] = {}
         self.serial = 0
 
     # -- placing ---------------------------------------------------------------------------------
@@ -72,15 +73,9 @@ class _Fusion:
         self._open(v, sources)
 
     def _sources(self, v: Value) -> list[Value]:
-        if v.op.kind == "map":
-            zero = unflatten(Index(), v.shape)
-            return [s for s, _ in real_reads(v, zero)]
-        found = []
-        for a in v.args:
-            base = view_of(a, unflatten(Index(), a.shape))
-            if base is not None:
-                found.append(base[0])
-        return found
+        if v not in self.sources:
+            self.sources[v] = _sources(v)
+        return self.sources[v]
 
     def _open(self, v: Value, sources: set[int]) -> None:
         k = self.serial
@@ -228,6 +223,14 @@ class _Fusion:
                 seen.add(k)
                 stack.extend(needs[k])
         return False
+
+
+def _sources(v: Value) -> list[Value]:
+    """The computed values and leaves that v reads, through views."""
+    if v.op.kind == "map":
+        return [s for s, _ in real_reads(v, unflatten(Index(), v.shape))]
+    bases = (view_of(a, unflatten(Index(), a.shape)) for a in v.args)
+    return [base[0] for base in bases if base is not None]
 
 
 def _updated(graph: Graph) -> list[tuple[Value, Value]]:

@@ -29,6 +29,8 @@ def save(program: Stateful, path: str | os.PathLike[str]) -> None:
 
     >>> save(program, "run.safetensors")    # doctest: +SKIP
     """
+    tensorfile.need_name(path, "a checkpoint", ".safetensors", "name it .safetensors, or write the "
+                         "whole program with program.save('NAME.zt')")
     run = describe(program)
     states = program.executable.states
     snapshot = program.executable.states_snapshot()

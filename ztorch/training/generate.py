@@ -59,7 +59,8 @@ def generate(program: Program, prompt: Any, length: int, choice: Choice) -> Iter
             with program.lend("decode") as call:
                 def step(token: int, position: int) -> np.ndarray:
                     call.inputs["x"][...] = token
-                    call.inputs["position"][...] = position
+                    if "position" in call.inputs:  # no layer looks at it in some models
+                        call.inputs["position"][...] = position
                     call()
                     return call.outputs["logits"][0]
 

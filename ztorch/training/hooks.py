@@ -107,5 +107,5 @@ def checked(callbacks: Callback | Iterable[Callback] | None) -> list[Callback]:
             if name.startswith("on_") and name not in HOOKS and callable(getattr(kind, name)):
                 warnings.warn(f"fit never calls {kind.__name__}.{name}"
                               f"{nearest(name, HOOKS) or '.'} Known: {', '.join(HOOKS)}",
-                              stacklevel=3)
+                              stacklevel=4)
     return given

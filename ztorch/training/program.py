@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.config import flag, fraction
 from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
 from ztorch.training import forward
@@ -21,6 +22,7 @@ from ztorch.training.intake import Columns, Intake, batch_agrees, is_stream, row
 from ztorch.training.stateful import Path, Stateful
 
 if TYPE_CHECKING:
+    from ztorch.layers.learned import Marks
     from ztorch.runtime.executable import Running
     from ztorch.training.batches import Batches
     from ztorch.training.history import History
@@ -43,8 +45,10 @@ class Program(Stateful):
     `predict`, `evaluate` and their kin may be called from several threads at once.
     """
 
-    def __init__(self, executable: Running, metadata: Mapping[str, Any]):
+    def __init__(self, executable: Running, metadata: Mapping[str, Any],
+                 marks: Marks | None = None):
         super().__init__(executable, metadata)
+        self._marks = marks  # of the layers it comes from
         predict = executable.functions["predict"]
         self.batch_size = next(iter(predict.inputs.values())).shape[0]
         self.stop_training = False  # a callback sets it to end training
@@ -66,6 +70,7 @@ class Program(Stateful):
 
     # -- training ---------------------------------------------------------------------------------
 
+    @checked
     def fit(self, x: Any, y: Any = None, *, batch_size: int | None = None, epochs: int = 1,
             verbose: int | str = "auto", callbacks: Callback | Iterable[Callback] | None = None,
             validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
@@ -125,6 +130,7 @@ class Program(Stateful):
                       "metrics": [p + n for p in ("", "val_") for n in self.metrics_names],
                       "say": progress.say}
             hooks = Hooks([*given, self.history], self, params)
+            self._learns()
             watch = nan == "stop" and not any(isinstance(c, TerminateOnNaN) for c in given)
             return Fit(self, self._calls, train, validation, validation_freq, validation_steps,
                        first, epochs, steps_per_epoch, watch, hooks, self.history, progress).run()
@@ -140,12 +146,13 @@ class Program(Stateful):
 
                 warnings.warn(f"the checkpoint stands after epoch {self.epoch} already; pass "
                               f"epochs above {self.epoch}, or initial_epoch=0 to count anew",
-                              stacklevel=3)
+                              stacklevel=4)
             return self.epoch if self._resumed else 0
         if not isinstance(initial, (int, np.integer)) or initial < 0:
             raise ConfigError(f"initial_epoch={initial!r} must be a whole number, zero or more")
         return int(initial)
 
+    @checked
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
                  sample_weight: Any = None, verbose: int | str = "auto",
                  steps: int | None = None, return_dict: bool = False) -> Any:
@@ -196,6 +203,7 @@ class Program(Stateful):
             return {name[2:]: y for name, y in outputs.items()}
         return list(outputs.values())
 
+    @checked
     def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
                  top_k: int | None = None, seed: int = 0) -> Iterator[int]:
         """Goes on from a list of whole numbers, giving one after the other as they are made, each
@@ -246,7 +254,13 @@ class Program(Stateful):
             if weight:
                 call()
                 meter.add(weight)
+                if function == "train":
+                    self._learns()
         return _scores(meter.means(), return_dict)
+
+    def _learns(self) -> None:
+        if self._marks is not None:
+            self._marks.set(True)
 
     def _at_most_one(self, columns: Columns) -> Columns:
         if rows_of(columns) > self.batch_size:
@@ -256,7 +270,8 @@ class Program(Stateful):
 
     # -- the rest ---------------------------------------------------------------------------------
 
-    def summary(self, print_fn: Any = print) -> None:
+    @checked
+    def summary(self, print_fn: Callable[[str], Any] = print) -> None:
         """Prints what is compiled: layers, functions, and the memory its states take."""
         from ztorch.runtime.spec import offered, spelled
 
@@ -274,6 +289,7 @@ class Program(Stateful):
         does = ", ".join(offered(self.executable.functions))
         print_fn(f"Functions: {does}; {len(states)} states of {size / 1024:,.1f} KiB in all")
 
+    @checked
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
         """Draws the plan of a function, the training step's where there is one: kernels, buffers
         and memory over time. Training itself is drawn by `program.history.plot()`.
@@ -326,6 +342,7 @@ class _Closed:
         raise ConfigError(f"program {self.name!r} is closed; compile or load it again")
 
 
+@checked
 def load(path: Path, threads: int | None = None) -> Program:
     """The program in an artifact, as it was when `save` wrote it; needs no compiler.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.config import number
 from ztorch.dtypes import dtype, from_storage
 from ztorch.errors import ConfigError, WeightsError
@@ -63,6 +64,7 @@ class Stateful:
         """Copies of the weights in Keras' order."""
         return list(self.weights.values())
 
+    @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Replaces all weights, given in Keras' order; all are checked before any is changed."""
         if not isinstance(weights, Iterable):
@@ -84,12 +86,14 @@ class Stateful:
         for name, array in new.items():
             self.executable.set_state(name, array)
 
+    @checked
     def save_weights(self, path: Path) -> None:
         """Writes the weights to a safetensors file, atomically."""
         from ztorch import weight_files
 
         weight_files.write(path, self.weights, self.name)
 
+    @checked
     def load_weights(self, path: Path) -> None:
         """Reads the weights of a safetensors file or a checkpoint."""
         from ztorch import weight_files
@@ -97,12 +101,14 @@ class Stateful:
         shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
         self.set_weights(list(weight_files.read(path, shapes, self.name).values()))
 
+    @checked
     def save_checkpoint(self, path: Path) -> None:
         """Writes weights, optimiser, random step, epoch and history to one file, atomically."""
         from ztorch.training import checkpoint
 
         checkpoint.save(self, path)
 
+    @checked
     def load_checkpoint(self, path: Path) -> None:
         """Goes back to a checkpoint: `fit(epochs=n)` then trains the epochs up to n that it lacks,
         bit for bit as if training had never stopped."""
@@ -121,6 +127,7 @@ class Stateful:
 
         return {**checkpoint.describe(self), "resumed": self._resumed}
 
+    @checked
     def save(self, path: Path) -> None:
         """Writes the compiled artifact, which runs without the compiler."""
         from ztorch.artifact.write import save_artifact

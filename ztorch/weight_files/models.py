@@ -32,10 +32,12 @@ def save(model: Model, path: str | os.PathLike[str], layout: str | None = None,
     if layout not in (None, *LAYOUTS):
         raise ConfigError(f"layout={layout!r} must be one of {', '.join(LAYOUTS)}")
     layout = layout or ("keras" if h5 else "ztorch")
-    if h5 != (layout == "keras") or file.endswith((".keras", ".pt", ".pth", ".bin")):
-        raise ConfigError(f"cannot write {file!r} in the layout {layout!r}; give a path that ends "
-                          "in .weights.h5 for Keras, or in .safetensors for ztorch and PyTorch "
-                          "(safetensors.torch.load_file reads it)")
+    fix = ("give a path that ends in .weights.h5 for Keras, or in .safetensors for ztorch and "
+           "PyTorch (safetensors.torch.load_file reads it)")
+    if layout == "keras" and not h5:
+        raise ConfigError(f"cannot write {file!r} in the layout 'keras'; {fix}")
+    own = ".h5" if h5 and layout == "keras" else ".safetensors"
+    tensorfile.need_name(path, f"weights in the layout {layout!r}", own, fix)
     if (names or flatten_from) and layout != "torch":
         raise ConfigError("names and flatten_from are for layout='torch'")
     _need_mapping(names)

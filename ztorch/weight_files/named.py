@@ -10,17 +10,16 @@ import numpy as np
 from ztorch import tensorfile
 from ztorch.config import RESERVED
 from ztorch.dtypes import dtype, from_storage
-from ztorch.errors import ConfigError, WeightsError
+from ztorch.errors import WeightsError
 
 _FIX = "load it into a model with the layers and names it comes from"
 
 
 def write(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray], model: str) -> None:
     """Writes the arrays, all or nothing."""
-    if os.fspath(path).endswith((".h5", ".keras", ".pt", ".pth", ".bin")):
-        raise ConfigError(f"cannot write safetensors to {os.fspath(path)!r}, the name of a file of "
-                          "another kind; only a model can write those it knows: "
-                          "model.set_weights(program.get_weights()), then model.save_weights(path)")
+    tensorfile.need_name(path, "safetensors", ".safetensors", "name it .safetensors. A model can "
+                         "write .weights.h5 for Keras: model.set_weights(program.get_weights()), "
+                         "then model.save_weights(path)")
     tensorfile.write(path, {name: (dtype(w.dtype), w) for name, w in weights.items()},
                      {"format": "ztorch weights", "model": model})
 

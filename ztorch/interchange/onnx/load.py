@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import leaf
@@ -19,6 +20,7 @@ from ztorch.model import Model
 from ztorch.sequential import Sequential
 
 
+@checked
 def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None,
          outputs: Sequence[str] | None = None, name: str | None = None) -> Model:
     """The model in an ONNX file: it compiles, predicts, and trains like any other.
@@ -58,6 +60,8 @@ def _outputs(file: OnnxFile, wanted: Sequence[str] | None) -> list[str]:
     names = [p.name for p in file.outputs]
     if isinstance(wanted, str):
         wanted = [wanted]
+    if not isinstance(wanted, list | tuple | None):
+        raise ConfigError(f"outputs={wanted!r} must list names of outputs: {', '.join(names)}")
     for one in wanted or ():
         if one not in names:
             raise ConfigError(f"{file.path}: {unknown('output', one, names)}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, WeightsError, unknown
 from ztorch.graph.op import Call, remember_calls
@@ -29,6 +30,7 @@ OPSET = 21
 _BATCHES = (104_729, 1_299_709)  # sizes that nothing else has
 
 
+@checked
 def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None = None,
          weights: Mapping[str, Any] | None = None, dtype: Any = "float32") -> None:
     """Writes what the model predicts as an ONNX file, for any batch size unless one is given.
@@ -45,6 +47,11 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         fix = ("give the model that it was compiled from, and weights=program.weights"
                if hasattr(model, "executable") else "give a Sequential or a Model")
         raise ConfigError(f"zt.onnx.save takes a model, not {type(model).__name__}; {fix}")
+    if not isinstance(weights, Mapping | None):
+        raise ConfigError("zt.onnx.save(weights=...) takes arrays by the names of weights, such as "
+                          f"program.weights, not a {type(weights).__name__}")
+    if weights is None:
+        model.marks.warn("zt.onnx.save writes", ", or give weights=program.weights", 3)
     write_atomic(path, encode(model, batch_size, weights, dtype))
 
 

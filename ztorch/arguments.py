@@ -1,0 +1,96 @@
+"""How public functions are called: a wrong call is one of our errors, which names function,
+argument and fix, before anything of the function runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from ztorch.errors import ConfigError, ZtorchError, unknown
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_FILES = ("Path", "str | os.PathLike[str]")  # annotations of names of files
+
+
+def checked(function: _F) -> _F:
+    """The function, with errors of ours where it is called with what it does not take.
+
+    >>> @checked
+    ... def shut(door: str, *, softly: bool = False) -> None: ...
+    >>> shut("front", True)
+    Traceback (most recent call last):
+    ztorch.errors.ConfigError: shut takes 1 (door) without a name, not 2; name the others: softly=
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **given: Any) -> Any:
+        signature, files, functions = _declared(function)
+        try:
+            bound = signature.bind(*args, **given).arguments
+        except TypeError as error:
+            raise _misfit(_label(function, args), signature.parameters, args, given,
+                          str(error)) from None
+        for name, optional in files:
+            if name in bound and not (optional and bound[name] is None):
+                file_name(f"{_label(function, args)}({name}=...)", bound[name])
+        for name in functions:
+            if name in bound and not callable(bound[name]):
+                raise ConfigError(f"{_label(function, args)}({name}=...) must be a function, not "
+                                  f"{bound[name]!r}")
+        return function(*args, **given)
+
+    return cast(_F, run)
+
+
+@functools.cache  # at the first call: signatures would slow down every import
+def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tuple[str, bool]],
+                                                     list[str]]:
+    """The signature; the parameters that name files, each with whether None is one; functions."""
+    signature = inspect.signature(function)
+    texts = {p.name: str(p.annotation) for p in signature.parameters.values()}
+    files = [(name, text.endswith(" | None")) for name, text in texts.items()
+             if text.removesuffix(" | None") in _FILES]
+    return signature, files, [name for name, text in texts.items() if text.startswith("Callable")]
+
+
+def file_name(what: str, path: Any) -> str:
+    """The name of a file as a text, or a ConfigError.
+
+    >>> file_name("load(path=...)", "digits.zt")
+    'digits.zt'
+    """
+    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(name, str):
+        raise ConfigError(f"{what} must be the name of a file, not {path!r}")
+    return name
+
+
+def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """What users call it: `load`, `Program.fit`, `EarlyStopping`."""
+    if "." not in function.__qualname__ or "<locals>" in function.__qualname__:
+        return function.__name__
+    owner = type(args[0]).__name__ if args else function.__qualname__.partition(".")[0]
+    return owner if function.__name__ == "__init__" else f"{owner}.{function.__name__}"
+
+
+def _misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, ...],
+            given: Mapping[str, Any], reason: str) -> ZtorchError:
+    """The error of a call that the signature does not allow."""
+    own = [name for name in takes if name != "self"]
+    placed = [name for name in own if takes[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    more = [name for name in own if name not in placed]
+    count = len(args) - ("self" in takes)
+    for name in given:
+        if name not in own:
+            return unknown(f"argument of {label}", name, own)
+    if count > len(placed):
+        allowed = f"{len(placed)} ({', '.join(placed)})" if placed else "none"
+        fix = f"; name the others: {', '.join(f'{name}=' for name in more)}" if more else ""
+        return ConfigError(f"{label} takes {allowed} without a name, not {count}{fix}")
+    missing = [name for name in own[count:] if name not in given
+               and takes[name].default is inspect.Parameter.empty]
+    return ConfigError(f"{label} needs {' and '.join(missing)}" if missing else
+                       f"{label}: {reason}")
