@@ -17,7 +17,8 @@ class Grid:
     workgroups along an axis, `memories` the most that a kernel may name, `span` the most bytes of
     one that it may see, `align` what the place of each must be a multiple of, `units` how many
     workgroups are at work at once, roughly, `vector` how many neighbours a thread loads at once,
-    `parts` whether what threads write one by one can be loaded so, `mma` the shapes in which its
+    `abreast` whether its compiler makes vectors of neighbouring threads, `parts` whether what
+    threads write one by one can be loaded so, `mma` the shapes in which its
     subgroups multiply matrices, fastest first.
     """
 
@@ -30,6 +31,7 @@ class Grid:
     align: int = 256
     units: int = 32
     vector: int = 1
+    abreast: bool = False
     parts: bool = True
     mma: tuple[MmaShape, ...] = ()
 

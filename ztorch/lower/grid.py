@@ -66,7 +66,9 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
     assert limits.grid is not None
     axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))] or [Var("d", 1)]
     full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
-    lanes = neighbours(region, target, full, axes[-1], vectors(region, limits.grid))
+    # neighbouring threads that are lanes of a vector have to have neighbouring elements
+    n = 1 if limits.grid.abreast else vectors(region, limits.grid)
+    lanes = neighbours(region, target, full, axes[-1], n)
     size = region.size // lanes
     width = min(THREADS, limits.grid.threads, _power(size))
     groups = math.ceil(size / width)

@@ -156,9 +156,11 @@ class Strips:
 
     def whole(self, side: int) -> int:
         """How many neighbours are stored at once where what is stored one by one cannot be loaded
-        at once; else 1."""
+        at once; else 1. Numbers of another dtype are put together again, which takes four."""
         assert self.limits.grid is not None
-        return 1 if self.limits.grid.parts else self._together(side, self.lies_along_k(side))
+        n = self._together(side, self.lies_along_k(side))
+        as_it_is = self.product.args[side].dtype == self.of
+        return n if not self.limits.grid.parts and (as_it_is or n == 4) else 1
 
     def lies_along_k(self, side: int) -> bool:
         """Whether neighbours in memory are neighbours along k, all of them or in twos or threes:

@@ -65,11 +65,8 @@ def _describe(ordinal: int, device: Any) -> Found:
         "align": max(64, int(device.mem_base_addr_align) // 8),
         "units": int(device.max_compute_units),
         "span": int(device.max_mem_alloc_size),
+        "abreast": kind == "cpu" and device.native_vector_width_float > 1,
     }
-    if kind == "cpu" and device.native_vector_width_float > 1:
-        # Neighbouring threads are lanes of its vectors, and what each of them takes at once would
-        # lie apart.
-        limits["vector"] = 1
     runs = (SPIRV,) if _takes_spirv(device) else ()
     return Found(ordinal, device.name.strip(), kind, int(device.global_mem_size),
                  SPIRV if runs and current().opencl_il else "", tuple(limits.items()),
