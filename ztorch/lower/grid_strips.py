@@ -127,11 +127,10 @@ class Strips:
         if inside is not None:
             place = b.select(inside, place, 0)
         together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
-        values = [together]
-        if together.dtype != self.of or self.whole(side) == 1:
+        values, whole = [together], self.whole(side) > 1
+        if together.dtype != self.of or not whole:
             values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
-        if self.whole(side) > 1 and len(values) == 4:  # converted; two stay apart
-            values = [b.join(*values)]
+            values = [b.join(*values)] if whole else values
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
     def _together(self, side: int, deep: bool) -> int:
