@@ -12,8 +12,8 @@ import pytest
 from tests.codegen.test_render import kernel_for, numbers, opcodes_of, same
 from tests.devices.available import COMPUTING, device
 from tests.devices.programs import run_kernels, target_of
-from tests.parity import answer
 from tests.ir.random_kernels import EXACT, random_buffers, random_kernel
+from tests.parity import answer
 from ztorch.codegen.render import renderer
 from ztorch.dtypes import ALL, DType, f32, f64, i32
 from ztorch.errors import Unsupported
