@@ -68,11 +68,13 @@ def short_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def no_network() -> Iterator[None]:
     """Nothing here may talk to anyone."""
 
     def refuse(*args: object, **kwargs: object) -> NoReturn:
         raise AssertionError("a test tried to reach the network")
 
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", refuse)
+        yield

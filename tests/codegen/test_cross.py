@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import struct
 
 import pytest
@@ -18,8 +19,8 @@ from ztorch.codegen.elf import link, undefined_symbols
 from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64, read_object
 from ztorch.codegen.targets import NATIVE, TARGETS
 from ztorch.compile import Compiled, compile_functions
-from ztorch.dtypes import f32
-from ztorch.errors import ArtifactError
+from ztorch.dtypes import f32, f64
+from ztorch.errors import ArtifactError, ZtorchError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 
@@ -80,3 +81,19 @@ def test_scalar_code_has_no_vectors_of_floats() -> None:
 def test_compiling_twice_gives_the_same_bytes() -> None:
     first, second = (Module([training_step()], HERE[-1]).compiled.code for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("on", (True, False))
+def test_compiling_leaves_the_garbage_collector_as_it_was(on: bool) -> None:
+    """Also where it ends in an error."""
+    graphs = {"t": training_step().alone("t")}
+    doubles = {"d": Graph({"y": leaf("input", "x", (3,), f64) + 1.0})}
+    try:
+        gc.enable() if on else gc.disable()
+        compile_functions(graphs, TARGETS[HERE[-1]], "step")
+        assert gc.isenabled() == on
+        with pytest.raises(ZtorchError, match="metal has no float64"):
+            compile_functions(doubles, TARGETS["metal"], "doubles")
+        assert gc.isenabled() == on
+    finally:
+        gc.enable()

@@ -72,6 +72,7 @@ def close() -> None:
         device.close()
     registry._opened.clear()
     available.device.cache_clear()
+    gc.freeze()  # what is left stays: the next search need not go through it
 
 
 @pytest.fixture
