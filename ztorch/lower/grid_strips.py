@@ -134,8 +134,9 @@ class Strips:
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
     def _together(self, side: int, deep: bool) -> int:
-        """How many neighbours may be read at once, half of what the machine can if not all of it:
-        they lie side by side, aligned, and are inside or outside together."""
+        """How many neighbours may be read at once: they lie side by side, aligned, and are inside
+        or outside together. If not as many as the machine can, then half of that, where it leaves
+        no thread without or where only what is stored at once can be loaded so."""
         assert self.limits.grid is not None
         operand, tile = self.product.args[side], self.area
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
@@ -146,7 +147,8 @@ class Strips:
         if base is None or not certain(operand, index):
             return 1
         widest = self.limits.grid.vector
-        for n in (widest, widest // 2) if widest > 1 else ():
+        halves = not self.limits.grid.parts or length * tile.depth >= widest // 2 * tile.threads
+        for n in (widest, widest // 2)[:1 + halves] if widest > 1 else ():
             first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
             if first is not None and not any(f % n for f in (
                     step, most, base[0].size, *(f for _, f in first.terms), first.const)):
