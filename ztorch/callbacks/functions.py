@@ -1,0 +1,60 @@
+"""Callbacks that do as a function says, or stop where a loss is no number."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+
+from ztorch.arguments import checked
+from ztorch.errors import ConfigError, nearest
+from ztorch.training.hooks import HOOKS, Callback, Logs
+
+
+class LearningRateScheduler(Callback):
+    """Sets the learning rate of each epoch to `schedule(epoch, rate)`, or `schedule(epoch)`.
+
+        zt.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
+    """
+
+    @checked
+    def __init__(self, schedule: Callable[..., float], verbose: int = 0):
+        self.schedule = schedule
+        self._takes_rate = len(inspect.signature(schedule).parameters) > 1
+        self.verbose = verbose
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        now = self.program.learning_rate
+        rate = self.schedule(epoch, now) if self._takes_rate else self.schedule(epoch)
+        self.program.learning_rate = rate
+        if self.verbose:
+            self.say(f"Epoch {epoch + 1}: learning rate {rate:.4g}")
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if logs is not None:
+            logs["learning_rate"] = self.program.learning_rate
+
+
+class LambdaCallback(Callback):
+    """Functions as a callback.
+
+        zt.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))
+    """
+
+    def __init__(self, **hooks: Callable[..., None]):
+        for name, function in hooks.items():
+            if name not in HOOKS:
+                near = nearest(name, HOOKS) or "."
+                raise ConfigError(f"LambdaCallback has no {name}{near} Known: {', '.join(HOOKS)}")
+            if not callable(function):
+                raise ConfigError(f"LambdaCallback({name}={function!r}) must be a function")
+            setattr(self, name, function)
+
+
+class TerminateOnNaN(Callback):
+    """Stops quietly when the loss is not finite; without it, `fit` raises NonFiniteLoss."""
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        if not math.isfinite((logs or {}).get("loss", 0.0)):
+            self.say(f"Batch {batch}: the loss is not finite, stopping")
+            self.program.stop_training = True

@@ -1,0 +1,158 @@
+"""Callbacks that write files: checkpoints of a program, a table of what was measured."""
+
+from __future__ import annotations
+
+import csv
+import os
+import string
+from pathlib import Path
+from typing import IO, Any
+
+from ztorch import tensorfile
+from ztorch.arguments import checked
+from ztorch.callbacks.monitors import Monitor, measured
+from ztorch.config import flag
+from ztorch.errors import ConfigError
+from ztorch.training.hooks import Callback, Logs
+from ztorch.training.progress import number as spelled
+
+
+class ModelCheckpoint(Monitor):
+    """Saves after epochs (or every `save_freq` batches).
+
+    What is saved follows from the arguments: a path ending in `.zt` the compiled artifact;
+    `save_weights_only=True` the weights; else a checkpoint that `load_checkpoint` resumes from.
+    `filepath` may hold `{epoch}` (from one), `{batch}` and values: `"{epoch:02d}-{val_loss:.2f}"`.
+
+        zt.callbacks.ModelCheckpoint("best.safetensors", save_best_only=True)
+    """
+
+    order = 2  # last, so that a file holds what other callbacks changed (the learning rate, say)
+
+    @checked
+    def __init__(self, filepath: str | os.PathLike[str], monitor: str = "val_loss",
+                 verbose: int = 0, save_best_only: bool = False, save_weights_only: bool = False,
+                 mode: str = "auto", save_freq: str | int = "epoch",
+                 initial_value_threshold: float | None = None):
+        super().__init__(monitor, mode)
+        if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
+            raise ConfigError(f"save_freq={save_freq!r} must be 'epoch' or a number of batches")
+        self.filepath = os.fspath(filepath)
+        if not self.filepath.endswith(".zt"):
+            tensorfile.need_name(filepath, "checkpoints", ".safetensors", "name it .zt for the "
+                                 "whole program, or .safetensors for weights (save_weights_only="
+                                 "True) or for what load_checkpoint goes on from")
+        self.verbose = verbose
+        self.save_best_only = flag("ModelCheckpoint(save_best_only=...)", save_best_only)
+        self.save_weights_only = flag("ModelCheckpoint(save_weights_only=...)", save_weights_only)
+        self.save_freq = save_freq
+        self.best = initial_value_threshold
+        self._epoch = self._batches = 0
+
+    def listens(self, hook: str) -> bool:
+        batches = isinstance(self.save_freq, int)
+        return super().listens(hook) and (batches or hook != "on_train_batch_end")
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        tensorfile.writable(  # fails early
+            self._path(1, 0, dict.fromkeys(self.params.get("metrics", ()), 0.0)))
+        if self.save_best_only:  # a resumed run must not replace a better file
+            for value in self.program.history.history.get(self.monitor, ()):
+                if self.better(value, self.best):
+                    self.best = value
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        self._batches += 1
+        if self._batches % int(self.save_freq) == 0:
+            self._save(self._epoch, batch, logs or {})
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if self.save_freq == "epoch":
+            self._save(epoch, 0, logs or {})
+
+    def _save(self, epoch: int, batch: int, logs: Logs) -> None:
+        path = self._path(epoch + 1, batch + 1, logs)
+        if self.save_best_only:
+            value = self.watched(logs)
+            if value is None or not self.better(value, self.best):
+                return
+            if self.verbose:
+                before = "" if self.best is None else f" from {spelled(self.best)}"
+                self.say(f"Epoch {epoch + 1}: {self.monitor} improved{before} to {spelled(value)}, "
+                         f"saving to {path}")
+            self.best = value
+        elif self.verbose:
+            self.say(f"Epoch {epoch + 1}: saving to {path}")
+        if path.endswith(".zt"):
+            self.program.save(path)
+        elif self.save_weights_only:
+            self.program.save_weights(path)
+        else:
+            self.program.save_checkpoint(path)
+
+    def _path(self, epoch: int, batch: int, logs: Logs) -> str:
+        known: dict[str, Any] = {"epoch": epoch, "batch": batch, **logs}
+        measured = set(self.params.get("metrics", ())) | {"learning_rate"}
+        parts = []
+        try:
+            for text, name, form, _ in string.Formatter().parse(self.filepath):
+                parts.append(text)
+                if name in known:
+                    parts.append(format(known[name], form or ""))
+                elif name in measured:
+                    parts.append("na")  # not measured in this epoch
+                elif name is not None:
+                    names = ", ".join(sorted({*known, *measured}))
+                    raise ConfigError(f"filepath {self.filepath!r} names {name!r}. Known: {names}")
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"filepath {self.filepath!r}: {error}") from None
+        return "".join(parts)
+
+
+class CSVLogger(Callback):
+    """Writes the values of each epoch to a CSV file as it ends.
+
+        zt.callbacks.CSVLogger("log.csv", append=True)
+    """
+
+    @checked
+    def __init__(self, filename: str | os.PathLike[str], separator: str = ",",
+                 append: bool = False):
+        if not isinstance(separator, str) or len(separator) != 1:
+            raise ConfigError(f"CSVLogger(separator={separator!r}) must be one character")
+        self.filename = Path(filename)
+        self.separator = separator
+        self.append = flag("CSVLogger(append=...)", append)
+        self._file: IO[str] | None = None
+        self._columns: list[str] = []
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        tensorfile.writable(self.filename)
+        self._columns = []
+        if self.append and self.filename.exists():
+            with open(self.filename, newline="") as file:  # go on under the columns that are there
+                self._columns = next(csv.reader(file, delimiter=self.separator), [])
+        self._file = open(self.filename, "a" if self.append else "w", newline="")  # noqa: SIM115
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        assert self._file is not None
+        row: dict[str, Any] = {"epoch": epoch, **(logs or {})}
+        writer = csv.writer(self._file, delimiter=self.separator, lineterminator="\n")
+        try:
+            if not self._columns:
+                self._columns = list(dict.fromkeys([*row, *measured(self.params)]))
+                writer.writerow(self._columns)
+            writer.writerow([row.get(name, "NA") for name in self._columns])
+            self._file.flush()
+        except OSError as error:
+            raise tensorfile.unwritable(self.filename, error) from None
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
