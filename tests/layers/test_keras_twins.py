@@ -14,7 +14,7 @@ from tests.layers.running import Traced
 from tests.layers.test_twins import public
 from tests.layers.twin_cases import CASES, NESTED, PLAIN, Case
 from ztorch import layers as L
-from ztorch.errors import UnknownName
+from ztorch.errors import UnknownName, Unsupported
 
 # Layers that Keras lacks.
 OURS = {
@@ -116,7 +116,10 @@ ARGUMENTS = [(name, wrong) for name in PLAIN if name not in OURS for wrong in (
 def test_what_is_not_offered_is_refused_by_name(name: str, wrong: str) -> None:
     """Rather than ignored: even where it is what Keras takes by default."""
     how = PLAIN[name][0][1]
-    with pytest.raises(UnknownName, match=rf"argument of {name} '{wrong}'"):
+    of_weights = wrong.endswith(("_regularizer", "_constraint"))
+    error, said = (Unsupported, rf"{name}\({wrong}=\.\.\.\): there are no regularizers or constraints") \
+        if of_weights else (UnknownName, f"argument of {name} '{wrong}'")
+    with pytest.raises(error, match=said):
         getattr(L, name)(**how, **{wrong: None})
 
 
