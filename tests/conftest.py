@@ -40,6 +40,20 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true",
                      help="write what tests found where they compare with files of their own")
+    parser.addoption("--few", action="store_true",
+                     help="the inner loop: the first case of each test, and none that is slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("few", default=False):
+        return
+    chosen: dict[str, pytest.Item] = {}
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            chosen.setdefault(item.nodeid.partition("[")[0], item)
+    kept = set(chosen.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def pytest_configure(config: pytest.Config) -> None:
