@@ -13,7 +13,7 @@ from tests.lower.test_every_op import jobs, value_job
 from tests.ops.samples import cases
 from tests.parity import Job, agree
 from ztorch.device_code import Kernels, within_limits
-from ztorch.dtypes import DType, bf16, f16, i8, i64, u8, u16
+from ztorch.dtypes import DType, bf16, f16, i8, i16, i64, u8, u16, u64
 from ztorch.errors import Unsupported
 from ztorch.lower.plan import Params, lower
 
@@ -29,7 +29,8 @@ def test_op(backend: str, op: str) -> None:
 
 
 # What the samples above are not in, by kind: each op's first sample is.
-OTHERS: dict[str, tuple[DType, ...]] = {"f": (f16, bf16), "s": (i8, i64), "u": (u8, u16)}
+OTHERS: dict[str, tuple[DType, ...]] = {"f": (f16, bf16), "s": (i8, i16, i64),
+                                       "u": (u8, u16, u64)}
 
 
 @functools.cache

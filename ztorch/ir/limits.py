@@ -18,8 +18,8 @@ class Grid:
     one that it may see, `align` what the place of each must be a multiple of, `units` how many
     workgroups are at work at once, roughly, `vector` how many neighbours a thread loads at once,
     `abreast` whether its compiler makes vectors of neighbouring threads, `parts` whether what
-    threads write one by one can be loaded so, `mma` the shapes in which its
-    subgroups multiply matrices, fastest first.
+    threads write one by one can be loaded so, `mma` the shapes in which its subgroups multiply
+    matrices, fastest first.
     """
 
     threads: int = 256
