@@ -38,7 +38,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel
 from ztorch.ir.limits import Limits
-from ztorch.ir.opcodes import OPCODES, SCALAR
+from ztorch.ir.opcodes import COMPUTING, OPCODES
 from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
 
@@ -82,8 +82,8 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     cells = [opcode_cells(g[0]) for g in groups]
     titles = [_title(g) for g in groups]
     lines += _table(("opcode", "dtypes", *titles), [
-        (f"`{o}`", _kinds(o), *(c[o] for c in cells)) for o in SCALAR])
-    others = [o for o in OPCODES if o not in SCALAR]
+        (f"`{o}`", _kinds(o), *(c[o] for c in cells)) for o in COMPUTING])
+    others = [o for o in OPCODES if o not in COMPUTING]
     lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. "
               "What is missing here is not needed there: lowering for a grid uses lanes only to "
               "load neighbours at once, that for a processor uses no workgroups, and threads "
@@ -166,9 +166,9 @@ def opcode_cells(target: Target) -> dict[str, str]:
     """
     words, able = renderer(target), [d for d in ALL if has(target, d)]
     out = {o: _cell({d: scalar_state(o, d, target) for d in able if d.kind in OPCODES[o].kinds})
-           for o in SCALAR}
+           for o in COMPUTING}
     for o in OPCODES:
-        if o not in SCALAR:
+        if o not in COMPUTING:
             said = o in words.words and not {o, (o, "f32")} & target.lacks
             out[o] = NATIVE if said else "–"
     return out
@@ -182,7 +182,7 @@ def has(target: Target, d: DType) -> bool:
     (True, False)
     """
     moved = d.name in target.stored and d.name not in target.converts  # as whole numbers
-    return moved or bool(str(renderer(target).spell.type(d.name, 1)))
+    return moved or bool(str(renderer(target).spelling.type(d.name, 1)))
 
 
 def scalar_state(opcode: str, d: DType, target: Target) -> str:
