@@ -302,7 +302,8 @@ class Renderer:
         """The type of the registers that an operand is held in, and how many they are."""
         if o.fragment is None:
             return self._type(o.dtype, o.lanes)[1], o.lanes
-        t, _, count = str(self.spelling.spread(o.dtype.name, o.lanes, o.fragment.role)).rpartition(" ")
+        spread = str(self.spelling.spread(o.dtype.name, o.lanes, o.fragment.role))
+        t, _, count = spread.rpartition(" ")
         return t, int(count)
 
     def _spelled(self, o: Operand) -> Operand:

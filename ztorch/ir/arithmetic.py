@@ -10,7 +10,7 @@ from ztorch.ir.kernel import Operand
 
 
 class Arithmetic(Protocol):
-    """Emits scalar opcodes; each is a method, such as `b.add(x, 1.0)` and `b.cast(x, dtype=f32)`."""
+    """Emits scalar opcodes. Each is a method: `b.add(x, 1.0)`, `b.cast(x, dtype=f32)`."""
 
     exact: bool  # products and sums round separately
 

@@ -66,7 +66,8 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    q, r = a // b, a % b
+    with np.errstate(over="ignore"):  # the least number / -1 wraps
+        q, r = a // b, a % b
     return q + ((r != 0) & ((a < 0) != (b < 0)))
 
 

@@ -97,7 +97,8 @@ def erf(b: Arithmetic, x: Operand) -> Operand:
     return with_sign_of(b, b.select(b.lt(size, 1.0), small, large), x)
 
 
-def _quotient(b: Arithmetic, x: Operand, over: tuple[float, ...], under: tuple[float, ...]) -> Operand:
+def _quotient(b: Arithmetic, x: Operand, over: tuple[float, ...],
+              under: tuple[float, ...]) -> Operand:
     """x over(x^2) / under(x^2), cut at +-1."""
     z = b.mul(x, x)
     y = b.div(b.mul(x, horner(b, z, over)), horner(b, z, under))
