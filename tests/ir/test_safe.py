@@ -103,6 +103,20 @@ def test_known_divisors_are_not_looked_at(opcode: str, by: int, lines: list[str]
     assert lines_of(opcode, i64, by) == lines
 
 
+def test_what_is_rewritten_into_its_operand_leaves_that_alone() -> None:
+    b = Builder("k", i32)
+    b.memory("x", i32, 2)
+    b.memory("y", i32, 2, access="w")
+    x = b.load("x", 0)
+    b.store("y", 0, b.rem(x, 0))
+    b.store("y", 1, x)
+    plain = decompose(b.kernel(), bare, "bare")
+    verify(plain)
+    held = {"x": np.array([7, 8], np.int32), "y": np.zeros(2, np.int32)}
+    interpret(plain, held)
+    assert held["y"].tolist() == [7, 7]
+
+
 @pytest.mark.parametrize("opcode", ["max", "min"])
 def test_a_known_number_is_not_looked_at(opcode: str) -> None:
     compare = {"max": "gt", "min": "lt"}[opcode]

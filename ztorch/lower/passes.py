@@ -40,11 +40,15 @@ def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
         if speaks(instr):
             b.body.append(replace(instr, args=args))
             continue
+        before = len(b.body)
         result = _rewritten(b, instr, args)
         if result is None:
             raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
                               f"on {instr.dest.dtype} and there is no way around it")
-        new[instr.dest.id] = result
+        if len(b.body) > before and b.body[-1].dest is result:  # takes the place and the name
+            b.body[-1] = replace(b.body[-1], dest=instr.dest)
+        else:
+            new[instr.dest.id] = result
         b.forget()  # the next may stand where this is out of sight
     return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
 
