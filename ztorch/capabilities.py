@@ -38,7 +38,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel
 from ztorch.ir.limits import Limits
-from ztorch.ir.opcodes import COMPUTING, OPCODES
+from ztorch.ir.opcodes import COMPUTING, OPCODES, SCALAR
 from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
 
@@ -54,12 +54,12 @@ HEAD = """# Capabilities
 
 From the registries, by `python -m ztorch.capabilities > docs/capabilities.md`; needs no device.
 
-A target is native in an opcode where its templates have a word for it. Where a word is missing,
-the opcode is rewritten by its `via` (a polynomial, say) into words that are there: *via*. Where
-that does not end either, it is missing: *no*, and what needs it is an error while compiling. A cell
-says what holds for float32 (where the opcode takes no floats, for int32) and names the dtypes that
-differ; dtypes that a target has not are listed once, in the first table. 16-bit floats are stored
-as such and computed in float32 where a cell says *via* for them.
+*native*: the target's templates have a word for the opcode. *via*: they have none, and the compiler
+rewrites the opcode into others (a polynomial for `exp`, a guarded machine division for `div`), with
+the same result. *no*: there is no rewriting, and a model that needs the opcode does not compile. A
+cell is about float32, or int32 where the opcode takes no floats, and names the dtypes that differ;
+the first table lists the dtypes that a target does not have. 16-bit floats are computed in float32
+where a cell says *via* for them, 8- and 16-bit integers in 32 bits.
 """
 
 
@@ -82,7 +82,7 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     cells = [opcode_cells(g[0]) for g in groups]
     titles = [_title(g) for g in groups]
     lines += _table(("opcode", "dtypes", *titles), [
-        (f"`{o}`", _kinds(o), *(c[o] for c in cells)) for o in COMPUTING])
+        (f"`{o}`", _kinds(o), *(c[o] for c in cells)) for o in SCALAR])
     others = [o for o in OPCODES if o not in COMPUTING]
     lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. "
               "What is missing here is not needed there: lowering for a grid uses lanes only to "
@@ -166,7 +166,7 @@ def opcode_cells(target: Target) -> dict[str, str]:
     """
     words, able = renderer(target), [d for d in ALL if has(target, d)]
     out = {o: _cell({d: scalar_state(o, d, target) for d in able if d.kind in OPCODES[o].kinds})
-           for o in COMPUTING}
+           for o in SCALAR}
     for o in OPCODES:
         if o not in COMPUTING:
             said = o in words.words and not {o, (o, "f32")} & target.lacks

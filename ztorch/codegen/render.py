@@ -353,8 +353,8 @@ def _checked(path: str, module: Any, names: Container[str]) -> dict[str, Any]:
     macros = {name: m for name, m in vars(module).items() if callable(m)}
     for name in macros:
         if name not in names:
-            raise ZtorchError(f"templates/{path}: no opcode is called {name!r}; a macro that only "
-                              f"helps others is called {'_' + name!r}")
+            raise ZtorchError(f"templates/{path}: no opcode is called {name!r}, and no spelling; "
+                              f"call a macro that only helps others {'_' + name!r}")
     return macros
 
 
