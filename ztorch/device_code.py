@@ -61,8 +61,7 @@ class Kernels:
 
     def _add(self, kernel: Kernel) -> int:
         verify(kernel)
-        threads, size = launched(kernel)
-        plain = decompose(threads, self.words.speaks, self.target.name)
+        plain, size = launched(decompose(kernel, self.words.speaks, self.target.name))
         grid = self.target.limits.grid
         data = self.words.kernel(vectored(plain, grid.parts) if grid else plain)
         held = (data[k] for k in ("memories", "locals", "shared"))

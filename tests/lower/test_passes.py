@@ -92,7 +92,7 @@ def test_constants_too_are_converted_before_they_are_stored() -> None:
 
 
 def test_a_kernel_that_needs_nothing_is_itself() -> None:
-    kernel = flat_kernels()[0]
+    kernel = parallel_kernel(3)
     assert decompose(kernel, lambda i: True, "test") is kernel
 
 

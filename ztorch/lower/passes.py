@@ -8,9 +8,11 @@ from dataclasses import replace
 from ztorch.dtypes import DType, bf16, f16, f32, i8, i16, i32, u8, u16, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
+from ztorch.ir.division import without_division
 from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Grid, Instr, Kernel, Operand, launch_grid, matching
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES, PURE
+from ztorch.ir.rewrite import next_id, rewrite
 
 Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
 WIDER = {f16: f32, bf16: f32, i8: i32, i16: i32, u8: u32, u16: u32}  # what narrow is computed in
@@ -18,44 +20,26 @@ WIDER = {f16: f32, bf16: f32, i8: i32, i16: i32, u8: u32, u16: u32}  # what narr
 
 def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:
     """The kernel in words that the target has, each missing one rewritten by its `via`."""
-    kernel = _plain_access(kernel)
-    for _ in range(depth):
-        if all(speaks(i) for i in kernel.body):
-            return kernel
-        kernel = _rewrite(kernel, speaks, target)
-    raise Unsupported(f"kernel {kernel.name}: no rewriting ends in words of {target}")
-
-
-def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
-    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
-    b.memories = {m.name: m for m in kernel.memories}
-    b.variables = list(kernel.variables)
-    new: dict[int, Operand] = {}
-
-    def now(x: Operand) -> Operand:
-        return new.get(x.id, x) if x.kind == "value" else x
-
-    for instr in kernel.body:
-        args = tuple(now(a) for a in instr.args)
+    def change(b: Builder, instr: Instr) -> Operand | None:
         if speaks(instr):
-            b.body.append(replace(instr, args=args))
-            continue
-        before = len(b.body)
-        result = _rewritten(b, instr, args)
+            return None
+        result = _rewritten(b, instr)
         if result is None:
             raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
                               f"on {instr.dest.dtype} and there is no way around it")
-        if len(b.body) > before and b.body[-1].dest is result:  # takes the place and the name
-            b.body[-1] = replace(b.body[-1], dest=instr.dest)
-        else:
-            new[instr.dest.id] = result
-        b.forget()  # the next may stand where this is out of sight
-    return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
+        return result
+
+    kernel = without_division(_plain_access(kernel), speaks)
+    for _ in range(depth):
+        if all(speaks(i) for i in kernel.body):
+            return kernel
+        kernel = rewrite(kernel, change)
+    raise Unsupported(f"kernel {kernel.name}: no rewriting ends in words of {target}")
 
 
-def _rewritten(b: Builder, instr: Instr, args: tuple[Operand, ...]) -> Operand | None:
+def _rewritten(b: Builder, instr: Instr) -> Operand | None:
     """The result of an instruction by way of others, None where there are none."""
-    row, d = OPCODES[instr.opcode], instr.dest.dtype
+    row, d, args = OPCODES[instr.opcode], instr.dest.dtype, instr.args
     attrs = {"dtype": d} if row.result == "attr" else {}
     if row.result != "attr" and instr.opcode in ARITHMETIC and any(a.dtype in HALVES for a in args):
         return _in_wider(b, instr.opcode, args, d)
@@ -76,7 +60,7 @@ def _in_wider(b: Builder, opcode: str, args: tuple[Operand, ...], d: DType) -> O
 def _plain_access(kernel: Kernel) -> Kernel:
     """Loads and stores that convert become plain ones beside a cast: no word converts."""
     stored = {m.name: m.dtype for m in kernel.memories}
-    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     for i in kernel.body:
         d = stored.get(i.attrs.get("mem", ""), i.dest.dtype)
         if i.opcode in ("load", "gather") and d != i.dest.dtype:
@@ -128,7 +112,7 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
     ['load', 'mul', 'mul', 'mul', 'mul', 'join', 'store']
     """
     taken = {a.id for i in kernel.body if _computes_lanes(i) for a in i.args if a.lanes > 1}
-    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     parts: dict[int, list[Operand]] = {}
     alone: dict[int, Operand] = {}  # lanes that were taken out
     for v in kernel.variables:
@@ -185,11 +169,6 @@ def _part(b: Builder, i: Instr, args: list[Operand], k: int) -> Operand:
     return b.raw(opcode, i.dest.dtype, 1, tuple(args), i.dest.kind, **attrs)
 
 
-def _next_id(kernel: Kernel) -> int:
-    used = [i.dest.id for i in kernel.body] + [v.id for v in kernel.variables]
-    return max(used, default=-1) + 1
-
-
 def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
     """The kernel that one thread runs, and the grid to launch it on: grid and block loops, which
     have a trip for each workgroup and thread, become their numbers."""
@@ -215,7 +194,7 @@ def share_out(kernel: Kernel) -> Kernel:
     """Each worker runs its part of every parallel loop: a contiguous range of the trips."""
     if not any(i.opcode == "loop" and i.attrs["kind"] == "parallel" for i in kernel.body):
         return kernel
-    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     me, all_ = b.identity("worker"), b.identity("workers")
     after = b.add(me, 1)
     bounds: dict[int, tuple[Operand, Operand, Operand]] = {}
