@@ -123,6 +123,22 @@ def test_random_kernels_keep_their_meaning_and_their_ranges(seed: int) -> None:
         np.testing.assert_array_equal(got[name], want[name])
 
 
+def test_divisors_that_are_positive_are_not_guarded() -> None:
+    b = Builder("k", i32)
+    b.memory("y", i32, 3, access="w")
+    b.store("y", 0, b.div(-7, b.identity("workers")))
+    b.store("y", 1, b.rem(-7, b.identity("workers")))
+    b.store("y", 2, b.div(7, b.identity("worker")))  # which may be 0
+    kernel = b.kernel()
+    plain = without_division(kernel, lambda i: i.opcode not in DIVIDING)
+    assert [i.opcode for i in plain.body if i.opcode.endswith(("div", "rem"))] == [
+        "raw_div", "raw_rem", "div"]
+    assert without_division(kernel, lambda i: True) == kernel
+    held = {"y": np.zeros(3, np.int32)}
+    interpret(plain, held, workers=1)
+    assert held["y"].tolist() == [-7, 0, 0]
+
+
 # -- ranges ------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
-"""Division by a constant without dividing: shifts, masks and products give the same numbers.
+"""Cheaper division of integers where a kernel itself says between which numbers they lie.
 
-Compilers of GPUs divide where they are told to, and those of CPUs cannot know which numbers are
-never negative, which most positions are.
+By a constant: shifts, masks and products give the same numbers. Compilers of GPUs divide where they
+are told to, and those of CPUs cannot know which numbers are never negative, as most positions are.
+By a number that is positive for certain: the machine's own division, unguarded.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Callable
 from ztorch.dtypes import DType, u32, u64
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel, Operand, constant
-from ztorch.ir.ranges import ranges
+from ztorch.ir.ranges import range_of, ranges
 from ztorch.ir.rewrite import rewrite
 
 UNSIGNED = {32: u32, 64: u64}  # by width: what upper halves of products are taken of
 
 
 def without_division(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Kernel:
-    """The kernel with integers that are never negative divided by constants in cheaper ways.
-    `speaks` tells whether the target has a word for an instruction.
+    """The kernel with integers divided in cheaper ways, where their ranges allow it. `speaks` tells
+    whether the target has a word for an instruction.
 
     >>> b = Builder("k")
     >>> _ = b.memory("y", b.index, 100, access="w")
@@ -28,26 +29,25 @@ def without_division(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Kernel:
     >>> [i.opcode for i in without_division(b.kernel(), lambda i: True).body]
     ['loop', 'shr', 'and', 'add', 'store', 'end_loop']
     """
-    if not any(_by_constant(i) for i in kernel.body):
+    divisions = [i for i in kernel.body if i.opcode in ("div", "rem") and i.dest.dtype.is_int]
+    if not divisions:
         return kernel
     known = ranges(kernel)
-    dividends = {i.dest.id: known.get(i.args[0].id) for i in kernel.body if _by_constant(i)}
+    operands = {i.dest.id: [range_of(a, known) for a in i.args] for i in divisions}
 
     def change(b: Builder, i: Instr) -> Operand | None:
-        dividend = dividends.get(i.dest.id)
-        if dividend is None or dividend[0] < 0:
+        dividend, divisor = operands.get(i.dest.id, ((0, 0), (0, 0)))
+        if divisor[0] <= 0:
             return None
-        return _divided(b, i, dividend[1], speaks)
+        if i.args[1].is_const:
+            return _by_constant(b, i, dividend[1], speaks) if dividend[0] >= 0 else None
+        return None if speaks(i) else b.emit(f"raw_{i.opcode}", *i.args)
 
     return rewrite(kernel, change)
 
 
-def _by_constant(i: Instr) -> bool:
-    return (i.opcode in ("div", "rem") and i.dest.dtype.is_int and i.args[1].is_const
-            and i.args[1].number > 0)
-
-
-def _divided(b: Builder, i: Instr, most: int, speaks: Callable[[Instr], bool]) -> Operand | None:
+def _by_constant(b: Builder, i: Instr, most: int,
+                 speaks: Callable[[Instr], bool]) -> Operand | None:
     """The quotient or remainder of a number from 0 to `most`."""
     x, by = i.args[0], int(i.args[1].number)
     whole = i.opcode == "div"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ztorch.dtypes import DType
 from ztorch.ir.kernel import Instr, Kernel, Operand
@@ -24,16 +24,18 @@ def ranges(kernel: Kernel) -> dict[int, Range]:
     (1, 28)
     """
     known: dict[int, Range] = {}
-
-    def of(a: Operand) -> Range:
-        if a.is_const:
-            return int(a.number), int(a.number)
-        return known.get(a.id, limits(a.dtype))
-
     for i in kernel.body:
         if i.dest.dtype.is_int and not any(a.dtype.is_float for a in i.args):
-            known[i.dest.id] = _within(i.dest.dtype, _range(i, kernel, [of(a) for a in i.args]))
+            args = [range_of(a, known) for a in i.args]
+            known[i.dest.id] = _within(i.dest.dtype, _range(i, kernel, args))
     return known
+
+
+def range_of(a: Operand, known: Mapping[int, Range]) -> Range:
+    """The range of an operand, a constant among them."""
+    if a.is_const:
+        return int(a.number), int(a.number)
+    return known.get(a.id, limits(a.dtype))
 
 
 def limits(d: DType) -> Range:
