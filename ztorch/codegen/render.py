@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound
 
-from ztorch.assets import folder
 from ztorch.codegen.targets import Target
 from ztorch.dtypes import DType, boolean, u16
 from ztorch.errors import Unsupported
+from ztorch.host.assets import folder
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC
 

@@ -6,11 +6,12 @@ import shlex
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from ztorch.backends import host, registry
+from ztorch.backends import registry
 from ztorch.backends.device import Found
-from ztorch.c_compiler import compiler
-from ztorch.choices import choices
 from ztorch.errors import DeviceError, ZtorchError, unknown
+from ztorch.host import processor
+from ztorch.host.c_compiler import compiler
+from ztorch.host.choices import choices
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
 # CPU levels from the best; each with the feature that tells it and the machines it is for.
@@ -61,8 +62,8 @@ def devices() -> list[Device]:
     >>> devices()[0].id
     'cpu'
     """
-    cpu = Device("cpu", "cpu", host.cpu_name(), memory_bytes=host.memory_bytes(),
-                 cores=host.physical_cores(), threads=host.usable_cores(),
+    cpu = Device("cpu", "cpu", processor.cpu_name(), memory_bytes=processor.memory_bytes(),
+                 cores=processor.physical_cores(), threads=processor.usable_cores(),
                  levels=tuple(_level(name) for name in CPU_LEVELS))
     listed = [cpu, *(_by_source(name, cpu) for name in SOURCES)]
     for name in registry.names():
@@ -110,20 +111,21 @@ def best_device() -> str:
 
 def _level(name: str) -> Level:
     made_for = next((arch for arch, rows in LEVELS.items() if name in dict(rows)), "x86_64")
-    if made_for != host.architecture():
-        return Level(name, False, f"for {made_for} processors, this one is {host.architecture()}")
+    if made_for != processor.architecture():
+        return Level(name, False,
+                     f"for {made_for} processors, this one is {processor.architecture()}")
     feature = dict(LEVELS[made_for]).get(name)  # scalar code needs none
-    if feature is not None and feature not in host.features():
+    if feature is not None and feature not in processor.features():
         return Level(name, False, f"this processor has no {feature}")
     return Level(name, True)
 
 
 def best_level() -> str:
     """The best SIMD level of this CPU."""
-    for level, feature in LEVELS.get(host.architecture(), ()):
-        if feature in host.features():
+    for level, feature in LEVELS.get(processor.architecture(), ()):
+        if feature in processor.features():
             return level
-    raise DeviceError(f"no code generator for {host.architecture()} CPUs yet")
+    raise DeviceError(f"no code generator for {processor.architecture()} CPUs yet")
 
 
 class Where(NamedTuple):
