@@ -154,7 +154,7 @@ def launches(d: Device, z: Sizes) -> list[Case]:
         for _ in range(count):
             y = y + 1.0
         where = resolve(d.id)
-        target = pipeline.targets.target(where.target).on(limits_of(where))
+        target = pipeline.targets.target(where.target).on_device(limits_of(where))
         # without fusion, each addition is a kernel
         made = pipeline.compile_functions({"predict": Graph({"y": y})}, target, "chain",
                                           fusion=False)

@@ -30,7 +30,8 @@ def _floors() -> dict[str, set[str]]:
 
 
 FLOORS = _floors()
-BASE = {"errors", "arguments", "dtypes", "settings", "choices", "assets", "config", "tensorfile", "c_compiler"}
+BASE = {"errors", "arguments", "dtypes", "settings", "choices", "assets", "config", "tensorfile", "c_compiler",
+        "machines"}
 
 
 def _room(path: Path) -> str:

@@ -72,12 +72,12 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
           threads: int | None = None, precision: str = "float32") -> Executable | Remote:
     """Compile functions that share their states, and load them on a device."""
     where = resolve(device)
-    chosen = targets.target(where.target).keeping(precision)
+    chosen = targets.target(where.target).with_precision(precision)
     if where.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run: "
                           f"name a device, such as {where.backend}:0")
     if chosen.limits.grid is not None:
-        chosen = chosen.on(limits_of(where))
+        chosen = chosen.on_device(limits_of(where))
     made = compile_functions(functions, chosen, name)
     return start(made.spec, made.code, made.params, threads, where.ordinal)
 
@@ -165,7 +165,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     text = _render(plans, target, {n: f.symbol for n, f in spec.functions.items()}, interface)
     watch.done("text", text)
     held = put_states(spec, _initial(params), weights or {})
-    if target.source:
+    if target.emits_source:
         return CSource(interface, held, text)
     obj = assembled(text, target)
     watch.done("object", obj)
@@ -215,8 +215,8 @@ def _render(plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str
             for (space, at), k in pointers.items()]})
     return kernels.words.frame(
         kernels=kernels.rendered, programs=programs, c=c, arch=target.arch,
-        triple=target.triple, cpu=target.cpu, vector_bits=target.limits.vector_bits,
-        features=",".join(f"+{f}" for f in target.features), **dict(target.data))
+        triple=target.llvm_triple, cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,
+        features=",".join(f"+{f}" for f in target.llvm_features), **dict(target.frame_data))
 
 
 def _file(name: str) -> str:
@@ -239,8 +239,8 @@ def _spec(name: str, target: Target, plans: Mapping[str, Plan], params: Params) 
                            bool(v.attrs.get("trainable", False)))
               for n, v in params.states.items()}
     return ProgramSpec(
-        name, target.name, target.arch or target.chip, target.needs, functions, states, params.size,
-        arena, tuple((at, data.nbytes) for at, data in params.constants),
+        name, target.name, target.arch or target.chip, target.required_features, functions, states,
+        params.size, arena, tuple((at, data.nbytes) for at, data in params.constants),
         tuple(dict.fromkeys(s.kernel.name for p in plans.values() for s in p.steps)),
         target.backend)
 

@@ -148,10 +148,6 @@ def test_a_device_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.opened("cuda", 0)
 
 
-def test_there_is_a_row_for_every_chip() -> None:
-    assert tuple(t.chip for t in TARGETS.values() if t.backend == "cuda") == cuda_calls.CHIPS
-
-
 def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = cuda.BACKEND
     assert backend.refusal() == "" and len(backend.found()) == 1

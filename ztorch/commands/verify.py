@@ -101,7 +101,7 @@ def of_recipe(recipe: Recipe, device: str, batch_size: int | None,
                           f"{where.backend}:0")
     target = TARGETS[where.target]
     if target.limits.grid is not None:
-        target = target.on(limits_of(where))
+        target = target.on_device(limits_of(where))
     made = compile_functions(traced.functions, target, recipe.model.name)
     run = start(made.spec, made.code, made.params, None, where.ordinal)
     return Subject(recipe.model.name, traced, target, where.ordinal, run, made.plans)
@@ -120,7 +120,7 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
     target, ordinal = TARGETS[run.spec.target], None
     if target.limits.grid is not None:
         found = run.target.found
-        target, ordinal = target.on(dict(found.limits)), found.ordinal
+        target, ordinal = target.on_device(dict(found.limits)), found.ordinal
     functions = {n: g for n, g in traced.functions.items() if n in run.functions}
     made = compile_functions(functions, target, program.name)
     return Subject(program.name, traced, target, ordinal, run, made.plans)

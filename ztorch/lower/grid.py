@@ -17,7 +17,7 @@ from ztorch.dtypes import DType, boolean, lying
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
@@ -31,14 +31,14 @@ COLUMNS = 32  # neighbours that are read together
 
 
 @contextmanager
-def workgroups(b: Builder, count: int, grid: Grid) -> Iterator[Operand]:
+def workgroups(b: Builder, count: int, grid: GridLimits) -> Iterator[Operand]:
     """The numbers below `count`, one for each workgroup; beyond what a grid may have, workgroups
     take several in turn."""
-    if count <= grid.groups:
+    if count <= grid.max_groups:
         with b.loop(0, count, kind="grid") as g:
             yield g
         return
-    with b.loop(0, grid.groups, kind="grid") as g, b.loop(g, count, grid.groups) as at:
+    with b.loop(0, grid.max_groups, kind="grid") as g, b.loop(g, count, grid.max_groups) as at:
         yield at
 
 
@@ -67,7 +67,7 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
     axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))] or [Var("d", 1)]
     full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
     # neighbouring threads that are lanes of a vector have to have neighbouring elements
-    n = 1 if limits.grid.abreast else vectors(region, limits.grid)
+    n = 1 if limits.grid.implicit_simd else vectors(region, limits.grid)
     lanes = neighbours(region, target, full, axes[-1], n)
     size = region.size // lanes
     width = min(THREADS, limits.grid.threads, _power(size))
@@ -91,9 +91,9 @@ def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
     return e.within(bound=bound, lane=last, lanes=lanes, aligned=True)
 
 
-def vectors(region: Region, grid: Grid) -> int:
+def vectors(region: Region, grid: GridLimits) -> int:
     """How many elements a thread may compute at once, if enough threads are to be left."""
-    return grid.vector if region.size // grid.vector >= THREADS * grid.units else 1
+    return grid.load_width if region.size // grid.load_width >= THREADS * grid.compute_units else 1
 
 
 def neighbours(region: Region, target: Mapping[Value, str], full: dict[Var, Index], last: Var,
@@ -153,15 +153,15 @@ class Team:
         return b.add(b.mul(row, self.ways), way)
 
 
-def team(outer: int, inner: int, beside: bool, grid: Grid, lanes: int = 1) -> Team:
+def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1) -> Team:
     """As many ways as leave each thread a few elements, or vectors of them; more where there are
     few results.
 
-    >>> team(1024, 10, False, Grid()), team(4, 4096, False, Grid())
+    >>> team(1024, 10, False, GridLimits()), team(4, 4096, False, GridLimits())
     (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
     """
     most = min(THREADS, grid.threads)
-    share = SHARE if outer >= most * grid.units else 2
+    share = SHARE if outer >= most * grid.compute_units else 2
     ways = min(most, _power(math.ceil(inner / share)))
     rows = most // ways
     if beside:
@@ -180,7 +180,7 @@ def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
     grid = limits.grid
     assert grid is not None
     phases, axes = Phases(region), axes_of(region)
-    loops, n = (axes.outer, vectors(region, grid)) if axes.beside else (axes.inner, grid.vector)
+    loops, n = (axes.outer, vectors(region, grid)) if axes.beside else (axes.inner, grid.load_width)
     lanes = neighbours(region, target, axes.full, loops[-1], n) if loops else 1
     down, across = (lanes, 1) if axes.beside else (1, lanes)
     rows = math.prod(v.extent for v in axes.outer) // down

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid_strips import Block, Strips
 from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
@@ -71,36 +71,36 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
     the dtype of their sums, without losing more than the user allows."""
     assert limits.grid is not None
     into = summing(product.dtype)
-    for shape in limits.grid.mma:
-        exact = shape.kept == 0 or shape.kept >= limits.mantissa
+    for shape in limits.grid.mma_shapes:
+        exact = shape.mantissa_bits == 0 or shape.mantissa_bits >= limits.product_mantissa_bits
         if exact and shape.into == into and all(
                 a.dtype == shape.of or summing(a.dtype) == shape.of for a in product.args):
             return shape
     return None
 
 
-def choose(m: int, n: int, k: int, batch: int, grid: Grid, shape: MmaShape,
+def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
            time: float) -> MmaTile | None:
     """The tile that takes the least time, if that is less than `time`; as in the other schedule,
     but a multiply-add takes an eighth (a half where all bits of wide numbers count), and bringing
     strips is no longer hidden behind them.
 
     >>> from ztorch.dtypes import f16, f32
-    >>> grid, shape = Grid(shared=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
+    >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
     >>> tile = choose(4096, 4096, 4096, 1, grid, shape, math.inf)
     >>> tile.rows, tile.columns, tile.high, tile.wide, tile.threads
     (64, 128, 2, 4, 256)
     """
-    best, step = None, 1 / 8 if shape.kept or shape.of.bits == 16 else 1 / 2
+    best, step = None, 1 / 8 if shape.mantissa_bits or shape.of.bits == 16 else 1 / 2
     for rows, columns, down, across in TILES:
         tile = MmaTile(rows, columns, max(2 * shape.k, 16), shape, down, across, grid.subgroup)
-        fits = tile.threads <= grid.threads and tile.shared <= grid.shared
+        fits = tile.threads <= grid.threads and tile.shared <= grid.shared_bytes
         if not fits or rows % (down * shape.m) or columns % (across * shape.n):
             continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth
         each = rows * columns * (step + 6 / rows + 6 / columns) * (deep + 32)
-        took = math.ceil(tiles / grid.units) * each
+        took = math.ceil(tiles / grid.compute_units) * each
         if took < time:
             time, best = took, tile
     return best

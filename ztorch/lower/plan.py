@@ -104,7 +104,7 @@ class Params:
 
     def _take(self, nbytes: int) -> int:
         at = self.size
-        align = self.limits.align
+        align = self.limits.buffer_align
         self.size += (nbytes + align - 1) // align * align
         return at
 
@@ -116,7 +116,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
-    most = limits.grid.memories if limits.grid else 0
+    most = limits.grid.max_buffers if limits.grid else 0
     placed = _Plan(name, graph, fuse(graph, fusion), limits, params)
     while most and placed.asks_too_much():
         # what a kernel stores for itself is not foreseen, so it may take a lower number
@@ -145,7 +145,7 @@ class _Plan:
     def asks_too_much(self) -> bool:
         """Whether a kernel names more buffers than one may, and would name fewer if divided."""
         assert self.limits.grid is not None
-        return any(len(r.members) > 1 and self.limits.grid.memories < len(
+        return any(len(r.members) > 1 and self.limits.grid.max_buffers < len(
             {self.places[v] for v in (*reads, *r.stores)})
             for r, reads in zip(self.regions, self.touched, strict=True))
 
@@ -211,7 +211,7 @@ class _Plan:
             for v in region.stores:
                 if v not in self.places:
                     buffers[v] = Buffer(v.serial, self._bytes(v), k, last.get(v, k),
-                                        self.limits.align)
+                                        self.limits.buffer_align)
         offsets, total = place_buffers(list(buffers.values()))
         for v, buffer in buffers.items():
             self.places[v] = Place("arena", offsets[v.serial], buffer.size)

@@ -7,7 +7,7 @@ import math
 from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
@@ -85,13 +85,13 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) 
         a = bare
     elif reading(a) is None:
         a = COPY(a)
-    if _whole_pages(a) and m * k * v.dtype.bytes > limits.l2 // 2:
+    if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes // 2:
         a = _apart(a)
     short = narrowed(b, narrow) if m <= FEW and fixed else None
     b = b if short is None else short
     size = k * n * b.dtype.bytes
-    free = fixed and size > limits.l1 // 2
-    if b.rank == 2 and (free or (m >= PACK_ROWS and size > limits.l2)):
+    free = fixed and size > limits.processor.l1_bytes // 2
+    if b.rank == 2 and (free or (m >= PACK_ROWS and size > limits.processor.l2_bytes)):
         b = pack(b, m, limits, v.dtype)
     elif not _readable(b):
         b = COPY(b)
@@ -106,7 +106,7 @@ def _product_of(v: Value, a: Value, b: Value) -> Value:
     return Value(v.op, (a, b), attrs, v.shape, v.dtype)
 
 
-def _on_grid(v: Value, grid: Grid, narrow: dict[Value, Value]) -> Value:
+def _on_grid(v: Value, grid: GridLimits, narrow: dict[Value, Value]) -> Value:
     """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
     machine and k is deep, parts of k are products of their own, added up afterwards: where it is
     cut depends on sizes only."""
@@ -124,7 +124,7 @@ def _on_grid(v: Value, grid: Grid, narrow: dict[Value, Value]) -> Value:
         a, b = left, right  # in 16 bits, as matrix units take them
         v = _product_of(v, a, b)
     tiles = math.ceil(m / TILE) * math.ceil(n / TILE) * math.prod(batch)
-    wanted = min(k // DEEP, grid.units // tiles)
+    wanted = min(k // DEEP, grid.compute_units // tiles)
     parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
     if parts == 1:
         return v

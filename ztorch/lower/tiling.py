@@ -140,12 +140,12 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     best: tuple[float, int, int] | None = None
     for rows in heights:
         for wide in range(1, min(vectors, 16) + 1):
-            if rows * wide + (wide if rows > 1 else 0) + 1 > limits.registers:
+            if rows * wide + (wide if rows > 1 else 0) + 1 > limits.vector_registers:
                 break
             time = 0.0
             for r in down(m, rows):
                 for p in cut(vectors, wide):
-                    away = p.size * k * lanes * element > limits.l1 // 2
+                    away = p.size * k * lanes * element > limits.processor.l1_bytes // 2
                     fetch = p.size * lanes * element / FROM_L2 if away else 0.0
                     step = max(r.size * p.size / 2, (r.size + p.size) / 2, 4.0, fetch)
                     time += r.count * p.count * (step * k + 12 + 2 * r.size * p.size)
@@ -161,9 +161,9 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
                   Run(last.start + last.size * (last.count - 1), last.size, 1))
         panels = tuple(p for p in panels if p.count)
     tiles = down(m, rows)
-    close = k * wide * lanes * element <= limits.l1 // 2
-    fits = max(1, limits.l2 // 2 // (tiles[0].size * k * element))
-    block = fits if k * n * element > limits.l2 // 2 else 1
+    close = k * wide * lanes * element <= limits.processor.l1_bytes // 2
+    fits = max(1, limits.processor.l2_bytes // 2 // (tiles[0].size * k * element))
+    block = fits if k * n * element > limits.processor.l2_bytes // 2 else 1
     return Tiling(tiles, panels, lanes, tail, block, ahead=0 if close or m == 1 else AHEAD)
 
 

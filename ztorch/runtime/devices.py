@@ -11,15 +11,10 @@ from ztorch.backends.device import Found
 from ztorch.c_compiler import compiler
 from ztorch.choices import choices
 from ztorch.errors import DeviceError, ZtorchError, unknown
+from ztorch.machines.backends import before_cpu
+from ztorch.machines.processors import SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
-# CPU levels from the best; each with the feature that tells it and the machines it is for.
-LEVELS = {
-    "x86_64": (("avx512", "avx512bw"), ("avx2", "avx2"), ("sse4.1", "sse4.1")),
-    "aarch64": (("neon", "neon"),),
-}
-# What "auto" prefers to the CPU where there is a GPU: drivers that answer that at no cost.
-PREFERRED = ("cuda", "rocm", "metal")
 SOURCES = ("c",)  # languages that this machine's own compiler makes code for the CPU of
 
 
@@ -95,7 +90,7 @@ def best_device() -> str:
     """
     if chosen := choices().default:
         return chosen
-    for name in PREFERRED:
+    for name in before_cpu():
         for d in registry.seen(name)[0] if name in registry.names() else ():
             if d.kind in ("gpu", "integrated"):
                 return f"{name}:{d.ordinal}"
@@ -109,20 +104,20 @@ def best_device() -> str:
 
 
 def _level(name: str) -> Level:
-    made_for = next((arch for arch, rows in LEVELS.items() if name in dict(rows)), "x86_64")
-    if made_for != host.architecture():
-        return Level(name, False, f"for {made_for} processors, this one is {host.architecture()}")
-    feature = dict(LEVELS[made_for]).get(name)  # scalar code needs none
-    if feature is not None and feature not in host.features():
-        return Level(name, False, f"this processor has no {feature}")
+    """Whether this processor runs a level, and if not, why."""
+    level = next(row for row in SIMD_LEVELS if row.name == name)
+    if level.arch != host.architecture():
+        return Level(name, False, f"for {level.arch} processors, this one is {host.architecture()}")
+    if level.feature and level.feature not in host.features():
+        return Level(name, False, f"this processor has no {level.feature}")
     return Level(name, True)
 
 
 def best_level() -> str:
     """The best SIMD level of this CPU."""
-    for level, feature in LEVELS.get(host.architecture(), ()):
-        if feature in host.features():
-            return level
+    for level in reversed(SIMD_LEVELS):
+        if level.arch == host.architecture() and level.feature in host.features():
+            return level.name
     raise DeviceError(f"no code generator for {host.architecture()} CPUs yet")
 
 
