@@ -11,7 +11,7 @@ import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch import compile as pipeline
 from ztorch.codegen.assemble import assemble
 from ztorch.codegen.elf import link
-from ztorch.codegen.targets import TARGETS, Target
+from ztorch.codegen.targets import Target
 from ztorch.dtypes import dtype
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -51,7 +51,7 @@ def fill(bound: Bound, inputs: Arrays) -> None:
 
 def target() -> Target:
     """What "cpu" means here."""
-    return TARGETS[resolve("cpu").target]
+    return pipeline.target_for(resolve("cpu"))
 
 
 def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> Call:

@@ -28,6 +28,7 @@ from ztorch import debug
 from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import CInterface, describe
 from ztorch.artifact.web import write_web
+from ztorch.backends import host
 from ztorch.backends.host import architecture, need_memory
 from ztorch.codegen import targets
 from ztorch.codegen.assemblers import assembled
@@ -40,7 +41,8 @@ from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.lower.frozen import Derived
 from ztorch.lower.plan import Params, Plan, lower
-from ztorch.runtime.devices import limits_of, resolve
+from ztorch.machines.processors import processor
+from ztorch.runtime.devices import Where, limits_of, resolve
 from ztorch.runtime.executable import Executable, aligned, start
 from ztorch.runtime.remote import Remote
 from ztorch.runtime.spec import (
@@ -72,14 +74,31 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
           threads: int | None = None, precision: str = "float32") -> Executable | Remote:
     """Compile functions that share their states, and load them on a device."""
     where = resolve(device)
-    chosen = targets.target(where.target).with_precision(precision)
     if where.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run: "
                           f"name a device, such as {where.backend}:0")
-    if chosen.limits.grid is not None:
-        chosen = chosen.on_device(limits_of(where))
-    made = compile_functions(functions, chosen, name)
+    made = compile_functions(functions, target_for(where).with_precision(precision), name)
     return start(made.spec, made.code, made.params, threads, where.ordinal)
+
+
+def target_for(where: Where) -> Target:
+    """The target that a device means, with what is known of the machine: what the device says of
+    itself, the row of a named processor, or this machine's processor where it can run the code. A
+    target for machines elsewhere stays as its row is.
+
+    >>> target_for(resolve("cpu:zen3")).limits.processor.l2_bytes
+    524288
+    """
+    target = targets.target(where.target)
+    if target.limits.grid is not None:
+        return target if where.ordinal is None else target.on_device(limits_of(where))
+    if where.processor:
+        return target.on_processor(processor(where.processor))
+    runs_here = target.arch == architecture() and host.features().issuperset(
+        target.required_features)
+    if runs_here and not target.emits_source:
+        return target.on_processor(host.processor())
+    return target
 
 
 @contextmanager
@@ -127,7 +146,7 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
     """
     called = name or traced.metadata["name"]
-    chosen = targets.target(resolve(device, here=False).target)
+    chosen = target_for(resolve(device, here=False))
     return write_c(compile_c(traced.functions, chosen, called, weights), path)
 
 

@@ -21,8 +21,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     """Compiles a model for a device, which need not be here, and writes it; or writes what it
     predicts as an ONNX file."""
     from ztorch.artifact.write import write_artifact
-    from ztorch.codegen.targets import target
-    from ztorch.compile import compile_functions, export_c, export_web
+    from ztorch.compile import compile_functions, export_c, export_web, target_for
     from ztorch.runtime.devices import resolve
     from ztorch.runtime.spec import offered
 
@@ -64,7 +63,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
             print(f"Look at it: python -m http.server -d {shlex.quote(out)}, then "
                   "http://localhost:8000")
         return
-    compiled_for = target(resolve(device, here=False).target)
+    compiled_for = target_for(resolve(device, here=False))
     made = compile_functions(traced.functions, compiled_for, recipe.model.name)
     write_artifact(out, made.spec, made.code, made.params, {**traced.metadata, "training": None})
     print(f"Wrote {out}: {', '.join(offered(made.spec.functions))} for {made.spec.where}, "

@@ -24,10 +24,12 @@ from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate, merged_axes, spread, summing
 from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region, computed, real_reads
-
-THREADS = 256  # of a workgroup, where nothing asks for another number
-SHARE = 4  # elements that a thread should have to add up before another joins it
-COLUMNS = 32  # neighbours that are read together
+from ztorch.lower.tuning import (
+    COLUMN_NEIGHBOURS,
+    GROUP_THREADS,
+    THREAD_ELEMENTS,
+    THREAD_ELEMENTS_FEW,
+)
 
 
 @contextmanager
@@ -70,7 +72,7 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
     n = 1 if limits.grid.implicit_simd else vectors(region, limits.grid)
     lanes = neighbours(region, target, full, axes[-1], n)
     size = region.size // lanes
-    width = min(THREADS, limits.grid.threads, _power(size))
+    width = min(GROUP_THREADS, limits.grid.threads, _power(size))
     groups = math.ceil(size / width)
     # the block loop lies outside, so that a workgroup's turns are a loop of each thread
     with workgroups(b, groups, limits.grid) as g, threads(b, width) as t:
@@ -93,7 +95,8 @@ def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
 
 def vectors(region: Region, grid: GridLimits) -> int:
     """How many elements a thread may compute at once, if enough threads are to be left."""
-    return grid.load_width if region.size // grid.load_width >= THREADS * grid.compute_units else 1
+    enough = region.size // grid.load_width >= GROUP_THREADS * grid.compute_units
+    return grid.load_width if enough else 1
 
 
 def neighbours(region: Region, target: Mapping[Value, str], full: dict[Var, Index], last: Var,
@@ -160,12 +163,13 @@ def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1)
     >>> team(1024, 10, False, GridLimits()), team(4, 4096, False, GridLimits())
     (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
     """
-    most = min(THREADS, grid.threads)
-    share = SHARE if outer >= most * grid.compute_units else 2
+    most = min(GROUP_THREADS, grid.threads)
+    enough = outer >= most * grid.compute_units
+    share = THREAD_ELEMENTS if enough else THREAD_ELEMENTS_FEW
     ways = min(most, _power(math.ceil(inner / share)))
     rows = most // ways
     if beside:
-        rows = min(max(rows, COLUMNS // lanes), most, _power(outer))
+        rows = min(max(rows, COLUMN_NEIGHBOURS // lanes), most, _power(outer))
         ways = min(ways, most // rows)
     rows = max(1, min(rows, _power(outer)))
     if not beside and rows * ways < grid.subgroup and ways > 1:

@@ -27,8 +27,7 @@ from ztorch.lower.prepare import prepare
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.transpose import emit_transpose, find_turn
-
-BYTES_A_CYCLE = 16  # from the outer caches, for the estimate of a kernel's time
+from ztorch.lower.tuning import OP_SLOTS_MIN
 
 
 @dataclass(frozen=True)
@@ -278,7 +277,7 @@ class _Plan:
         kernel = replace(kernel, name=_kernel_name(region, number), origin=origin)
         parts = {self.places[v]: self._part(v, shape.spans[v]) for v in buffers}
         places = tuple(parts[p] for p in names)
-        moved = sum(p.size for p in places) / BYTES_A_CYCLE
+        moved = sum(p.size for p in places) / self.limits.processor.outer_bytes_per_cycle
         return Step(kernel, places, tuple(p in written for p in names),
                     max(_cycles(region, self.limits), moved))
 
@@ -338,10 +337,11 @@ def _cycles(region: Region, limits: Limits) -> float:
     for v in region.members:
         lanes = limits.lanes(v.dtype)
         if v.op.kind == "contract":
-            total += v.size * v.args[0].shape[-1] / (2 * lanes)
+            total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
         else:
             n = v.args[0].size if v.op.kind == "reduce" else v.size
-            total += n * max(v.op.cost, 2) / (2 * lanes)
+            total += n * max(v.op.cost, OP_SLOTS_MIN) / (
+                limits.processor.fma_ports * lanes)
     return total
 
 

@@ -7,7 +7,6 @@ ones; bandwidths and ports that a row leaves out are those of ANY.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ztorch.errors import unknown
@@ -41,6 +40,7 @@ class Processor:
     level: str = ""  # its best SIMD level; empty where the row is no processor in particular
     l1_bytes: int = 32 * KIB  # data cache of a core
     l2_bytes: int = MIB  # second cache of a core
+    l2_ways: int = 8  # lines of the second cache that one address may lie in
     l3_bytes: int = 8 * MIB  # last cache, as much of it as one core may fill
     l2_bytes_per_cycle: float = 24.0  # from the second cache while the core computes
     outer_bytes_per_cycle: float = 16.0  # from what lies beyond the second cache
@@ -50,15 +50,13 @@ class Processor:
     fma_cycles: int = 4  # from a multiply-add to the next that takes its result
     ids: tuple[tuple[str, int, range], ...] = ()  # (maker, family, models) that CPUID answers
 
-    def with_caches(self, sizes: Sequence[int]) -> Processor:
-        """The row with the sizes of its caches as a system tells them; 0 leaves what is known.
+    def with_caches(self, **told: int) -> Processor:
+        """The row with the fields of its caches as a system tells them; 0 leaves what is known.
 
-        >>> processor("zen4").with_caches([0, 2 * MIB]).l2_bytes
+        >>> processor("zen4").with_caches(l1_bytes=0, l2_bytes=2 * MIB).l2_bytes
         2097152
         """
-        fields = ("l1_bytes", "l2_bytes", "l3_bytes")
-        known = {field: size for field, size in zip(fields, sizes, strict=False) if size > 0}
-        return replace(self, **known)  # type: ignore[arg-type]
+        return replace(self, **{field: n for field, n in told.items() if n > 0})  # type: ignore[arg-type]
 
 
 def _amd(family: int, *models: tuple[int, int]) -> tuple[tuple[str, int, range], ...]:
@@ -93,13 +91,13 @@ PROCESSORS: dict[str, Processor] = {p.name: p for p in (
               ids=_intel(0x3C, 0x3F, 0x45, 0x46, 0x3D, 0x47, 0x4F, 0x56)),
     Processor("skylake", "avx2", l2_bytes=256 * KIB, l3_bytes=8 * MIB, port_bits=256,
               ids=_intel(0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6)),
-    Processor("skylake-server", "avx512", l2_bytes=MIB, l3_bytes=1408 * KIB, ids=_intel(0x55)),
+    Processor("skylake-server", "avx512", l2_ways=16, l3_bytes=1408 * KIB, ids=_intel(0x55)),
     Processor("icelake-server", "avx512", l1_bytes=48 * KIB, l2_bytes=1280 * KIB,
-              l3_bytes=1536 * KIB, ids=_intel(0x6A, 0x6C)),
+              l2_ways=20, l3_bytes=1536 * KIB, ids=_intel(0x6A, 0x6C)),
     Processor("sapphire-rapids", "avx512", l1_bytes=48 * KIB, l2_bytes=2 * MIB,
-              l3_bytes=1920 * KIB, ids=_intel(0x8F, 0xCF)),
-    Processor("alderlake", "avx2", l1_bytes=48 * KIB, l2_bytes=1280 * KIB, l3_bytes=30 * MIB,
-              port_bits=256, ids=_intel(0x97, 0x9A, 0xB7, 0xBA, 0xBF)),
+              l2_ways=16, l3_bytes=1920 * KIB, ids=_intel(0x8F, 0xCF)),
+    Processor("alderlake", "avx2", l1_bytes=48 * KIB, l2_bytes=1280 * KIB, l2_ways=10,
+              l3_bytes=30 * MIB, port_bits=256, ids=_intel(0x97, 0x9A, 0xB7, 0xBA, 0xBF)),
     Processor("cortex-a72", "neon", l2_bytes=512 * KIB, l3_bytes=2 * MIB, fma_ports=1, load_ports=1,
               port_bits=128, fma_cycles=7, l2_bytes_per_cycle=8.0, outer_bytes_per_cycle=4.0,
               ids=_arm(0xD08)),

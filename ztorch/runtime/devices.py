@@ -12,7 +12,7 @@ from ztorch.c_compiler import compiler
 from ztorch.choices import choices
 from ztorch.errors import DeviceError, ZtorchError, unknown
 from ztorch.machines.backends import before_cpu
-from ztorch.machines.processors import SIMD_LEVELS
+from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
 SOURCES = ("c",)  # languages that this machine's own compiler makes code for the CPU of
@@ -122,22 +122,25 @@ def best_level() -> str:
 
 
 class Where(NamedTuple):
-    """What a device string means: the target to compile for, and the device to run on, which is
-    None where the string names a chip that need not be here."""
+    """What a device string means."""
 
-    target: str
+    target: str  # to compile for
     backend: str
-    ordinal: int | None
+    ordinal: int | None  # of the device to run on; None: the string names a chip, to export for
+    processor: str = ""  # the row to compile for; empty: the processor of this machine
 
 
 def resolve(device: str, here: bool = True) -> Where:
-    """The target and the device that a string means: backend[:number or chip]. Where it need not be
-    `here`, a backend by itself means any device of it.
+    """The target and the device that a string means: backend[:number or chip], and for the CPU
+    cpu[:level or processor]. Where it need not be `here`, a backend by itself means any device of
+    it.
 
     >>> resolve("cpu:avx2")
-    Where(target='avx2', backend='cpu', ordinal=0)
+    Where(target='avx2', backend='cpu', ordinal=0, processor='')
+    >>> resolve("cpu:zen3")
+    Where(target='avx2', backend='cpu', ordinal=0, processor='zen3')
     >>> resolve("cuda:sm_90")
-    Where(target='cuda:sm_90', backend='cuda', ordinal=None)
+    Where(target='cuda:sm_90', backend='cuda', ordinal=None, processor='')
     """
     if device == "auto":
         device = best_device()
@@ -155,12 +158,15 @@ def resolve(device: str, here: bool = True) -> Where:
     if device in SOURCES:
         return Where(device, "cpu", 0)
     kind, _, rest = str(device).partition(":")
-    if kind == "cpu" and rest in CPU_LEVELS:
-        if here and not _level(rest).available:
-            raise _elsewhere(device, _level(rest).reason)
-        return Where(rest, "cpu", 0)
+    row = PROCESSORS.get(rest) if kind == "cpu" else None
+    level = row.level if row is not None else rest
+    if kind == "cpu" and level in CPU_LEVELS:
+        if here and not _level(level).available:
+            raise _elsewhere(device, _level(level).reason)
+        return Where(level, "cpu", 0, "" if row is None else row.name)
     if kind not in registry.names() or kind == "cpu":
-        known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *SOURCES,
+        processors = [f"cpu:{row.name}" for row in PROCESSORS.values() if row.level]
+        known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *processors, *SOURCES,
                  *registry.names()]
         raise unknown("device", device, known)
     if rest and not rest.isdigit():
