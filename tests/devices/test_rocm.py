@@ -29,6 +29,7 @@ from ztorch.backends.drivers import rocm
 from ztorch.codegen import amdgcn
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.machines import chips
 from ztorch.optimizers import SGD
 from ztorch.runtime.devices import limits_of, resolve
 
@@ -344,6 +345,14 @@ def test_what_the_compiler_says_is_in_the_error(install: Callable[..., FakeHip],
         monkeypatch.setattr(hip, "compiler", lambda: None)
         with pytest.raises(DeviceError, match="hiprtc, which is not installed"):
             d.load(code, entries)
+
+
+def test_a_device_takes_the_chip_of_a_new_row(install: Callable[..., FakeHip],
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    install(chip="gfx777")
+    assert rocm.BACKEND.found()[0].chip == rocm.TEXT
+    monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("rocm", "gfx777", "rdna4", 3)))
+    assert rocm.BACKEND.found()[0].chip == "gfx777"
 
 
 def test_a_lost_device_says_so(fake: FakeHip) -> None:
