@@ -74,7 +74,7 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     lines = [HEAD, "## Targets", "", *_table(
         ("column", "targets", "language", "dtypes it has not", "runs in the tests"),
         [(_title(g), ", ".join(t.name for t in g),
-          ", ".join(dict.fromkeys(t.chain[0] for t in g)),
+          ", ".join(dict.fromkeys(t.template_folders[0] for t in g)),
           " ".join(repr(d) for d in ALL if not has(g[0], d)) or "–", _run(g)) for g in groups])]
     lines += ["", "What runs in the tests runs there on drivers that imitate a GPU on the CPU. The "
               "others are compiled in the tests and their text is checked: see "
@@ -96,8 +96,8 @@ def matrices_part() -> list[str]:
     """What targets have `mma` for."""
     found: dict[str, list[str]] = {}
     for t in TARGETS.values():
-        if t.limits.grid is not None and t.limits.grid.mma:
-            shapes = ", ".join(f"`{s}`" for s in t.limits.grid.mma)
+        if t.limits.grid is not None and t.limits.grid.mma_shapes:
+            shapes = ", ".join(f"`{s}`" for s in t.limits.grid.mma_shapes)
             found.setdefault(shapes, []).append(t.name)
     return ["Matrices that threads multiply together: rows, columns, depth, what is multiplied and "
             "what sums are in; *f32:10* is float32 of which 10 bits of mantissa count, for "
@@ -136,7 +136,7 @@ def grouped() -> list[list[Target]]:
     found: dict[tuple, list[Target]] = {}
     for t in TARGETS.values():
         if t.backend != "dummy":  # which computes nothing
-            key = (t.backend, t.suffix, t.limits.grid is not None,
+            key = (t.backend, t.template_suffix, t.limits.grid is not None,
                    tuple(opcode_cells(t).items()))
             found.setdefault(key, []).append(t)
     return list(found.values())
@@ -150,7 +150,7 @@ def _title(group: Sequence[Target]) -> str:
 def _run(group: Sequence[Target]) -> str:
     first = group[0]
     if first.backend == "cpu":
-        return f"where there is {'a C compiler' if first.source else 'such a processor'}"
+        return f"where there is {'a C compiler' if first.emits_source else 'such a processor'}"
     return "yes" if first.name in RUN else "no, compiled only"
 
 
@@ -169,7 +169,7 @@ def opcode_cells(target: Target) -> dict[str, str]:
            for o in SCALAR}
     for o in OPCODES:
         if o not in SCALAR:
-            said = o in words.words and not {o, (o, "f32")} & target.lacks
+            said = o in words.words and not {o, (o, "f32")} & target.missing_opcodes
             out[o] = NATIVE if said else "–"
     return out
 
@@ -181,7 +181,8 @@ def has(target: Target, d: DType) -> bool:
     >>> has(TARGETS["avx2"], f64), has(TARGETS["webgpu"], f64)
     (True, False)
     """
-    moved = d.name in target.stored and d.name not in target.converts  # as whole numbers
+    # as whole numbers
+    moved = d.name in target.stored_dtypes and d.name not in target.converted_dtypes
     return moved or bool(str(renderer(target).spell.type(d.name, 1)))
 
 

@@ -19,7 +19,7 @@ from ztorch.errors import Unsupported
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import MmaShape
 
-SHAPES = TARGETS["cuda:sm_80"].limits.grid.mma
+SHAPES = TARGETS["cuda:sm_80"].limits.grid.mma_shapes
 TURNS = tuple(itertools.product((False, True), repeat=3))
 each = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
@@ -96,7 +96,7 @@ def test_what_goes_wrong_is_an_error(body: str, threads: int, why: str) -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_chips_without_it_refuse(shape: MmaShape, chip: str) -> None:
     kernel = products(shape)
-    if shape in TARGETS[f"cuda:{chip}"].limits.grid.mma:
+    if shape in TARGETS[f"cuda:{chip}"].limits.grid.mma_shapes:
         assert spoken(kernel, chip).opcodes() >= {"mma_load", "mma", "mma_store"}
         return
     with pytest.raises(Unsupported, match="lacks mma_load"):

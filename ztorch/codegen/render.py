@@ -106,9 +106,10 @@ class Renderer:
     def _macros(self, kind: str) -> dict[str, Any]:
         """The macros of a kind that the folders of the chain have, each the most special one."""
         found: dict[str, Any] = {}
-        for name in reversed(self.target.chain):
+        for name in reversed(self.target.template_folders):
             with contextlib.suppress(TemplateNotFound):
-                template = environment().get_template(f"{name}/{kind}.{self.target.suffix}.j2")
+                suffix = self.target.template_suffix
+                template = environment().get_template(f"{name}/{kind}.{suffix}.j2")
                 found |= {k: v for k, v in vars(template.module).items() if callable(v)}
         return found
 
@@ -118,7 +119,7 @@ class Renderer:
             return False
         if not self._computes(instr) or not self._multiplies(instr):
             return False
-        lacks = self.target.lacks
+        lacks = self.target.missing_opcodes
         return instr.opcode not in lacks and (instr.opcode, instr.dest.dtype.name) not in lacks
 
     def _computes(self, instr: Instr) -> bool:
@@ -126,15 +127,16 @@ class Renderer:
         if instr.opcode not in ARITHMETIC:
             return True
         dtypes = {o.dtype.name for o in (instr.dest, *instr.args)}
-        small = dtypes & set(self.target.stored)
+        small = dtypes & set(self.target.stored_dtypes)
         if instr.opcode == "cast":
-            return not small or (dtypes - small == {"f32"} and small <= set(self.target.converts))
+            return not small or (
+                dtypes - small == {"f32"} and small <= set(self.target.converted_dtypes))
         return not small
 
     def _multiplies(self, instr: Instr) -> bool:
         """False for parts of matrices of a shape that the target has not."""
         grid = self.target.limits.grid
-        return all(grid is not None and o.fragment.shape in grid.mma
+        return all(grid is not None and o.fragment.shape in grid.mma_shapes
                    and o.lanes * grid.subgroup == o.fragment.size
                    for o in (instr.dest, *instr.args) if o.fragment is not None)
 
@@ -161,7 +163,8 @@ class Renderer:
 
     def frame(self, **data: Any) -> str:
         """The whole module."""
-        names = [f"{name}/module.{self.target.suffix}.j2" for name in self.target.chain]
+        names = [f"{name}/module.{self.target.template_suffix}.j2"
+                 for name in self.target.template_folders]
         return environment().select_template(names).render(**data)
 
     def _constants(self, kernel: Kernel) -> list[Constant]:
@@ -270,7 +273,7 @@ class Renderer:
     def _as_bits(self, d: DType) -> bool:
         """Whether values of a dtype are only moved: then they are spelled as whole numbers, which
         no machine converts behind our back."""
-        return d.name in self.target.stored and d.name not in self.target.converts
+        return d.name in self.target.stored_dtypes and d.name not in self.target.converted_dtypes
 
     def _type(self, d: DType, lanes: int) -> tuple[str, str]:
         key = (d.name, lanes)
