@@ -18,7 +18,7 @@ from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link, undefined_symbols
 from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64, read_object
 from ztorch.codegen.targets import NATIVE, TARGETS
-from ztorch.compile import Compiled, compile_functions
+from ztorch.compile.pipeline import Compiled, compile_functions
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ArtifactError, ZtorchError
 from ztorch.graph.op import leaf
@@ -40,7 +40,7 @@ def compiled(target: str) -> Compiled:
 
 # All that becomes a library of ours; C, where there is a compiler of it.
 EVERY = [pytest.param(t.name, marks=pytest.mark.slow if t.name in (*HERE, *C) else ())
-         for t in TARGETS.values() if t.backend == "cpu" and (t.name in C or not t.source)]
+         for t in TARGETS.values() if t.backend == "cpu" and (t.name in C or not t.emits_source)]
 
 
 @pytest.mark.parametrize("target", EVERY)

@@ -200,7 +200,7 @@ def renderer_of(monkeypatch: pytest.MonkeyPatch, instr: str, spelling: str = "")
     """The renderer of a language that consists of these two templates."""
     loader = DictLoader({"new/instr.ll.j2": instr, "new/spelling.ll.j2": spelling})
     monkeypatch.setattr(render, "environment", lambda: Environment(loader=loader))
-    return render.Renderer(replace(TARGETS["scalar"], chain=("new",)))
+    return render.Renderer(replace(TARGETS["scalar"], template_folders=("new",)))
 
 
 def macros(*names: str) -> str:
@@ -274,7 +274,7 @@ def test_hostile_names_do_not_reach_the_text(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE[:4], ids=repr)
 def test_models_and_layers_may_be_called_anything(name: str) -> None:
     from tests.lower.test_threads import training_step
-    from ztorch.compile import compile_functions
+    from ztorch.compile.pipeline import compile_functions
     from ztorch.graph.value import Value
 
     graph = training_step(3, 4).alone("j")

@@ -11,9 +11,9 @@ from tests.parity import Job, _read, _stored
 from ztorch.backends.device import Binding, Device, Entry, Launch
 from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
-from ztorch.compile import compile_functions
-from ztorch.debug import Watch
-from ztorch.device_code import device_code
+from ztorch.compile.device_code import device_code
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.watch import Watch
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.plan import Place, Plan, Step
 from ztorch.runtime.devices import resolve
@@ -22,7 +22,7 @@ from ztorch.runtime.remote import Remote
 
 def target_of(here: Device, **limits: int) -> Target:
     """What to compile for to run on this very device; `limits` replace what it says of itself."""
-    return targets.target(resolve(here.id).target).on({**dict(here.found.limits), **limits})
+    return targets.target(resolve(here.id).target).on_device({**dict(here.found.limits), **limits})
 
 
 class Module:

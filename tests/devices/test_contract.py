@@ -18,8 +18,8 @@ from tests.devices.available import COMPUTING, NAMES, device, fresh
 from ztorch.backends import registry
 from ztorch.backends.device import Binding, Device, Entry, Launch, Module
 from ztorch.codegen import targets
-from ztorch.debug import Watch
-from ztorch.device_code import device_code
+from ztorch.compile.device_code import device_code
+from ztorch.compile.watch import Watch
 from ztorch.dtypes import f32
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.graph.op import leaf
@@ -34,7 +34,7 @@ N = 1000
 
 def doubling(d: Device, chained: int = 1) -> tuple[bytes, list[Entry], list]:
     """Code that doubles N numbers, `chained` times one after the other, and its launches."""
-    target = targets.target(resolve(d.id).target).on(dict(d.found.limits))
+    target = targets.target(resolve(d.id).target).on_device(dict(d.found.limits))
     y = leaf("input", "x", (N,), f32)
     for _ in range(chained):
         y = y + y

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound
 
-from ztorch.assets import folder
 from ztorch.codegen.targets import Target
 from ztorch.dtypes import ALL, DType, boolean, u16
 from ztorch.errors import Unsupported, ZtorchError
+from ztorch.host.assets import folder
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC, COMPUTING, OPCODES
 
@@ -133,8 +133,8 @@ class Renderer:
         """The macros of a kind in the folders of the chain, each the most special one. Helpers of
         a template begin with an underscore, and stay in it."""
         macros: dict[str, Any] = {}
-        for folder_name in reversed(self.target.chain):
-            path = f"{folder_name}/{kind}.{self.target.suffix}.j2"
+        for folder_name in reversed(self.target.template_folders):
+            path = f"{folder_name}/{kind}.{self.target.template_suffix}.j2"
             with contextlib.suppress(TemplateNotFound):
                 module = environment().get_template(path).module
                 macros |= _checked(path, module, names)
@@ -156,7 +156,7 @@ class Renderer:
             return False
         if not self._computes(instr) or not self._multiplies(instr):
             return False
-        lacks = self.target.lacks
+        lacks = self.target.missing_opcodes
         return instr.opcode not in lacks and (instr.opcode, instr.dest.dtype.name) not in lacks
 
     def _computes(self, instr: Instr) -> bool:
@@ -167,15 +167,16 @@ class Renderer:
         if OPCODES[instr.opcode].wraps and instr.dest.dtype.name in self.widened:
             return False
         dtypes = {o.dtype.name for o in (instr.dest, *instr.args)}
-        small = dtypes & set(self.target.stored)
+        small = dtypes & set(self.target.stored_dtypes)
         if instr.opcode == "cast":
-            return not small or (dtypes - small == {"f32"} and small <= set(self.target.converts))
+            return not small or (
+                dtypes - small == {"f32"} and small <= set(self.target.converted_dtypes))
         return not small
 
     def _multiplies(self, instr: Instr) -> bool:
         """False for parts of matrices of a shape that the target has not."""
         grid = self.target.limits.grid
-        return all(grid is not None and o.fragment.shape in grid.mma
+        return all(grid is not None and o.fragment.shape in grid.mma_shapes
                    and o.lanes * grid.subgroup == o.fragment.size
                    for o in (instr.dest, *instr.args) if o.fragment is not None)
 
@@ -202,7 +203,8 @@ class Renderer:
 
     def frame(self, **data: Any) -> str:
         """The whole module."""
-        names = [f"{name}/module.{self.target.suffix}.j2" for name in self.target.chain]
+        names = [f"{name}/module.{self.target.template_suffix}.j2"
+                 for name in self.target.template_folders]
         return environment().select_template(names).render(**data)
 
     def _constants(self, kernel: Kernel) -> list[Constant]:
@@ -312,7 +314,7 @@ class Renderer:
     def _as_bits(self, d: DType) -> bool:
         """Whether values of a dtype are only moved: then they are spelled as whole numbers, which
         no machine converts behind our back."""
-        return d.name in self.target.stored and d.name not in self.target.converts
+        return d.name in self.target.stored_dtypes and d.name not in self.target.converted_dtypes
 
     def _type(self, d: DType, lanes: int) -> tuple[str, str]:
         key = (d.name, lanes)
