@@ -270,24 +270,6 @@ class _Machine(Lockstep):
 
     _scatter = _store
 
-    def _atomic_add(self, at: int, instr: Instr) -> Step:
-        regs, off, d = self.regs, instr.attrs["off"], instr.args[1].dtype
-        store = self._memory(at, instr, reads=True, writes=True)
-        index, value = map(self._key, instr.args)
-
-        def step() -> None:
-            places, live = self.reach(at, store, regs[index].astype(np.int64) + off, None)
-            self.touch(at, store, "atomic", places, live)
-            chosen = self.present()
-            places, v, chosen = np.broadcast_arrays(places, regs[value], chosen)
-            if d.name != "bf16":
-                np.add.at(store.data, places[chosen], v[chosen])
-                return
-            for place, one in zip(places[chosen], v[chosen], strict=True):
-                total = from_storage(d, store.data[place:place + 1]) + one
-                store.data[place:place + 1] = to_storage(d, total)
-        return step
-
     def _prefetch(self, at: int, instr: Instr) -> Step:
         return lambda: None
 
@@ -382,20 +364,6 @@ class _Machine(Lockstep):
         def step() -> None:
             self.together(at, self.size, "workgroup")
             self.epoch = self.epoch + self.present()
-        return step
-
-    def _subgroup(self, at: int, instr: Instr) -> Step:
-        regs, d, a = self.regs, instr.dest, self._key(instr.args[0])
-        combine, settle = OPCODES[instr.attrs["combine"]].meaning, _settle(d.dtype)
-        assert combine is not None
-        place = np.arange(self.subgroup)
-
-        def step() -> None:
-            x, distance = self.neighbours(at, regs[a], d.lanes), self.subgroup // 2
-            while distance:  # a butterfly: the same order, hence bits, in every thread
-                x = settle(combine(x, x[:, place ^ distance]))
-                distance //= 2
-            regs[d.id] = x.reshape(self.threads, d.lanes)
         return step
 
     def _shuffle_xor(self, at: int, instr: Instr) -> Step:

@@ -260,8 +260,6 @@ _row("scatter", 2, "write one element a lane (indices, x[, mask])", kinds="fsub"
      attrs=("mem", "off", "align"), cost=16)
 _row("prefetch", 1, "bring the cache line of an element closer; changes no value",
      kinds="fsub", result="none", attrs=("mem", "off"))
-_row("atomic_add", 2, "add to one element, whole", kinds="fsu", result="none",
-     attrs=("mem", "off"))
 _row("loop", 3, "counted loop (start, stop, step)", kinds="su", result="attr", attrs=("kind",))
 _row("end_loop", 4, "end of a loop (counter, start, stop, step)", kinds="su", result="none")
 _row("if", 1, "runs where the condition holds", kinds="b", result="none", attrs=("els",))
@@ -275,7 +273,6 @@ _row("grid_id", 0, "number of this workgroup", kinds="su", result="attr", attrs=
 _row("block_id", 0, "number of this thread in its workgroup", kinds="su", result="attr",
      attrs=("axis",))
 _row("barrier", 0, "the threads of a workgroup meet", result="none")
-_row("subgroup", 1, "combined over a subgroup", attrs=("combine",))
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
 # -- matrices that a subgroup holds together -----------------------------------------------------
