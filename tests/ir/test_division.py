@@ -188,6 +188,7 @@ def test_ranges_of_what_a_kernel_counts() -> None:
     byte = b.cast(b.load("u", 0), dtype=i32)
     lanes = b.add(b.iota(8), 1)
     other = b.select(b.lt(t, g), b.add(t, 10), 3)
+    rest, part = b.rem(g, 7), b.div(g, 8)
     wrapping = b.mul(g, 4)
     whole = b.cast(b.load("f", 0), dtype=i32)
     variable = b.var(i32, init=1)
@@ -195,6 +196,7 @@ def test_ranges_of_what_a_kernel_counts() -> None:
     assert [found(b, x) for x in (t, g, i, inside, never)] == [
         (0, 1), (0, 2**31 - 1), (3, 49), (6, 98), (5, 5)]
     assert [found(b, x) for x in (byte, lanes, other)] == [(0, 255), (1, 8), (3, 11)]
+    assert [found(b, x) for x in (rest, part)] == [(0, 6), (0, 2**28 - 1)]
     assert found(b, worker)[0] == 0 and found(b, workers)[0] == 1
     for x in (wrapping, now):
         assert found(b, x) == limits(i32)

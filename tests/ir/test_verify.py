@@ -40,6 +40,10 @@ def body(text: str) -> Kernel:
 
 
 GOOD = [
+    "loop %1 = 0, 4, 1 serial {\n%2:i64 = shl %1, 2\n%3:f32x4 = load x[%2] align=16\n}",
+    "%1:i64 = select true:bool, 4, 8\n%2:f32x4 = load x[%1] align=16",
+    "%1:i64 = select true:bool, 8, 6\n%2:f32x2 = load x[%1] align=8",
+    "%1:i64 = sub 8, 4\n%2:f32x4 = load x[%1] align=16",
     "%1:f32 = load x[0 + 15]\nstore y[0], %1",
     "%1:f32x16 = load x[0] align=64",
     "%1:f32x4 = load x[15] mask true:boolx4",
@@ -150,6 +154,10 @@ BAD = [
     ("%1:f32 = load x[0] mask 1:u8", "a mask is bool"),
     ("%1:f32 = load x[0] align=12", "align=12 is not possible"),
     ("%1:f32x4 = load x[1] align=16", "not known to be aligned to 16"),
+    ("%1:i64 = select true:bool, 8, 6\n%2:f32x4 = load x[%1] align=16", "not known to be aligned"),
+    ("%1:i64 = select true:bool, 6, 8\n%2:f32x4 = load x[%1] align=16", "not known to be aligned"),
+    ("%1:i64 = shl 1, 1\n%2:f32x4 = load x[%1] align=16", "not known to be aligned"),
+    ("%1:i64 = add 8, 2\n%2:f32x4 = load x[%1] align=16", "not known to be aligned"),
     ("loop %1 = 1, 9, 4 serial {\n%2:f32x4 = load x[%1] align=16\n}", "not known to be aligned"),
     ("loop %1 = 0, 9, 4 serial {\n%2:f32x4 = load x[%1 + 2] align=16\n}", "not known to be aligned"),
     # structure
