@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.artifact.c_programs import LANGUAGES, WARN, needs_gcc, run
+from tests.cases.c_programs import LANGUAGES, WARN, needs_gcc, run
 from ztorch import layers as L
 from ztorch.artifact.c_export import CLibrary
 from ztorch.artifact.c_interface import describe

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.ir.random_kernels import random_buffers, random_kernel
+from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.ir.test_opcodes import array, edges
 from tests.parity import HERE, answer, run_kernels
 from ztorch.codegen.render import renderer

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import ztorch as zt
+from tests.cases.samples import Case, cases
 from tests.interchange.onnx_files import ours, runtime
-from tests.ops.samples import Case, cases
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.commands.recipe import find, zoo

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ir import oracle
+from tests.cases import oracle
 from ztorch.dtypes import (
     ALL,
     DType,

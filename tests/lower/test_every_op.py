@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.ops.samples import Case, cases, stored
+from tests.cases.samples import Case, cases, stored
 from tests.parity import (
     GROUPS,
     HERE,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.lower.test_every_op import jobs
+from tests.machines.ptx.parse import parse
+from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
-from tests.ptx.parse import parse
-from tests.ptx.running import rendered, run
 from ztorch import Sequential, layers, ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions

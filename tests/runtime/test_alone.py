@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.artifact.artifacts import flowers, trainer
+from tests.cases.artifacts import flowers, trainer
 
 # -- without a compiler ----------------------------------------------------------------------------
 

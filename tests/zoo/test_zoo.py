@@ -12,7 +12,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
-from tests.zoo.recipes import BATCH, NAMES, rows, shipped, small
+from tests.cases.zoo import BATCH, NAMES, rows, shipped, small
 from ztorch.commands.recipe import find, optimizer
 from ztorch.commands.train import compiled
 from ztorch.program.program import Program

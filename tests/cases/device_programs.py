@@ -1,0 +1,78 @@
+"""Jobs and models on a device, beside the oracle and the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tests.cases.available import device
+from tests.parity import Job, _read, _stored
+from ztorch.backends.device import Binding, Device, Entry, Launch
+from ztorch.codegen import targets
+from ztorch.codegen.targets import Target
+from ztorch.compile.device_code import device_code
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.watch import Watch
+from ztorch.ir.kernel import Kernel
+from ztorch.lower.plan import Place, Plan, Step
+from ztorch.runtime.devices import resolve
+from ztorch.runtime.remote import Remote
+
+
+def target_of(here: Device, **limits: int) -> Target:
+    """What to compile for to run on this very device; `limits` replace what it says of itself."""
+    return targets.target(resolve(here.id).target).on({**dict(here.found.limits), **limits})
+
+
+class Module:
+    """Jobs compiled together for a device of a backend."""
+
+    def __init__(self, jobs: Iterable[Job], backend: str, fusion: bool = True, **limits: int):
+        here = device(backend)
+        target = target_of(here, **limits)
+        self.graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(jobs)}
+        self.compiled = compile_functions(self.graphs, target, "parity", fusion=fusion)
+        made = self.compiled
+        self.remote = Remote(made.spec, made.code, made.params, here)
+
+    def run(self, number: int) -> list[np.ndarray]:
+        """The outputs and new states of one job, from its first states."""
+        name = f"j{number}"
+        graph, remote = self.graphs[name], self.remote
+        call = remote.bind(name)
+        for v in graph.leaves("input"):
+            if v.attrs["name"] in call.inputs:
+                call.inputs[v.attrs["name"]][...] = _stored(v.dtype, v.attrs["fed"])
+        remote.target.write(remote._params, self.compiled.params)
+        remote._stale = remote._prepare is not None
+        call()
+        outputs = [_read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
+        return outputs + [_read(v.dtype, remote.state(n)) for n, v in graph.updates.items()]
+
+
+def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
+                backend: str) -> None:
+    """Compiles kernels together and runs each on its buffers, in place."""
+    here = device(backend)
+    plans = {}
+    for k, kernel in enumerate(kernels):
+        given = [m for m in kernel.memories if m.space == "global"]
+        places = tuple(Place("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
+        step = Step(kernel, places, tuple(m.access != "r" for m in given), 0.0)
+        plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
+    made = device_code(plans, target_of(here), Watch())
+    module = here.load(made.code, [Entry(*e) for e in made.entries])
+    for name, kernel, held in zip(plans, kernels, buffers, strict=True):
+        arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
+        there = [here.alloc(a.nbytes) for a in arrays]
+        for buffer, a in zip(there, arrays, strict=True):
+            here.write(buffer, a)
+        launch = made.launches[name][0]
+        bindings = tuple(Binding(buffer, 0, a.nbytes, p[3])
+                         for buffer, a, p in zip(there, arrays, launch.places, strict=True))
+        here.launch(module, Launch(launch.entry, launch.grid, bindings))
+        for buffer, a in zip(there, arrays, strict=True):
+            here.read(buffer, a)
+            here.free(buffer)
+    here.unload(module)
