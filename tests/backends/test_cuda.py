@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.backends import test_every_op as every_op
 from tests.cases import available, contract
+from tests.cases.device_programs import Module, all_agree
+from tests.cases.jobs import QUICK, jobs
 from tests.cases.zoo import BATCH, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry, parse
@@ -70,10 +71,11 @@ def test_contract(check: object, fake: FakeCuda) -> None:
     assert fake.pushed == 0, "a context was left current"
 
 
-@pytest.mark.parametrize("op", every_op.OPS)
+@pytest.mark.parametrize("op", [
+    pytest.param(op, marks=() if op in QUICK else pytest.mark.slow) for op in jobs()])
 def test_every_op(op: str, fake: FakeCuda) -> None:
     """The rendered PTX of every op and its gradient, thread by thread."""
-    every_op.test_op("cuda", op)
+    all_agree("cuda", jobs()[op])
     assert "cuGraphLaunch" in fake.calls
 
 
@@ -346,7 +348,7 @@ def test_halves(d: DType, capability: tuple[int, int], monkeypatch: pytest.Monke
         "product": ops.matmul(ops.clip(x, -3.0, 3.0), y), "softmax": ops.softmax(ops.clip(x, -9.0, 9.0)),
         "sum": ops.sum(y, axis=0), "wide": ops.cast(x, f32), "narrow": ops.cast(ops.cast(x, f32) * 1.1, d),
         "whole": ops.cast(x, i8)}), feeds)
-    module = every_op.Module([job], "cuda")
+    module = Module([job], "cuda")
     with np.errstate(over="ignore"):
         agree(job, module.run(0), terms=33)
     close(fake)

@@ -7,18 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cases.available import COMPUTING, device
-from tests.cases.device_programs import Module, target_of
+from tests.cases.available import COMPUTING
+from tests.cases.device_programs import all_agree
+from tests.cases.jobs import QUICK, jobs, value_job
 from tests.cases.samples import cases
-from tests.lower.test_every_op import jobs, value_job
-from tests.parity import Job, agree
-from ztorch.compile.device_code import Kernels, within_limits
+from tests.parity import Job
 from ztorch.dtypes import DType, bf16, f16, i8, i16, i64, u8, u16, u64
-from ztorch.errors import Unsupported
-from ztorch.lower.plan import Params, lower
 
-# The inner loop tries what between them use every kind of kernel.
-QUICK = ("matmul", "softmax'", "sum", "where", "cumsum", "take", "cast")
 OPS = [pytest.param(op, marks=() if op in QUICK else pytest.mark.slow) for op in jobs()]
 
 
@@ -54,33 +49,3 @@ def test_other_dtypes(backend: str, d: DType) -> None:
     all_agree(backend, narrow_jobs()[d])
 
 
-def all_agree(backend: str, some: list[Job], **limits: int) -> None:
-    """Compiles what the device is able to do as one module, runs each and compares. `limits` replace
-    what the device says of itself."""
-    device(backend)
-    able = some
-    try:
-        module = Module(able, backend, **limits)
-    except Unsupported:  # something of it, so each is asked for alone
-        able = [job for job in some if _able(job, backend)]
-        module = Module(able, backend, **limits) if able else None
-    for k, job in enumerate(able):
-        assert module is not None
-        agree(job, module.run(k), terms=20)
-
-
-def _able(job: Job, backend: str) -> bool:
-    """A device may lack a dtype beyond the four that all have, and says so before its driver sees
-    anything."""
-    if all(v.dtype.name in ("f32", "i32", "u32", "bool") for v in job.graph.nodes()):
-        return True
-    target = target_of(device(backend))
-    kernels = Kernels(target)
-    try:
-        for step in lower("op", job.graph, target.limits, Params(target.limits)).steps:
-            within_limits(step, target)
-            kernels.number(step.kernel)
-    except Unsupported as error:
-        assert backend in str(error)
-        return False
-    return True

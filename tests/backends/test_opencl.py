@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ztorch as zt
-from tests.lower.test_every_op import jobs
+from tests.cases.jobs import jobs
 from ztorch import layers as L
 from ztorch import ops, settings
 from ztorch.artifact.write import write_artifact

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backends import test_every_op as every_op
-from tests.backends import test_zoo as zoo
 from tests.cases import available, contract
-from tests.lower.test_every_op import jobs
+from tests.cases.device_programs import all_agree
+from tests.cases.jobs import QUICK, jobs
+from tests.cases.zoo import assert_verified
 from tests.machines.fake_hip import FakeHip, FakeRtc
 from tests.machines.rocm import halves
 from tests.machines.rocm.machine import Hosted, compiler, hosted_cpp, hosted_ir
@@ -118,11 +118,11 @@ EVERY = list(jobs())
 
 
 @pytest.mark.parametrize("ops", [  # as LLVM begins anew for each module, many together
-    pytest.param(every_op.QUICK, id="some"),
+    pytest.param(QUICK, id="some"),
     *(pytest.param(EVERY[k::16], id=f"{k}", marks=pytest.mark.slow) for k in range(16))])
 def test_every_op(ops: list[str], fake: FakeHip) -> None:
     """The rendered IR of every op and its gradient, thread by thread."""
-    every_op.all_agree("rocm", [job for op in ops for job in jobs()[op]])
+    all_agree("rocm", [job for op in ops for job in jobs()[op]])
     assert "hipGraphLaunch" in fake.calls
 
 
@@ -142,7 +142,7 @@ PAIRS = [(c, n) for k, n in enumerate(MODELS) for kind in KINDS
     pytest.param(*pair, marks=() if pair == FAST else pytest.mark.slow) for pair in PAIRS])
 def test_predicting_and_training(chip: str, name: str, install: Callable[..., FakeHip]) -> None:
     fake = install(chip)
-    zoo.test_predicting_and_training("rocm", name)
+    assert_verified("rocm", name)
     assert resolve("rocm:0").target == f"rocm:{chip}" and fake.calls.count("hipGraphLaunch") > 3
     close()
     assert not fake.buffers and not fake.handles, "something was not given back"
@@ -306,7 +306,7 @@ def test_chips_without_code_objects_compile_text(install: Callable[..., FakeHip]
     fake = install(OLD)
     assert resolve("rocm:0").target == "rocm:hip" and OLD in rocm.BACKEND.found()[0].driver
     for op in ("matmul", "softmax'"):
-        every_op.test_op("rocm", op)
+        all_agree("rocm", jobs()[op])
     assert "hipGraphLaunch" in fake.calls and not rtc.programs
     close()
     assert not fake.handles and not fake.buffers

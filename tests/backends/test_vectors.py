@@ -8,10 +8,10 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from tests.backends.test_every_op import all_agree
 from tests.cases.available import COMPUTING, device
-from tests.cases.device_programs import Module, run_kernels
-from tests.lower.test_grid import ELEMENTWISE, REDUCING, job
+from tests.cases.device_programs import Module, all_agree, run_kernels
+from tests.cases.grid import ELEMENTWISE, REDUCING, job
+from tests.cases.vectors import loads, stores
 from tests.parity import Job, agree
 from ztorch import ops
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
@@ -20,28 +20,10 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
-from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Grid
 from ztorch.lower.grid import threads, workgroups
 
 everywhere = pytest.mark.parametrize("backend", COMPUTING)
-
-
-def loads(d: DType, lanes: int) -> Kernel:
-    """Aligned vectors of a memory that is also read element by element, and others anywhere."""
-    b = Builder("several", i32)
-    b.memory("x", d, 32)
-    b.memory("shifted", d, 33)
-    b.memory("y", d, 8 * 2 * lanes, access="w")
-    b.memory("z", d, 8, access="w")
-    with workgroups(b, 1, Grid()) as _, threads(b, 8) as t:
-        whole = b.load("x", b.mul(t, 4), lanes=lanes, align=lanes * d.bytes)
-        parts = b.load("shifted", b.mul(t, 3), off=1, lanes=lanes)
-        for k in range(lanes):
-            b.store("y", b.mul(t, 2 * lanes), b.extract(whole, k), off=k)
-            b.store("y", b.mul(t, 2 * lanes), b.extract(parts, k), off=lanes + k)
-        b.store("z", t, b.load("x", b.mul(t, 2), off=3, mask=b.lt(t, 6)))
-    return b.kernel()
 
 
 @everywhere
@@ -63,20 +45,6 @@ def test_loads(backend: str, d: DType, lanes: int) -> None:
     interpret(loads(d, lanes), want)
     for name, w in want.items():
         np.testing.assert_array_equal(got[name], w, err_msg=name)
-
-
-def stores(d: DType, aligned: bool) -> Kernel:
-    """Vectors of numbers that were computed one by one, and element by element beside them."""
-    b = Builder("whole", i32)
-    b.memory("x", d, 32)
-    b.memory("y", d, 36, access="w")
-    with workgroups(b, 1, Grid()) as _, threads(b, 8) as t:
-        at, off = b.mul(t, 4), 0 if aligned else 1
-        xs = [b.load("x", t, off=8 * k) for k in range(4)]
-        b.store("y", at, b.join(*xs[::-1]), off=off, align=4 * d.bytes if aligned else 0)
-        with b.if_(b.lt(t, 1)):
-            b.store("y", t, xs[0], off=34)
-    return b.kernel()
 
 
 @everywhere

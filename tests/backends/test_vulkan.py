@@ -14,7 +14,7 @@ import pytest
 from tests.cases import available
 from tests.cases import device_programs as programs
 from tests.cases.available import device
-from tests.lower.test_every_op import jobs
+from tests.cases.jobs import jobs
 from tests.parity import Job, agree
 from ztorch import ops
 from ztorch.backends import vulkan_devices
@@ -114,7 +114,7 @@ LAYER = "VK_LAYER_KHRONOS_validation"
 ENABLED = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_ENABLES":
            "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}
 TRAIN = """
-from tests.zoo.test_zoo import program
+from tests.cases.zoo import program
 made, x, y = program({model!r}, "vulkan")
 made.fit(x, y, verbose=0)
 made.predict(x)

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cases.available import COMPUTING, device
 from tests.cases.device_programs import run_kernels, target_of
+from tests.cases.opcodes import kernel_for, numbers, opcodes_of, same
 from tests.cases.random_kernels import EXACT, random_buffers, random_kernel
-from tests.codegen.test_render import kernel_for, numbers, opcodes_of, same
 from tests.parity import answer
 from ztorch.codegen.render import renderer
 from ztorch.dtypes import ALL, DType, f32, f64, i32

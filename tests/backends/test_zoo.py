@@ -7,15 +7,11 @@ import numpy as np
 import pytest
 
 from tests.cases.available import COMPUTING, device
-from tests.cases.zoo import BATCH, NAMES, small
-from tests.zoo.test_zoo import STEPS, program
+from tests.cases.zoo import NAMES, assert_verified, program
 from ztorch import settings
-from ztorch.commands import verify
 
 # Products and sums; ids, gathers and their gradients.
 QUICK = ("digits_mlp", "text_classifier")
-# Layer by layer as well, which takes kernels with more to write.
-PROBED = (*QUICK, "digits_cnn", "lstm_classifier", "tiny_gpt")
 
 
 @pytest.mark.timeout(900)
@@ -23,14 +19,7 @@ PROBED = (*QUICK, "digits_cnn", "lstm_classifier", "tiny_gpt")
     n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_predicting_and_training(backend: str, name: str) -> None:
-    here = device(backend)
-    subject = verify.of_recipe(small(name), here.id, BATCH)
-    checks = list(verify.compared(subject, STEPS, seed=1, layers=name in PROBED))
-    assert [c for c in checks if not c.fine] == []
-    parts = {"predict", *(f"step {k + 1}" for k in range(STEPS))}
-    assert {c.part for c in checks} >= parts | ({"step 1 backward"} if name in PROBED else set())
-    bounds = [c.bound for c in checks if c.part == "predict"]
-    assert max(bounds) < 0.05, "bounds so wide say nothing"
+    assert_verified(backend, name)
 
 
 @pytest.mark.slow

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tests.cases.available import device
-from tests.parity import Job, _read, _stored
+from tests.parity import Job, _read, _stored, agree
 from ztorch.backends.device import Binding, Device, Entry, Launch
 from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
-from ztorch.compile.device_code import device_code
+from ztorch.compile.device_code import Kernels, device_code, within_limits
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.watch import Watch
+from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Kernel
-from ztorch.lower.plan import Place, Plan, Step
+from ztorch.lower.plan import Params, Place, Plan, Step, lower
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.remote import Remote
 
@@ -76,3 +77,35 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
             here.read(buffer, a)
             here.free(buffer)
     here.unload(module)
+
+
+def all_agree(backend: str, some: list[Job], **limits: int) -> None:
+    """Compiles what the device is able to do as one module, runs each and compares. `limits` replace
+    what the device says of itself."""
+    device(backend)
+    able = some
+    try:
+        module = Module(able, backend, **limits)
+    except Unsupported:  # something of it, so each is asked for alone
+        able = [job for job in some if _able(job, backend)]
+        module = Module(able, backend, **limits) if able else None
+    for k, job in enumerate(able):
+        assert module is not None
+        agree(job, module.run(k), terms=20)
+
+
+def _able(job: Job, backend: str) -> bool:
+    """A device may lack a dtype beyond the four that all have, and says so before its driver sees
+    anything."""
+    if all(v.dtype.name in ("f32", "i32", "u32", "bool") for v in job.graph.nodes()):
+        return True
+    target = target_of(device(backend))
+    kernels = Kernels(target)
+    try:
+        for step in lower("op", job.graph, target.limits, Params(target.limits)).steps:
+            within_limits(step, target)
+            kernels.number(step.kernel)
+    except Unsupported as error:
+        assert backend in str(error)
+        return False
+    return True

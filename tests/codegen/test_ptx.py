@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.jobs import jobs
 from tests.cases.matrices import products
+from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.zoo import BATCH, NAMES, small
-from tests.codegen.test_render import kernel_for, opcodes_of
-from tests.lower.test_every_op import jobs
 from tests.machines.ptx.running import rendered
 from tests.parity import plan_of
 from ztorch import ops

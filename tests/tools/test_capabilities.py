@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases.available import COMPUTING
-from tests.codegen.test_render import kernel_for
+from tests.cases.opcodes import kernel_for
 from tools import capabilities as c
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS

@@ -12,6 +12,7 @@ from ztorch.errors import DeviceError, OutOfMemory
 CHIPS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100")
 """What there is code for. With an `a` it is for that very chip, else for it and all later ones."""
 
+
 @functools.cache
 def driver() -> Any:
     """The driver's functions; ModuleNotFoundError where the package is not."""

@@ -49,7 +49,6 @@ class Target:
         assert self.limits.grid is not None
         return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
 
-
     def keeping(self, precision: str) -> Target:
         """The target with products of float32 as exact as one of PRECISIONS.
 

@@ -30,6 +30,7 @@ class Trained(Protocol):
     epochs_trained: int
     seed: int
     batch_size: int
+
     @property
     def history(self) -> History: ...
     executable: Any

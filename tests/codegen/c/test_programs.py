@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.cases.zoo import NAMES, rows, small
+from tests.cases.jobs import jobs
+from tests.cases.steps import training_step
+from tests.cases.zoo import BATCH, NAMES, STEPS, rows, small
 from tests.codegen.c.compilers import (
     COMPILERS,
     SANITIZED,
@@ -20,10 +22,7 @@ from tests.codegen.c.compilers import (
     needs_compiler,
     run,
 )
-from tests.lower.test_every_op import jobs
-from tests.lower.test_threads import training_step
 from tests.parity import Module, _stored, agree
-from tests.zoo.test_zoo import BATCH, STEPS
 from ztorch.codegen import cc
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled

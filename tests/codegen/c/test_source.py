@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.artifact.test_c_export import DRIVER, STEPS
-from tests.artifact.test_c_names import HOSTILE
-from tests.cases.c_programs import call, net
+from tests.cases.c_programs import DRIVER, HOSTILE, STEPS, call, net
 from tests.codegen.c.compilers import SANITIZED, STRICT, every_compiler, needs_compiler, run
 from ztorch import layers as L
 from ztorch.artifact.c_interface import identifier

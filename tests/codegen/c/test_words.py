@@ -10,9 +10,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.cases.opcodes import kernel_for, opcodes_of, same
 from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.codegen.c.compilers import STRICT, bits, every_compiler, needs_compiler, run
-from tests.codegen.test_render import kernel_for, opcodes_of, same
 from tests.parity import answer, run_kernels
 from ztorch.codegen.render import environment, renderer
 from ztorch.codegen.targets import TARGETS

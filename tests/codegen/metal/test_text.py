@@ -17,7 +17,7 @@ import pytest
 import ztorch as zt
 from tests.cases import available
 from tests.cases.device_programs import Module
-from tests.lower.test_every_op import jobs
+from tests.cases.jobs import jobs
 from tests.machines.metal.fake import COMPILER, Mac, playing
 from tests.parity import Job, agree
 from ztorch import ops

@@ -10,12 +10,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.backends.test_vectors import stores
 from tests.cases import oracle
+from tests.cases.grid import ELEMENTWISE, REDUCING, job
+from tests.cases.opcodes import array, edges, kernel_for, numbers, opcodes_of, same
 from tests.cases.random_kernels import random_buffers, random_kernel
-from tests.codegen.test_render import kernel_for, numbers, opcodes_of, same
-from tests.ir.test_opcodes import array, edges
-from tests.lower.test_grid import ELEMENTWISE, REDUCING, job
+from tests.cases.vectors import stores
 from tests.machines.ptx.parse import parse
 from tests.machines.ptx.running import rendered, run, spoken, through_ptx
 from tests.parity import answer, plan_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases.matrices import numbers, products
-from tests.lower.test_grid_mma import Make, bound, job, plain
+from tests.cases.products import Make, bound, job, plain
 from tests.machines.rocm import code_object, machine
 from tests.machines.rocm.tensor import INSTRUCTIONS
 from tests.parity import Job, buffers_of, interpreted, plan_of

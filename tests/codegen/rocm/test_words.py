@@ -11,10 +11,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.backends.test_vectors import loads, stores
+from tests.cases.jobs import jobs
+from tests.cases.opcodes import kernel_for, opcodes_of, same
 from tests.cases.random_kernels import EXACT, random_buffers, random_kernel
-from tests.codegen.test_render import kernel_for, opcodes_of, same
-from tests.lower.test_every_op import jobs
+from tests.cases.vectors import loads, stores
 from tests.machines.rocm.machine import rendered, run
 from tests.parity import answer
 from ztorch.codegen.render import renderer

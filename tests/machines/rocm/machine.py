@@ -52,6 +52,7 @@ def workgroups() -> ctypes.CDLL:
     library.zt_matrices(tensor.ROWS)
     return library
 
+
 WRONG = {1: "threads met in part only", 2: "too many threads",
          3: "lanes that ought to have the same part of a matrix have not",
          4: "a float32 of too many bits"}
