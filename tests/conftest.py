@@ -18,9 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Our own workers still spin and sleep, but sleep sooner: there are more of them than cores.
 os.environ.setdefault("ZTORCH_SPIN", "1000")
 
-ROOT = Path(__file__).parent.parent
 # Code that was assembled before is taken from here by all workers, and by the next run.
-os.environ.setdefault("ZTORCH_CACHE", str(ROOT / ".pytest_cache" / "ztorch"))
+os.environ.setdefault("ZTORCH_CACHE", f"{Path(__file__).parent.parent}/.pytest_cache/ztorch")
 
 import pytest
 
@@ -30,6 +29,7 @@ import ztorch
 # them every few hundred takes a third of the time that compiling does.
 gc.set_threshold(20_000, 20, 20)
 
+ROOT = Path(__file__).parent.parent
 PEERS = ("torch", "keras")
 
 # PoCL takes one or two seconds to optimise a kernel that is run once or twice here, and a tenth to
