@@ -20,7 +20,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
-from ztorch.ir.limits import Grid
+from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid import threads, workgroups
 
 everywhere = pytest.mark.parametrize("backend", COMPUTING)
@@ -109,7 +109,7 @@ def test_what_many_threads_write_is_read_at_once(backend: str, lanes: int, space
     b = Builder("written", i32)
     b.memory("y", f32, n * turns, access="w")
     b.memory("x", f32, n, space, "rw")
-    with workgroups(b, 1, Grid()) as _, threads(b, n) as t, b.loop(0, turns) as turn:
+    with workgroups(b, 1, GridLimits()) as _, threads(b, n) as t, b.loop(0, turns) as turn:
         far = b.add(b.mul(b.rem(t, 4), n // 4), b.div(t, 4))
         place = b.select(b.lt(turn, turns // 2), t, far)
         b.store("x", place, b.cast(b.add(b.mul(turn, n), place), dtype=f32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ztorch.dtypes import DType, i32
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
-from ztorch.ir.limits import Grid
+from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid import threads, workgroups
 
 
@@ -16,7 +16,7 @@ def loads(d: DType, lanes: int) -> Kernel:
     b.memory("shifted", d, 33)
     b.memory("y", d, 8 * 2 * lanes, access="w")
     b.memory("z", d, 8, access="w")
-    with workgroups(b, 1, Grid()) as _, threads(b, 8) as t:
+    with workgroups(b, 1, GridLimits()) as _, threads(b, 8) as t:
         whole = b.load("x", b.mul(t, 4), lanes=lanes, align=lanes * d.bytes)
         parts = b.load("shifted", b.mul(t, 3), off=1, lanes=lanes)
         for k in range(lanes):
@@ -31,7 +31,7 @@ def stores(d: DType, aligned: bool) -> Kernel:
     b = Builder("whole", i32)
     b.memory("x", d, 32)
     b.memory("y", d, 36, access="w")
-    with workgroups(b, 1, Grid()) as _, threads(b, 8) as t:
+    with workgroups(b, 1, GridLimits()) as _, threads(b, 8) as t:
         at, off = b.mul(t, 4), 0 if aligned else 1
         xs = [b.load("x", t, off=8 * k) for k in range(4)]
         b.store("y", at, b.join(*xs[::-1]), off=off, align=4 * d.bytes if aligned else 0)
