@@ -79,7 +79,8 @@ def other(value: Any) -> Any:
         return (*value, "other")
     if isinstance(value, frozenset):
         return value | {"other"}
-    return replace(value, registers=value.registers + 1)
+    name = next(f.name for f in fields(value) if isinstance(getattr(value, f.name), int))
+    return replace(value, **{name: other(getattr(value, name))})
 
 
 @pytest.mark.parametrize("field", [f.name for f in fields(TARGET)])
@@ -113,7 +114,7 @@ def test_llvm_assembles_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first != second and len(asked) == 2
     object_cache.forget()
     assert assemble.assemble(TEXT, TARGET) == first and len(asked) == 2
-    assert assemble.assemble(TEXT, replace(TARGET, features=())) and len(asked) == 3
+    assert assemble.assemble(TEXT, replace(TARGET, llvm_features=())) and len(asked) == 3
 
 
 @pytest.mark.parametrize("part", ["_llvm_identity", "_source"])

@@ -64,6 +64,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
+
 @functools.cache
 def library() -> Any:
     """The newest of these that is installed, or None; looking costs no more than their names."""

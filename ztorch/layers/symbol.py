@@ -19,7 +19,6 @@ from ztorch.layers.context import Context, Made, States
 if TYPE_CHECKING:
     from ztorch.layers.layer import Layer
 
-
 class NoNumbers(ConfigError, AttributeError):
     """A symbolic tensor asked for what only tensors with numbers have."""
 

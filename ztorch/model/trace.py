@@ -251,7 +251,6 @@ class _Step:
                               "optimizer out, or set layer.trainable = True")
         step = self.states.leaf("optimizer/step", (), "int32", lambda: 0, kind="counter",
                                 trainable=False)
-
         def updates(grads: Sequence[Value]) -> dict[Value, Value]:
             return optimizer.apply(params, grads, step)
 

@@ -30,7 +30,6 @@ class Trained(Protocol):
     epochs_trained: int
     seed: int
     batch_size: int
-
     @property
     def history(self) -> History: ...
     executable: Any
