@@ -135,7 +135,7 @@ def test_launches_wait_only_where_a_barrier_says_so(fake: FakeCuda) -> None:
 def test_the_chip_that_code_is_made_for(capability: tuple[int, int], chip: str,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     fake = install(monkeypatch, capability=capability)
-    assert registry.opened("cuda", 0).found.chip == chip
+    assert registry.opened("cuda", 0).info.chip == chip
     assert resolve("cuda").target == f"cuda:{chip}"
     test = next(c for c in CONTRACT if c.__name__ == "test_one_launch_by_itself")
     test("cuda")
@@ -154,14 +154,14 @@ def test_there_is_a_row_for_every_chip() -> None:
 
 def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = cuda.BACKEND
-    assert backend.refusal() == "" and len(backend.found()) == 1
-    assert backend.found()[0].driver == "CUDA 13.2, compute capability 9.0"
+    assert backend.refusal() == "" and len(backend.devices()) == 1
+    assert backend.devices()[0].driver == "CUDA 13.2, compute capability 9.0"
     fake.devices = 0
     assert backend.refusal() == "the driver shows no device"
     for code in ("NO_DEVICE", "STUB_LIBRARY"):
         fake.fail["cuInit"] = code
         assert f"cuInit: CUDA_ERROR_{code} (the driver's words" in backend.refusal()
-        assert backend.found() == []
+        assert backend.devices() == []
     for code in ("SYSTEM_DRIVER_MISMATCH", "UNKNOWN"):
         fake.fail["cuInit"] = code
         with pytest.warns(UserWarning, match=f"backend cuda is broken: .*CUDA_ERROR_{code}"):
@@ -292,7 +292,7 @@ def test_a_forked_child_is_told(fake: FakeCuda) -> None:
         try:
             with pytest.raises(DeviceError, match="was forked"):
                 d.write(buffer, np.zeros(4))
-            assert "spawn" in cuda.BACKEND.refusal() and not cuda.BACKEND.found()
+            assert "spawn" in cuda.BACKEND.refusal() and not cuda.BACKEND.devices()
             d.close()
             code = 0
         except BaseException:

@@ -11,7 +11,7 @@ from ztorch.commands.recipe import Recipe, find, optimizer
 from ztorch.compile.pipeline import compile_functions
 from ztorch.errors import ConfigError, DeviceError, ZtorchError
 from ztorch.runtime.devices import limits_of, resolve
-from ztorch.runtime.executable import start
+from ztorch.runtime.start import start
 from ztorch.verify.compare import compared
 from ztorch.verify.probes import Subject
 
@@ -75,8 +75,8 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
     run: Any = program.executable
     target, ordinal = TARGETS[run.spec.target], None
     if target.limits.grid is not None:
-        found = run.target.found
-        target, ordinal = target.on(dict(found.limits)), found.ordinal
+        info = run.opened_device.info
+        target, ordinal = target.on(dict(info.limits)), info.ordinal
     functions = {n: g for n, g in traced.functions.items() if n in run.functions}
     made = compile_functions(functions, target, program.name)
     return Subject(program.name, traced, target, ordinal, run, made.plans)
