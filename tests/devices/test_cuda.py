@@ -157,7 +157,7 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     assert backend.refusal() == "" and len(backend.devices()) == 1
     assert backend.devices()[0].driver == "CUDA 13.2, compute capability 9.0"
     fake.devices = 0
-    assert backend.refusal() == "the driver shows no device"
+    assert backend.refusal() == "the driver has no device"
     for code in ("NO_DEVICE", "STUB_LIBRARY"):
         fake.fail["cuInit"] = code
         assert f"cuInit: CUDA_ERROR_{code} (the driver's words" in backend.refusal()
