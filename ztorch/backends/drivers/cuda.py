@@ -6,12 +6,13 @@ import ctypes
 from typing import Any
 
 from ztorch.backends import cuda_calls
-from ztorch.backends.cuda_calls import CHIPS, ask, described
+from ztorch.backends.cuda_calls import ask, described
 from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Device
 from ztorch.backends.gpu import GpuBackend, GpuDevice
 from ztorch.backends.handles import DeviceInfo, DeviceModule, Launch, Recording
 from ztorch.errors import DeviceError
+from ztorch.machines.chips import chips_of
 
 LOG_BYTES = 16 * 1024  # kept of what the driver's assembler says
 
@@ -47,8 +48,8 @@ class Cuda(GpuBackend):
     def open(self, ordinal: int = 0) -> Device:
         info = self.devices()[ordinal]
         if not info.chip:
-            raise DeviceError(f"cuda:{ordinal} ({info.name}) is older than {CHIPS[0]}, the first "
-                              "that there is code for")
+            raise DeviceError(f"cuda:{ordinal} ({info.name}) is older than "
+                              f"{chips_of(self.name)[0].name}, the first that there is code for")
         return CudaDevice(info)
 
 

@@ -12,11 +12,10 @@ from ztorch.backends.device import Device
 from ztorch.backends.gpu import GpuBackend, GpuDevice
 from ztorch.backends.handles import DeviceInfo, DeviceModule, Launch
 from ztorch.errors import DeviceError
+from ztorch.machines.chips import runnable
 
 PROPERTIES_BYTES = 16 * 1024  # more than hipDeviceProp_t ever had
-CHIPS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
-"""What there are code objects for; others compile HIP's C++ when a program is loaded."""
-TEXT = "hip"
+TEXT = "hip"  # the chip of code that is HIP's C++, compiled when a program is loaded
 
 
 class Rocm(GpuBackend):
@@ -50,8 +49,8 @@ def _describe(ordinal: int) -> DeviceInfo:
     def attribute(number: int) -> int:
         return int(hip.ask(where, "hipDeviceGetAttribute", number, ordinal))
 
-    limits = {"threads": attribute(hip.THREADS), "shared": attribute(hip.SHARED),
-              "subgroup": attribute(hip.WAVE), "units": attribute(hip.UNITS)}
+    limits = {"threads": attribute(hip.THREADS), "shared_bytes": attribute(hip.SHARED),
+              "subgroup": attribute(hip.WAVE), "compute_units": attribute(hip.UNITS)}
     name = ctypes.create_string_buffer(256)
     hip.ask(where, "hipDeviceGetName", name, len(name), ordinal)
     version = hip.ask(where, "hipRuntimeGetVersion")
@@ -59,7 +58,7 @@ def _describe(ordinal: int) -> DeviceInfo:
     return DeviceInfo(ordinal, name.value.decode(errors="replace").strip(),
                       "integrated" if attribute(hip.INTEGRATED) else "gpu",
                       int(hip.ask(where, "hipDeviceTotalMem", ordinal)),
-                      chip if chip in CHIPS else TEXT, tuple(limits.items()),
+                      (*runnable(Rocm.name, chip), TEXT)[0], tuple(limits.items()),
                       f"HIP {version // 10_000_000}.{version // 100_000 % 100}, {chip}", (TEXT,))
 
 
