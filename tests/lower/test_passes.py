@@ -131,7 +131,7 @@ def test_memories_are_arrays_of_the_vectors_in_them(
     kernel = b.kernel()
     verify(kernel)
     assert [m.vec for m in vectored(kernel).memories] == [vec, 1]
-    assert [m.vec for m in vectored(kernel, parts=False).memories] == [alone, 1]
+    assert [m.vec for m in vectored(kernel, scalar_stores=False).memories] == [alone, 1]
     verify(vectored(kernel))
 
 
