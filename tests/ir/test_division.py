@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.ir.random_kernels import random_buffers, random_kernel
+from tests.cases.random_kernels import random_buffers, random_kernel
 from ztorch.dtypes import DType, f32, i32, i64, u8, u32
 from ztorch.ir.builder import Builder
 from ztorch.ir.division import without_division
