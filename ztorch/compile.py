@@ -36,11 +36,12 @@ from ztorch.codegen.elf import link
 from ztorch.codegen.targets import Target
 from ztorch.device_code import Kernels, device_code
 from ztorch.dtypes import boolean, to_storage, u8
-from ztorch.errors import DeviceError, Unsupported
+from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.lower.frozen import Derived
-from ztorch.lower.plan import Params, Plan, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import Plan, Schedules, lower
 from ztorch.machines.processors import processor
 from ztorch.runtime.devices import Where, limits_of, resolve
 from ztorch.runtime.executable import Executable, aligned, start
@@ -116,11 +117,13 @@ def _nothing_collected() -> Iterator[None]:
 
 @_nothing_collected()
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
-                      optional: tuple[str, ...] = passes.DEFAULT,
-                      fusion: bool = True) -> Compiled:
-    """All stages but the last. `optional` passes and fusion change speed, never results."""
+                      optional: tuple[str, ...] = passes.DEFAULT, fusion: bool = True,
+                      schedules: Schedules | None = None) -> Compiled:
+    """All stages but the last. `optional` passes and fusion change speed, never results.
+    `schedules` take the place of what the rules propose, by the keys that `ztorch show --stage
+    plan` prints."""
     watch = debug.Watch()
-    graphs, plans, params = _lower(functions, target, optional, fusion, True, watch)
+    graphs, plans, params = _lower(functions, target, optional, fusion, True, watch, schedules)
     spec = _spec(name, target, plans, params)
     if target.limits.grid is not None:
         made = device_code(plans, target, watch)
@@ -178,7 +181,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     _, plans, params = _lower(functions, target, passes.DEFAULT, True, False, watch)
     spec = _spec(name, target, plans, params)
     changing = {n for n, plan in plans.items() for step in plan.steps
-                for place, written in zip(step.places, step.writes, strict=True)
+                for place, written in zip(step.locations, step.writes, strict=True)
                 if written and place.space == "params"}
     interface = describe(spec, name, changing)
     text = _render(plans, target, {n: f.symbol for n, f in spec.functions.items()}, interface)
@@ -192,7 +195,8 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
 
 
 def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, ...], fusion: bool,
-           frozen: bool, watch: debug.Watch) -> tuple[dict[str, Graph], dict[str, Plan], Params]:
+           frozen: bool, watch: debug.Watch, schedules: Schedules | None = None
+           ) -> tuple[dict[str, Graph], dict[str, Plan], Params]:
     """Graphs as passes leave them, and their plans. `frozen`: what a program that only predicts
     makes of its weights alone becomes a function of its own, at the price of a second copy."""
     graphs = {n: passes.run(g, optional) for n, g in functions.items()}
@@ -203,7 +207,8 @@ def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, 
             params.state(state)
     derived = Derived() if frozen and not any(g.updates for g in graphs.values()) else None
     try:
-        plans = {n: lower(n, g, target.limits, params, fusion, derived) for n, g in graphs.items()}
+        plans = {n: lower(n, g, target.limits, params, fusion, derived, schedules)
+                 for n, g in graphs.items()}
     except RecursionError:
         raise Unsupported(
             "more elementwise ops follow on one another than Python's recursion limit of "
@@ -211,7 +216,12 @@ def _lower(functions: Mapping[str, Graph], target: Target, optional: tuple[str, 
             "as with sys.setrecursionlimit(20_000), or put a Dense or Conv between") from None
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
-        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion)
+        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules)
+    keys = [s.key for plan in plans.values() for s in plan.steps]
+    known = {*keys, *(key.partition("/")[2] for key in keys)}
+    for name in schedules or ():
+        if name not in known:
+            raise unknown("kernel", name, known)
     watch.done("plan", plans)
     return graphs, plans, params
 
@@ -226,7 +236,7 @@ def _render(plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str
         steps = []
         for step in plan.steps:
             symbol = kernels.rendered[kernels.number(step.kernel)]["symbol"]
-            used = [pointers.setdefault((p.space, p.at), len(pointers)) for p in step.places]
+            used = [pointers.setdefault((p.space, p.offset), len(pointers)) for p in step.locations]
             steps.append({"symbol": symbol, "pointers": used, "barrier": step.barrier})
         programs.append({"symbol": symbols[plan.name], "steps": steps, "pointers": [
             {"id": k, "space": space, "offset": at,

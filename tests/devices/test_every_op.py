@@ -15,7 +15,8 @@ from tests.parity import Job, agree
 from ztorch.device_code import Kernels, within_limits
 from ztorch.dtypes import DType, bf16, f16, i8, i16, i64, u8, u16, u64
 from ztorch.errors import Unsupported
-from ztorch.lower.plan import Params, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import lower
 
 # The inner loop tries what between them use every kind of kernel.
 QUICK = ("matmul", "softmax'", "sum", "where", "cumsum", "take", "cast")

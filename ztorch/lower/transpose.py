@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Loaded, Var, flatten, unflatten
-from ztorch.lower.loops import evaluate, spread
+from ztorch.lower.loops import evaluate, spread, widest
 from ztorch.lower.region import Region, real_reads
+from ztorch.lower.schedule import TransposeSchedule
 from ztorch.lower.tuning import TRANSPOSE_EXTENT
 
 
@@ -52,9 +55,24 @@ def find_turn(region: Region, lanes: int) -> Turn | None:
     return Turn(source, along)
 
 
-def emit_transpose(b: Builder, region: Region, turn: Turn, memory: Mapping[Value, str],
-                   target: Mapping[Value, str], lanes: int) -> None:
+def propose(region: Region, limits: Limits) -> TransposeSchedule | None:
+    """Tiles of all lanes, if the region reads one value across."""
+    lanes = limits.lanes(widest(region))
+    return TransposeSchedule(lanes) if find_turn(region, lanes) else None
+
+
+def refusal(s: TransposeSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+        return why
+    return "" if find_turn(region, s.lanes) else "it reads no value across its rows"
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: TransposeSchedule) -> None:
     """Tiles over the two axes; workers share out everything else and rows of tiles."""
+    lanes, turn = s.lanes, find_turn(region, s.lanes)
+    assert turn is not None
     shape, along = region.shape, turn.along
     outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
     rows, columns = shape[along], shape[-1]

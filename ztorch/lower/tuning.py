@@ -63,6 +63,11 @@ PREFETCH_STEPS = _row(
 K_UNROLL = _row(
     "K_UNROLL", 4, "steps along k",
     "steps in one turn of the loop: fewer additions of counters beside the multiply-adds", _ZEN4)
+PREFETCH_MAX = _row(
+    "PREFETCH_MAX", 64, "steps along k", "the most that a schedule may fetch ahead", _CHOSEN)
+UNROLL_MAX = _row(
+    "UNROLL_MAX", 16, "steps along k", "the most that a schedule may unroll",
+    "chosen by the size of the code")
 INLINE_EPILOGUE_MEMBERS = _row(
     "INLINE_EPILOGUE_MEMBERS", 5, "values",
     "the longest epilogue that is repeated for each row of a tile; others are a loop over a local "
@@ -124,6 +129,9 @@ ROW_SUMS = _row(
     "chosen: four sums cover the latency of an addition")
 ROW_SUM_VECTORS = _row(
     "ROW_SUM_VECTORS", 8, "vectors", "of a row from which on it has several sums", _CHOSEN)
+SIDE_BY_SIDE_MAX = _row(
+    "SIDE_BY_SIDE_MAX", 8, "vectors", "the most that a schedule may compute side by side",
+    "chosen by the size of the code")
 RECOMPUTE_SLOTS = _row(
     "RECOMPUTE_SLOTS", 8, "issue slots",
     "above which a value that a later pass needs is stored and not computed again", _CHOSEN)
@@ -133,6 +141,10 @@ TRANSPOSE_EXTENT = _row(
 OP_SLOTS_MIN = _row(
     "OP_SLOTS_MIN", 2, "issue slots", "that any op takes at least, in the estimate of a kernel's "
     "time", _CHOSEN)
+
+NAME_LENGTH_MAX = _row(
+    "NAME_LENGTH_MAX", 48, "characters", "of layer and ops in the name of a kernel",
+    "chosen: profilers cut off longer names")
 
 # -- grids -----------------------------------------------------------------------------------------
 
