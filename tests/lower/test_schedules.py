@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import fields, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from ztorch.compile import compile_functions
 from ztorch.debug import show_plan
 from ztorch.dtypes import f32
 from ztorch.errors import UnknownName
+from ztorch.graph import passes
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
@@ -63,16 +65,16 @@ def normalised(x: Value) -> Value:
 
 
 JOBS = {
-    "product": job(lambda a, b, c: ops.maximum(ops.matmul(a, b) + c, 0.0), (37, 29), (29, 52), (52,)),
-    "one row": job(ops.matmul, (1, 40), (40, 70)),
-    "batch of products": job(ops.matmul, (3, 20, 16), (3, 16, 24)),
-    "windows": job(lambda x, w: ops.conv(x, w, padding="same"), (2, 6, 8, 4), (3, 3, 4, 16)),
-    "softmax": job(lambda x: ops.softmax(x, axis=-1), (13, 88)),
-    "layer norm": job(normalised, (5, 3, 72)),
-    "sums of columns": job(lambda x: ops.sum(ops.exp(x), axis=0), (30, 76)),
-    "maxima of columns": job(lambda x: ops.max(x, axis=1), (4, 9, 36)),
-    "elements": job(lambda x, b: ops.tanh(x[:, ::2]) * b, (9, 14, 40), (40,)),
-    "transpose": job(lambda x: ops.exp(ops.transpose(x, (0, 2, 1))), (3, 20, 44)),
+    "product": job(lambda a, b, c: ops.maximum(ops.matmul(a, b) + c, 0.0), (19, 13), (13, 52), (52,)),
+    "one row": job(ops.matmul, (1, 24), (24, 70)),
+    "batch of products": job(ops.matmul, (2, 9, 8), (2, 8, 24)),
+    "windows": job(lambda x, w: ops.conv(x, w, padding="same"), (1, 4, 8, 4), (3, 3, 4, 16)),
+    "softmax": job(lambda x: ops.softmax(x, axis=-1), (3, 88)),
+    "layer norm": job(normalised, (2, 3, 72)),
+    "sums of columns": job(lambda x: ops.sum(ops.exp(x), axis=0), (12, 76)),
+    "maxima of columns": job(lambda x: ops.max(x, axis=1), (3, 5, 36)),
+    "elements": job(lambda x, b: ops.tanh(x[:, ::2]) * b, (3, 6, 40), (40,)),
+    "transpose": job(lambda x: ops.exp(ops.transpose(x, (0, 2, 1))), (2, 20, 36)),
 }
 MACHINES = {"scalar": SCALAR, "narrow": NARROW, "avx2": TARGETS["avx2"].limits, "groups": GROUPS,
             "subgroups": SUBGROUPS, "wide grid": WIDE_GRID, "matrices": MATRICES}
@@ -81,7 +83,7 @@ MACHINES = {"scalar": SCALAR, "narrow": NARROW, "avx2": TARGETS["avx2"].limits, 
 def main_step(one: Job, limits: Limits) -> KernelStep:
     """The last kernel of a job that does more than to copy."""
     steps = plan_of(one.alone("j"), limits)[0].steps
-    return [s for s in steps if "copy" not in s.key and "pad" not in s.key][-1]
+    return [s for s in steps if not re.search(r"/k\d+_(copy|pad)_", s.key)][-1]
 
 
 def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
@@ -89,7 +91,7 @@ def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
     step, rng = main_step(one, limits), random.Random(f"{one.graph.roots[0].shape}{limits.vector_bits}")
     assert step.schedule is not None
     mine = step.schedule
-    regions = [r for r in fuse(prepare(one.alone("j"), limits)) if r.size]
+    regions = [r for r in fuse(prepare(passes.run(one.alone("j")), limits)) if r.size]
     region = regions[int(step.key.partition("/k")[2].split("_")[0])]
     legal: list[Schedule] = []
     for _ in range(4000):
@@ -192,12 +194,12 @@ PRODUCT = "product tile(rows=6, vectors=2) block(rows=1) prefetch(0) unroll(4) e
 
 
 @pytest.mark.parametrize(("name", "limits", "change", "why"), [
-    ("product", AVX2, {"tile_rows": 8}, r"tile\(rows=8, vectors=2\) takes 19 vector registers of 16"),
-    ("product", AVX2, {"tile_rows": 17}, r"tile\(rows=17\) must be one of 1, 2, .*16 for these 37 rows"),
+    ("product", AVX2, {"tile_rows": 8}, r"tile\(rows=8, vectors=3\) takes 28 vector registers of 16"),
+    ("product", AVX2, {"tile_rows": 17}, r"tile\(rows=17\) must be one of 1, 2, .*16 for these 19 rows"),
     ("product", AVX2, {"tile_vectors": 8, "tile_rows": 1}, r"between 1 and the 7 there are"),
     ("product", AVX2, {"unroll": 17}, r"unroll\(...\) must be between 1 and 16, not 17"),
     ("product", AVX2, {"epilogue_inline": 2}, "between 0 and 1, not 2"),
-    ("windows", AVX2, {"tile_rows": 3}, r"tile\(rows=3\) must be one of"),
+    ("windows", AVX2, {"tile_rows": 5}, r"tile\(rows=5\) must be one of"),
     ("elements", AVX2, {"lanes": 3}, r"lanes\(3\) must be a power of two, 8 at most"),
     ("elements", AVX2, {"lanes": 16}, "8 at most on this target"),
     ("elements", AVX2, {"order": (0, 0)}, r"order\(0, 0\) must name each of \d axes once"),
@@ -207,7 +209,7 @@ PRODUCT = "product tile(rows=6, vectors=2) block(rows=1) prefetch(0) unroll(4) e
     ("sums of columns", AVX2, {"sums": (2,)}, "since lanes do not run along the rows"),
     ("sums of columns", AVX2, {"columns": 9}, "must be between 1 and 8"),
     ("elements", GROUPS, {"threads": 65}, r"threads\(65\) must be between 1 and 64"),
-    ("elements", WIDE_GRID, {"width": 3}, r"width\(3\) must be 1, 2 or 4"),
+    ("elements", WIDE_GRID, {"width": 3}, r"width\(3\) must be 1, or the 4 that"),
     ("softmax", SUBGROUPS, {"team_rows": 1, "team_ways": 4}, "4 threads, and they exchange values in subgroups of 8"),
     ("softmax", GROUPS, {"team_rows": 3}, r"team\(rows=3\) must be a power of two"),
     ("softmax", GROUPS, {"team_rows": 64, "team_ways": 2}, "has 128 threads of 64"),
@@ -237,9 +239,9 @@ def test_schedules_of_kernels_that_there_are_not() -> None:
 def test_a_schedule_from_outside_is_what_is_compiled() -> None:
     graphs = {"f": JOBS["product"].alone("f")}
     made = compile_functions(graphs, TARGETS["avx2"], "m", schedules={
-        "k0_matmul_maximum_f32": PRODUCT.replace("rows=6, vectors=2", "rows=3, vectors=4")})
+        "k0_matmul_maximum_f32": PRODUCT.replace("rows=6, vectors=2", "rows=2, vectors=4")})
     [step] = made.plans["f"].steps
-    assert step.kernel.name == "k0_matmul_maximum_f32_3x32" and "k0_matmul_maximum_f32_3x32" in made.text
+    assert step.kernel.name == "k0_matmul_maximum_f32_2x32" and "k0_matmul_maximum_f32_2x32" in made.text
     usual = compile_functions(graphs, TARGETS["avx2"], "m")
     assert usual.plans["f"].steps[0].kernel.name != step.kernel.name and usual.text != made.text
 
@@ -257,6 +259,6 @@ def test_rules_propose_for_every_kind_of_region() -> None:
     kinds = set()
     for one in JOBS.values():
         for limits in MACHINES.values():
-            for region in fuse(prepare(one.alone("j"), limits)):
+            for region in fuse(prepare(passes.run(one.alone("j")), limits)):
                 kinds.add(propose(region, limits).kind)
     assert kinds == {k for k in KINDS if k}

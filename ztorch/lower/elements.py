@@ -13,14 +13,43 @@ from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate, nested, spread, vectors, widest
 from ztorch.lower.region import Region, computed, real_reads
 from ztorch.lower.schedule import ElementSchedule
-from ztorch.lower.tuning import SHARED_TURN_ELEMENTS, SHARED_TURNS
+from ztorch.lower.tuning import (
+    LINE_BYTES,
+    SCATTER_BYTES_MAX,
+    SCATTER_STRIDE_BYTES,
+    SHARED_TURN_ELEMENTS,
+    SHARED_TURNS,
+)
 
 
 def propose(region: Region, limits: Limits) -> ElementSchedule:
-    """All lanes, axes in their order, as many of them shared out as leave turns of some work."""
+    """All lanes, axes in their order or in that of a value read far apart, and as many of them
+    shared out as leave turns of some work."""
     *rows, column = merged_axes(region) or (1,)
-    return ElementSchedule(limits.lanes(widest(region)), tuple(range(len(rows))),
-                           _shared(rows, column) if rows else 0)
+    order = _order(region, rows, column)
+    return ElementSchedule(limits.lanes(widest(region)), order,
+                           _shared([rows[k] for k in order], column) if rows else 0)
+
+
+def _order(region: Region, rows: Sequence[int], column: int) -> tuple[int, ...]:
+    """The axes in the order in which a copy reads memory, where what it writes are whole lines in
+    short runs, and reading these runs would jump further each time; else as they are."""
+    usual = tuple(range(len(rows)))
+    axes = [Var(f"d{k}", n) for k, n in enumerate((*rows, column))]
+    flat = flatten([Index.of(v) for v in axes], [v.extent for v in axes])
+    read = [(source, at) for v in region.members
+            for source, at in real_reads(v, unflatten(region.flat[v], v.shape))
+            if source not in region.flat]
+    if len(read) != 1 or not rows:
+        return usual
+    [(source, at)] = read
+    at, size = at.replace({region.outer: flat}), source.dtype.bytes
+    strides = [at.factor(v) for v in axes]
+    run = column * size
+    scattered = (at.is_affine and strides[-1] == 1 and all(s > 0 for s in strides)
+                 and LINE_BYTES <= run <= SCATTER_BYTES_MAX
+                 and strides[-2] * size >= SCATTER_STRIDE_BYTES)
+    return tuple(sorted(usual, key=lambda k: -strides[k])) if scattered else usual
 
 
 def refusal(s: ElementSchedule, region: Region, limits: Limits) -> str:

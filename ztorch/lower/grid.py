@@ -94,8 +94,8 @@ def power_of_two(n: int) -> int:
 
 def width_refusal(width: int, grid: GridLimits, possible: bool) -> str:
     """Why a thread cannot compute so many neighbours at once; empty if it can."""
-    if width not in (1, 2, 4) or width > grid.load_width:
-        return f"width({width}) must be 1, 2 or 4, and {grid.load_width} at most on this target"
+    if width not in (1, grid.load_width):
+        return f"width({width}) must be 1, or the {grid.load_width} that a thread loads at once"
     if width > 1 and not possible:
         return f"width({width}) takes neighbours that lie side by side, aligned, and these do not"
     return ""

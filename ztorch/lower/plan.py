@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ztorch.dtypes import lying
+from ztorch.dtypes import DType, lying
 from ztorch.graph.memory import Buffer
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
@@ -16,6 +16,7 @@ from ztorch.lower import nests
 from ztorch.lower.alike import Span, rebased, shape_of
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
+from ztorch.lower.loops import widest
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import Location, Params, Placement
 from ztorch.lower.prepare import prepare
@@ -108,7 +109,7 @@ class _Kernel:
             spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
             self.params.kernels[shape.key] = self._lowered(access, spans)
         kernel, schedule = self.params.kernels[shape.key]
-        lanes = self.limits.lanes(_main(region)[0].dtype)
+        lanes = self.limits.lanes(_dtype(region))
         origin = tuple(dict.fromkeys(
             re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
         kernel = replace(kernel, name=f"{self.stem}_{schedule.tile(lanes)}", origin=origin)
@@ -187,7 +188,12 @@ def _stem(region: Region, number: int) -> str:
     layer = next((v.layer for v in main if v.layer), "")
     ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
     words = re.sub(r"[^A-Za-z0-9_]+", "_", "_".join([w for w in [layer, *ops] if w]))
-    return f"k{number}_{words[:NAME_LENGTH_MAX]}_{main[0].dtype.name}"
+    return f"k{number}_{words[:NAME_LENGTH_MAX]}_{_dtype(region).name}"
+
+
+def _dtype(region: Region) -> DType:
+    """What it computes in: the dtype of its product or reduction, else the widest."""
+    return widest(region) if region.kind == "map" else _main(region)[0].dtype
 
 
 def _main(region: Region) -> list[Value]:
