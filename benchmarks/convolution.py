@@ -13,9 +13,9 @@ from benchmarks import machine, peers
 from benchmarks.programs import call, fill, given, weight
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
-from ztorch import compile as pipeline
 from ztorch import layers as L
 from ztorch import optimizers
+from ztorch.compile import pipeline
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from benchmarks import convolution, machine, matmul, mlp, report, startup, training, vector_math
 from benchmarks.timing import FULL, QUICK, Effort
-from ztorch.backends import host
+from ztorch.host import processor
 
 RESULTS = Path(__file__).parent / "results"
 SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
@@ -34,7 +34,7 @@ def threads_of(text: str) -> list[int]:
     >>> threads_of("1,4,1")
     [1, 4]
     """
-    return list(dict.fromkeys(host.usable_cores() if t == "all" else int(t)
+    return list(dict.fromkeys(processor.usable_cores() if t == "all" else int(t)
                               for t in text.split(",")))
 
 

@@ -12,7 +12,7 @@ from benchmarks import gpu_peers, peers
 from benchmarks.gpu_cases import Case, Measured, Sizes, measured, resident
 from benchmarks.programs import Arrays, fill, given
 from benchmarks.timing import Effort
-from ztorch import compile as pipeline
+from ztorch.compile import pipeline
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value
 from ztorch.runtime.devices import Device, resolve

@@ -19,9 +19,9 @@ import ztorch
 from benchmarks.programs import call, given, kernel_call, target
 from benchmarks.report import Section, duration
 from benchmarks.timing import Contestant, Effort, Timing, compare
-from ztorch.backends import host
 from ztorch.dtypes import f32
 from ztorch.graph.op import OPS
+from ztorch.host import processor
 from ztorch.ir.builder import Builder
 from ztorch.runtime.devices import best_level
 from ztorch.runtime.executable import Call
@@ -35,10 +35,11 @@ def describe() -> dict[str, Any]:
     """Who was measured, where and when."""
     caches = {name: _size(size) for name, size in cache_bytes().items()}
     return {
-        "date": datetime.date.today().isoformat(), "cpu": host.cpu_name(),
-        "cores": f"{host.physical_cores()} physical, {host.usable_cores()} usable threads",
+        "date": datetime.date.today().isoformat(), "cpu": processor.cpu_name(),
+        "cores": f"{processor.physical_cores()} physical, "
+                 f"{processor.usable_cores()} usable threads",
         "SIMD level": best_level(), "caches": caches or "unknown",
-        "memory": _size(host.memory_bytes()),
+        "memory": _size(processor.memory_bytes()),
         "OS": f"{platform.system()} {platform.release()} {platform.machine()}",
         "load average at the start": f"{os.getloadavg()[0]:.2f}",
         "versions": {"python": platform.python_version(), "ztorch": ztorch.__version__,
@@ -59,8 +60,8 @@ def slug() -> str:
     >>> re.fullmatch(r"[a-z0-9-]+", slug()) is not None
     True
     """
-    name = re.sub(r"\((r|tm)\)|\bcpu\b|@.*", "", host.cpu_name().lower())
-    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or host.architecture()
+    name = re.sub(r"\((r|tm)\)|\bcpu\b|@.*", "", processor.cpu_name().lower())
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or processor.architecture()
 
 
 @cache

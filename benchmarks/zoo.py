@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.report import Section, duration
 from ztorch import data
-from ztorch.commands.models import Recipe, find, zoo
+from ztorch.commands.recipe import Recipe, find, zoo
 from ztorch.commands.train import compiled
 
 RESULTS = Path(__file__).parent / "results"

@@ -14,7 +14,7 @@ import numpy as np
 from ztorch import Sequential
 from ztorch import layers as L
 from ztorch.data.verse import ALPHABET, LENGTH, decode, encode
-from ztorch.training.program import Program
+from ztorch.program.program import Program
 
 DATA = "verse"
 LOSS = "sparse_categorical_crossentropy"

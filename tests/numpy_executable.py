@@ -12,8 +12,8 @@ import numpy as np
 from ztorch.dtypes import DType
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
-from ztorch.tracing import Functions
-from ztorch.training.program import Program
+from ztorch.model.trace import Functions
+from ztorch.program.program import Program
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def compile_numpy(model: Any, batch_size: int = 16, optimizer: Any = None, loss:
                   metrics: Iterable[Any] = (), seed: int | None = None,
                   loss_weights: Any = None) -> Program:
     """What model.compile gives, on the NumPy executable."""
-    from ztorch.tracing import trace
+    from ztorch.model.trace import trace
 
     traced = trace(model, batch_size, optimizer, loss, metrics, seed=seed, loss_weights=loss_weights)
     return Program(NumpyExecutable(traced), traced.metadata)  # type: ignore[arg-type]

@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ztorch import c_compiler
-from ztorch.backends import host
 from ztorch.backends.library import load_library
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import _render, compile_functions
+from ztorch.compile.pipeline import compile_functions, render
 from ztorch.dtypes import DType, boolean, from_storage, to_storage, u8
 from ztorch.graph import passes as graph_passes
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph, Value
+from ztorch.host import c_compiler, processor
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import GridLimits, Limits
@@ -37,8 +36,8 @@ from ztorch.runtime.executable import Executable
 from ztorch.runtime.spec import CPU_LEVELS
 
 # The levels of this host's CPU: all code for them can be run here.
-HERE = [n for n in CPU_LEVELS if TARGETS[n].arch == host.architecture()
-        and set(TARGETS[n].required_features) <= host.features()]
+HERE = [n for n in CPU_LEVELS if TARGETS[n].arch == processor.architecture()
+        and set(TARGETS[n].required_features) <= processor.features()]
 # C, where there is a compiler of it.
 C = [n for n in SOURCES if any(map(shutil.which, c_compiler.NAMES))]
 # Machines that only the interpreter plays: one lane, few lanes and registers, many lanes.
@@ -281,7 +280,7 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
         step = KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
     symbols = {n: f"zt_{n}" for n in plans}
-    obj = assembled(_render(plans, t, symbols), t)
+    obj = assembled(render(plans, t, symbols), t)
     library = load_library(link(obj, soname="kernels.so", exports=[*symbols.values()]), "k")
     for name, kernel, held in zip(plans, kernels, buffers, strict=True):
         function = getattr(library, symbols[name])

@@ -13,8 +13,8 @@ import numpy as np
 
 from tests.numpy_executable import compile_numpy
 from ztorch import layers as L
-from ztorch.sequential import Sequential
-from ztorch.training.program import Program
+from ztorch.model.sequential import Sequential
+from ztorch.program.program import Program
 
 ON = os.environ.get("ZTORCH_TEST_ON", "numpy")
 

@@ -18,7 +18,6 @@ import pytest
 import ztorch as zt
 from ztorch import callbacks as C
 from ztorch import layers as L
-from ztorch.backends import host
 from ztorch.errors import (
     ConfigError,
     DataError,
@@ -30,9 +29,10 @@ from ztorch.errors import (
     WeightsError,
     ZtorchError,
 )
+from ztorch.host import processor
 from ztorch.optimizers import SGD, Adam
+from ztorch.program.program import Program
 from ztorch.schedules import ExponentialDecay
-from ztorch.training.program import Program
 
 ROOT = Path(__file__).parent.parent
 X = np.linspace(-1, 1, 80, dtype=np.float32).reshape(20, 4)
@@ -169,11 +169,11 @@ def test_devices(device: Any, near: str) -> None:
 
 
 def test_levels_that_other_machines_have() -> None:
-    level = "neon" if host.architecture() == "x86_64" else "avx2"
+    level = "neon" if processor.architecture() == "x86_64" else "avx2"
     made_for = "aarch64" if level == "neon" else "x86_64"
     with pytest.raises(DeviceError, match=(
             rf"^cpu:{level} does not run here \(for {made_for} processors, this one is "
-            rf"{host.architecture()}\); cpu:scalar.* do\. To take .*: ztorch export MODEL --device "
+            rf"{processor.architecture()}\); cpu:scalar.* do\. To take .*: ztorch export MODEL --device "
             rf"cpu:{level} -o FILE\.zt$")):
         model().compile(f"cpu:{level}")
 

@@ -13,7 +13,7 @@ from ztorch.errors import ConfigError, ShapeError, UnknownName
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
-from ztorch.sequential import Sequential
+from ztorch.model.sequential import Sequential
 
 random = np.random.default_rng(11)
 B, C = 6, 4

@@ -50,7 +50,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "decay_steps": lambda: 10, "decay_rate": lambda: 0.5, "boundaries": lambda: [1, 2],
     "values": lambda: [1.0, 2.0, 3.0], "filepath": lambda: "b.safetensors", "spec": lambda: "adam",
     "filename": lambda: "log.csv", "schedule": lambda: lambda epoch: 0.1, "threads": lambda: 1, "loss": lambda: "mse"}
-FILES = {("ztorch.training.program", "load"): "p.zt", ("ztorch.data.delimited", "csv"): "t.csv",
+FILES = {("ztorch.program.program", "load"): "p.zt", ("ztorch.data.delimited", "csv"): "t.csv",
          ("ztorch.data.tables", "read_table"): "t.csv", ("ztorch.data.passages", "text"): "t.csv",
          ("ztorch.data.images", "image_folder"): "images",
          ("ztorch.interchange.onnx.load", "load"): "m.onnx",

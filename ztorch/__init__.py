@@ -5,7 +5,8 @@ The names below load when first used, so that running an artifact imports no com
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from ztorch import dispatch
+from ztorch.version import __version__ as __version__
 
 TYPE_CHECKING = False  # typing's own takes longer to import than all that is here
 if TYPE_CHECKING:
@@ -23,22 +24,23 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
-    from ztorch.eager import compiled as compiled
+    from ztorch.compile.eager import compiled as compiled
     from ztorch.interchange import onnx as onnx
-    from ztorch.interchange.keras_models import load_keras as load_keras
-    from ztorch.model import Model as Model
+    from ztorch.interchange.keras import load_keras as load_keras
+    from ztorch.model.model import Model as Model
+    from ztorch.model.sequential import Sequential as Sequential
+    from ztorch.program.program import Program as Program
+    from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
-    from ztorch.sequential import Sequential as Sequential
-    from ztorch.training.program import Program as Program
-    from ztorch.training.program import load as load
 
 _MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "metrics", "ops",
-            "optimizers", "schedules", "settings")
-_NAMES = {"Model": "model", "Sequential": "sequential", "Program": "training.program",
-          "load": "training.program", "load_keras": "interchange.keras_models",
-          "best_device": "runtime.devices", "devices": "runtime.devices", "compiled": "eager"}
-_INNER = {"onnx": "interchange.onnx"}  # modules that lie deeper than their name
+            "optimizers", "schedules")
+_NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
+          "load": "program.program", "load_keras": "interchange.keras",
+          "best_device": "runtime.devices", "devices": "runtime.devices",
+          "compiled": "compile.eager"}
+_INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # deeper than their name
 # What others call a thing, and where it is found here.
 _ELSEWHERE = {
     "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
@@ -72,10 +74,12 @@ def __getattr__(name: str) -> Any:
 
 
 def _on_arrays(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """An op on arrays, now. The one call that goes up: ops know of no compiler, this does."""
-    from ztorch.eager import compute
+    from ztorch.compile.eager import compute  # the compiler loads when it is first needed
 
     return compute(op, args, attrs)
+
+
+dispatch.on_arrays = _on_arrays
 
 
 def __dir__() -> list[str]:

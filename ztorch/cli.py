@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-import ztorch
 from ztorch.commands.group import Commands, ModelName, examples
+from ztorch.version import __version__
 
 model = click.argument("model", type=ModelName())
 artifact = click.argument("artifact", type=click.Path())
@@ -32,7 +32,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="For programs to 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]},
              epilog="A MODEL is a name from the zoo, such as digits_mlp, or path/to/file.py:name, "
                     "a Sequential or Model, or a function that returns one.")
-@click.version_option(ztorch.__version__, prog_name="ztorch")
+@click.version_option(__version__, prog_name="ztorch")
 @examples("""ztorch demo
              ztorch train digits_mlp --out digits.zt
              ztorch inspect digits.zt

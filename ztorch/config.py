@@ -32,13 +32,13 @@ class Named:
     names: ClassVar[tuple[str, ...]] = ()  # the member's own short names, the first one shown
 
     def __init_subclass__(cls, family: str = "", names: tuple[str, ...] = (),
-                          **more: Any) -> None:
+                          abstract: bool = False, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
             cls.__init__ = _with_flags_checked(cls.__init__)  # type: ignore[method-assign]
         if family:
             cls.family, cls.known = family, {}
-        elif not cls.__name__.startswith("_"):
+        elif not abstract and not cls.__name__.startswith("_"):
             cls.names = names
             for name in (*names, cls.__name__):
                 cls.known[name] = cls

@@ -15,9 +15,9 @@ import numpy as np
 
 from ztorch import layers as L
 from ztorch.artifact.write import _zip
-from ztorch.runtime.container import MANIFEST
-from ztorch.sequential import Sequential
-from ztorch.training.program import Program
+from ztorch.files.container import MANIFEST
+from ztorch.model.sequential import Sequential
+from ztorch.program.program import Program
 
 Manifest = dict[str, Any]
 

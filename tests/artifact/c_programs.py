@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ztorch import layers as L
-from ztorch.sequential import Sequential
-from ztorch.tracing import Functions
+from ztorch.model.sequential import Sequential
+from ztorch.model.trace import Functions
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.system() != "Linux",
                                reason="needs gcc, and runs ELF libraries")

@@ -12,7 +12,8 @@ import pytest
 
 from tests.artifact.c_programs import LANGUAGES, STRICT, WARN, call, needs_gcc, net, run
 from ztorch.artifact.c_interface import identifier
-from ztorch.compile import build, export_c
+from ztorch.compile.c_library import export_c
+from ztorch.compile.pipeline import build
 from ztorch.errors import ConfigError, WeightsError
 
 pytestmark = needs_gcc

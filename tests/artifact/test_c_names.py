@@ -11,10 +11,10 @@ from tests.artifact.c_programs import LANGUAGES, WARN, needs_gcc, run
 from ztorch import layers as L
 from ztorch.artifact.c_export import CLibrary
 from ztorch.artifact.c_interface import describe
-from ztorch.compile import export_c
+from ztorch.compile.c_library import export_c
 from ztorch.dtypes import f32, i32
+from ztorch.model.sequential import Sequential
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
-from ztorch.sequential import Sequential
 
 pytestmark = needs_gcc
 

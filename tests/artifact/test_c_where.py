@@ -10,17 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ztorch.compile
+import ztorch.compile.c_library
 from tests.artifact.c_programs import STRICT, WARN, call, needs_gcc, net, run, x86
 from ztorch import layers as L
 from ztorch.artifact.c_export import CLibrary
-from ztorch.backends.host import features
 from ztorch.codegen.cpuid import questions
 from ztorch.codegen.elf import undefined_symbols
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import build, compile_c, export_c
+from ztorch.compile.c_library import compile_c, export_c
+from ztorch.compile.pipeline import build
 from ztorch.errors import Unsupported
-from ztorch.sequential import Sequential
+from ztorch.host.processor import features
+from ztorch.model.sequential import Sequential
 
 pytestmark = needs_gcc
 
@@ -164,7 +165,7 @@ def test_a_library_for_another_architecture(tmp_path: Path) -> None:
 
 
 def test_questions_for_x86_cannot_be_compiled_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ztorch.compile, "architecture", lambda: "aarch64")
+    monkeypatch.setattr(ztorch.compile.c_library, "architecture", lambda: "aarch64")
     with pytest.raises(Unsupported, match="only be made on x86-64"):
         compile_c(net().functions, TARGETS["avx2"], "net")
 

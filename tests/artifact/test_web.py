@@ -16,7 +16,8 @@ from tests.devices.available import REQUIRED, device
 from ztorch import layers as L
 from ztorch.artifact.web import write_web
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions, export_web
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.web_page import export_web
 from ztorch.errors import ConfigError, Unsupported
 
 DRIVER = Path(__file__).with_name("web_driver.mjs")

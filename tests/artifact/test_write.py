@@ -16,7 +16,7 @@ import ztorch as zt
 from tests.artifact.artifacts import apart, flowers, predictor, same_states, trainer, whole
 from ztorch.artifact.write import pack, write_artifact
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import ALL, f32
 from ztorch.runtime.load import open_artifact, read_artifact
 from ztorch.runtime.manifest import VERSION

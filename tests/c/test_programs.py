@@ -21,16 +21,16 @@ from tests.c.compilers import (
 )
 from tests.lower.test_every_op import jobs
 from tests.lower.test_threads import training_step
-from tests.models.test_zoo import BATCH, STEPS
-from tests.models.zoo import NAMES, rows, small
 from tests.parity import Module, _stored, agree
-from ztorch import c_compiler
+from tests.zoo.recipes import NAMES, rows, small
+from tests.zoo.test_zoo import BATCH, STEPS
 from ztorch.codegen import cc
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled
-from ztorch.compile import Compiled, compile_functions
+from ztorch.compile.pipeline import Compiled, compile_functions
 from ztorch.errors import DeviceError, ZtorchError
-from ztorch.settings import using
+from ztorch.host import c_compiler
+from ztorch.host.settings import using
 
 pytestmark = needs_compiler
 EVERY = [job for some in jobs().values() for job in some]

@@ -14,9 +14,10 @@ from tests.c.compilers import SANITIZED, STRICT, every_compiler, needs_compiler,
 from ztorch import layers as L
 from ztorch.artifact.c_interface import identifier
 from ztorch.codegen.targets import TARGETS, Target
-from ztorch.compile import build, compile_c, export_c
+from ztorch.compile.c_library import compile_c, export_c
+from ztorch.compile.pipeline import build
 from ztorch.errors import Unsupported
-from ztorch.sequential import Sequential
+from ztorch.model.sequential import Sequential
 
 pytestmark = needs_compiler
 OPTIONS = [pytest.param(o, id=" ".join(o) or "plain") for o in (

@@ -18,7 +18,7 @@ from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link, undefined_symbols
 from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64, read_object
 from ztorch.codegen.targets import NATIVE, TARGETS
-from ztorch.compile import Compiled, compile_functions
+from ztorch.compile.pipeline import Compiled, compile_functions
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ArtifactError, ZtorchError
 from ztorch.graph.op import leaf

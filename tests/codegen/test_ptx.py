@@ -15,13 +15,13 @@ import pytest
 from tests.codegen.test_render import kernel_for, opcodes_of
 from tests.ir.matrices import products
 from tests.lower.test_every_op import jobs
-from tests.models.zoo import BATCH, NAMES, small
 from tests.parity import plan_of
 from tests.ptx.running import rendered
+from tests.zoo.recipes import BATCH, NAMES, small
 from ztorch import ops
 from ztorch.codegen import ptx
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import ALL, bf16, f16, f32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf

@@ -14,13 +14,13 @@ from tests.codegen.spirv_grammar import HEADERS, VENDORED, read
 from tests.codegen.test_render import kernel_for, opcodes_of
 from tests.devices.test_vectors import loads, stores
 from tests.lower.test_every_op import jobs
-from tests.models.zoo import BATCH, small
+from tests.zoo.recipes import BATCH, small
 from ztorch.backends import spirv as modules
 from ztorch.codegen.spirv import assemble, grammar
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
-from ztorch.debug import Watch
-from ztorch.device_code import device_code
+from ztorch.compile.device_code import device_code
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.watch import Watch
 from ztorch.dtypes import ALL, DType, boolean, f32, i32, i64
 from ztorch.errors import ZtorchError
 from ztorch.ir.kernel import Kernel

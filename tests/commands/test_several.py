@@ -61,7 +61,7 @@ def test_losses_and_metrics_by_output(run: Run, tmp_path: Path) -> None:
     loss = ("--loss", "kind=sparse_categorical_crossentropy, size=mse")
     how = ("two.py", "--data", "d.npz", "--epochs", 2, "--seed", 5)
     ok(run("train", *how, *loss, "--metrics", "kind=accuracy,size=mae,size=mse", "--out", "a.zt"))
-    from ztorch.commands.models import find
+    from ztorch.commands.recipe import find
 
     expected = find("two.py").model.compile(
         batch_size=32, optimizer="adam", seed=5,

@@ -11,9 +11,9 @@ from tests.parity import Job, _read, _stored
 from ztorch.backends.device import Binding, Device, Entry, Launch
 from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
-from ztorch.compile import compile_functions
-from ztorch.debug import Watch
-from ztorch.device_code import device_code
+from ztorch.compile.device_code import device_code
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.watch import Watch
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.placement import Location
 from ztorch.lower.plan import KernelStep, Plan

@@ -18,8 +18,8 @@ from tests.devices.available import COMPUTING, NAMES, device, fresh
 from ztorch.backends import registry
 from ztorch.backends.device import Binding, Device, Entry, Launch, Module
 from ztorch.codegen import targets
-from ztorch.debug import Watch
-from ztorch.device_code import device_code
+from ztorch.compile.device_code import device_code
+from ztorch.compile.watch import Watch
 from ztorch.dtypes import f32
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.graph.op import leaf

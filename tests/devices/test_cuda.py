@@ -17,15 +17,15 @@ from tests.devices import available
 from tests.devices import test_contract as contract
 from tests.devices import test_every_op as every_op
 from tests.devices.fake_cuda import FakeCuda, Node
-from tests.models.zoo import BATCH, rows, small
 from tests.parity import Job, agree
 from tests.ptx.parse import Entry, parse
+from tests.zoo.recipes import BATCH, rows, small
 from ztorch import ops, settings
 from ztorch.backends import cuda_calls, registry
 from ztorch.backends.drivers import cuda
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled
-from ztorch.compile import compile_functions
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, bf16, f16, f32, i8
 from ztorch.errors import DeviceError, OutOfMemory, ZtorchError
 from ztorch.graph.op import leaf

@@ -10,9 +10,9 @@ from tests.parity import DEFAULT, Job, agree, interpreted
 from ztorch import Sequential, ops
 from ztorch import layers as L
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import _lower, compile_functions
-from ztorch.debug import Watch
-from ztorch.device_code import device_code
+from ztorch.compile.device_code import device_code
+from ztorch.compile.pipeline import compile_functions, lower_functions
+from ztorch.compile.watch import Watch
 from ztorch.dtypes import f32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
@@ -107,7 +107,7 @@ def test_few_buffers_divide_kernels(memories: int) -> None:
 def test_what_a_device_says_counts(name: str) -> None:
     """No kernel has more threads or shared memory than the row or the device allows."""
     target = TARGETS[name].on_device({"threads": 64, "shared_bytes": 2048})
-    _, plans, _ = _lower(functions(), target, DEFAULT, True, False, Watch())
+    _, plans, _ = lower_functions(functions(), target, DEFAULT, True, False, Watch())
     kernels = {s.kernel.name: s.kernel for plan in plans.values() for s in plan.steps}
     assert len(kernels) > 5
     for k in kernels.values():

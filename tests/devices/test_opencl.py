@@ -19,7 +19,7 @@ from ztorch.backends import registry, spirv
 from ztorch.backends.device import Entry
 from ztorch.backends.drivers import opencl
 from ztorch.codegen.targets import TARGETS, target
-from ztorch.compile import Compiled, compile_functions
+from ztorch.compile.pipeline import Compiled, compile_functions
 from ztorch.dtypes import f32, f64
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph.op import leaf

@@ -13,12 +13,12 @@ import pytest
 import ztorch as zt
 from tests.devices.available import NAMES, device
 from ztorch import layers as L
-from ztorch.backends import host
 from ztorch.backends.device import Device
 from ztorch.backends.drivers.dummy import MEMORY
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.host import processor
+from ztorch.program.program import Program
 from ztorch.runtime.remote import PLACE
-from ztorch.training.program import Program
 
 every = pytest.mark.parametrize("name", NAMES)
 BATCH, GIB = 8, 1 << 30
@@ -115,16 +115,16 @@ def test_an_artifact_may_need_more_of_its_device_than_this_machine_has(
     made.save(tmp_path / "deep.zt")
     spec = made.executable.spec
     assert spec.arena_bytes > 2 * spec.host_bytes
-    monkeypatch.setattr(host, "memory_bytes", lambda: spec.host_bytes + 1)
+    monkeypatch.setattr(processor, "memory_bytes", lambda: spec.host_bytes + 1)
     assert zt.load(tmp_path / "deep.zt").device == "dummy:0"
-    monkeypatch.setattr(host, "memory_bytes", lambda: spec.host_bytes - 1)
+    monkeypatch.setattr(processor, "memory_bytes", lambda: spec.host_bytes - 1)
     with pytest.raises(ValueError, match=r"claims .* bytes to run, more than"):
         zt.load(tmp_path / "deep.zt")
 
 
 def test_rows_that_this_machine_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """They cross from here, so here they must be held: an error, not the end of the process."""
-    monkeypatch.setattr(host, "memory_bytes", lambda: GIB)
+    monkeypatch.setattr(processor, "memory_bytes", lambda: GIB)
     model = zt.Sequential([L.Input((16,)), L.Dense(1)])
     with pytest.raises(DeviceError, match=r"program 'sequential' needs 1\.3 GiB of memory; there are 1\.0"):
         model.compile("dummy", batch_size=20_000_000)

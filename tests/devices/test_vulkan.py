@@ -113,7 +113,7 @@ LAYER = "VK_LAYER_KHRONOS_validation"
 ENABLED = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_ENABLES":
            "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}
 TRAIN = """
-from tests.models.test_zoo import program
+from tests.zoo.test_zoo import program
 made, x, y = program({model!r}, "vulkan")
 made.fit(x, y, verbose=0)
 made.predict(x)

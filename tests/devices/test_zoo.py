@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.devices.available import COMPUTING, device
-from tests.models.test_zoo import STEPS, program
-from tests.models.zoo import BATCH, NAMES, small
+from tests.zoo.recipes import BATCH, NAMES, small
+from tests.zoo.test_zoo import STEPS, program
 from ztorch import settings
 from ztorch.commands import verify
 

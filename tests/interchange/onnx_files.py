@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from ztorch.graph.evaluate import evaluate
-from ztorch.model import Model
+from ztorch.model.model import Model
 
 
 def tensor(name: str, array: Any) -> onnx.TensorProto:

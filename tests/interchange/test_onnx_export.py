@@ -17,7 +17,7 @@ from tests.interchange.onnx_files import ours, runtime
 from tests.ops.samples import Case, cases
 from ztorch import layers as L
 from ztorch import ops
-from ztorch.commands.models import find, zoo
+from ztorch.commands.recipe import find, zoo
 from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf, remember_calls
@@ -27,7 +27,7 @@ from ztorch.interchange.onnx.save import drafted, encode
 from ztorch.layers.activation import ACTIVATIONS
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.model import Model
+from ztorch.model.model import Model
 
 
 def kinds(data: bytes) -> dict[str, int]:

@@ -15,9 +15,9 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.layers import Context, Layer, States
-from ztorch.model import Model
+from ztorch.model.model import Model
+from ztorch.model.sequential import Sequential
 from ztorch.optimizers import Adam
-from ztorch.sequential import Sequential
 
 random = np.random.default_rng(8)
 X = random.normal(size=(3, 5, 8))

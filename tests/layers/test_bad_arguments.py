@@ -16,7 +16,7 @@ from tests.layers.twin_cases import NESTED, PLAIN
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError, ZtorchError
 from ztorch.layers import Layer
-from ztorch.sequential import Sequential
+from ztorch.model.sequential import Sequential
 
 ODD: list[Any] = [
     None, True, -1, -7, 0, 1, 2.5, 1e9, math.nan, math.inf, 1 << 200, np.float32(3), "", "x", b"x", (),

@@ -18,7 +18,7 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph
 from ztorch.layers import LAYERS, Context, States
-from ztorch.sequential import Sequential
+from ztorch.model.sequential import Sequential
 
 random = np.random.default_rng(6)
 

@@ -11,14 +11,14 @@ import ztorch as zt
 from tests import references
 from tests.layers.against_keras import is_keras
 from ztorch import layers as L
-from ztorch.commands.models import find
+from ztorch.commands.recipe import find
 from ztorch.commands.train import compiled
-from ztorch.compile import build
+from ztorch.compile.pipeline import build
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.layers import Layer
+from ztorch.model.sequential import Sequential
+from ztorch.model.trace import trace
 from ztorch.optimizers import SGD
-from ztorch.sequential import Sequential
-from ztorch.tracing import trace
 
 random = np.random.default_rng(8)
 LINE, IMAGE = (2, 9, 4), (2, 7, 8, 4)

@@ -13,7 +13,7 @@ import ztorch as zt
 from tests import references
 from ztorch import layers as L
 from ztorch.errors import ShapeError, Unsupported
-from ztorch.model import Model
+from ztorch.model.model import Model
 from ztorch.optimizers import Adam
 
 random = np.random.default_rng(5)

@@ -15,8 +15,8 @@ from ztorch import layers as L
 from ztorch.errors import ArtifactError, ConfigError, DataError, ShapeError
 from ztorch.graph.op import constant
 from ztorch.layers import Layer
-from ztorch.sequential import Sequential
-from ztorch.training.program import Program
+from ztorch.model.sequential import Sequential
+from ztorch.program.program import Program
 
 random = np.random.default_rng(9)
 IDS = np.array([[0, 4, 4, 2], [6, 6, 6, 1]], np.int32)

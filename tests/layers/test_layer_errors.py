@@ -8,7 +8,7 @@ import pytest
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError, UnknownName, WeightsError
 from ztorch.layers import Layer
-from ztorch.sequential import Sequential
+from ztorch.model.sequential import Sequential
 
 
 def build(*layers):

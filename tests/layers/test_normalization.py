@@ -16,9 +16,9 @@ from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
 from ztorch.layers import Layer
+from ztorch.model.sequential import Sequential
+from ztorch.model.trace import trace
 from ztorch.optimizers import SGD
-from ztorch.sequential import Sequential
-from ztorch.tracing import trace
 
 SHAPE = (6, 5, 4)
 random = np.random.default_rng(3)

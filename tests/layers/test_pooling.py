@@ -11,7 +11,7 @@ from tests.layers.against_keras import is_keras
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.layers import Layer
-from ztorch.sequential import Sequential
+from ztorch.model.sequential import Sequential
 
 random = np.random.default_rng(6)
 LINE, IMAGE = (2, 9, 3), (2, 7, 8, 3)

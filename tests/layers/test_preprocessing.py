@@ -13,7 +13,7 @@ from tests.layers.running import Traced
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, ShapeError
 from ztorch.layers.preprocessing import weights_between
-from ztorch.sequential import Sequential
+from ztorch.model.sequential import Sequential
 
 random = np.random.default_rng(11)
 IMAGE = (2, 7, 9, 3)

@@ -16,8 +16,8 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph
 from ztorch.layers import Context, States
+from ztorch.model.sequential import Sequential
 from ztorch.optimizers import Adam
-from ztorch.sequential import Sequential
 
 random = np.random.default_rng(12)
 BATCH, STEPS, FEATURES, UNITS = 3, 4, 5, 6

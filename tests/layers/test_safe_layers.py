@@ -150,8 +150,8 @@ def test_positions_that_see_nothing(machine: str, size: float) -> None:
 @pytest.mark.parametrize("loss", ["categorical_crossentropy", "binary_crossentropy"])
 def test_probabilities_that_are_zero(loss: str) -> None:
     """A net that is certain, and wrong, has a finite loss and learns from it."""
+    from ztorch.model.sequential import Sequential
     from ztorch.optimizers import SGD
-    from ztorch.sequential import Sequential
 
     last = "softmax" if loss[0] == "c" else "sigmoid"
     model = Sequential([L.Input((2,)), L.Dense(2, use_bias=False), L.Activation(last)])

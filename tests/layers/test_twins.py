@@ -23,9 +23,9 @@ from ztorch import layers as L
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
 from ztorch.layers import LAYERS, Layer
+from ztorch.model.sequential import Sequential
+from ztorch.model.trace import trace
 from ztorch.optimizers import SGD
-from ztorch.sequential import Sequential
-from ztorch.tracing import trace
 
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
 # Units in the last place of the largest of the results: sums of up to 64 terms, chained a few times.

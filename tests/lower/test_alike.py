@@ -12,7 +12,7 @@ from tests.parity import NARROW, SCALAR, WIDE, Job, agree, interpreted, plan_of
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value

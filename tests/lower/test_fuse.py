@@ -20,9 +20,9 @@ from ztorch.lower.fuse import fuse
 from ztorch.lower.plan import Plan
 from ztorch.lower.prepare import prepare
 from ztorch.lower.region import Region
+from ztorch.model.sequential import Sequential
+from ztorch.model.trace import trace
 from ztorch.optimizers import Adam
-from ztorch.sequential import Sequential
-from ztorch.tracing import trace
 
 
 def _input(name: str, *shape: int) -> Value:

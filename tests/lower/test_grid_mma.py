@@ -15,7 +15,7 @@ from tests.ptx.parse import parse
 from tests.ptx.running import rendered, run
 from ztorch import Sequential, layers, ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage, to_storage
 from ztorch.errors import UnknownName
 from ztorch.graph.op import leaf

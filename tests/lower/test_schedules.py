@@ -26,8 +26,8 @@ from tests.parity import (
 )
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
-from ztorch.debug import show_plan
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.watch import show_plan
 from ztorch.dtypes import f32
 from ztorch.errors import UnknownName
 from ztorch.graph import passes

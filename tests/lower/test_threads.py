@@ -17,7 +17,7 @@ from ztorch.dtypes import f32, i32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.settings import using
+from ztorch.host.settings import using
 
 BEST = HERE[-1]
 THREADS = (1, 2, 3, 5)

@@ -22,7 +22,7 @@ from tests.metal.fake import COMPILER, Mac, playing
 from tests.parity import Job, agree
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f16, f32, f64
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf

@@ -25,7 +25,7 @@ each = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
 def test_the_shapes() -> None:
-    assert [(str(s), s.kept) for s in SHAPES] == [
+    assert [(str(s), s.mantissa_bits) for s in SHAPES] == [
         ("16x8x16 f16 f32", 0), ("16x8x16 bf16 f32", 0), ("16x8x8 f32:10 f32", 10)]
 
 

@@ -15,16 +15,16 @@ import pytest
 
 from tests.codegen.test_render import kernel_for, opcodes_of
 from tests.lower.test_every_op import jobs
-from tests.models.zoo import BATCH, NAMES, small
 from tests.parity import plan_of
 from tests.rocm.code_object import Section, descriptor, kernels, metadata, sections, symbols
 from tests.rocm.machine import rendered
+from tests.zoo.recipes import BATCH, NAMES, small
 from ztorch import ops
 from ztorch.backends import hip
 from ztorch.codegen import amdgcn, assemble
 from ztorch.codegen.elf_amdgcn import link
 from ztorch.codegen.targets import TARGETS, Target
-from ztorch.compile import compile_functions
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import ALL, DType, bf16, f16, f32, f64, i32
 from ztorch.errors import LinkError, ZtorchError
 from ztorch.graph.op import leaf

@@ -19,7 +19,7 @@ from tests.parity import answer
 from tests.rocm.machine import rendered, run
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile import compile_functions
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import ALL, DType, boolean, f32, i32, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder

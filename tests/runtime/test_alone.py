@@ -18,8 +18,8 @@ from tests.artifact.artifacts import flowers, trainer
 ALONE = """
 import sys
 BANNED = ("jinja2", "llvmlite", "click", "markupsafe", "ztorch.graph", "ztorch.ops", "ztorch.ir",
-          "ztorch.lower", "ztorch.codegen", "ztorch.layers", "ztorch.compile", "ztorch.sequential",
-          "ztorch.kernels", "ztorch.artifact", "ztorch.tracing", "ztorch.losses", "zipfile")
+          "ztorch.lower", "ztorch.codegen", "ztorch.layers", "ztorch.compile.pipeline", "ztorch.model.sequential",
+          "ztorch.kernels", "ztorch.artifact", "ztorch.model.trace", "ztorch.losses", "zipfile")
 for name in BANNED:
     sys.modules[name] = None  # importing it is an ImportError
 import numpy as np
@@ -68,14 +68,16 @@ ztorch.load(sys.argv[1], threads=1).predict(np.load(sys.argv[2]))
 print(*sorted(set(sys.modules) - before))
 """
 PREDICTS = {
-    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.settings", "ztorch.tensorfile",
-    "ztorch.backends", "ztorch.backends.host", "ztorch.backends.library",
-    "ztorch.runtime", "ztorch.runtime.container", "ztorch.runtime.executable",
+    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config",
+    "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
+    "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
+    "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
-    "ztorch.training", "ztorch.training.columns", "ztorch.training.forward",
-    "ztorch.training.intake", "ztorch.training.program", "ztorch.training.stateful",
+    "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.calls", "ztorch.feed.intake",
+    "ztorch.program", "ztorch.program.program", "ztorch.program.stateful",
 }
-TRAINED = {"ztorch.training.checkpoint", "ztorch.training.history", "ztorch.training.hooks"}
+TRAINED = {"ztorch.training", "ztorch.training.checkpoint", "ztorch.training.history",
+           "ztorch.callbacks", "ztorch.callbacks.callback"}
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
         "safetensors", "concurrent.futures"}
 
@@ -93,6 +95,6 @@ def test_a_service_imports_what_predicting_needs(tmp_path: Path, trains: bool) -
                          env={**os.environ, "PYTHONPATH": str(Path(zt.__file__).parents[1])})
     assert ran.returncode == 0, ran.stderr
     first, then = (set(line.split()) for line in ran.stdout.splitlines())
-    assert first <= {"ztorch", "__future__"}
+    assert first <= {"ztorch", "ztorch.dispatch", "ztorch.version", "__future__"}
     assert {m for m in then if m.startswith("ztorch")} == PREDICTS | (TRAINED if trains else set())
     assert not then & SLOW

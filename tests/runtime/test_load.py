@@ -23,9 +23,9 @@ from tests.artifact.artifacts import (
     trainer,
     whole,
 )
-from ztorch.backends import host
 from ztorch.errors import ArtifactError, DeviceError
-from ztorch.runtime.container import MANIFEST, RIGHTS
+from ztorch.files.container import MANIFEST, RIGHTS
+from ztorch.host import processor
 from ztorch.runtime.load import open_artifact, read_artifact
 from ztorch.runtime.manifest import VERSION
 from ztorch.runtime.spec import TensorSpec, entry_point
@@ -396,7 +396,7 @@ def test_code_for_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     refuse(tmp_path, changed(lambda m: spec(m).update(needs=["avx9000"])),
            r"cpu:scalar needs avx9000\. Export it again", DeviceError)
     assert open_artifact(tmp_path / "bad.zt").targets[0].refusal() != ""
-    monkeypatch.setattr(host, "memory_bytes", lambda: 100)
+    monkeypatch.setattr(processor, "memory_bytes", lambda: 100)
     refuse(tmp_path, whole(), "claims .* bytes to run, more than the 100 of this machine")
 
 

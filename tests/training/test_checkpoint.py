@@ -15,11 +15,11 @@ import pytest
 
 from tests.programs import classifier, compiled, flowers, same_states
 from ztorch import layers as L
-from ztorch import tensorfile
 from ztorch.callbacks import ModelCheckpoint, ReduceLROnPlateau
 from ztorch.dtypes import ALL, bf16, f32, f64
 from ztorch.errors import WeightsError
-from ztorch.sequential import Sequential
+from ztorch.files import safetensors
+from ztorch.model.sequential import Sequential
 
 X, Y = flowers()
 
@@ -184,18 +184,18 @@ def test_damaged_or_newer_metadata(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     program = classifier()
     program.save_checkpoint(path)
-    tensors, metadata = tensorfile.read(path)
+    tensors, metadata = safetensors.read(path)
     run = json.loads(metadata["training"])
     for change, message in (({"version": 9}, "version 9"), ({"epoch": "x"}, "damaged"),
                             ({"history": []}, "damaged")):
-        tensorfile.write(path, tensors, {**metadata, "training": json.dumps({**run, **change})})
+        safetensors.write(path, tensors, {**metadata, "training": json.dumps({**run, **change})})
         with pytest.raises(WeightsError, match=message):
             program.load_checkpoint(path)
 
 
 def test_writing_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "w.safetensors"
-    tensorfile.write(path, {"a": (f32, np.ones(3, np.float32))})
+    safetensors.write(path, {"a": (f32, np.ones(3, np.float32))})
     before = path.read_bytes()
 
     def full(descriptor: int) -> None:
@@ -203,7 +203,7 @@ def test_writing_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        tensorfile.write(path, {"a": (f32, np.zeros(3, np.float32))})
+        safetensors.write(path, {"a": (f32, np.zeros(3, np.float32))})
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["w.safetensors"]
 
 
@@ -211,8 +211,8 @@ def test_every_dtype_survives(tmp_path: Path) -> None:
     path = tmp_path / "all.safetensors"
     tensors = {d.name: (d, np.arange(6).reshape(2, 3).astype(d.numpy)) for d in ALL}
     tensors |= {"scalar": (f64, np.array(0.5)), "none": (bf16, np.zeros((0, 2), np.uint16))}
-    tensorfile.write(path, tensors, {"key": "\u00e9 value"})
-    back, metadata = tensorfile.read(path)
+    safetensors.write(path, tensors, {"key": "\u00e9 value"})
+    back, metadata = safetensors.read(path)
     assert metadata == {"key": "\u00e9 value"} and set(back) == set(tensors)
     for name, (d, array) in tensors.items():
         assert back[name][0] is d and np.array_equal(back[name][1], array)

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-import ztorch
-from ztorch import tensorfile
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen.archive import data_object, static_library
 from ztorch.codegen.elf import Blob, link
 from ztorch.codegen.render import environment
 from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.errors import ConfigError, WeightsError
+from ztorch.files.atomic import write_atomic
 from ztorch.runtime.spec import ProgramSpec
+from ztorch.version import __version__
 
 WORDS = 8  # of weights in a line of C source
 
@@ -87,7 +87,7 @@ class CSource:
 
 def _page(template: str, c: CInterface, **more: Any) -> bytes:
     page = environment().get_template(f"artifact/{template}.j2")
-    return page.render(c=c, version=ztorch.__version__, **more).encode("ascii")
+    return page.render(c=c, version=__version__, **more).encode("ascii")
 
 
 def write_c(library: CLibrary | CSource, path: str | os.PathLike[str]) -> list[Path]:
@@ -101,7 +101,7 @@ def write_c(library: CLibrary | CSource, path: str | os.PathLike[str]) -> list[P
         raise ConfigError(f"{folder} is a file; give the folder that the C library shall lie in")
     files = library.files()
     for file, data in files.items():
-        tensorfile.write_atomic(folder / file, data)
+        write_atomic(folder / file, data)
     return [folder / file for file in files]
 
 

@@ -17,46 +17,31 @@ import math
 import os
 import zipfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-import ztorch
-from ztorch import tensorfile
 from ztorch.errors import ArtifactError
-from ztorch.runtime.container import DATE, MANIFEST, RIGHTS, UNIX
+from ztorch.files import safetensors
+from ztorch.files.atomic import need_name, write_atomic
+from ztorch.files.container import DATE, MANIFEST, RIGHTS, UNIX
 from ztorch.runtime.manifest import FORMAT, VERSION
 from ztorch.runtime.spec import ProgramSpec
-
-if TYPE_CHECKING:
-    from ztorch.training.stateful import Stateful
-
-
-def save_artifact(program: Stateful, path: str | os.PathLike[str]) -> None:
-    """Writes a program with all that its next step depends on, in one atomic step.
-
-        save_artifact(program, "digits.zt")
-        ztorch.load("digits.zt").predict(x)
-    """
-    tensorfile.need_name(path, "an artifact", ".zt", "name it .zt. Weights for others are written "
-                         "by model.save_weights(path), and ONNX by zt.onnx.save(model, path), "
-                         "after model.set_weights(program.get_weights())")
-    executable = program.executable
-    with executable.lock:
-        params = executable.params.copy()
-    training = program.place() if "train" in executable.functions else None
-    write_artifact(path, executable.spec, executable.code, params,
-                   {**program.metadata, "training": training})
+from ztorch.version import __version__
 
 
 def write_artifact(path: str | os.PathLike[str], spec: ProgramSpec, code: bytes,
                    params: np.ndarray, metadata: Mapping[str, Any]) -> None:
-    """Writes what a compilation made, which may be for another machine than this one.
+    """Writes a compiled program, which may be for another machine than this one, with all that its
+    next step depends on; whole or not at all.
 
         c = compile_functions(traced.functions, TARGETS["avx2"], "digits")
         write_artifact("digits.zt", c.spec, c.code, c.params, traced.metadata)
     """
-    tensorfile.write_atomic(path, pack(spec, code, params, metadata))
+    need_name(path, "an artifact", ".zt", "name it .zt. Weights for others are written by "
+              "model.save_weights(path), and ONNX by zt.onnx.save(model, path), after "
+              "model.set_weights(program.get_weights())")
+    write_atomic(path, pack(spec, code, params, metadata))
 
 
 def pack(spec: ProgramSpec, code: bytes, params: np.ndarray, metadata: Mapping[str, Any]) -> bytes:
@@ -71,7 +56,7 @@ def pack(spec: ProgramSpec, code: bytes, params: np.ndarray, metadata: Mapping[s
             params[at:at + size].tobytes() for at, size in spec.constants)
     program = {k: v for k, v in metadata.items() if k != "training"}
     manifest = {
-        "format": FORMAT, "version": VERSION, "ztorch": ztorch.__version__,
+        "format": FORMAT, "version": VERSION, "ztorch": __version__,
         "files": {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                   for name, data in files.items()},
         "targets": [target], "program": program,
@@ -88,7 +73,7 @@ def _weights(spec: ProgramSpec, params: np.ndarray) -> bytes:
             continue
         stored = params[s.offset:s.offset + s.nbytes]
         tensors[s.name] = s.dtype, stored.view(s.dtype.numpy).reshape(s.shape)
-    return tensorfile.pack(tensors, {"format": "ztorch artifact", "model": spec.name})
+    return safetensors.pack(tensors, {"format": "ztorch artifact", "model": spec.name})
 
 
 def _plain(x: Any) -> Any:

@@ -12,8 +12,8 @@ import warnings
 
 from ztorch.backends import drivers
 from ztorch.backends.device import Backend, Device, Found
-from ztorch.choices import Choices, choices
 from ztorch.errors import DeviceError, nearest, unknown
+from ztorch.host.choices import Choices, choices
 
 _opened: dict[tuple[str, int], Device] = {}
 _lock = threading.Lock()

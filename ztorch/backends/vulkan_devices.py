@@ -10,8 +10,8 @@ import functools
 from typing import Any, NamedTuple
 
 from ztorch.backends.device import Found
-from ztorch.backends.host import usable_cores
 from ztorch.errors import DeviceError
+from ztorch.host.processor import usable_cores
 
 KINDS = ("virtual", "integrated", "gpu", "virtual", "cpu")  # by VkPhysicalDeviceType
 COMPUTE_STAGE, SHUFFLE, FLOAT_CONTROLS, GROUP_SHUFFLE = 0x20, 0x10, 4466, 65

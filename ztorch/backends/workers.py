@@ -13,7 +13,7 @@ import threading
 
 import numpy as np
 
-from ztorch.settings import current
+from ztorch.host.settings import current
 
 CONTROL_BYTES = 512
 

@@ -1,17 +1,34 @@
-"""What may be done around epochs and batches of `fit`, under Keras' names."""
+"""What may be done around epochs and batches of `fit`, under Keras' names.
+
+They load when first used: a program that only goes on where it was needs none of them.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
 
-from ztorch.callbacks.functions import LambdaCallback, LearningRateScheduler, TerminateOnNaN
-from ztorch.callbacks.monitors import EarlyStopping, Monitor, ReduceLROnPlateau
-from ztorch.callbacks.records import CSVLogger, ModelCheckpoint
-from ztorch.errors import nearest
-from ztorch.training.hooks import Callback
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-__all__ = ["CSVLogger", "Callback", "EarlyStopping", "LambdaCallback", "LearningRateScheduler",
-           "ModelCheckpoint", "Monitor", "ReduceLROnPlateau", "TerminateOnNaN"]
+    from ztorch.callbacks.callback import Callback as Callback
+    from ztorch.callbacks.functions import LambdaCallback as LambdaCallback
+    from ztorch.callbacks.functions import LearningRateScheduler as LearningRateScheduler
+    from ztorch.callbacks.functions import TerminateOnNaN as TerminateOnNaN
+    from ztorch.callbacks.monitors import EarlyStopping as EarlyStopping
+    from ztorch.callbacks.monitors import Monitor as Monitor
+    from ztorch.callbacks.monitors import ReduceLROnPlateau as ReduceLROnPlateau
+    from ztorch.callbacks.records import CSVLogger as CSVLogger
+    from ztorch.callbacks.records import ModelCheckpoint as ModelCheckpoint
+
+_FILES = {
+    "Callback": "callback",
+    "LambdaCallback": "functions", "LearningRateScheduler": "functions",
+    "TerminateOnNaN": "functions",
+    "EarlyStopping": "monitors", "Monitor": "monitors", "ReduceLROnPlateau": "monitors",
+    "CSVLogger": "records", "ModelCheckpoint": "records",
+}
+__all__ = sorted(_FILES)
 
 # What others call a thing, and what does it here.
 _ELSEWHERE = {
@@ -22,8 +39,16 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in _FILES:
+        return getattr(importlib.import_module(f"ztorch.callbacks.{_FILES[name]}"), name)
     if name.startswith("_"):
         raise AttributeError(name)
+    from ztorch.errors import nearest
+
     here = _ELSEWHERE.get(name)
     hint = f"; here it is {here}" if here else nearest(name, __all__)
     raise AttributeError(f"module 'ztorch.callbacks' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

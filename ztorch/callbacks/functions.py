@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from ztorch.arguments import checked
+from ztorch.callbacks.callback import HOOKS, Callback, Logs
 from ztorch.errors import ConfigError, nearest
-from ztorch.training.hooks import HOOKS, Callback, Logs
 
 
 class LearningRateScheduler(Callback):

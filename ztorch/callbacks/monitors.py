@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ztorch.arguments import checked
+from ztorch.callbacks.callback import Callback, Logs
 from ztorch.config import flag, number, whole
 from ztorch.errors import ConfigError, nearest
-from ztorch.training.hooks import Callback, Logs
 
 
 class Monitor(Callback):

@@ -8,13 +8,13 @@ import string
 from pathlib import Path
 from typing import IO, Any
 
-from ztorch import tensorfile
 from ztorch.arguments import checked
+from ztorch.callbacks.callback import Callback, Logs
 from ztorch.callbacks.monitors import Monitor, measured
 from ztorch.config import flag
 from ztorch.errors import ConfigError
-from ztorch.training.hooks import Callback, Logs
-from ztorch.training.progress import number as spelled
+from ztorch.files.atomic import need_name, unwritable, writable
+from ztorch.progress import number as spelled
 
 
 class ModelCheckpoint(Monitor):
@@ -39,7 +39,7 @@ class ModelCheckpoint(Monitor):
             raise ConfigError(f"save_freq={save_freq!r} must be 'epoch' or a number of batches")
         self.filepath = os.fspath(filepath)
         if not self.filepath.endswith(".zt"):
-            tensorfile.need_name(filepath, "checkpoints", ".safetensors", "name it .zt for the "
+            need_name(filepath, "checkpoints", ".safetensors", "name it .zt for the "
                                  "whole program, or .safetensors for weights (save_weights_only="
                                  "True) or for what load_checkpoint goes on from")
         self.verbose = verbose
@@ -54,7 +54,7 @@ class ModelCheckpoint(Monitor):
         return super().listens(hook) and (batches or hook != "on_train_batch_end")
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        tensorfile.writable(  # fails early
+        writable(  # fails early
             self._path(1, 0, dict.fromkeys(self.params.get("metrics", ()), 0.0)))
         if self.save_best_only:  # a resumed run must not replace a better file
             for value in self.program.history.history.get(self.monitor, ()):
@@ -132,7 +132,7 @@ class CSVLogger(Callback):
         self._columns: list[str] = []
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        tensorfile.writable(self.filename)
+        writable(self.filename)
         self._columns = []
         if self.append and self.filename.exists():
             with open(self.filename, newline="") as file:  # go on under the columns that are there
@@ -150,7 +150,7 @@ class CSVLogger(Callback):
             writer.writerow([row.get(name, "NA") for name in self._columns])
             self._file.flush()
         except OSError as error:
-            raise tensorfile.unwritable(self.filename, error) from None
+            raise unwritable(self.filename, error) from None
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         if self._file is not None:

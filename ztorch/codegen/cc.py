@@ -7,10 +7,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ztorch.c_compiler import compiler
 from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64
 from ztorch.codegen.targets import Target
 from ztorch.errors import DeviceError, ZtorchError
+from ztorch.host.c_compiler import compiler
 
 # Strict C99, each operation rounded by itself, and nothing that would call what is not in the
 # object: no errno, no guards of the stack. (That GCC makes no memset of a loop, the text says.)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ztorch import settings
 from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
+from ztorch.host import settings
 
 
 def assemble(text: str, target: Target) -> bytes:

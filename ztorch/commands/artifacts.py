@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ztorch.commands.models import optimizer, zoo
+from ztorch.commands.recipe import optimizer, zoo
 from ztorch.errors import ArtifactError, ConfigError, ZtorchError
 
 if TYPE_CHECKING:
-    from ztorch.tracing import Functions
+    from ztorch.model.trace import Functions
 
 
 def need_artifact(name: str) -> None:
@@ -26,7 +26,7 @@ def retraced(path: str, metadata: Mapping[str, Any], verb: str,
              batch_size: int | None = None) -> Functions:
     """The graphs of the model that an artifact describes, without its metrics; `verb` is the
     command that wants them."""
-    from ztorch.model import Model
+    from ztorch.model.model import Model
 
     instead = f"{verb} the model instead: ztorch {verb} file.py:name"
     if metadata.get("model") is None:

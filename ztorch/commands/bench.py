@@ -6,9 +6,9 @@ from statistics import median
 from time import perf_counter
 
 from ztorch.commands.look import table
-from ztorch.commands.models import find
+from ztorch.commands.recipe import find
 from ztorch.commands.train import compiled
-from ztorch.training.program import Program
+from ztorch.program.program import Program
 
 
 def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,

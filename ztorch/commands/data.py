@@ -12,12 +12,12 @@ import numpy as np
 
 from ztorch.commands import named
 from ztorch.errors import ConfigError, DataError, unknown
-from ztorch.tensorfile import writable as writable_file
-from ztorch.tensorfile import write_atomic
+from ztorch.files.atomic import writable as writable_file
+from ztorch.files.atomic import write_atomic
 
 if TYPE_CHECKING:
     from ztorch.data import Pair
-    from ztorch.training.program import Program
+    from ztorch.program.program import Program
 
 _SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy")
 

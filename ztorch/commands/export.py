@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.commands import aims, data, named
 from ztorch.commands.artifacts import need_artifact
-from ztorch.commands.models import find, optimizer
+from ztorch.commands.recipe import find, optimizer
 from ztorch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ztorch.model import Model
+    from ztorch.model.model import Model
 
 
 def export(name: str, *, out: str, device: str, batch_size: int | None, weights: str | None,
@@ -21,7 +21,9 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     """Compiles a model for a device, which need not be here, and writes it; or writes what it
     predicts as an ONNX file."""
     from ztorch.artifact.write import write_artifact
-    from ztorch.compile import compile_functions, export_c, export_web, target_for
+    from ztorch.compile.c_library import export_c
+    from ztorch.compile.pipeline import compile_functions, target_for
+    from ztorch.compile.web_page import export_web
     from ztorch.runtime.devices import resolve
     from ztorch.runtime.spec import offered
 
@@ -83,7 +85,7 @@ def _export_onnx(model: Model, out: str, batch_size: int | None, trains: bool,
 
 def run(artifact: str, source: str, out: str | None, classes: bool, threads: int | None) -> None:
     """Predicts from a file of rows."""
-    from ztorch.training.program import load
+    from ztorch.program.program import load
 
     data.writable(out, (".npy", ".csv", ".txt", ".npz"))
     need_artifact(artifact)

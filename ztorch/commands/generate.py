@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from ztorch.commands.models import find
+from ztorch.commands.recipe import find
 from ztorch.data import verse
 from ztorch.errors import ConfigError, DataError
-from ztorch.training.program import Program, load
+from ztorch.program.program import Program, load
 
 
 def generate(name: str, *, text: str, length: int, temperature: float, top_k: int | None,

@@ -42,7 +42,7 @@ class Commands(click.Group):
             sys.exit(f"error: {_reason(error)}")
 
     def invoke(self, ctx: click.Context) -> Any:
-        from ztorch import settings
+        from ztorch.host import settings
 
         try:
             debugging = bool(settings.current().debug)
@@ -81,7 +81,7 @@ class ModelName(click.ParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
         from click.shell_completion import CompletionItem
 
-        from ztorch.commands.models import zoo
+        from ztorch.commands.recipe import zoo
 
         found = [CompletionItem(n) for n in zoo() if n.startswith(incomplete)]
         return found or [CompletionItem(incomplete, type="file")]

@@ -10,8 +10,8 @@ from ztorch.errors import ConfigError, unknown
 from ztorch.runtime.spec import offered
 
 if TYPE_CHECKING:
+    from ztorch.model.trace import Functions
     from ztorch.runtime.load import Artifact
-    from ztorch.tracing import Functions
 
 STAGES = ("graph", "plan", "ir", "text")
 
@@ -100,7 +100,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 def show(name: str, stage: str, device: str, batch_size: int | None, function: str,
          loss: str | None, dtype: str | None) -> None:
     """One stage of compiling one function of a model, or of the model that an artifact holds."""
-    from ztorch.debug import show_plan
+    from ztorch.compile.watch import show_plan
     from ztorch.graph import passes
     from ztorch.graph.value import show as show_graph
     from ztorch.ir.text import show as show_kernel
@@ -117,7 +117,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     if stage == "graph":
         print(show_graph(passes.run(chosen[function])))
         return
-    from ztorch.compile import compile_functions, target_for
+    from ztorch.compile.pipeline import compile_functions, target_for
 
     where = Where(own, "", None) if own and device == "auto" else resolve(device, here=False)
     for_device = target_for(where)
@@ -138,7 +138,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
 def _of_model(name: str, batch_size: int | None, function: str, given: str | None,
               dtype: str | None) -> Functions:
     from ztorch.commands import aims, named
-    from ztorch.commands.models import find, optimizer
+    from ztorch.commands.recipe import find, optimizer
 
     recipe = find(name)
     loss = aims.loss(given, named.of_model(recipe.model)) or recipe.loss

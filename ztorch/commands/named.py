@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztorch.errors import ConfigError, DataError
-from ztorch.tensorfile import write_atomic
+from ztorch.files.atomic import write_atomic
 
 if TYPE_CHECKING:
     from ztorch.data import Pair
-    from ztorch.model import Model
-    from ztorch.training.program import Program
+    from ztorch.model.model import Model
+    from ztorch.program.program import Program
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from ztorch.commands import aims, data, named
 from ztorch.commands.data import Given
-from ztorch.commands.models import Recipe, find, optimizer
 from ztorch.commands.named import Ports
+from ztorch.commands.recipe import Recipe, find, optimizer
 from ztorch.errors import ConfigError, ZtorchError
-from ztorch.training.program import Program, load
+from ztorch.program.program import Program, load
 
 if TYPE_CHECKING:
     from ztorch.data import Pair

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ztorch import settings
 from ztorch.errors import DataError
+from ztorch.host import settings
 
 
 def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callable[[Path], bool],

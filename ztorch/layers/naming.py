@@ -83,3 +83,12 @@ def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None
             raise ConfigError(f"layer {layer.name!r} lies in {layer.path.count('/')} others, and "
                               f"with their names {what} has {len(path):,} characters, above "
                               f"{LONGEST_PATH}; give them shorter names")
+
+
+def port(role: str, name: str) -> str:
+    """What functions call an input or output of a model.
+
+    >>> port("x", ""), port("x", "image")
+    ('x', 'x/image')
+    """
+    return f"{role}/{name}" if name else role

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-import ztorch
+from ztorch import dispatch
 from ztorch.dtypes import DType, need_no_mask
 from ztorch.errors import nearest
 from ztorch.graph.op import OPS, REGISTRY, Public, as_value, leaf
@@ -64,7 +64,7 @@ def _face(name: str) -> Callable[..., Any]:
         if _has_values((*args, *attrs.values())):
             args, attrs = _as_values(name, args, attrs)
             return getattr(OPS, name)(*args, **attrs)
-        return ztorch._on_arrays(public, args, attrs)  # only the front door knows of a compiler
+        return dispatch.on_arrays(public, args, attrs)
 
     face.__doc__ = _with_example(public)
     return face

@@ -6,11 +6,12 @@ import shlex
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from ztorch.backends import host, registry
+from ztorch.backends import registry
 from ztorch.backends.device import Found
-from ztorch.c_compiler import compiler
-from ztorch.choices import choices
 from ztorch.errors import DeviceError, ZtorchError, unknown
+from ztorch.host import processor
+from ztorch.host.c_compiler import compiler
+from ztorch.host.choices import choices
 from ztorch.machines.backends import before_cpu
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
@@ -56,8 +57,8 @@ def devices() -> list[Device]:
     >>> devices()[0].id
     'cpu'
     """
-    cpu = Device("cpu", "cpu", host.cpu_name(), memory_bytes=host.memory_bytes(),
-                 cores=host.physical_cores(), threads=host.usable_cores(),
+    cpu = Device("cpu", "cpu", processor.cpu_name(), memory_bytes=processor.memory_bytes(),
+                 cores=processor.physical_cores(), threads=processor.usable_cores(),
                  levels=tuple(_level(name) for name in CPU_LEVELS))
     listed = [cpu, *(_by_source(name, cpu) for name in SOURCES)]
     for name in registry.names():
@@ -106,9 +107,10 @@ def best_device() -> str:
 def _level(name: str) -> Level:
     """Whether this processor runs a level, and if not, why."""
     level = next(row for row in SIMD_LEVELS if row.name == name)
-    if level.arch != host.architecture():
-        return Level(name, False, f"for {level.arch} processors, this one is {host.architecture()}")
-    if level.feature and level.feature not in host.features():
+    if level.arch != processor.architecture():
+        return Level(name, False, f"for {level.arch} processors, this one is "
+                                  f"{processor.architecture()}")
+    if level.feature and level.feature not in processor.features():
         return Level(name, False, f"this processor has no {level.feature}")
     return Level(name, True)
 
@@ -116,9 +118,9 @@ def _level(name: str) -> Level:
 def best_level() -> str:
     """The best SIMD level of this CPU."""
     for level in reversed(SIMD_LEVELS):
-        if level.arch == host.architecture() and level.feature in host.features():
+        if level.arch == processor.architecture() and level.feature in processor.features():
             return level.name
-    raise DeviceError(f"no code generator for {host.architecture()} CPUs yet")
+    raise DeviceError(f"no code generator for {processor.architecture()} CPUs yet")
 
 
 class Where(NamedTuple):

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ztorch.backends import host
 from ztorch.backends.library import load_library
 from ztorch.config import positive
 from ztorch.dtypes import DType, boolean
 from ztorch.errors import DeviceError, WeightsError
+from ztorch.host import processor
+from ztorch.host.settings import current
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec
-from ztorch.settings import current
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Executable:
         """`params` are first values. With `adopt` they come in a block from `aligned`, which is
         the program's own from then on: to copy large weights takes as long as to read them."""
         refuse_foreign(spec)
-        host.need_memory(f"program {spec.name!r}", spec.memory_bytes,
+        processor.need_memory(f"program {spec.name!r}", spec.memory_bytes,
                          "compile with a smaller batch_size, or make layers smaller")
         self.spec = spec
         self.code = code
@@ -82,7 +82,7 @@ class Executable:
         self.library = load_library(code, spec.name, current().dump)
         self.lock = threading.Lock()
         _alive.add(self)
-        self.threads = (current().threads or host.usable_cores() if threads is None else
+        self.threads = (current().threads or processor.usable_cores() if threads is None else
                         positive("threads", threads))
         self._prepare = Call(self, spec.functions[PREPARE]) if PREPARE in spec.functions else None
         self._stale = self._prepare is not None
@@ -160,13 +160,13 @@ def start(spec: ProgramSpec, code: bytes, params: np.ndarray, threads: int | Non
 
 def refuse_foreign(spec: ProgramSpec) -> None:
     """A clear error, not a crash, where this CPU cannot run the code."""
-    if spec.arch != host.architecture():
+    if spec.arch != processor.architecture():
         raise DeviceError(f"{spec.name} was compiled for {spec.arch}; this machine is "
-                          f"{host.architecture()}. Export it again for this machine")
-    missing = sorted(set(spec.needs) - host.features())
+                          f"{processor.architecture()}. Export it again for this machine")
+    missing = sorted(set(spec.needs) - processor.features())
     if missing:
         raise DeviceError(f"{spec.name} was compiled for {spec.where}, which needs "
-                          f"{', '.join(missing)}; this CPU ({host.cpu_name()}) lacks it. "
+                          f"{', '.join(missing)}; this CPU ({processor.cpu_name()}) lacks it. "
                           "Export it for a lower level, such as cpu:avx2 or cpu:sse4.1")
 
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch import tensorfile
-from ztorch.backends import host
 from ztorch.dtypes import boolean
 from ztorch.errors import ArtifactError, DeviceError, WeightsError
+from ztorch.files import safetensors
+from ztorch.files.container import AGAIN, MANIFEST, check, members, read_file
+from ztorch.host import processor
 from ztorch.runtime import manifest
-from ztorch.runtime.container import AGAIN, MANIFEST, check, members, read_file
 from ztorch.runtime.executable import aligned
 from ztorch.runtime.manifest import MOST_BYTES, Field
 from ztorch.runtime.spec import ProgramSpec
@@ -48,9 +48,9 @@ class Compilation(NamedTuple):
             from ztorch.runtime.devices import lacking
 
             return lacking(self.spec)
-        if self.spec.arch != host.architecture():
+        if self.spec.arch != processor.architecture():
             return f"is for {self.spec.arch} processors"
-        missing = sorted(set(self.spec.needs) - host.features())
+        missing = sorted(set(self.spec.needs) - processor.features())
         return f"needs {', '.join(missing)}" if missing else ""
 
 
@@ -63,7 +63,7 @@ class Artifact(NamedTuple):
     metadata: dict[str, Any]
     training: dict[str, Any] | None
     sizes: dict[str, int]  # of each member
-    weights: tensorfile.Tensors
+    weights: safetensors.Tensors
     targets: tuple[Compilation, ...]
 
     def params(self, target: Compilation) -> np.ndarray:
@@ -98,7 +98,7 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
     if training := listed["training"].optional():
         dict(training.items())  # its inside is checked by who understands it
     try:
-        weights, _ = tensorfile.unpack(found[WEIGHTS], f"{where}: {WEIGHTS}")
+        weights, _ = safetensors.unpack(found[WEIGHTS], f"{where}: {WEIGHTS}")
     except WeightsError as error:
         raise ArtifactError(str(error)) from None
     for t in targets:
@@ -119,14 +119,14 @@ def read_artifact(path: str | os.PathLike[str]) -> Loaded:
     if runs is None:
         made = "; ".join(f"its code for {t.spec.where} {t.refusal()}"
                          for t in artifact.targets)
-        raise DeviceError(f"{artifact.where} does not run on this machine ({host.architecture()}, "
-                          f"{host.cpu_name()}): {made}. Export it again for a device that "
-                          "`ztorch devices` lists here")
+        raise DeviceError(f"{artifact.where} does not run on this machine "
+                          f"({processor.architecture()}, {processor.cpu_name()}): {made}. Export "
+                          "it again for a device that `ztorch devices` lists here")
     need = runs.spec.host_bytes
-    if need > host.memory_bytes():
+    if need > processor.memory_bytes():
         raise ArtifactError(f"{artifact.where} claims {need:,} bytes to run, more than the "
-                            f"{host.memory_bytes():,} of this machine; export it with a smaller "
-                            "batch size")
+                            f"{processor.memory_bytes():,} of this machine; export it with a "
+                            "smaller batch size")
     return Loaded(runs.spec, bytes(runs.code), artifact.params(runs),
                   {**artifact.metadata, "training": artifact.training})
 
@@ -171,7 +171,7 @@ def _member(name: Field, found: dict[str, memoryview]) -> memoryview:
     return found[name.value]
 
 
-def _check_states(spec: ProgramSpec, weights: tensorfile.Tensors, where: str) -> None:
+def _check_states(spec: ProgramSpec, weights: safetensors.Tensors, where: str) -> None:
     kept = {name: s for name, s in spec.states.items() if not s.derived}
     for name, s in kept.items():
         if name not in weights:

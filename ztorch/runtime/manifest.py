@@ -10,7 +10,7 @@ from typing import Any
 
 from ztorch.dtypes import ALL
 from ztorch.errors import ArtifactError
-from ztorch.runtime.container import AGAIN, MANIFEST
+from ztorch.files.container import AGAIN, MANIFEST
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, entry_point, kernel_name
 
 FORMAT = "ztorch artifact"

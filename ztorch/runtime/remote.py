@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ztorch.backends import host
 from ztorch.backends.device import Binding, Buffer, Device, Entry, Launch, Recording
 from ztorch.dtypes import lying
 from ztorch.errors import DeviceError, OutOfMemory, WeightsError
+from ztorch.host import processor
 from ztorch.runtime.executable import aligned
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
@@ -31,7 +31,7 @@ class Remote:
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray, device: Device):
         refuse_other(spec, device)
-        host.need_memory(f"program {spec.name!r}", spec.host_bytes,
+        processor.need_memory(f"program {spec.name!r}", spec.host_bytes,
                          "compile with a smaller batch_size, or make layers smaller")
         self.spec, self.code, self.name = spec, code, spec.name
         self.target = device

@@ -8,40 +8,53 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ztorch import tensorfile
 from ztorch.dtypes import DType, from_storage, to_storage
 from ztorch.errors import WeightsError
+from ztorch.files import safetensors
+from ztorch.files.atomic import need_name
 from ztorch.training.history import History
-
-if TYPE_CHECKING:
-    from ztorch.training.stateful import Stateful
 
 _KIND = "ztorch checkpoint"
 _VERSION = 1
 
 
-def save(program: Stateful, path: str | os.PathLike[str]) -> None:
+class Trained(Protocol):
+    """What a checkpoint takes from a program, and puts back."""
+
+    name: str
+    epoch: int
+    epochs_trained: int
+    seed: int
+    batch_size: int
+    @property
+    def history(self) -> History: ...
+    executable: Any
+
+    def resume(self, epoch: int, epochs_trained: int, seed: int, history: History) -> None: ...
+
+
+def save(program: Trained, path: str | os.PathLike[str]) -> None:
     """Writes all that training depends on, in one atomic step.
 
     >>> save(program, "run.safetensors")    # doctest: +SKIP
     """
-    tensorfile.need_name(path, "a checkpoint", ".safetensors", "name it .safetensors, or write the "
+    need_name(path, "a checkpoint", ".safetensors", "name it .safetensors, or write the "
                          "whole program with program.save('NAME.zt')")
     run = describe(program)
     states = program.executable.states
     snapshot = program.executable.states_snapshot()
     kept = {n: (states[n].dtype, a) for n, a in snapshot.items() if not states[n].derived}
-    tensorfile.write(path, kept,
+    safetensors.write(path, kept,
                      {"format": _KIND, "model": program.name, "training": json.dumps(run)})
 
 
-def load(program: Stateful, path: str | os.PathLike[str]) -> None:
+def load(program: Trained, path: str | os.PathLike[str]) -> None:
     """Puts a program where `save` left it; the next `fit` goes on from there."""
-    tensors, metadata = tensorfile.read(path)
+    tensors, metadata = safetensors.read(path)
     where = os.fspath(path)
     if metadata.get("format") != _KIND:
         raise WeightsError(f"{where} is not a checkpoint; for a file of weights use load_weights")
@@ -54,7 +67,7 @@ def load(program: Stateful, path: str | os.PathLike[str]) -> None:
     program.resume(*place)
 
 
-def describe(program: Stateful) -> dict[str, Any]:
+def describe(program: Trained) -> dict[str, Any]:
     """Where a run stands, as JSON-able values; the weights and other states come beside it."""
     return {"version": _VERSION, "epoch": program.epoch, "passes": program.epochs_trained,
             "seed": program.seed, "batch_size": program.batch_size,
@@ -78,7 +91,7 @@ def run_place(run: Any, where: str) -> tuple[int, int, int, History]:
                            "file, or load_weights for its weights alone") from None
 
 
-def _assign(program: Stateful, tensors: tensorfile.Tensors, where: str) -> None:
+def _assign(program: Trained, tensors: safetensors.Tensors, where: str) -> None:
     """All states from tensors, or an error that names the first wrong one and no change."""
     states = program.executable.states
     new: dict[str, np.ndarray] = {}

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ztorch.callbacks.callback import Callback
 from ztorch.errors import ConfigError
-from ztorch.training.hooks import Callback
 
 _COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#7a5cd6", "#c9a227")
 
@@ -76,20 +76,12 @@ class History(Callback):
 
             history.plot("training.png")
         """
-        try:
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-            from matplotlib.figure import Figure
-            from matplotlib.ticker import MaxNLocator
-        except ImportError:
-            raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
-        from ztorch.picture import save_figure
+        from ztorch.files.figures import new_figure, save_figure, whole_ticks
 
         if not self.history:
             raise ConfigError("there is nothing to plot yet: call fit first")
         names = [n for n in self.history if not n.startswith("val_") or n[4:] not in self.history]
-        # A figure without pyplot: no global state, and nothing that needs a display.
-        figure = Figure(figsize=(1.0 + 4.4 * len(names), 3.6), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(1.0 + 4.4 * len(names), 3.6)
         for k, name in enumerate(names):
             axes = figure.add_subplot(1, len(names), k + 1)
             colour = _COLOURS[k % len(_COLOURS)]
@@ -100,7 +92,7 @@ class History(Callback):
                 axes.legend(frameon=False)
             axes.set_title(name.replace("_", " "), loc="left", fontsize=11, fontweight="bold")
             axes.set_xlabel("epoch")
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+            whole_ticks(axes.xaxis)
             axes.grid(True, axis="y", color="#dddddd", linewidth=0.7)
             axes.spines[["top", "right"]].set_visible(False)
         if path is not None:

@@ -9,20 +9,19 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ztorch.errors import NonFiniteLoss
-from ztorch.training.batches import Batches
-from ztorch.training.forward import Calls, Meter, evaluate
+from ztorch.feed.batches import Batches
+from ztorch.feed.calls import Calls, Meter, evaluate
+from ztorch.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
-from ztorch.training.progress import Progress
 
 if TYPE_CHECKING:
     from ztorch.runtime.executable import Bound
-    from ztorch.training.program import Program
 
 
 class Interrupt:
@@ -53,11 +52,21 @@ class Interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+class Trainee(Protocol):
+    """What the loop reads and counts on the program that it trains."""
+
+    stop_training: bool
+    epoch: int
+    epochs_trained: int
+
+    def learning_rate_or_none(self) -> float | None: ...
+
+
 @dataclass
 class Fit:
     """One run of `fit`, all arguments checked."""
 
-    program: Program
+    program: Trainee
     calls: Calls
     batches: Batches
     validation: Batches | None

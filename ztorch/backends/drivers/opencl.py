@@ -12,7 +12,7 @@ import numpy as np
 from ztorch.backends import spirv
 from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
 from ztorch.errors import DeviceError, OutOfMemory, Unsupported
-from ztorch.settings import current
+from ztorch.host.settings import current
 
 SPIRV = "spirv"
 FLOAT64 = 10  # the one capability of our modules that a device may lack

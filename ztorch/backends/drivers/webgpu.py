@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
 from ztorch.errors import DeviceError, OutOfMemory
-from ztorch.settings import where_unset
+from ztorch.host.settings import where_unset
 
 KINDS = {"DiscreteGPU": "gpu", "IntegratedGPU": "integrated", "CPU": "cpu"}
 # What a device offers beyond the least that WebGPU promises is asked for, up to what it has.

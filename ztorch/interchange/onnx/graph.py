@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.backends.host import need_memory
 from ztorch.errors import ArtifactError, ConfigError, ShapeError, Unsupported, ZtorchError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Value, topological
+from ztorch.host.processor import need_memory
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
 from ztorch.interchange.onnx.file import NodeSpec, OnnxFile
 from ztorch.interchange.onnx.node import LIMIT, NODES, Node, Result, Stored, Tensor

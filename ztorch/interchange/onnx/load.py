@@ -16,8 +16,8 @@ from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.naming import checked_name
-from ztorch.model import Model
-from ztorch.sequential import Sequential
+from ztorch.model.model import Model
+from ztorch.model.sequential import Sequential
 
 
 @checked

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ztorch import __version__
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, Unsupported
+from ztorch.version import __version__
 
 MOST = 1 << 31  # bytes that a protobuf message can hold
 

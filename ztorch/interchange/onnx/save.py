@@ -13,6 +13,7 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, WeightsError, unknown
+from ztorch.files.atomic import write_atomic
 from ztorch.graph.op import Call, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
@@ -20,11 +21,11 @@ from ztorch.interchange.onnx.protobuf import Port, packed
 from ztorch.interchange.onnx.recipe import Choice, Recipe
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.context import Context, States
-from ztorch.tensorfile import write_atomic
-from ztorch.tracing import float_dtypes, port
+from ztorch.layers.naming import port
+from ztorch.model.trace import float_dtypes
 
 if TYPE_CHECKING:
-    from ztorch.model import Model
+    from ztorch.model.model import Model
 
 OPSET = 21
 _BATCHES = (104_729, 1_299_709)  # sizes that nothing else has
@@ -41,7 +42,7 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
 
         zt.onnx.save(model, "digits.onnx", weights=program.weights)
     """
-    from ztorch.model import Model
+    from ztorch.model.model import Model
 
     if not isinstance(model, Model):
         fix = ("give the model that it was compiled from, and weights=program.weights"

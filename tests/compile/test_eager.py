@@ -1,0 +1,389 @@
+"""Ops on arrays: what they take and give, that they are compiled once, and on any thread."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests import references
+from tests.ops.samples import Case, cases
+from ztorch.compile import eager
+from ztorch.errors import ConfigError, DataError, ShapeError, Unsupported
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf, public_ops
+from ztorch.graph.value import Value
+
+random = np.random.default_rng(0)
+X = random.normal(size=(3, 5)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    eager.forget()
+    yield
+    eager.forget()
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is compiled from now on."""
+    names: list[str] = []
+    real = eager.build
+
+    def counted(functions: Any, device: str, name: str) -> Any:
+        names.append(f"{name} on {device}")
+        return real(functions, device, name)
+
+    monkeypatch.setattr(eager, "build", counted)
+    return names
+
+
+# -- every op ----------------------------------------------------------------------------------------
+
+FIRST = [c for c in cases("f") if c.number == 0 and c.sample.shapes]
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_every_op_computes_what_numpy_does(case: Case) -> None:
+    face = getattr(zt.ops, case.public.name)
+    got = face(*case.arrays(), **case.sample.attrs)
+    got = got[case.public.results.index(case.result)] if case.result else got
+    want = case.reference(*case.arrays())
+    assert isinstance(got, np.ndarray) and got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
+
+
+def examples() -> Iterator[doctest.DocTest]:
+    find = doctest.DocTestFinder(recurse=False).find
+    for public in public_ops():
+        face = getattr(zt.ops, public.name)
+        names = {**vars(sys.modules[face.__module__]), "np": np, "zt": zt}
+        yield from find(face, public.name, globs=names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", list(examples()), ids=lambda e: e.name)
+def test_every_example_runs(example: doctest.DocTest) -> None:
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_every_op_has_an_example_but_those_that_only_make_values() -> None:
+    bare = {p.name for p in public_ops() if ">>>" not in getattr(zt.ops, p.name).__doc__}
+    assert bare == {"full", "iota"}
+
+
+def test_the_list_of_ops_is_the_registry() -> None:
+    assert dir(zt.ops) == sorted(p.name for p in public_ops())
+    with pytest.raises(AttributeError, match="no attribute 'softmx'; did you mean 'softmax'"):
+        _ = zt.ops.softmx
+
+
+# -- what goes in ------------------------------------------------------------------------------------
+
+
+def test_values_make_graphs_and_arrays_beside_them_are_constants() -> None:
+    x = leaf("input", "x", (3, 5), "float32")
+    assert isinstance(zt.ops.softmax(x), Value)
+    assert isinstance(zt.ops.add(x, X), Value) and isinstance(zt.ops.add(X, x), Value)
+    assert isinstance(zt.ops.concat([x, x]), Value)
+    assert isinstance(zt.ops.full((2,), 1.0), Value)  # there is nothing to compute
+
+
+BESIDE: list[tuple[tuple[int, ...], Any]] = [  # a value, and a call that takes arrays beside it
+    ((3, 5), lambda o, x: o.matmul(X.T, x)), ((3, 5), lambda o, x: o.gemm(x, X.T, np.eye(3))),
+    ((3, 5), lambda o, x: o.gemv(x, X[0])), ((1, 5, 5, 1), lambda o, x: o.conv2d(
+        x, np.ones((2, 2, 1, 3)))),
+    ((3, 5), lambda o, x: o.take(x, np.array([2, 0]), axis=1)),
+    ((3, 5), lambda o, x: o.gather(x, [1, 1], axis=0)), ((3, 5), lambda o, x: o.take(x, 2, axis=1)),
+    ((3, 5), lambda o, x: o.scatter_add(x, np.array([0, 2]), X[:2], axis=0)),
+    ((3, 5), lambda o, x: o.take_along_axis(x, np.zeros((3, 1), np.int64))),
+    ((3, 5), lambda o, x: o.concat(x, X)), ((3, 5), lambda o, x: o.concat([X, x], axis=0)),
+    ((3, 5), lambda o, x: o.layer_norm(x, np.ones(5), np.zeros(5))),
+    ((3, 5), lambda o, x: o.attention(x, x, x, mask=np.tri(3, dtype=bool))),
+    ((3, 5), lambda o, x: o.where(X > 0, x, 0.0)), ((3, 5), lambda o, x: o.maximum(x, 0.25)),
+    ((3,), lambda o, x: o.searchsorted(np.array([-1.0, 0.0, 1.0]), x)),
+]
+
+
+@pytest.mark.parametrize(("shape", "call"), BESIDE)
+def test_arrays_beside_values_compute_what_arrays_alone_do(shape: tuple[int, ...],
+                                                           call: Any) -> None:
+    array = np.random.default_rng(3).normal(size=shape)
+    x = leaf("input", "x", shape, "float64")
+    [got] = evaluate([call(zt.ops, x)], {x: array})
+    np.testing.assert_allclose(got, call(zt.ops, array), rtol=1e-12)
+
+
+def test_arrays_of_floats_take_the_dtype_of_float_values_only() -> None:
+    x, ids = leaf("input", "x", (3,), "float32"), leaf("input", "i", (3,), "int32")
+    assert zt.ops.add(x, np.ones(3)).dtype.long == "float32"
+    assert zt.ops.take(np.array([0.5, 1.5]), ids).dtype.long == "float64"
+    with pytest.raises(ShapeError, match="int32 and float64 do not mix"):
+        zt.ops.add(ids, np.array([0.5, 1.5, 2.5]))
+
+
+class Lender:
+    """An array that only speaks DLPack."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_whatever_holds_an_array() -> None:
+    torch = references.torch()
+    want = zt.ops.exp(X)
+    for given in (torch.tensor(X), Lender(X), X.astype(">f4"), X[::-1][::-1], X.T.copy().T):
+        np.testing.assert_array_equal(zt.ops.exp(given), want)
+    np.testing.assert_array_equal(zt.ops.exp([0.0, 1.0]), np.exp([0.0, 1.0]))
+    assert zt.ops.exp(0.0) == 1.0 and zt.ops.exp(np.float32(0)).dtype == np.float32
+    np.testing.assert_array_equal(zt.ops.flip(X[:, ::2]), X[:, ::2][::-1, ::-1])
+
+
+def test_an_array_that_lends_itself_is_not_changed() -> None:
+    given = X.copy()
+    first = zt.ops.neg(given)
+    kept = first.copy()
+    zt.ops.neg(given * 2)
+    np.testing.assert_array_equal(given, X)
+    np.testing.assert_array_equal(first, kept)  # results are nobody's buffer
+
+
+STRONG = [np.array([3, 5], t) for t in ("bool", "uint8", "int8", "int32", "uint32", "int64",
+                                        "float16", "float32", "float64")]
+WEAK = [True, 2, 2.5]
+
+
+@pytest.mark.parametrize("a", STRONG, ids=lambda a: str(a.dtype))
+@pytest.mark.parametrize("b", [*STRONG, *WEAK], ids=lambda b: str(getattr(b, "dtype", b)))
+def test_dtypes_mix_as_in_numpy(a: np.ndarray, b: Any) -> None:
+    for got, want in ((zt.ops.equal(a, b), np.equal(a, b)),
+                      (zt.ops.where(a == a, a, b), np.where(a == a, a, b)),
+                      (zt.ops.where(a != a, a, b), np.where(a != a, a, b))):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+def test_numbers_alone() -> None:
+    assert zt.ops.add(1, 2).dtype == np.int64 and zt.ops.add(1, 2) == 3
+    assert zt.ops.mul(1.5, 2).dtype == np.float64 and zt.ops.mul(1.5, 2) == 3.0
+    np.testing.assert_array_equal(zt.ops.clip(np.arange(4), 0.5, 2.5), [0.5, 1.0, 2.0, 2.5])
+    assert zt.ops.sqrt(np.arange(4)).dtype == np.float64  # as NumPy's
+
+
+def test_floats_find_a_common_dtype_and_indices_stay() -> None:
+    assert zt.ops.matmul(X, X.T.astype(np.float64)).dtype == np.float64
+    assert zt.ops.take(X, np.array([0, 2])).dtype == np.float32
+    assert zt.ops.scatter_add(X, np.array([1]), np.ones((1, 5))).dtype == np.float64
+    np.testing.assert_array_equal(zt.ops.take(X, 2), X[2])
+    assert zt.ops.searchsorted(np.arange(4.0), 2) == 2
+
+
+def test_bfloat16() -> None:
+    ml = pytest.importorskip("ml_dtypes")
+    x = X.astype(ml.bfloat16)
+    got = zt.ops.mul(x, 3.0)
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(got, x * ml.bfloat16(3))
+    assert zt.ops.add(x, X).dtype == np.float32
+    assert zt.ops.cast(X, "bfloat16").dtype == x.dtype
+
+
+def test_bfloat16_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(Unsupported, match="NumPy has no bfloat16; pip install ml_dtypes"):
+        zt.ops.cast(X, "bfloat16")
+
+
+def test_attributes_may_be_numpys() -> None:
+    np.testing.assert_array_equal(zt.ops.sum(X, axis=np.int64(1)), zt.ops.sum(X, axis=1))
+    assert zt.ops.reshape(X, np.array([5, 3])).shape == (5, 3)
+    assert zt.ops.cast(X, np.float64).dtype == np.float64
+    np.testing.assert_array_equal(zt.ops.slice_by(X, (slice(None, None, 2), 1)), X[::2, 1])
+
+
+def test_several_results() -> None:
+    values, places = zt.ops.top_k(X, 2)
+    np.testing.assert_array_equal(values, -np.sort(-X, -1)[:, :2])
+    np.testing.assert_array_equal(np.take_along_axis(X, places, -1), values)
+
+
+def test_nothing_and_scalars() -> None:
+    assert zt.ops.exp(np.zeros((0, 3))).shape == (0, 3)
+    assert zt.ops.sum(np.zeros((0, 3))) == 0 and zt.ops.sum(X).shape == ()
+    np.testing.assert_array_equal(zt.ops.zeros_like(X), np.zeros_like(X))
+    for name in ("mean", "var", "std"):  # as NumPy's, which warns as well
+        assert np.isnan(getattr(zt.ops, name)(np.zeros((3, 0)), axis=1)).all()
+
+
+# -- errors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("wrong", "kind", "parts"), [
+    (lambda: zt.ops.matmul(X, X), ShapeError, ["(3, 5) and (3, 5)", "zt.ops.matmul(float32[3, 5], float32[3, 5])"]),
+    (lambda: zt.ops.softmax(X, axis=4), ShapeError, ["axis 4", "zt.ops.softmax(float32[3, 5], axis=4)"]),
+    (lambda: zt.ops.softmax(), TypeError, ["zt.ops.softmax", "'x'"]),
+    (lambda: zt.ops.softmax(X, axes=1), TypeError, ["zt.ops.softmax", "'axes'"]),
+    (lambda: zt.ops.add(X, "two"), DataError, ["zt.ops.add: b is an array of <U3"]),
+    (lambda: zt.ops.exp(X + 1j), DataError, ["zt.ops.exp: a", "complex"]),
+    (lambda: zt.ops.exp([[1.0], [1.0, 2.0]]), DataError, ["zt.ops.exp: a is no array"]),
+    (lambda: zt.ops.add(np.ones(2, np.uint8), 300), DataError, ["300 is no uint8"]),
+    (lambda: zt.ops.bitwise_and(X, 1), ShapeError, ["float32", "ops.cast"]),
+    (lambda: zt.ops.softmax(X, axis={}), ConfigError, ["zt.ops.softmax(axis=...)", "{}"]),
+    (lambda: zt.ops.add(X, None), DataError, ["zt.ops.add: b is None"]),
+    (lambda: zt.ops.sort(X, axis="a"), ShapeError, ["axis 'a' is no whole number", "zt.ops.sort"]),
+    (lambda: zt.ops.mean(X, axis=1.0), ShapeError, ["axis 1.0 is no whole number"]),
+    (lambda: zt.ops.expand_dims(X, 7), ShapeError, ["axis 7 is out of range for rank 3"]),
+    (lambda: zt.ops.pad(X, 1, 1), ShapeError, ["padding 1 must be a number for each axis of (3, 5)"]),
+    (lambda: zt.ops.pad(X, (1,), (1,)), ShapeError, ["padding (1,) must be a number for each axis"]),
+    (lambda: zt.ops.reshape(X, "ab"), ConfigError, [
+        "zt.ops.reshape cannot be called like this (", "it is reshape(x: 'Value', shape"]),
+    (lambda: zt.ops.iota((3,), 5), ShapeError, ["axis 5 is out of range for rank 1"]),
+    (lambda: zt.compiled(3), ConfigError, ["compiled takes a function of tensors, not 3"]),
+    (lambda: zt.compiled(np.sum)(X), TypeError, ["sum: its function failed", "zt.ops instead of Num"]),
+    (lambda: zt.compiled(lambda a: a if a > 0.0 else -a)(X), ConfigError, ["ops.where to choose"]),
+])
+def test_errors_teach(wrong: Any, kind: type, parts: list[str]) -> None:
+    for _ in range(2):  # what failed is not kept
+        with pytest.raises(kind) as caught:
+            wrong()
+        for part in parts:
+            assert part in str(caught.value)
+    assert not eager._kept
+
+
+# -- compiled once -----------------------------------------------------------------------------------
+
+
+def test_compiled_once_for_all_that_matters(builds: list[str]) -> None:
+    for x in (X, X + 1, X[::-1]):
+        for low in (0.0, 0.25):
+            zt.ops.clip(x, low, 1.0)  # numbers are arguments, not part of the program
+            zt.ops.softmax(x, axis=1)
+    assert builds == ["clip on cpu", "softmax on cpu"]
+    zt.ops.softmax(X, axis=0)
+    zt.ops.softmax(X[:2], axis=1)
+    zt.ops.softmax(X.astype(np.float64), axis=1)
+    with eager.on("cpu:scalar"):
+        zt.ops.softmax(X, axis=1)
+        zt.ops.softmax(X, axis=1)
+    assert len(builds) == 6 and builds[-1] == "softmax on cpu:scalar"
+
+
+def test_equal_attributes_of_other_types_are_other_programs(builds: list[str]) -> None:
+    assert zt.ops.leaky_relu(X, 0.5).shape == X.shape
+    zt.ops.sum(X, 1)
+    zt.ops.sum(X, (1,))
+    zt.ops.sum(X, True)
+    assert len(builds) == 4
+
+
+def test_the_least_recently_used_goes_first(
+        builds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "CAPACITY", 2)
+    for n in (1, 2, 1, 3, 1):  # 3 takes the place of 2
+        zt.ops.exp(np.zeros(n))
+    assert len(builds) == 3 and len(eager._kept) == 2
+    zt.ops.exp(np.zeros(2))
+    assert len(builds) == 4
+
+
+def test_programs_together_stay_within_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "ROOM", 100_000)
+    for n in range(10_000, 10_005):  # 160 kB each: only the newest stays
+        zt.ops.exp(np.zeros(n))
+        assert len(eager._kept) == 1
+    for n in range(3):
+        zt.ops.exp(np.zeros(n + 1))
+    assert len(eager._kept) == 3
+
+
+def test_threads_compile_once_and_never_mix_their_numbers(builds: list[str]) -> None:
+    wrong: list[str] = []
+    start = threading.Barrier(6)
+
+    def work(which: int) -> None:
+        start.wait()
+        for turn in range(40):
+            x = np.full((4, 33), which + turn / 64)
+            if not np.array_equal(zt.ops.mul(x, 2.0), x * 2):
+                wrong.append(f"thread {which}, turn {turn}")
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+        assert not t.is_alive()
+    assert not wrong and builds == ["mul on cpu"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_computes_while_its_parent_does() -> None:
+    want = zt.ops.exp(X)
+    program = next(iter(eager._kept.values()))
+    with program.lock:  # as if another thread of the parent were at it
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if np.array_equal(zt.ops.exp(X), want) else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+# -- functions ---------------------------------------------------------------------------------------
+
+
+def test_a_function_becomes_one_program(builds: list[str]) -> None:
+    calls = []
+
+    @zt.compiled
+    def both(a: Any, b: Any) -> Any:
+        calls.append(a)
+        d = a - b
+        return zt.ops.sum(d * d, axis=1), zt.ops.max(d)
+
+    for x in (X, X * 2):
+        squares, largest = both(x, np.ones(5, np.float32))
+        np.testing.assert_allclose(squares, ((x - 1) ** 2).sum(1), rtol=1e-6)
+        assert largest == (x - 1).max()
+    assert len(calls) == 1 and builds == ["both on cpu"]
+    with pytest.raises(ShapeError, match=r"in both\(float32\[3, 5\], float64\[4\]\)"):
+        both(X, np.ones(4))
+    with pytest.raises(TypeError, match="nothing must give a value or a tuple of values"):
+        zt.compiled(nothing)(X)
+
+
+def nothing(x: Any) -> None:
+    return None
+
+
+def test_what_imports_what() -> None:
+    """The package and an artifact load without ops or compiler; arrays bring both."""
+    code = """
+import sys, ztorch as zt
+heavy = ("ztorch.compile.eager", "ztorch.compile.pipeline", "ztorch.ops", "numpy")
+assert not any(m in sys.modules for m in heavy)
+_ = zt.load
+assert not any(m in sys.modules for m in heavy[:3])
+zt.ops.softmax
+assert "ztorch.compile.eager" not in sys.modules and "ztorch.compile.pipeline" not in sys.modules
+import numpy as np
+print(zt.ops.add(np.ones(1), 1)[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.getcwd()}, check=False)
+    assert done.stdout == "2.0\n", done.stderr

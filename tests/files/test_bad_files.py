@@ -1,0 +1,146 @@
+"""Files that cannot be written, or are something else, and programs that are no files at all: each
+meets an error of its own, and leaves nothing half done."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ztorch as zt
+from tests.test_bad_input import X, Y, compiled, model
+from ztorch.callbacks import ModelCheckpoint
+from ztorch.errors import ArtifactError, ConfigError, FileError, WeightsError
+from ztorch.files import atomic
+from ztorch.program.program import Program
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return compiled()
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.h5", "m.pt", "m.onnx", "m.safetensors"])
+def test_artifacts_have_no_names_of_other_files(program: Program, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"artifact to '.*{name}'.*name it .zt"):
+        program.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+WRITERS = {
+    "save": lambda p, path: p.save(path),
+    "save_weights": lambda p, path: p.save_weights(path),
+    "save_checkpoint": lambda p, path: p.save_checkpoint(path),
+    "plot": lambda p, path: p.plot(f"{path}.svg"),
+    "history.plot": lambda p, path: p.history.plot(f"{path}.svg"),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_unwritable_paths(program: Program, tmp_path: Path, write: Any) -> None:
+    program.fit(X, Y, verbose=0)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.svg").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe.svg")
+    for place, reason in (("file/x", "cannot write .*file/x"), ("folder", "it is a folder"),
+                          ("pipe", "no regular file"), ("zero\0byte", "null byte")):
+        with pytest.raises(FileError, match=f"{reason}.*give another path"):
+            write(program, tmp_path / place)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "file", "folder", "folder.svg", "pipe", "pipe.svg"]
+    assert (tmp_path / "file").read_text() == "mine"
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_full_disk_leaves_the_old_file(program: Program, tmp_path: Path,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "w.safetensors"
+    program.save_weights(path)
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match=r"cannot write .*w\.safetensors.*No space left"):
+        program.save_weights(path)
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == before
+
+
+def test_plots_take_the_formats_they_can_write(program: Program, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("plan.xyz", "plan"):
+        with pytest.raises(ConfigError, match=r"must end in \.png, \.svg"):
+            program.plot(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_are_something_else(program: Program, tmp_path: Path) -> None:
+    weights, checkpoint, other = (tmp_path / n for n in ("w", "c", "o.zt"))
+    program.save_weights(weights)
+    program.save_checkpoint(checkpoint)
+    compiled(units=6).save(other)
+    wrong: list[tuple[Callable[[Any], Any], Path, type[Exception], str]] = [
+        (zt.load, tmp_path / "none", ArtifactError, "cannot read .*none"),
+        (zt.load, tmp_path, ArtifactError, "is a folder"),
+        (zt.load, tmp_path / "zero\0byte", ArtifactError, "null byte"),
+        (zt.load, weights, ArtifactError, "not a ztorch artifact"),
+        (program.load_weights, tmp_path / "none", WeightsError, "cannot read .*none"),
+        (program.load_weights, other, WeightsError, "not a whole safetensors file"),
+        (program.load_checkpoint, weights, WeightsError, "use load_weights"),
+        (compiled(units=6).load_weights, weights, WeightsError, r"\(4, 6\).*\(4, 5\)"),
+        (compiled(units=6).load_checkpoint, checkpoint, WeightsError, r"\(4, 6\).*\(4, 5\)"),
+    ]
+    for read, path, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            read(path)
+
+
+def test_programs_are_saved_not_pickled(program: Program) -> None:
+    for take in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"save\(\) and read it with zt.load"):
+            take(program)
+
+
+def test_a_closed_program_says_so(program: Program) -> None:
+    with compiled() as short:
+        short.fit(X, Y, verbose=0)
+    for use in (lambda: short.predict(X), lambda: short.fit(X, Y), short.get_weights,
+                lambda: short.save("x.zt"), lambda: short.train_on_batch(X[:2], Y[:2])):
+        with pytest.raises(ConfigError, match="is closed; compile or load it again"):
+            use()
+    assert "closed" in repr(short)
+    short.close()
+
+
+KINDS: dict[str, tuple[str, Callable[[Program, Path], Any]]] = {
+    "artifact": (".zt", lambda p, path: p.save(path)),
+    "checkpoint": (".safetensors", lambda p, path: p.save_checkpoint(path)),
+    "weights": (".safetensors", lambda p, path: p.save_weights(path)),
+    "weights of a model": (".safetensors .h5", lambda _, path: model().save_weights(path)),
+    "for PyTorch": (".safetensors", lambda _, path: model().save_weights(path, layout="torch")),
+    "callback": (".zt .safetensors", lambda p, path: p.fit(
+        X, Y, verbose=0, callbacks=ModelCheckpoint(path)))}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_file_is_named_as_one_of_another_kind(program: Program, tmp_path: Path,
+                                                 kind: str) -> None:
+    own, write = KINDS[kind]
+    for suffix in atomic._SUFFIXES:
+        path = tmp_path / f"best{suffix}"
+        if suffix in own.split():
+            write(program, path)
+            assert path.stat().st_size
+        else:
+            with pytest.raises(ConfigError, match=r"cannot write .*best.*(name it|give a path)"):
+                write(program, path)
+            assert not path.exists()

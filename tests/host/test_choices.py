@@ -1,0 +1,176 @@
+"""Which devices may be used: the config file, the environment before it, and what follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.devices.available import device
+from ztorch import settings
+from ztorch.backends import registry
+from ztorch.errors import ConfigError, DeviceError
+from ztorch.host.choices import Choices, choices
+from ztorch.runtime.devices import Where, best_device, devices, resolve
+
+
+def config(folder: Path, **content: Any) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_the_file_is_read(tmp_path: Path) -> None:
+    path = config(tmp_path, enabled=["cpu", "dummy"], devices={"dummy": [0]},
+                  platforms={"opencl": ["Portable"]}, default="dummy:0")
+    with settings.using(config=path):
+        assert choices() == Choices(("cpu", "dummy"), {"dummy": (0,)}, {"opencl": ("Portable",)},
+                                    "dummy:0")
+
+
+def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
+    path = config(tmp_path, enabled=["cpu"], default="cpu")
+    env = {**os.environ, "ZTORCH_CONFIG": path, "ZTORCH_BACKENDS": "dummy, cpu",
+           "ZTORCH_DEVICE": "dummy"}
+    code = "from ztorch.host.choices import choices; print(choices().enabled, choices().default)"
+    ran = subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True,
+                         check=True)
+    assert ran.stdout.strip() == "('dummy', 'cpu') dummy"
+
+
+@pytest.mark.parametrize("content", [
+    {"enabled": ["cpu", "vulcan"]}, {"devices": {"vulcan": [0]}}, {"platforms": {"vulcan": ["x"]}}])
+def test_an_unknown_backend_warns_with_a_suggestion(tmp_path: Path, content: dict) -> None:
+    with settings.using(config=config(tmp_path, **content)), pytest.warns(
+            UserWarning, match="a backend 'vulcan', which there is none of; did you mean 'vulkan'"):
+        registry.seen("dummy")
+
+
+def test_an_unknown_key_warns_with_a_suggestion(tmp_path: Path) -> None:
+    with settings.using(config=config(tmp_path, defualt="cpu")), pytest.warns(
+            UserWarning, match="unknown key 'defualt'; did you mean 'default'"):
+        choices()
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    ({"enabled": "cpu"}, "'enabled' must be a list of names"),
+    ({"devices": {"cuda": ["0"]}}, "'devices' must be lists by backend"),
+    ({"platforms": ["x"]}, "'platforms' must be lists by backend"),
+    ({"default": 3}, "'default' must be a device"),
+])
+def test_values_of_the_wrong_kind(tmp_path: Path, content: dict, message: str) -> None:
+    with settings.using(config=config(tmp_path, **content)), pytest.raises(
+            ConfigError, match=message):
+        choices()
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    with settings.using(config=str(tmp_path / "no.json")), pytest.raises(
+            ConfigError, match="cannot read the config file"):
+        choices()
+    for text in ("{", '{"default":' * 50_000):
+        (tmp_path / "bad.json").write_text(text)
+        with settings.using(config=str(tmp_path / "bad.json")), pytest.raises(
+                ConfigError, match="is not JSON"):
+            choices()
+
+
+def test_a_file_without_end() -> None:
+    with settings.using(config="/dev/zero"), pytest.raises(ConfigError, match="more than 1,048,576 bytes"):
+        choices()
+
+
+def test_backends_that_are_not_enabled_are_not_there() -> None:
+    with settings.using(backends=("cpu",)):
+        found, why = registry.seen("dummy")
+        assert not found and "not among the enabled" in why
+        row = next(d for d in devices() if d.id == "dummy")
+        assert not row.available and "not among the enabled" in row.reason
+        with pytest.raises(DeviceError, match="no dummy device here"):
+            registry.opened("dummy")
+
+
+def test_devices_by_number(tmp_path: Path) -> None:
+    with settings.using(config=config(tmp_path, devices={"dummy": [3]})):
+        assert registry.seen("dummy") == ([], "the configuration leaves none of its devices")
+
+
+def test_auto_means_the_default() -> None:
+    with settings.using(device="dummy"):
+        assert best_device() == "dummy"
+        assert resolve("auto") == Where("dummy", "dummy", 0)
+    with settings.using(device="auto"), pytest.raises(DeviceError, match="'auto' itself"):
+        resolve("auto")
+
+
+def test_no_device_at_all_is_an_error() -> None:
+    with settings.using(backends=("cuda", "rocm")), pytest.raises(
+            DeviceError, match="no device is left"):
+        if any(registry.seen(n)[0] for n in ("cuda", "rocm") if n in registry.names()):
+            pytest.skip("a GPU is here")
+        best_device()
+
+
+def test_none_enabled(tmp_path: Path) -> None:
+    with settings.using(config=config(tmp_path, enabled=[])), pytest.raises(
+            DeviceError, match=r"the configuration enables none\. Add 'cpu'"):
+        best_device()
+
+
+def test_a_driver_that_breaks_warns_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> str:
+        raise OSError("the driver's library is damaged")
+    monkeypatch.setattr(registry.backend("dummy"), "refusal", broken)
+    with pytest.warns(UserWarning, match="backend dummy is broken: OSError: the driver's library"):
+        listed = devices()
+    assert listed[0].id == "cpu" and listed[0].available
+    row = next(d for d in listed if d.id == "dummy")
+    assert not row.available and "its driver broke" in row.reason
+
+
+@pytest.mark.parametrize(("package", "backend"), [
+    ("pyopencl", "opencl"), ("vulkan", "vulkan"), ("wgpu", "webgpu")])
+def test_a_package_that_is_there_and_broken(tmp_path: Path, package: str, backend: str) -> None:
+    """It is not said to be missing: to install it again would not help. One line for each warning."""
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("raise ImportError('a library fails to load')")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    ran = subprocess.run([sys.executable, "-m", "ztorch", "devices"], text=True, check=True,
+                         capture_output=True, env={**os.environ, "PYTHONPATH": path,
+                                                   "ZTORCH_BACKENDS": f"cpu,{backend}"})
+    assert "its driver broke: a library fails to load" in ran.stdout
+    assert ran.stderr == (f"warning: backend {backend} is broken: ImportError: a library fails to "
+                          "load\n")
+
+
+@pytest.mark.parametrize(("variable", "content", "stderr"), [
+    ("VK_ICD_FILENAMES", None, ""), ("OCL_ICD_VENDORS", None, ""),
+    # A loader that cannot read what is installed; it says so in a code of its own.
+    ("VK_ICD_FILENAMES", "this is no JSON", r"warning: backend vulkan is broken: VkError\w+\n")])
+def test_loaders_that_find_nothing_or_rubbish(tmp_path: Path, variable: str, content: str | None,
+                                              stderr: str) -> None:
+    name = "vulkan" if variable.startswith("VK") else "opencl"
+    device(name)
+    file = tmp_path / "driver.json"
+    if content is not None:
+        file.write_text(content)
+    ran = subprocess.run([sys.executable, "-m", "ztorch", "devices"], text=True, check=True,
+                         capture_output=True, env={**os.environ, variable: str(file),
+                                                   "ZTORCH_BACKENDS": f"cpu,{name}"})
+    assert re.fullmatch(stderr, ran.stderr), ran.stderr
+    assert re.search(rf"\n  {name} +{'its driver broke' if stderr else 'the .* loader finds no'}",
+                     ran.stdout), ran.stdout
+
+
+def test_an_absent_driver_is_silent() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        listed = devices()
+    assert all(d.reason for d in listed if not d.available)

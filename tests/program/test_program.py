@@ -1,0 +1,412 @@
+"""fit, evaluate, predict and the rest of a program."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.numpy_executable import NullCall
+from tests.programs import ON, classifier, compiled, flowers, regressor, same_states
+from ztorch import layers as L
+from ztorch.callbacks import LambdaCallback
+from ztorch.errors import ConfigError, DataError, NonFiniteLoss, WeightsError
+from ztorch.model.sequential import Sequential
+from ztorch.optimizers import SGD
+from ztorch.schedules import ExponentialDecay
+
+numpy_only = pytest.mark.skipif(ON != "numpy", reason="looks inside the NumPy executable")
+
+
+def test_it_learns_and_the_history_tells() -> None:
+    x, y = flowers(150)
+    program = classifier()
+    history = program.fit(x, y, epochs=20, validation_split=0.2, verbose=0)
+    assert list(history.history) == ["loss", "accuracy", "val_loss", "val_accuracy"]
+    assert history.epoch == list(range(20))
+    assert history.history["loss"][-1] < 0.6 * history.history["loss"][0]
+    assert history.history["val_accuracy"][-1] > 0.9
+    assert history.params == {"verbose": 0, "epochs": 20, "steps": 15}
+    assert program.history is history and program.epoch == 20
+
+
+def test_evaluate_equals_numpy_for_any_number_of_rows() -> None:
+    program = classifier()
+    for rows in (1, 7, 8, 9, 30):
+        x, y = flowers(rows)
+        p = program.predict(x)
+        assert p.shape == (rows, 3)
+        loss, accuracy = program.evaluate(x, y, verbose=0)
+        assert loss == pytest.approx(-np.log(p[np.arange(rows), y]).mean(), rel=1e-5)
+        assert accuracy == pytest.approx((p.argmax(1) == y).mean())
+
+
+def test_a_short_batch_trains_like_a_program_of_that_size() -> None:
+    x, y = flowers(5)
+    padded, exact = classifier(8, dropout=0.0), classifier(5, dropout=0.0)
+    for program in (padded, exact):
+        program.fit(x, y, epochs=3, shuffle=False, verbose=0)
+    for a, b in zip(padded.get_weights(), exact.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+def test_sample_weights_count_rows() -> None:
+    x, y = flowers(20)
+    program = classifier()
+    w = np.arange(20) % 3
+    whole = program.evaluate(np.repeat(x, w, 0), np.repeat(y, w), verbose=0, return_dict=True)
+    weighed = program.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
+    assert weighed == pytest.approx(whole, rel=1e-5)
+
+
+def test_class_weights_are_sample_weights_of_training_only() -> None:
+    x, y = flowers(40)
+    a, b = classifier(), classifier()
+    table = {0: 1.0, 2: 5.0}
+    w = np.where(y == 2, 5.0, 1.0)
+    for one_hot in (False, True):
+        target = np.eye(3)[y] if one_hot else y
+        kind = "categorical_crossentropy" if one_hot else "sparse_categorical_crossentropy"
+        a, b = classifier(loss=kind), classifier(loss=kind)
+        ha = a.fit(x, target, class_weight=table, validation_split=0.25, verbose=0)
+        hb = b.fit(x[:30], target[:30], sample_weight=w[:30], verbose=0,
+                   validation_data=(x[30:], target[30:]))
+        assert same_states(a, b)
+        assert ha.history == hb.history
+    with pytest.raises(DataError, match=r"class 7; classes are 0\.\.2"):
+        classifier().fit(x, y, class_weight={7: 2.0}, verbose=0)
+
+
+def test_rows_without_weight_change_nothing() -> None:
+    x, y = flowers(16)
+    program = classifier()
+    before = program.get_weights()
+    program.fit(x, y, sample_weight=np.zeros(16), verbose=0)
+    for a, b in zip(before, program.get_weights(), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_shuffling_repeats_by_seed_and_differs_by_epoch() -> None:
+    x, y = flowers()
+    a, b, c = classifier(), classifier(), classifier(seed=2)
+    c.set_weights(a.get_weights())
+    for program in (a, b, c):
+        program.fit(x, y, epochs=2, verbose=0)
+    assert same_states(a, b)
+    assert not same_states(a, c)
+
+
+def test_epochs_in_one_fit_or_two_are_the_same() -> None:
+    x, y = flowers()
+    a, b = classifier(), classifier()
+    a.fit(x, y, epochs=5, verbose=0)
+    b.fit(x, y, epochs=2, verbose=0)
+    history = b.fit(x, y, epochs=5, initial_epoch=2, verbose=0)
+    assert same_states(a, b)
+    assert history.epoch == [2, 3, 4]
+
+
+def test_steps_per_epoch_walks_on_through_the_data() -> None:
+    x, y = flowers(64)
+    a, b = classifier(), classifier()
+    a.fit(x, y, epochs=3, verbose=0)
+    b.fit(x, y, epochs=8, steps_per_epoch=3, verbose=0)
+    assert same_states(a, b)
+
+
+def test_a_part_of_the_validation_data() -> None:
+    """Of arrays and what can be iterated again the first batches, of a generator the next ones."""
+    x, y = flowers(40)
+    pieces = [(x[k:k + 8], y[k:k + 8]) for k in range(0, 40, 8)]
+    program = classifier()
+    first = program.evaluate(x[:16], y[:16], verbose=0)
+    assert program.evaluate(x, y, steps=2, verbose=0) == first
+    assert program.evaluate(pieces, steps=2, verbose=0) == first
+    assert program.evaluate(x[:16], y[:16], steps=9, verbose=0) == first
+
+    def seen(data: Any) -> list[float]:
+        how = {"epochs": 2, "initial_epoch": 0, "validation_steps": 2, "verbose": 0}
+        p = classifier()
+        p.learning_rate = 0.0
+        return p.fit(x, y, validation_data=data, **how).history["val_loss"]
+
+    second = program.evaluate(x[16:32], y[16:32], verbose=0)
+    assert seen((x, y)) == seen(pieces) == [first[0]] * 2
+    assert seen(p for p in pieces) == [first[0], second[0]]
+    with pytest.raises(ConfigError, match="validation_steps=0"):
+        program.fit(x, y, validation_data=(x, y), validation_steps=0)
+
+
+def test_what_the_model_has() -> None:
+    program = classifier()
+    with pytest.raises(AttributeError, match=r"a program has no 'layers', the model .*: model\.layers"):
+        program.layers  # noqa: B018
+    with pytest.raises(AttributeError, match=r"its rate is program\.learning_rate"):
+        program.optimizer  # noqa: B018
+    assert not hasattr(program, "nothing")
+
+
+def test_single_steps_equal_fit() -> None:
+    x, y = flowers(13)
+    a, b = classifier(), classifier()
+    a.fit(x, y, shuffle=False, verbose=0)
+    b.train_on_batch(x[:8], y[:8])
+    scores: Any = b.train_on_batch(x[8:], y[8:], return_dict=True)
+    assert same_states(a, b) and list(scores) == ["loss", "accuracy"]
+    assert a.test_on_batch(x[:8], y[:8]) == a.evaluate(x[:8], y[:8], verbose=0)
+    assert np.array_equal(a.predict_on_batch(x[:3]), a.predict(x[:3]))
+    with pytest.raises(DataError, match="batches of 8"):
+        a.predict_on_batch(x)
+
+
+def test_validation_only_in_some_epochs() -> None:
+    x, y = flowers()
+    history = classifier().fit(x, y, epochs=5, validation_data=(x, y), validation_freq=2, verbose=0)
+    assert len(history.history["loss"]) == 5 and len(history.history["val_loss"]) == 2
+    history = classifier().fit(x, y, epochs=5, validation_data=(x, y), validation_freq=[1, 5],
+                               verbose=0)
+    assert len(history.history["val_loss"]) == 2
+
+
+def test_scores_are_scalars_without_metrics() -> None:
+    program = regressor()
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    program.fit(x, x.sum(1), epochs=30, verbose=0)
+    assert program.evaluate(x, x.sum(1), verbose=0) < 1e-3
+    assert program.metrics_names == ["loss"]
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+def test_weights_have_keras_order_and_names() -> None:
+    program = classifier()
+    assert list(program.weights) == ["hidden/kernel", "hidden/bias", "out/kernel", "out/bias"]
+    assert [w.shape for w in program.get_weights()] == [(4, 8), (8,), (8, 3), (3,)]
+    new = [w + 1 for w in program.get_weights()]
+    program.set_weights(new)
+    assert all(np.array_equal(a, b) for a, b in zip(new, program.get_weights(), strict=True))
+
+
+def test_weights_come_in_the_order_of_the_model_also_where_they_are_read_in_another() -> None:
+    model = Sequential([L.Input((4,)), L.BatchNormalization(name="norm"), L.Dense(2, name="out")])
+    model.set_weights([np.full(w.shape, k) for k, w in enumerate(model.weights)])
+    program = model.compile("cpu", batch_size=8, loss="mse", optimizer="sgd", threads=1)
+    assert program.weight_names == [w.path for w in model.weights]
+    assert [float(w.max()) for w in program.get_weights()] == [0, 1, 2, 3, 4, 5]
+    assert list(program.weights) == program.weight_names
+
+
+def test_set_weights_refuses_and_changes_nothing() -> None:
+    program = classifier()
+    before = program.get_weights()
+    with pytest.raises(WeightsError, match="3 arrays; the model has 4 weights: hidden/kernel"):
+        program.set_weights(before[:3])
+    with pytest.raises(WeightsError, match=r"'out/bias' has shape \(3,\) in the model but \(4,\)"):
+        program.set_weights([w + 1 for w in before[:3]] + [np.zeros(4)])
+    assert all(np.array_equal(a, b) for a, b in zip(before, program.get_weights(), strict=True))
+
+
+def test_learning_rate_can_be_set_unless_scheduled() -> None:
+    program = regressor()
+    program.learning_rate = 0.0
+    before = program.get_weights()
+    x = np.ones((8, 2))
+    program.fit(x, np.ones(8), verbose=0)
+    assert all(np.array_equal(a, b) for a, b in zip(before, program.get_weights(), strict=True))
+    with pytest.raises(ConfigError, match="at least 0, not -1"):
+        program.learning_rate = -1.0
+    scheduled = regressor(optimizer=SGD(ExponentialDecay(0.1, 10, 0.9)))
+    with pytest.raises(ConfigError, match="schedule"):
+        scheduled.learning_rate = 0.5
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_a_program_that_only_predicts_says_how_to_train() -> None:
+    model = Sequential([L.Input((4,)), L.Dense(3)], name="net")
+    program = compiled(model, 8)
+    x, y = flowers(4)
+    assert program.predict(x).shape == (4, 3)
+    with pytest.raises(ConfigError, match=r"'net' cannot train.*loss= and optimizer="):
+        program.fit(x, y)
+    with pytest.raises(ConfigError, match=r"cannot evaluate.*loss="):
+        program.evaluate(x, y)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"batch_size": 16}, "compiled for 8 rows"),
+    ({"batch_size": 0}, "whole number, one or more"),
+    ({"batch_size": -3}, "whole number, one or more"),
+    ({"epochs": -1}, "epochs=-1"),
+    ({"verbose": 7}, "verbose=7"),
+    ({"nan": "maybe"}, "'stop' or 'ignore'"),
+    ({"validation_split": 1.0}, "from 0 to 1, below 1, not 1.0"),
+    ({"validation_split": 0.999}, "leaves one side empty"),
+    ({"steps_per_epoch": 0}, "steps_per_epoch=0"),
+    ({"validation_freq": 0}, "validation_freq=0"),
+    ({"initial_epoch": -1}, "initial_epoch=-1"),
+    ({"callbacks": [print]}, "not a ztorch.callbacks.Callback"),
+    ({"callbacks": [LambdaCallback]}, r"add \(\)"),
+])
+def test_impossible_arguments(arguments: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        classifier().fit(*flowers(16), **arguments)
+
+
+def test_the_same_batch_size_may_be_repeated() -> None:
+    program = classifier()
+    program.fit(*flowers(16), batch_size=8, verbose=0)
+    program.predict(flowers(3)[0], batch_size=8)
+
+
+def test_a_loss_that_is_not_finite_stops_with_advice() -> None:
+    x, y = flowers(40)
+    x[19] = np.nan
+    program = classifier()
+    with pytest.raises(NonFiniteLoss, match=(
+            r"nan in epoch 1, step 3; try: row 3 of this batch of x is not finite.*"
+            r"learning rate \(it is 0.001\)")) as caught:
+        program.fit(x, y, shuffle=False, verbose=0)
+    assert caught.value.history is program.history  # type: ignore[attr-defined]
+
+
+def test_the_history_before_a_bad_loss_is_kept() -> None:
+    x = np.random.default_rng(0).normal(size=(32, 2)) * 50
+    program = regressor(optimizer=SGD(1.0))
+    ended = []
+    with pytest.raises(NonFiniteLoss, match="scale it to about 1"):
+        program.fit(x, x.sum(1), epochs=50, verbose=0,
+                    callbacks=LambdaCallback(on_train_end=lambda logs: ended.append(1)))
+    assert 0 < len(program.history.history["loss"]) < 50 and ended == [1]
+    again = regressor(optimizer=SGD(1.0))
+    history = again.fit(x, x.sum(1), epochs=50, verbose=0, nan="ignore")
+    assert len(history.epoch) == 50 and not np.isfinite(history.history["loss"][-1])
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Ctrl-C is heard, also where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
+def test_ctrl_c_stops_after_the_step_and_keeps_the_weights(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = flowers()
+    program = classifier()
+    steps = []
+
+    def press(batch: int, logs: dict) -> None:
+        steps.append(batch)
+        if len(steps) == 11:
+            signal.raise_signal(signal.SIGINT)
+
+    history = program.fit(x, y, epochs=5, verbose=0,
+                          callbacks=LambdaCallback(on_train_batch_end=press))
+    assert history.interrupted and history.epoch == [0] and len(steps) == 11
+    assert "Interrupted in epoch 2 after step 3" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    expected = classifier()
+    expected.fit(x, y, verbose=0)
+    expected.fit(x, y, epochs=2, initial_epoch=1, verbose=0, steps_per_epoch=8, callbacks=(
+        LambdaCallback(on_train_batch_end=lambda b, logs: setattr(
+            expected, "stop_training", b == 2))))
+    assert same_states(program, expected)
+
+
+@pytest.mark.usefixtures("heard")
+def test_ctrl_c_twice_raises() -> None:
+    def press(batch: int, logs: dict) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        classifier().fit(*flowers(), verbose=0,
+                         callbacks=LambdaCallback(on_train_batch_end=press))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("heard")
+def test_ctrl_c_in_validation_keeps_the_epoch() -> None:
+    x, y = flowers()
+    history = classifier().fit(
+        x, y, epochs=3, verbose=0, validation_data=(x, y),
+        callbacks=LambdaCallback(on_test_begin=lambda logs: signal.raise_signal(signal.SIGINT)))
+    assert history.interrupted and list(history.history) == ["loss", "accuracy"]
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+def test_many_threads_predict_at_once() -> None:
+    program = classifier()
+    x, _ = flowers(100)
+    expected = program.predict(x)
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            if not np.array_equal(program.predict(x[k:k + 30]), expected[k:k + 30]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(0, 60, 10)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_fit_in_a_thread_and_one_fit_at_a_time() -> None:
+    x, y = flowers()
+    program = classifier()
+    refused = []
+
+    def nested(epoch: int, logs: dict) -> None:
+        with pytest.raises(ConfigError, match="being trained already"):
+            program.fit(x, y, verbose=0)
+        refused.append(epoch)
+
+    thread = threading.Thread(target=lambda: program.fit(
+        x, y, verbose=0, callbacks=LambdaCallback(on_epoch_end=nested)))
+    thread.start()
+    thread.join()
+    assert refused == [0]
+    program.fit(x, y, verbose=0)
+
+
+# -- cost ------------------------------------------------------------------------------------------
+
+
+@numpy_only
+def test_the_loop_costs_microseconds_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = classifier(32)
+    bind = program.executable.bind
+    monkeypatch.setattr(program.executable, "bind", lambda f: NullCall(bind(f)))  # type: ignore
+    x, y = np.zeros((32 * 3000, 4), np.float32), np.zeros(32 * 3000, np.int32)
+    best = 1.0
+    for _ in range(3):
+        start = time.perf_counter()
+        program.fit(x, y, verbose=0)
+        best = min(best, (time.perf_counter() - start) / 3000)
+    assert best < 30e-6  # about 3 on an idle machine; the rest is for a busy one
+
+
+def test_summary_and_repr(capsys: pytest.CaptureFixture[str]) -> None:
+    program = classifier()
+    program.summary()
+    printed = capsys.readouterr().out
+    assert "hidden (Dense)" in printed and "(8, 3)" in printed and "predict, train" in printed
+    assert repr(program).startswith("<Program flowers on ")

@@ -1,0 +1,85 @@
+"""docs/capabilities.md says what the registries do, and what is run is what it says."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.codegen.test_render import kernel_for
+from tests.devices.available import COMPUTING
+from tools import capabilities as c
+from ztorch.codegen.render import renderer
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import bf16, f32, f64, i32
+from ztorch.errors import Unsupported
+from ztorch.lower.passes import decompose
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "capabilities.md").read_text()
+STALE = "run python -m tools.capabilities > docs/capabilities.md"
+
+
+@functools.cache
+def groups() -> list:
+    return c.grouped()
+
+
+def test_the_words_are_true() -> None:
+    made = c.words_part(groups())
+    stands = PAGE.split("\n")
+    for line in "\n".join(made).split("\n"):
+        assert line in stands, f"{STALE}: it lacks {line!r}"
+
+
+def rows() -> dict[str, str]:
+    """The lines of the table of ops, by op."""
+    return {line.split("`")[1]: line for line in PAGE.split("## Ops")[1].split("\n")
+            if line.startswith("| `")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_ops_are_true() -> None:
+    """Every row that tells of a limit, and every sixth of the others."""
+    stands = rows()
+    odd = {n for n, line in stands.items() if re.search(r"\| (not|[^|]* in part)", line)}
+    tried = odd | set(sorted(stands)[::6])
+    made = {line.split("`")[1]: line for line in c.ops_part(groups(), tried)
+            if line.startswith("| `")}
+    for name in tried:
+        assert made[name] == stands[name], STALE
+
+
+def test_every_op_with_a_sample_has_a_row() -> None:
+    sampled = {p.name for p in c.public_ops() if p.samples}
+    assert set(rows()) == sampled, STALE
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("d", [f32, f64, bf16, i32], ids=repr)
+def test_states_are_what_compiling_finds(name: str, d: object) -> None:
+    """Against whole kernels of each opcode, on registers and on literals."""
+    target = TARGETS[name]
+    words = renderer(target)
+    for opcode in ("add", "exp", "rem", "fma", "round", "lt", "mulhi", "and"):
+        if d.kind not in c.OPCODES[opcode].kinds or target.backend == "dummy":  # type: ignore[attr-defined]
+            continue
+        state = c.scalar_state(opcode, d, target)  # type: ignore[arg-type]
+        kernel, _ = kernel_for(opcode, d, 1, target.limits.index)  # type: ignore[arg-type]
+        try:
+            plain = decompose(kernel, words.speaks, name)
+            words.kernel(plain)
+        except Unsupported:
+            assert state == c.NO, opcode
+            continue
+        kept = any(i.opcode == opcode and i.args[0].dtype is d for i in plain.body)
+        assert state == (c.NATIVE if kept else c.VIA), (opcode, state)
+
+
+def test_what_is_said_to_run_is_required_to() -> None:
+    """The drivers that .ci/run demands are those that the page says the tests run on."""
+    [asked] = re.findall(r"ZTORCH_REQUIRE_BACKENDS=([\w,]+)", (ROOT / ".ci" / "run").read_text())
+    assert set(asked.split(",")) == {*c.RUN, "dummy"} and set(c.RUN) <= set(COMPUTING)

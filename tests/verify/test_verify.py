@@ -1,0 +1,217 @@
+"""ztorch verify: good programs pass everywhere, broken ones are found, and the layer is named."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import ztorch as zt
+from tests.devices.available import COMPUTING, device
+from tests.parity import HERE
+from ztorch import layers as L
+from ztorch import ops
+from ztorch.cli import main
+from ztorch.commands import verify
+from ztorch.commands.recipe import Recipe
+from ztorch.dtypes import dtype, from_storage, to_storage
+from ztorch.graph.op import leaf
+from ztorch.graph.rounding import bounded
+from ztorch.ir.opcodes import OPCODES
+from ztorch.verify.compare import compared
+
+FILE = """
+from ztorch import Model, Sequential, layers as L
+LOSS, OPTIMIZER = "mse", "adam"
+
+def build():
+    return Sequential([L.Input((6,)), L.Dense(8, "relu", name="first"),
+                       L.Dense(8, "tanh", name="second"), L.Dense(8, "gelu", name="third"),
+                       L.Dropout(0.2), L.Dense(3, name="last")], name="own")
+
+def several():
+    a, b = L.Input((4,), name="a"), L.Input((3,), name="b")
+    joined = L.Concatenate()([L.Dense(5, "tanh", name="left")(a), b])
+    return Model({"a": a, "b": b}, {"p": L.Dense(2, name="p")(joined),
+                                    "q": L.Dense(1, name="q")(joined)}, name="two")
+"""
+PLACES = [*(f"cpu:{level}" for level in HERE), *COMPUTING]
+BEST = f"cpu:{HERE[-1]}"
+
+
+def few(*quick: str) -> pytest.MarkDecorator:
+    """The best level and every device, of which the inner loop takes some."""
+    return pytest.mark.parametrize("where", [
+        pytest.param(p, marks=() if p in (BEST, *quick) else pytest.mark.slow)
+        for p in (BEST, *COMPUTING)])
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(FILE)
+    return "net.py:build"
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, ["verify", *map(str, words)])
+
+
+def place(name: str) -> str:
+    return name if ":" in name else device(name).id
+
+
+@contextmanager
+def broken(opcode: str) -> Iterator[None]:
+    """An opcode that every target rewrites, rewritten a little wrongly."""
+    row = OPCODES[opcode]
+    assert row.via is not None
+    via = row.via
+    OPCODES[opcode] = replace(row, via=lambda b, x: b.mul(via(b, x), 1.001))
+    try:
+        yield
+    finally:
+        OPCODES[opcode] = row
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_good_model(net: str, where: str) -> None:
+    said = run(net, "--device", place(where), "--steps", 2)
+    assert said.exit_code == 0, said.output
+    lines = said.stdout.splitlines()
+    assert lines[0].startswith("own on ") and lines[-1].startswith("verified: ")
+    named = {line.split("  ")[0] + line.split("layer ")[-1].split()[0]
+             for line in lines if " layer " in line}
+    assert {f"{part}{layer}" for part in ("predict", "step 1", "step 1 backward")
+            for layer in ("second", "third")} <= named
+    assert "state" in said.stdout and "output loss" in said.stdout and "DIVERGES" not in said.stdout
+
+
+@few("vulkan")
+@pytest.mark.parametrize(("opcode", "part", "layer"), [
+    ("tanh", "predict", "second"), ("exp", "step 1 backward", "third")])
+def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, layer: str) -> None:
+    """exp occurs in the gradient of the third layer's gelu alone."""
+    at = place(where)
+    with broken(opcode):
+        said = run(net, "--device", at, "--steps", 1)
+    assert said.exit_code == 1
+    assert f"diverges first in layer {layer} ({part}): an error of " in said.stderr
+    assert f"its kernel is k{said.stderr.split('its kernel is k')[1].split('.')[0]}" in said.stderr
+    assert layer in said.stderr.split("its kernel is ")[1].split(".")[0]  # kernels read like models
+    assert said.stdout.count("DIVERGES") >= 1 and "verified" not in said.stdout
+    told = shlex.split(said.stderr.split("`ztorch ")[1].split("`")[0])
+    assert CliRunner().invoke(main, told).exit_code == 0, told
+
+
+@few()
+def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
+    from ztorch.commands.recipe import find
+
+    def saved(name: str) -> str:
+        made = find(net).model.compile(place(where), batch_size=4, loss="mse", optimizer="adam",
+                                       metrics=["mae"])
+        x, y = np.random.default_rng(0).random((8, 6)), np.zeros((8, 3))
+        made.fit(x, y, epochs=1, verbose=0)
+        made.save(name)
+        return name
+
+    good = run(saved("good.zt"), "--steps", 1)
+    assert good.exit_code == 0 and "verified" in good.stdout, good.output
+    with broken("tanh"):
+        saved("bad.zt")
+    bad = run("bad.zt", "--steps", 1)
+    assert bad.exit_code == 1
+    assert "diverges first in output y (predict)" in bad.stderr
+    assert "so the code in bad.zt is what is wrong: export it again" in bad.stderr
+    late = run("good.zt", "--device", "cpu")
+    assert late.exit_code == 1 and "come too late" in late.stderr
+
+
+@few("vulkan")
+def test_a_step_that_is_skipped(where: str) -> None:
+    """In float16 the first gradients of this model are infinite, so its weights stay, as they must."""
+    model = zt.Sequential([L.Input((6,)), L.Rescaling(2000.0), L.Dense(8), L.Dense(1)])
+    recipe = Recipe(model, loss="mse", optimizer="adam")
+    subject = verify.of_recipe(recipe, place(where), 4, "mixed_float16")
+    before = subject.run.states_snapshot()
+    assert [c for c in compared(subject, 1, seed=0) if not c.fine] == []
+    after = subject.run.states_snapshot()
+    changed = {n for n, a in after.items() if not np.array_equal(a, before[n])}
+    assert changed == {"optimizer/loss_scale"} and after["optimizer/loss_scale"] == 2.0**14
+
+
+def test_several_inputs_and_outputs(net: str) -> None:
+    from ztorch.commands.recipe import find
+
+    model = find("net.py:several").model
+    made = model.compile("cpu", batch_size=4, loss={"p": "mae", "q": zt.losses.Huber(0.3)},
+                         loss_weights={"p": 0.5}, optimizer=zt.optimizers.SGD(0.1, momentum=0.9))
+    made.save("two.zt")
+    said = run("two.zt")
+    assert said.exit_code == 0, said.output
+    assert all(f"output {n}" in said.stdout for n in ("y/p", "y/q", "p_loss", "q_loss"))
+    with broken("tanh"):
+        made = model.compile("cpu", batch_size=4)
+    made.save("bad.zt")
+    assert "diverges first in output y/p" in run("bad.zt").stderr
+
+
+def test_a_model_that_cannot_be_written_down(tmp_path: Path) -> None:
+    model = zt.Sequential([L.Input((3,)), L.Dense(2), L.Lambda(lambda x: x * 2.0, name="twice")])
+    model.compile("cpu", batch_size=2).save(tmp_path / "m.zt")
+    said = run(tmp_path / "m.zt")
+    assert said.exit_code == 1 and "'twice' is a Lambda" in said.stderr
+    assert "ztorch verify file.py:name" in said.stderr
+
+
+def test_a_chip_that_is_not_here(net: str) -> None:
+    said = run(net, "--device", "cuda:sm_90")
+    assert said.exit_code == 1 and "names a chip" in said.stderr
+
+
+@pytest.mark.parametrize("n", [1, 100, 10_000])
+@pytest.mark.parametrize("d", [np.float32, np.float64])
+def test_bounds_hold_and_are_near(n: int, d: type) -> None:
+    """NumPy's own float sums stay inside; what they may be off by grows as their length does."""
+    rng = np.random.default_rng(n)
+    a = rng.normal(size=n)
+    x = leaf("input", "x", (n,), str(np.dtype(d)))
+    feeds = {x: a.astype(d)}
+    y = ops.sum(ops.exp(x))
+    [(want, bound)] = bounded([y], feeds)
+    got = np.float64(np.cumsum(np.exp(a.astype(d)))[-1])  # one after the other: the worst way
+    size, eps = float(want), float(np.finfo(d).eps)
+    assert abs(got - want) <= bound
+    assert eps * size / 4 < bound < 20 * eps * size * np.sqrt(n)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize("k", [64, 4096])
+def test_sums_of_16_bits_are_held_to_what_they_are_held_in(name: str, k: int) -> None:
+    """A product is off by a few roundings of itself, not of all its terms: a part left out shows."""
+    rng, d = np.random.default_rng(k), dtype(name)
+    x, w = leaf("input", "x", (8, k), name), leaf("input", "w", (k, 8), name)
+    feeds = {v: from_storage(d, to_storage(d, rng.normal(size=v.shape))) for v in (x, w)}
+    [(want, bound), (_, total)] = bounded([ops.matmul(x, w), ops.sum(x)], feeds)
+    a, b = (f.astype(np.float32) for f in feeds.values())
+    cut = sum(from_storage(d, to_storage(d, p @ q)).astype(np.float32)  # as where tiles are few
+              for p, q in zip(np.split(a, 8, 1), np.split(b, 8, 0), strict=True))
+    assert np.abs(from_storage(d, to_storage(d, cut)) - want).max() <= bound
+    eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[name]
+    assert bound < 40 * eps * np.abs(want).max() and total < 80 * eps * np.sqrt(8 * k)
+
+
+def test_what_cancels_may_be_off_by_much() -> None:
+    x = leaf("input", "x", (2,), "float32")
+    near = (x + 1e4) - 1e4
+    far = x * 2.0
+    feeds = {x: np.array([1e-3, 2e-3])}
+    (_, wide), (_, narrow) = bounded([near, far], feeds)
+    assert wide > 1e-4 and narrow < 1e-8

@@ -1,0 +1,185 @@
+"""Every model of the zoo builds, trains alike on scalar and SIMD code, and survives a file."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests import references
+from tests.zoo.recipes import BATCH, NAMES, rows, shipped, small
+from ztorch.commands.recipe import find, optimizer
+from ztorch.commands.train import compiled
+from ztorch.program.program import Program
+
+STEPS = 3
+SLOW = {"bert_base", "cifar_resnet", "resnet18", "tiny_gpt", "unet"}
+
+# Added to all keys, the bias of keys adds as much to all scores of a query, which softmax does not
+# see: its gradient is zero but for rounding, and Adam, which divides by a gradient's size, follows
+# what rounding says. It may go anywhere, as far as Adam's steps reach, and changes no prediction.
+UNSEEN = re.compile(r"self_attention/key/bias$")
+
+# Nets so deep in ReLUs that among their numbers some lie about zero. One that rounding takes across
+# changes all gradients before it by a hundredth, which says nothing about the code; in float64 none
+# lies that near.
+KINKED = {"cifar_resnet", "mobilenet", "resnet18", "unet"}
+
+
+def program(name: str, device: str) -> tuple[Program, Any, Any]:
+    recipe = small(name)
+    made = recipe.model.compile(
+        device, batch_size=BATCH, loss=recipe.loss, metrics=recipe.metrics,
+        optimizer=optimizer(recipe.optimizer, recipe.learning_rate), decode=recipe.decode,
+        dtype="float64" if name in KINKED else "float32")
+    return made, *rows(made.executable, made.metadata, recipe, STEPS)
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in NAMES])
+def test_the_zoo(name: str, tmp_path: Path) -> None:
+    reference, x, y = program(name, "cpu:scalar")
+    made, _, _ = program(name, "cpu")
+    losses = [p.fit(x, y, verbose=0, shuffle=False).history["loss"] for p in (reference, made)]
+    assert np.isfinite(losses).all() and losses[0] == pytest.approx(losses[1], rel=1e-4)
+    for path, a in reference.weights.items():
+        apart = np.abs(a - made.weights[path])
+        # A step is about the rate, so that two can part by twice that.
+        assert apart.max() <= 2.5 * STEPS * made.learning_rate, path
+        assert UNSEEN.search(path) or apart.mean() < 1e-6, path
+    made.save(tmp_path / "model.zt")
+    again = zt.load(tmp_path / "model.zt")
+    assert np.array_equal(made.predict(x), again.predict(x))
+    made.fit(x, y, verbose=0)
+    again.fit(x, y, verbose=0)
+    for a, b in zip(made.get_weights(), again.get_weights(), strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_says_how_it_is_trained(name: str) -> None:
+    recipe = shipped(name)
+    assert recipe.model.name == name
+    assert recipe.loss and recipe.optimizer and recipe.metrics and recipe.data in zt.data.names()
+    assert recipe.epochs > 0 and recipe.learning_rate and recipe.target in ("x", "y")
+    assert recipe.bar and set(recipe.bar) <= {"loss", *recipe.metrics}
+    (x, _), (x_test, _) = zt.data.load(recipe.stand_in or recipe.data)
+    assert x.shape[1:] == x_test.shape[1:] == recipe.model.input_shape
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_can_be_described(name: str) -> None:
+    """In full size: shapes and parameters are found, and a description makes the same model."""
+    model = find(name).model
+    lines: list[str] = []
+    model.summary(lines.append)
+    assert f"Parameters: {model.count_params():,}" in "\n".join(lines)
+    again = type(model).from_json(model.to_json())
+    assert again.output_shape == model.output_shape
+    assert [(w.path, w.shape) for w in again.weights] == [(w.path, w.shape) for w in model.weights]
+
+
+# -- sizes that others published -------------------------------------------------------------------
+
+
+def trainable(model: Any, *layers: str) -> int:
+    return sum(w.size for w in model.weights if w.trains
+               and (not layers or re.match("|".join(layers), w.path)))
+
+
+def test_resnet18_is_as_large_as_published() -> None:
+    model = find("resnet18").model
+    assert trainable(model) == 11_689_512
+    assert model.input_shape == (224, 224, 3) and model.output_shape == (1000,)
+    shapes = {layer.name: tuple(row.shape) for row in model.traced_layers()
+              for layer in [row.layer] if row.depth == 0}
+    assert [shapes[f"stage_{k}_block_2"] for k in (1, 2, 3, 4)] == [
+        (56, 56, 64), (28, 28, 128), (14, 14, 256), (7, 7, 512)]
+
+
+def test_cifar_resnet_is_as_large_as_published() -> None:
+    """0.27 million, in 20 layers: 19 convolutions besides the projections, and a matrix."""
+    model = find("cifar_resnet").model
+    assert round(trainable(model) / 1e6, 2) == 0.27
+    layers = [layer for _, layer in model.walk() if isinstance(layer, (zt.layers.Conv2D,
+                                                                       zt.layers.Dense))]
+    assert sum("shortcut" not in layer.path for layer in layers) == 20
+
+
+def test_bert_is_as_large_as_published() -> None:
+    """BertModel has 109,482,240: the encoder, the pooler, and two vectors for first and second
+    sentences, which need a second input."""
+    model = importlib.import_module("models.bert_base").build(classes=2)
+    assert trainable(model) == 109_482_240 - 2 * 768 + (768 * 2 + 2)
+    assert trainable(model, "words", "places", "norm", "block_") == 109_482_240 - 2 * 768 - (
+        768 * 768 + 768)
+    assert trainable(model, "block_1/") == 7_087_872
+
+
+@pytest.mark.slow
+def test_mobilenet_is_keras_own() -> None:
+    """Weight by weight in Keras' order, trainable or not."""
+    theirs = references.keras().applications.MobileNet(weights=None)
+    ours = importlib.import_module("models.mobilenet").build(224, 1000, 1.0, False)
+    shapes = [tuple(w.shape) for w in theirs.weights]
+    assert [w.shape for w in ours.weights[:-2]] == shapes[:-2]
+    assert ours.count_params() == theirs.count_params() == 4_253_864
+
+
+# -- what single models do -------------------------------------------------------------------------
+
+
+def test_the_autoencoder_learns_to_draw() -> None:
+    recipe = find("autoencoder")
+    made = compiled(recipe, "cpu", threads=1)
+    (x, _), (x_test, _) = zt.data.load("digits")
+    made.fit(x, x, epochs=20, verbose=0)
+    blank = float(((x_test - x_test.mean(0)) ** 2).mean())
+    assert made.evaluate(x_test, x_test, verbose=0, return_dict=True)["loss"] < blank / 3
+
+
+def test_the_variational_autoencoder() -> None:
+    """Its loss is the cross-entropy of pixels and the distance of the code, in closed form; what
+    its decoder draws of standard normal codes looks like digits to a classifier."""
+    vae = importlib.import_module("models.vae")
+    recipe = find("vae")
+    made = compiled(recipe, "cpu", threads=1)
+    (x, y), (x_test, _) = zt.data.load("digits")
+    made.fit(x, x, epochs=30, verbose=0)
+    w = {path: a.astype(np.float64) for path, a in made.weights.items()}
+    hidden = np.maximum(x_test.reshape(-1, 64) @ w["encoder/kernel"] + w["encoder/bias"], 0)
+    mean, log_variance = np.split(hidden @ w["distribution/kernel"] + w["distribution/bias"], 2, 1)
+    apart = 0.5 * (np.exp(log_variance) + mean**2 - 1 - log_variance).sum(1) / 64
+    p = made.predict(x_test).astype(np.float64)
+    pixels = -(x_test * np.log(p) + (1 - x_test) * np.log(1 - p)).mean((1, 2, 3))
+    scores = made.evaluate(x_test, x_test, verbose=0, return_dict=True)
+    assert scores["loss"] == pytest.approx((pixels + apart).mean(), rel=1e-4)
+    assert 0.02 < apart.mean() < 0.3  # the code says something, and not everything
+
+    model = vae.build()
+    model.set_weights(made.get_weights())
+    drawn = vae.draw(model, 64, seed=3)
+    assert drawn.shape == (64, 8, 8, 1) and drawn.std(0).mean() > 0.1  # all kinds of them
+    nearest = np.square(drawn[:, None] - x[None]).mean((2, 3, 4))
+    assert nearest.min(1).mean() < 0.05 < np.square(x - x.mean(0)).mean()
+    assert len(set(y[nearest.argmin(1)].tolist())) >= 7
+
+
+def test_the_page_of_the_zoo_tells_the_truth() -> None:
+    """Parameters, data, epochs and bars as the files have them."""
+    page = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in page.splitlines() if line.startswith("| `")]
+    assert {row[0].strip("`").removesuffix(":small") for row in rows} == set(NAMES)
+    for name, _, parameters, data, epochs, bar in rows:
+        recipe = find(name.strip("`"))
+        assert parameters == f"{recipe.model.count_params():,}", name
+        if data != "yours":
+            assert recipe.bar is not None and f"`{recipe.data}`" in data, name
+            assert epochs == str(recipe.epochs), name
+            assert bar == ", ".join(f"{m} {v:g}" for m, v in recipe.bar.items()), name

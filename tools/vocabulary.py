@@ -1,0 +1,204 @@
+"""docs/ops.md from the registry: every op with its formula, shapes, dtypes, gradient and cost.
+
+    python -m tools.vocabulary > docs/ops.md
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean, dtype, f64, i32, u32
+from ztorch.errors import ZtorchError
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import REGISTRY, Public, Sample, leaf
+from ztorch.graph.value import Value, topological
+from ztorch.ir.opcodes import OPCODES
+from ztorch.ops import signature
+
+HEAD = """# The vocabulary
+
+Every op of `zt.ops`, from the registry by `python -m tools.vocabulary > docs/ops.md`.
+
+On arrays (NumPy's, or what has `__array__` or `__dlpack__`), numbers and lists an op computes and
+returns NumPy arrays. Inside a model it takes the values of the graph, and takes part in fusion
+and differentiation. Either way it runs as compiled code; the same arguments give the same bits for
+any number of threads.
+
+*Dtypes* are those of the tensors in the samples that tests run: f float (16-bit floats are computed
+in float32), s signed, u unsigned, b bool. *Gradient* is the formula for each argument where the
+table of opcodes has one (g is the gradient of the result y), else whether there is one. *Example*,
+*FLOPs* and *bytes* belong to the op's first sample in float64: an operation an element and opcode,
+2mnk for a product, comparisons and choices included; bytes are those of arguments and results.
+"""
+
+
+COLUMNS = ("op", "what it gives", "dtypes", "gradient", "example", "FLOPs", "bytes")
+_UNSAMPLED = {"slice_by": "yes", "dropout": "yes"}  # ops that no sample can describe
+_EXAMPLES = {"f": f64, "s": i32, "u": u32, "b": boolean}
+
+
+def vocabulary() -> str:
+    """The page."""
+    families: dict[str, list[Public]] = defaultdict(list)
+    for name in sorted(REGISTRY):
+        public = REGISTRY[name]
+        families[public.call.__module__.rpartition(".")[2]].append(public)
+    lines = [HEAD]
+    for family in sorted(families):
+        lines += [f"## {family}", "", "| " + " | ".join(COLUMNS) + " |",
+                  "| --- " * len(COLUMNS) + "|"]
+        lines += [_row(public) for public in families[family]]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(public: Public) -> str:
+    sample = next(iter(public.samples), None)
+    cells = [f"`{public.name}{_arguments(public)}`", _summary(public), _kinds(public)]
+    if sample is None:
+        cells += [_gradient(public, []), "", "", ""]
+    else:
+        leaves = _leaves(public, sample)
+        made = public.call(*leaves, **sample.attrs)
+        results = [made] if isinstance(made, Value) else list(made)
+        cells += [_gradient(public, leaves), _example(leaves, results), f"{_flops(results):,}",
+                  f"{sum(v.nbytes for v in [*leaves, *results]):,}"]
+    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+
+def _arguments(public: Public) -> str:
+    parameters = [p.replace(annotation=inspect.Parameter.empty)
+                  for p in signature(public.name)[0].parameters.values()
+                  if p.kind is not inspect.Parameter.POSITIONAL_ONLY]
+    named = str(inspect.Signature(parameters))[1:-1]
+    bare = ", ".join(p.name for p in signature(public.name)[0].parameters.values()
+                     if p.kind is inspect.Parameter.POSITIONAL_ONLY)
+    return f"({named or bare})"
+
+
+def _summary(public: Public) -> str:
+    """The first paragraph of the docstring."""
+    first = " ".join(inspect.cleandoc(public.call.__doc__ or "").split("\n\n")[0].split())
+    return first.removesuffix("; element by element, with broadcasting.")
+
+
+def _kinds(public: Public) -> str:
+    row = OPCODES.get(public.primitive.opcode) if public.primitive and (
+        public.primitive.kind == "map") else None
+    if row is not None:
+        return row.kinds
+    found = {kind for s in public.samples for kind in s.dtypes}
+    return "".join(k for k in "fsub" if k in found)
+
+
+def _leaves(public: Public, sample: Sample) -> list[Value]:
+    out = []
+    for k, given in enumerate(sample.shapes):
+        array = isinstance(given, np.ndarray)
+        kind = "b" if public.name == "where" and k == 0 else sample.dtypes[0]
+        d: DType = dtype(given.dtype) if array else dtype(_EXAMPLES[kind])
+        out.append(leaf("input", f"x{k}", np.shape(given) if array else given, d))
+    return out
+
+
+def _example(leaves: list[Value], results: list[Value]) -> str:
+    def shown(values: list[Value]) -> str:
+        return ", ".join(f"{v.dtype!r}{list(v.shape)}" for v in values)
+
+    return f"{shown(leaves)} → {shown(results)}" if leaves else shown(results)
+
+
+def _flops(results: list[Value]) -> int:
+    total = 0
+    for v in topological(results):
+        if v.op.kind == "contract":
+            total += 2 * v.size * v.args[0].shape[-1]
+        elif v.op.kind == "reduce":
+            total += v.args[0].size
+        elif v.op.kind == "map" and not v.op.movement and v.args:
+            total += v.size
+    return total
+
+
+# -- gradients as formulas -------------------------------------------------------------------------
+
+
+class _Name:
+    """A formula that grows with every operation on it."""
+
+    def __init__(self, text: str, level: int = 9):
+        self.text, self.level = text, level  # level: how tightly its last operator binds
+
+    def at(self, level: int) -> str:
+        return self.text if self.level >= level else f"({self.text})"
+
+    def __neg__(self) -> _Name:
+        return _Name(f"-{self.at(3)}", 2)
+
+
+def _binary(symbol: str, level: int) -> Any:
+    def forward(a: _Name, b: Any) -> _Name:
+        return _Name(f"{a.at(level)} {symbol} {_name(b).at(level + 1)}", level)
+
+    def backward(a: _Name, b: Any) -> _Name:
+        return forward(_name(b), a)
+
+    return forward, backward
+
+
+for _python, _symbol, _level in (("add", "+", 1), ("sub", "-", 1), ("mul", "*", 2),
+                                 ("truediv", "/", 2), ("pow", "**", 4), ("lt", "<", 0),
+                                 ("gt", ">", 0)):
+    _forward, _backward = _binary(_symbol, _level)
+    setattr(_Name, f"__{_python}__", _forward)
+    setattr(_Name, f"__r{_python}__", _backward)
+
+
+def _name(x: Any) -> _Name:
+    return x if isinstance(x, _Name) else _Name(f"{x:.4g}" if isinstance(x, float) else str(x))
+
+
+class _Functions:
+    """Stands in for the ops while a gradient is written down."""
+
+    def __getattr__(self, op: str) -> Any:
+        def call(*args: Any, **attrs: Any) -> _Name:
+            if op in ("zeros_like", "ones_like"):
+                return _Name("0" if op == "zeros_like" else "1")
+            return _Name(f"{op}({', '.join(_name(a).text for a in args)})")
+
+        return call
+
+
+def _gradient(public: Public, leaves: list[Value]) -> str:
+    row = OPCODES.get(public.primitive.opcode) if public.primitive and (
+        public.primitive.kind == "map") else None
+    if row is not None and row.result != "attr":
+        if row.grad is None:
+            return "no"
+        names = [_Name(n) for n in ("abc" if row.name != "select" else "cab")[:row.arity]]
+        parts = row.grad(_Functions(), _Name("g"), _Name("y"), *names)
+        if all(p is None for p in parts):
+            return "no"
+        return "`" + ", ".join("-" if p is None else p.text for p in parts) + "`"
+    sample = next(iter(public.samples), None)
+    if sample is None:
+        return _UNSAMPLED.get(public.name, "no")
+    made = public.call(*leaves, **sample.attrs)
+    y = made if isinstance(made, Value) else made[0]
+    wrt = [v for v in leaves if v.dtype.is_float]
+    if not y.dtype.is_float or not wrt:
+        return "no"
+    try:
+        gradients(y, wrt)
+    except ZtorchError:
+        return "no"
+    return "yes"
+
+
+if __name__ == "__main__":
+    print(vocabulary(), end="")

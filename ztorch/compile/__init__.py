@@ -1,0 +1,1 @@
+"""The compiler: `pipeline.py` is the whole way on one page."""

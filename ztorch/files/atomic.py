@@ -1,0 +1,74 @@
+"""Writes files whole or not at all, and refuses names that would mislead."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from ztorch.errors import ConfigError, FileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Names by which others, and we later, would take a file for what it is not.
+_SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".bin", ".onnx",
+             ".npz", ".npy")
+
+
+def need_name(path: str | os.PathLike[str], what: str, own: str, fix: str) -> None:
+    """An error where a file with the suffix `own`, or one of no known kind, would have the name
+    of a file of another kind."""
+    name = os.fspath(path)
+    if name.lower().endswith(tuple(suffix for suffix in _SUFFIXES if suffix != own)):
+        raise ConfigError(f"cannot write {what} to {name!r}, the name of a file of another kind; "
+                          f"{fix}")
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """Where a file of this path will lie, its folder made; a FileError if that cannot be."""
+    from pathlib import Path  # slow to import, and reading needs none of it
+
+    try:
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():  # a rename would replace even /dev/null
+            what = "a folder" if target.is_dir() else "no regular file"
+            raise FileError(f"cannot write {os.fspath(path)!r}: it is {what}; give another path")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(target.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except FileError:
+        raise
+    except (OSError, ValueError) as error:
+        raise unwritable(path, error) from None
+    return target
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
+    """The error of a file that cannot be written, with its name, which Python's own may lack."""
+    reason = getattr(error, "strerror", None) or error
+    return FileError(f"cannot write {os.fspath(path)!r}: {reason}; give another path")
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replaces a file in one step: a reader, or a crash, sees the old bytes or the new ones."""
+    target = writable(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the new name on old blocks
+        os.replace(partial, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise unwritable(path, error) if isinstance(error, OSError) else error from None
+    if hasattr(os, "O_DIRECTORY"):  # the rename itself has to reach the disk too
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

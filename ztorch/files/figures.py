@@ -1,0 +1,62 @@
+"""Figures of matplotlib, which is imported here and nowhere else."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ztorch.errors import ConfigError
+from ztorch.files.atomic import write_atomic
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of this size in inches.
+
+    >>> new_figure(4, 3).get_size_inches().tolist()
+    [4.0, 3.0]
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
+    # Without pyplot: no global state, and nothing that needs a display.
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def whole_ticks(axis: Any) -> None:
+    """Puts the ticks of an axis at whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def add_rectangle(axes: Any, x: float, y: float, width: float, height: float, **style: Any) -> None:
+    """Draws a rectangle from its lower left corner; `style` goes to matplotlib."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((x, y), width, height, **style))
+
+
+def add_legend(figure: Any, colours: Mapping[str, str]) -> None:
+    """Says what each colour stands for, above the figure."""
+    from matplotlib.patches import Patch
+
+    patches = [Patch(color=colour, label=label) for label, colour in colours.items()]
+    if patches:
+        figure.legend(handles=patches, loc="outside upper right", ncols=6, frameon=False,
+                      fontsize=8)
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a figure in the format its name ends in, whole or not at all."""
+    name, image = os.fspath(path), io.BytesIO()
+    suffix = os.path.splitext(name)[1][1:].lower()
+    if suffix not in figure.canvas.get_supported_filetypes():
+        raise ConfigError(f"cannot plot to {name!r}: the name must end in .png, .svg or .pdf")
+    figure.savefig(image, format=suffix)
+    write_atomic(path, image.getvalue())

@@ -1,0 +1,115 @@
+"""Named arrays in one safetensors file: written atomically, every bound checked when read."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, dtype
+from ztorch.errors import WeightsError
+
+Tensors = dict[str, tuple[DType, np.ndarray]]
+
+# The format's own names, by ours.
+_TAGS = {"f16": "F16", "bf16": "BF16", "f32": "F32", "f64": "F64", "i8": "I8", "i16": "I16",
+         "i32": "I32", "i64": "I64", "u8": "U8", "u16": "U16", "u32": "U32", "u64": "U64",
+         "bool": "BOOL"}
+_OURS = {tag: name for name, tag in _TAGS.items()}
+_MOST_HEADER = 100_000_000  # what other readers take
+
+
+def pack(tensors: Mapping[str, tuple[DType, np.ndarray]],
+         metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a safetensors file. Arrays hold stored values (bf16 as its bits).
+
+    The package's own writer takes no bfloat16 from NumPy; the format is a length, JSON and bytes.
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    chunks: list[bytes] = []
+    offset = 0
+    for name, (d, array) in tensors.items():
+        # A big-endian array becomes little-endian, as the format wants.
+        data = array.astype(d.numpy.newbyteorder("<"), copy=False).tobytes()
+        header[name] = {"dtype": _TAGS[d.name], "shape": list(array.shape),
+                        "data_offsets": [offset, offset + len(data)]}
+        chunks.append(data)
+        offset += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *chunks])
+
+
+def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str]]:
+    """The arrays and the metadata in the bytes of a safetensors file, named `where` in errors.
+
+    The arrays are views of `data`. Nothing is taken on trust: the tensors must lie end to end, as
+    large as their shapes say, and leave no byte over.
+    """
+    try:
+        header, metadata, begin = _header(data)
+        tensors, spans = {}, []
+        for name, entry in header.items():
+            tag, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+            if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
+                raise ValueError(f"tensor {name!r} has an impossible shape or place")
+            if tag not in _OURS:
+                raise WeightsError(f"{where}: tensor {name!r} has dtype {tag}, which ztorch does "
+                                   "not compute with; convert it to F32")
+            d = dtype(_OURS[tag])
+            if end - start != d.bytes * math.prod(shape):
+                raise ValueError(f"tensor {name!r} has {end - start} bytes, unlike its shape")
+            if begin + end > len(data):
+                raise ValueError(f"tensor {name!r} ends beyond the file")
+            array = np.ndarray(shape, d.numpy.newbyteorder("<"), data, begin + start)
+            tensors[name] = d, array.astype(d.numpy, copy=False)
+            spans.append((start, end))
+        spans.sort()
+        starts, ends = [s for s, _ in spans], [e for _, e in spans]
+        if [*starts, len(data) - begin] != [0, *ends]:
+            raise ValueError("its tensors overlap or leave bytes over")
+    except WeightsError:
+        raise
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise WeightsError(f"{where} is not a whole safetensors file ({error}); it may be "
+                           "truncated or of another kind: write or copy it again") from None
+    return tensors, metadata
+
+
+def _header(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, str], int]:
+    """What the tensors are, the metadata, and where the first tensor begins."""
+    size = int.from_bytes(data[:8], "little")
+    begin = 8 + size
+    if size > _MOST_HEADER or begin > len(data):
+        raise ValueError(f"its header of {size} bytes is larger than it may be")
+    header = json.loads(bytes(data[8:begin]))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    metadata = header.pop("__metadata__", None) or {}
+    if not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
+        raise ValueError("its metadata are no texts")
+    return header, metadata, begin
+
+
+def write(path: str | os.PathLike[str], tensors: Mapping[str, tuple[DType, np.ndarray]],
+          metadata: Mapping[str, str] | None = None) -> None:
+    """Writes named arrays to a safetensors file in one atomic step."""
+    from ztorch.files.atomic import write_atomic  # reading needs none of it
+
+    write_atomic(path, pack(tensors, metadata))
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Tensors, dict[str, str]]:
+    """The arrays and the metadata of a safetensors file."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise WeightsError(f"cannot read {os.fspath(path)}: {error.strerror or error}; "
+                           "check the path") from None
+    tensors, metadata = unpack(data, os.fspath(path))
+    return {name: (d, array.copy()) for name, (d, array) in tensors.items()}, metadata

@@ -1,0 +1,1 @@
+"""This machine: its CPU, compilers, environment and the user's choices."""

@@ -1,0 +1,15 @@
+"""Where templates/ and models/ lie: inside the package when installed, beside it in a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def folder(name: str) -> Path:
+    """The folder of templates, models or data files.
+
+    >>> folder("templates").is_dir()
+    True
+    """
+    package = Path(__file__).parents[1]
+    return package / name if (package / name).is_dir() else package.parent / name

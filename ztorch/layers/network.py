@@ -1,0 +1,277 @@
+"""Network: layers called on tensors, in any graph. It declares; `model/` compiles it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch.arguments import checked
+from ztorch.config import whole, whole_seed
+from ztorch.dtypes import DType, f32
+from ztorch.errors import ConfigError
+from ztorch.graph.op import leaf, shape_error
+from ztorch.graph.value import Value, topological
+from ztorch.host import processor
+from ztorch.layers import wiring
+from ztorch.layers.context import Context, States
+from ztorch.layers.core import Input
+from ztorch.layers.layer import Layer
+from ztorch.layers.naming import need_distinct_names, need_short_names, port
+from ztorch.layers.symbol import leaves, nested
+from ztorch.layers.weight import Weight
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What tracing one example tells of a layer: its output's shape, and the nodes that it made
+    itself, not through layers inside it. Those follow it, one deeper."""
+
+    depth: int
+    layer: Layer
+    shape: Any  # of a layer that gives several, a list or dict of shapes
+    nodes: list[Value]
+
+
+class Network(Layer, abstract=True):
+    """What models are as layers: inputs, outputs, the layers between, their shapes and weights."""
+
+    takes_many = True
+
+    @checked
+    def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
+                 seed: int | None = None, trainable: bool = True):
+        if inputs is None or outputs is None:
+            raise ConfigError(f"{type(self).__name__} is made of inputs and outputs, such as x = "
+                              "Input((4,)), then Model(x, Dense(3)(x)); what has a call of its own "
+                              "is a subclass of Layer, in Sequential([Input((4,)), ...])")
+        self._begin(name, seed, trainable)
+        self._wiring = wiring.found(inputs, outputs, self.name)
+        for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
+            self.adopt(layer, self._wiring.names)
+        self.inner = list(self._wiring.layers)
+
+    def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
+        self._seed = None if seed is None else whole_seed(seed)
+        self._traced: list[Traced] = []  # filled by build, for
+        self._traced_of: list[Layer] = []  # these
+        self._output: Any = None
+        super().__init__(name=name, trainable=trainable)
+
+    # -- layers ------------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers, without Inputs, in the order of their weights, which is Keras'."""
+        return list(self.inner)
+
+    @property
+    def path(self) -> str:
+        """Empty unless the model is part of another: weights are named from the model on."""
+        return super().path if self.outer is not None else ""
+
+    @property
+    def model_seed(self) -> int:
+        """The seed of first weights: the model's own, or that of the model around it."""
+        return super().model_seed if self._seed is None else self._seed
+
+    @property
+    def seed(self) -> int:
+        """The seed of first weights, dropout and shuffling."""
+        return self.model_seed
+
+    @checked
+    def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
+        """The layer of that name or at that index."""
+        named = {layer.name: k for k, layer in enumerate(self.inner)}
+        if index is not None:
+            at = whole("get_layer(index=...)", index, least=-len(named))
+            if at < len(named):
+                return self.inner[at]
+            raise ConfigError(f"model {self.name!r} has {len(named)} layers, none at index {index}")
+        if isinstance(name, str) and name in named:
+            return self.inner[named[name]]
+        raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has "
+                          f"{', '.join(named)}")
+
+    # -- inputs and outputs ------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        """The Inputs by name; the name is empty where there is only one."""
+        return self._wiring.inputs
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of outputs; empty where there is only one."""
+        return self._wiring.output_names
+
+    @property
+    def outputs_are(self) -> str:
+        """What calling the model gives: "one" tensor, or a "list" or "dict" of several."""
+        return self._wiring.outputs_are
+
+    def named_outputs(self, given: Any) -> dict[str, Value]:
+        """What calling the model gave, by the names of outputs."""
+        return dict(zip(self.output_names, leaves(given), strict=True))
+
+    def leaves(self, batch: int, d: DType = f32) -> dict[str, Value]:
+        """Tensors for the inputs of a function, by name; floats are of dtype d."""
+        return {name: leaf("input", port("x", name), (batch, *one.shape), one.dtype or d)
+                for name, one in self.inputs.items()}
+
+    def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
+        """The outputs, by name, for inputs by name."""
+        return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
+
+    def call(self, x: Any, context: Context) -> Any:
+        """The model's outputs for a batch, as values of the graph."""
+        given = self._by_name(x)
+        return self._wiring.run({one.symbol: given[name] for name, one in self.inputs.items()},
+                                context)
+
+    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
+        """Called as a layer: inputs must have the shapes that they are declared with."""
+        for name, v in self._by_name(x).items():
+            if v.shape[1:] != self.inputs[name].shape:
+                which = f"input {name!r}" if name else "inputs"
+                raise shape_error(f"it is declared for {which} of one shape and called with "
+                                  "another:", self.inputs[name].shape, v.shape[1:],
+                                  fix="change its Input or the layers before it")
+
+    def _by_name(self, x: Any) -> dict[str, Value]:
+        names = list(self.inputs)
+        if "" in names:
+            if len(leaves(x)) != 1:
+                raise shape_error(f"it takes one tensor, not {len(leaves(x))}",
+                                  fix="join them first, such as Concatenate()([a, b])")
+            return {"": leaves(x)[0]}
+        if isinstance(x, dict) and set(x) == set(names):
+            return {name: x[name] for name in names}
+        if isinstance(x, (list, tuple)) and len(x) == len(names):
+            return dict(zip(names, x, strict=True))
+        given = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
+                 "one" if isinstance(x, Value) else str(len(x)))
+        raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {given}",
+                          fix="give them as a list in this order, or as a dict by these names")
+
+    # -- shapes and weights ------------------------------------------------------------------------
+
+    def build(self, input_shape: Any = None) -> None:
+        """Finds every shape and makes the weights; called for you where it is needed."""
+        layers = [layer for _, layer in self.walk()]
+        if self._traced and self._traced_of == layers:
+            return
+        context = Context(states=States(data=False, root=self.path))
+        outputs = self.called(self.leaves(1), context)
+        self._output = {name: y.shape[1:] for name, y in outputs.items()}
+        nodes: dict[str, list[Value]] = {}
+        for v in topological(outputs.values()):
+            nodes.setdefault(v.layer, []).append(v)
+        self._traced = [Traced(depth, layer, nested(lambda v: v.shape[1:], context.results[layer]),
+                               nodes.get(layer.path, []))
+                        for depth, layer in self.walk(-1) if layer in context.results]
+        self._traced_of = layers
+        called = [row.layer for row in self._traced]
+        need_distinct_names(self, called)
+        need_short_names(called, super().weights)
+
+    def traced_layers(self) -> list[Traced]:
+        """Each layer, those inside others as well, for one example."""
+        self.build()
+        return self._traced
+
+    @property
+    def input_shape(self) -> Any:
+        """The shape of one example; of several inputs, by their names."""
+        self.build()
+        shapes = {name: one.shape for name, one in self.inputs.items()}
+        return shapes.get("", shapes)
+
+    @input_shape.setter
+    def input_shape(self, shape: Any) -> None:
+        """A model has Inputs for this; its base class sets None."""
+
+    @property
+    def input_dtype(self) -> Any:
+        """The dtype of inputs, where it differs from the model's; of several, by their names."""
+        dtypes = {name: one.dtype for name, one in self.inputs.items()}
+        return dtypes.get("", dtypes)
+
+    @property
+    def output_shape(self) -> Any:
+        """The shape of one prediction; of several outputs, by their names."""
+        self.build()
+        return self._output.get("", self._output)
+
+    @property
+    def weights(self) -> list[Weight]:
+        """All weights, in Keras' order."""
+        self.build()
+        return super().weights
+
+    def named_weights(self) -> dict[str, Weight]:
+        """All weights by their names in this model's files: `dense/kernel`."""
+        states = States(root=self.path)
+        return {states.name(w): w for w in self.weights}
+
+    def need_memory(self, bytes_each: int) -> None:
+        """An error where so many bytes for each parameter cannot be had."""
+        n = self.count_params()
+        processor.need_memory(f"model {self.name!r} with {n:,} parameters", n * bytes_each,
+                         "make layers smaller; summary() shows which are large")
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Copies of all weights, in Keras' order."""
+        self.need_memory(8)
+        self.marks.warn("get_weights gives", "", 2)
+        return [w.value.copy() for w in self.weights]
+
+    # -- description -------------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """All arguments of the model and its layers, ready for JSON; without weights."""
+        return {**self._common_config(), **self._wiring.get_config()}
+
+    def _common_config(self) -> dict[str, Any]:
+        return {"name": self.name, "seed": self.seed if self.outer is None else self._seed,
+                **({} if self.trainable else {"trainable": False})}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The model that `get_config` described, with first weights."""
+        inputs, outputs = wiring.from_config(config)
+        return cls(inputs, outputs, config.get("name"), config.get("seed"),
+                   config.get("trainable", True))
+
+    def __reduce__(self) -> Any:
+        """Pickled and copied as what it is made of and its weights, without what was traced."""
+        self.marks.warn("a pickled model has", "", 2)
+        kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
+        return _again, (type(self), self.get_config(), kept)
+
+    def __copy__(self) -> Self:  # layers belong to one model
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = memo[id(self)] = type(self).__new__(type(self))  # with functions, such as Lambda's
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"
+
+
+def _again(kind: type[Network], config: dict[str, Any],
+           kept: list[tuple[np.ndarray, bool]] | None) -> Network:
+    """The model that was pickled."""
+    model = kind.from_config(config)
+    for w, (value, trainable) in zip(model.weights if kept else (), kept or (), strict=True):
+        w.value, w.trainable = value, trainable
+    return model

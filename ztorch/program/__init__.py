@@ -1,0 +1,1 @@
+"""What `compile` and `load` return: a model in memory that runs."""

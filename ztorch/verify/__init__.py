@@ -1,0 +1,1 @@
+"""Does a device compute what a model means, layer by layer?"""

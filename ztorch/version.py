@@ -1,0 +1,3 @@
+"""The version of ztorch, which artifacts name."""
+
+__version__ = "0.1.0"

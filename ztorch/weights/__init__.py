@@ -1,0 +1,1 @@
+"""A model's weights on disk: in our files, in those of Keras and in those of PyTorch."""

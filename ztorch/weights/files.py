@@ -1,0 +1,152 @@
+"""Loads and saves the weights of a model, in whichever format a file has or its name asks for."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ztorch.dtypes import dtype
+from ztorch.errors import ConfigError, Unsupported, WeightsError
+from ztorch.files import safetensors
+from ztorch.files.atomic import need_name, write_atomic
+from ztorch.files.zips import StoredZip
+from ztorch.layers.network import Network
+from ztorch.weights import keras_files, keras_layouts, own_files, torch_files, torch_layouts
+from ztorch.weights.channels import Channels
+from ztorch.weights.matching import Mismatch, check_names, match, renamed
+from ztorch.weights.parts import Module, Part, read_pairs
+
+LAYOUTS = ("ztorch", "keras", "torch")
+
+
+def save(model: Network, path: str | os.PathLike[str], layout: str | None = None,
+         names: Mapping[str, str] | None = None, flatten_from: str | None = None) -> None:
+    """Writes a model's weights. Without a layout the name decides: .h5 is Keras', else ours."""
+    file = os.fspath(path)
+    h5 = file.endswith(".h5")
+    if layout not in (None, *LAYOUTS):
+        raise ConfigError(f"layout={layout!r} must be one of {', '.join(LAYOUTS)}")
+    layout = layout or ("keras" if h5 else "ztorch")
+    fix = ("give a path that ends in .weights.h5 for Keras, or in .safetensors for ztorch and "
+           "PyTorch (safetensors.torch.load_file reads it)")
+    if layout == "keras" and not h5:
+        raise ConfigError(f"cannot write {file!r} in the layout 'keras'; {fix}")
+    own = ".h5" if h5 and layout == "keras" else ".safetensors"
+    need_name(path, f"weights in the layout {layout!r}", own, fix)
+    if (names or flatten_from) and layout != "torch":
+        raise ConfigError("names and flatten_from are for layout='torch'")
+    _need_mapping(names)
+    values = {w: w.value for w in model.weights}
+    if layout == "ztorch":
+        own_files.write(path, {n: w.value for n, w in model.named_weights().items()}, model.name)
+    elif layout == "keras":
+        write_atomic(path, keras_files.write(keras_layouts.parts(model), values,
+                                                        model.name))
+    else:
+        tensors: dict[str, np.ndarray] = {}
+        parts = torch_layouts.parts(model, Channels(model, flatten_from))
+        check_names(parts, names or {})
+        for part in parts:
+            prefix = renamed(part.names[0], names or {})
+            tensors |= {f"{prefix}.{end}" if prefix else end: a
+                        for end, a in part.write(values).items()}
+        safetensors.write(path, {n: (dtype(a.dtype), a) for n, a in tensors.items()},
+                         {"format": "pt"})
+
+
+def _need_mapping(names: object) -> None:
+    if names is not None and not isinstance(names, Mapping):
+        raise ConfigError(f"names={names!r} must say what layers are called there: "
+                          "names={'dense': 'fc1'}")
+
+
+def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
+         flatten_from: str | None = None) -> list[np.ndarray]:
+    """The weights in a file for this model, in the model's order; what the file is, its bytes
+    say."""
+    _need_mapping(names)
+    data, where = whole_file(path), os.fspath(path)
+    if data[:4] == b"PK\3\4":
+        archive = StoredZip(data, where)
+        if keras_files.is_archive(archive):
+            return _from_keras(model, archive.read(keras_files.WEIGHTS), where)
+        if torch_files.is_state(archive):
+            state = torch_files.state_dict(archive)
+            return _from_torch(model, state, True, names, flatten_from, where)
+        fix = ("a ztorch artifact: write its weights to a file of their own with zt.load(path)."
+               "save_weights('weights.safetensors')" if "manifest.json" in archive.names else
+               "a zip, but none of Keras or PyTorch")
+        raise WeightsError(f"{where} is {fix}")
+    if data.startswith(keras_files.SIGNATURE):
+        return _from_keras(model, data, where)
+    if data.startswith(torch_files.LEGACY) or data[:2] in (b"\x80\2", b"\x80\3", b"\x80\4"):
+        raise Unsupported(f"{where} is a bare pickle, as PyTorch wrote before 1.6; write it again "
+                          "with a newer PyTorch: torch.save(torch.load(path, weights_only=True), "
+                          "other_path)")
+    found, metadata = safetensors.unpack(data, where)
+    own = {n: w.shape for n, w in model.named_weights().items()}
+    if metadata.get("format", "").startswith("ztorch") or any(n in found for n in own):
+        return list(own_files.fitting(found, own, model.name, where).values())
+    return _from_torch(model, found, False, names, flatten_from, where)
+
+
+def whole_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a regular file."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise WeightsError(f"{os.fspath(path)} is not a regular file; check the path")
+            return file.read()
+    except (OSError, ValueError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"cannot read {os.fspath(path)}: "
+                           f"{getattr(error, 'strerror', None) or error}; check the path") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would block for ever
+
+
+def _from_keras(model: Network, data: bytes, where: str) -> list[np.ndarray]:
+    model.build()
+    parts = [_plain(part) for part in keras_layouts.parts(model)]
+    try:
+        return _by_keras_names(model, parts, data, where, named=False)
+    except Mismatch as error:
+        try:
+            return _by_keras_names(model, parts, data, where, named=True)
+        except WeightsError:
+            raise error from None
+
+
+def _by_keras_names(model: Network, parts: Sequence[Part], data: bytes, where: str,
+                    named: bool) -> list[np.ndarray]:
+    with keras_files.reading(data, where, named) as modules:
+        return _read(model, parts, modules, ordered=True, by_order=False, names={}, where=where)
+
+
+def _plain(part: Part) -> Part:
+    """The part without underscores in front of its names, as files are read."""
+    path, name = part.names
+    return Part(part.layer, ("/".join(p.removeprefix("_") for p in path.split("/")), name),
+                part.entries)
+
+
+def _from_torch(model: Network, state: safetensors.Tensors, ordered: bool,
+                names: Mapping[str, str] | None, flatten_from: str | None,
+                where: str) -> list[np.ndarray]:
+    parts = torch_layouts.parts(model, Channels(model, flatten_from))
+    modules = torch_files.modules(state, ordered)
+    return _read(model, parts, modules, ordered=ordered, by_order=True, names=names or {},
+                 where=where)
+
+
+def _read(model: Network, parts: Sequence[Part], modules: Sequence[Module], *, ordered: bool,
+          by_order: bool, names: Mapping[str, str], where: str) -> list[np.ndarray]:
+    pairs = match(parts, modules, ordered=ordered, by_order=by_order, names=names, where=where)
+    values = read_pairs(pairs)
+    return [values[w] for w in model.weights]

@@ -1,0 +1,79 @@
+"""Keras' names for weights in its files. The arrays are ours: shapes and order are the same.
+
+A file names a layer by its class and how many of that class came before in the same model,
+`layers/dense_1`, and weights by number. Beside that it tells the names that the layers had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ztorch.layers.attention import MultiHeadAttention
+from ztorch.layers.containers import TimeDistributed
+from ztorch.layers.layer import Layer
+from ztorch.layers.naming import snake_case
+from ztorch.layers.nested import _Container
+from ztorch.layers.network import Network
+from ztorch.layers.recurrent import Bidirectional, _Recurrent
+from ztorch.layers.transformer import _TransformerBlock
+from ztorch.layers.weight import Weight
+from ztorch.weights.parts import Entry, Part
+
+_BLOCK = {  # attributes of KerasHub's blocks
+    "self_attention": "_self_attention_layer", "self_attention_norm": "_self_attention_layer_norm",
+    "cross_attention": "_cross_attention_layer", "cross_attention_norm":
+    "_cross_attention_layer_norm", "feedforward_norm": "_feedforward_layer_norm",
+    "intermediate": "_feedforward_intermediate_dense", "output": "_feedforward_output_dense"}
+
+
+_CLASS = {"Model": "Functional"}  # of ours, where Keras calls the same by another name
+
+
+def parts(model: Network) -> list[Part]:
+    """The model as groups of a Keras file, with the names of layers as second names."""
+    return [part for part in _in_row(model, "", "") if part.entries]
+
+
+def _in_row(layer: Layer, path: str, name: str) -> Iterator[Part]:
+    """The layers inside, each named by its class and a count."""
+    counts: dict[str, int] = {}
+    for inner in _flat(layer):
+        kind = snake_case(_CLASS.get(type(inner).__name__, type(inner).__name__))
+        k = counts[kind] = counts.get(kind, -1) + 1
+        yield from _walk(inner, f"{path}layers/{kind}{f'_{k}' if k else ''}",
+                         f"{name}{inner.name}")
+
+
+def _flat(layer: Layer) -> Iterator[Layer]:
+    """The layers of a model. What we nest for a branch lies flat in a functional model of Keras."""
+    for inner in layer.inner:
+        if isinstance(inner, _Container):
+            yield from _flat(inner)
+        else:
+            yield inner
+
+
+def _walk(layer: Layer, path: str, name: str) -> Iterator[Part]:
+    def part(weights: list[Weight], path: str = path, name: str = name) -> Part:
+        return Part(layer, (path, name), {str(k): Entry((w,)) for k, w in enumerate(weights)})
+
+    if isinstance(layer, MultiHeadAttention):
+        for which, weights in layer.projections.items():
+            end = "attention_output" if which == "output" else which
+            yield part(weights, f"{path}/{which}_dense", f"{name}/{end}")
+    elif isinstance(layer, _Recurrent):
+        yield part(layer.own_weights, f"{path}/cell")
+    elif isinstance(layer, Bidirectional):
+        yield from _walk(layer.forward_way, f"{path}/forward_layer",
+                         f"{name}/{layer.forward_way.name}")
+        yield from _walk(layer.backward_way, f"{path}/backward_layer",
+                         f"{name}/{layer.backward_way.name}")
+    elif isinstance(layer, TimeDistributed):
+        yield from _walk(layer.layer, f"{path}/layer", f"{name}/{layer.layer.name}")
+    elif isinstance(layer, _TransformerBlock):
+        for inner in layer.inner:
+            if inner.name in _BLOCK:
+                yield from _walk(inner, f"{path}/{_BLOCK[inner.name]}", f"{name}/{inner.name}")
+    else:
+        yield part(layer.own_weights)
+        yield from _in_row(layer, f"{path}/", f"{name}/")

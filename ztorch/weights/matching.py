@@ -1,0 +1,132 @@
+"""Which module of a file belongs to which part of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+
+from ztorch.errors import WeightsError, nearest
+from ztorch.initializers import Shape
+from ztorch.weights.parts import Module, Part
+
+
+class Mismatch(WeightsError):
+    """A sound file that holds the weights of another model."""
+
+
+Pairs = list[tuple[Part | None, Module | None]]
+_MOST_ROWS = 12
+
+
+def renamed(name: str, names: Mapping[str, str]) -> str:
+    """The name in their file, by a map of names of ours, or of what names begin with, to theirs.
+
+    >>> renamed("encoder.norm1", {"encoder": "blocks.0"})
+    'blocks.0.norm1'
+    """
+    for ours, theirs in names.items():
+        ours = ours.replace("/", ".")
+        if name == ours or name.startswith(f"{ours}."):
+            return f"{theirs}{name[len(ours):]}"
+    return name
+
+
+def check_names(parts: Sequence[Part], names: Mapping[str, str]) -> None:
+    """A WeightsError for a name in `names` that no part of the model has."""
+    known = [part.names[0] for part in parts]
+    for ours in names:
+        dotted = ours.replace("/", ".")
+        if not any(k == dotted or k.startswith(f"{dotted}.") for k in known):
+            raise WeightsError(f"names={{{ours!r}: ...}}: the model has no layer with weights of "
+                               f"that name{nearest(dotted, known) or '.'} It has "
+                               f"{', '.join(known)}")
+
+
+def match(parts: Sequence[Part], modules: Sequence[Module], *, ordered: bool, by_order: bool,
+          names: Mapping[str, str], where: str) -> list[tuple[Part, Module]]:
+    """Each part with its module: by names where the file has all of them, else by order.
+
+    Parts that `names` maps are matched by that alone. `ordered` says that modules come in the order
+    of the model they were written from; without it, only modules of equal shapes whose names differ
+    by nothing but numbers have an order that can be trusted.
+    """
+    check_names(parts, names)
+    by_name = {m.names[0]: m for m in modules}
+    fixed: Pairs = [(p, by_name.get(renamed(p.names[0], names))) for p in parts
+                    if renamed(p.names[0], names) != p.names[0]]
+    taken = {id(x) for pair in fixed for x in pair}
+    rest = [p for p in parts if id(p) not in taken]
+    free = [m for m in modules if id(m) not in taken]
+    tries: list[Pairs] = []
+    for k in range(min([len(x.names) for x in rest] + [len(x.names) for x in free], default=0)):
+        known = {m.names[k]: m for m in free}
+        if len(known) == len(free) and all(p.names[k] in known for p in rest):
+            here = {p.names[k] for p in rest}
+            tries.append([*((p, known[p.names[k]]) for p in rest),
+                          *((None, m) for m in free if m.names[k] not in here)])
+    if by_order:
+        tries.append(list(zip_longest(rest, free)) if ordered else _by_shapes(rest, free, where))
+    if not tries:
+        known = {m.names[0]: m for m in free}
+        here = {p.names[0] for p in rest}
+        tries.append([*((p, known.get(p.names[0])) for p in rest),
+                      *((None, m) for m in free if m.names[0] not in here)])
+    for found in tries:
+        whole = [(p, m) for p, m in (*fixed, *found) if p and m and p.shapes == m.shapes]
+        if len(whole) == len(fixed) + len(found):
+            return whole
+    raise Mismatch(f"{where} does not fit the model; what does not match:\n"
+                   f"{table([*fixed, *tries[0]])}\n"
+                   "Change the model's layers, or say which is which: load_weights(path, "
+                   "names={'layer': 'theirs'})")
+
+
+def _by_shapes(parts: Sequence[Part], modules: Sequence[Module], where: str) -> Pairs:
+    """Parts and modules of equal shapes in order, in a file that sorts its names."""
+    def signature(x: Part | Module) -> tuple[tuple[str, Shape], ...]:
+        return tuple(sorted(x.shapes.items()))
+
+    found: Pairs = []
+    for kind in dict.fromkeys([*map(signature, parts), *map(signature, modules)]):
+        ours = [p for p in parts if signature(p) == kind]
+        theirs = sorted((m for m in modules if signature(m) == kind), key=lambda m: natural(
+            m.names[0]))
+        patterns = {re.sub(r"\d+", "#", m.names[0]) for m in theirs}
+        if len(patterns) > 1 and len(ours) == len(theirs):
+            raise WeightsError(
+                f"{where} sorts its tensors by name, and {', '.join(m.names[0] for m in theirs)} "
+                f"have the same shapes as {', '.join(p.names[0] for p in ours)}, so that nothing "
+                "says which is which; give names={'layer': 'theirs'}, name the layers alike, or "
+                "use a file of torch.save, which keeps the order")
+        found += zip_longest(ours, theirs)
+    return found
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts 2 before 10.
+
+    >>> sorted(["10.weight", "2.weight"], key=natural)
+    ['2.weight', '10.weight']
+    """
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece)
+            for piece in re.split(r"(\d+)", name)]
+
+
+def table(pairs: Pairs) -> str:
+    """What differs, theirs beside ours."""
+    rows = [("theirs", "ours")]
+    for part, module in pairs:
+        if part is None or module is None or part.shapes != module.shapes:
+            rows.append((_shown(module), _shown(part)))
+    left_out = len(rows) - 1 - _MOST_ROWS
+    rows = rows[:_MOST_ROWS + 1]
+    width = max(len(theirs) for theirs, _ in rows)
+    lines = [f"  {theirs:{width}} | {ours}" for theirs, ours in rows]
+    return "\n".join([*lines, *([f"  and {left_out} more"] if left_out > 0 else [])])
+
+
+def _shown(x: Part | Module | None) -> str:
+    if x is None:
+        return "-"
+    return f"{x.names[0]}: " + ", ".join(f"{s} {shape}" for s, shape in x.shapes.items())

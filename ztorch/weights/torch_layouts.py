@@ -1,0 +1,216 @@
+"""PyTorch's modules: which tensors they have, and how our weights lie in them.
+
+Names of layers are theirs with dots for slashes; the blocks of a transformer have the names that
+nn.TransformerEncoderLayer gives its parts, or with a second sequence nn.TransformerDecoderLayer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ztorch.errors import Unsupported
+from ztorch.layers import LAYERS
+from ztorch.layers.attention import MultiHeadAttention
+from ztorch.layers.convolution import _Conv, _ConvTranspose, _DepthwiseConv, _SeparableConv
+from ztorch.layers.core import Dense
+from ztorch.layers.embedding import Embedding, PositionEmbedding
+from ztorch.layers.layer import Layer
+from ztorch.layers.network import Network
+from ztorch.layers.normalization import BatchNormalization, RMSNormalization, _Scaled
+from ztorch.layers.recurrent import GRU, Bidirectional, _Recurrent
+from ztorch.layers.transformer import _TransformerBlock
+from ztorch.layers.weight import Weight
+from ztorch.weights.channels import Channels, to_first
+from ztorch.weights.parts import Arrange, Entry, Part
+
+Entries = dict[str, Entry]
+Found = Iterator[tuple[str, Entries]]  # what follows the layer's name, and the tensors there
+_PARTS = (("self_attention", "self_attn"), ("cross_attention", "multihead_attn"),
+          ("intermediate", "linear1"), ("output", "linear2"))
+_NORMS = ("self_attention_norm", "cross_attention_norm", "feedforward_norm")  # norm1 and so on
+_GATES = {1: (0,), 4: (0, 1, 2, 3), 3: (1, 0, 2)}  # where theirs lie among ours; GRU: reset first
+
+
+def parts(model: Network, channels: Channels) -> list[Part]:
+    """The model as modules of PyTorch, in the order in which PyTorch would have them."""
+    missing: list[Layer] = []
+    found = list(_walk(model, "", channels, missing))
+    if missing:
+        raise Unsupported("PyTorch has no module with the weights of "
+                          f"{', '.join(f'{type(m).__name__} {m.name!r}' for m in missing)}; "
+                          "use our own format, or leave these layers out")
+    return found
+
+
+def _walk(layer: Layer, name: str, channels: Channels, missing: list[Layer]) -> Iterator[Part]:
+    layout = next((LAYOUTS[kind] for kind in type(layer).__mro__ if kind in LAYOUTS), None)
+    if layout is not None:
+        for tail, entries in layout(layer, channels):
+            if entries:
+                yield _part(layer, f"{name}{tail}", entries)
+    elif layer.own_weights:
+        missing.append(layer)
+    for child, inner in _children(layer) if layout is None else ():
+        yield from _walk(inner, f"{name}.{child}" if name else child, channels, missing)
+
+
+def _children(layer: Layer) -> list[tuple[str, Layer]]:
+    if not isinstance(layer, _TransformerBlock):
+        return [(inner.name, inner) for inner in layer.inner]
+    named = {inner.name: inner for inner in layer.inner}
+    norms = [named[ours] for ours in _NORMS if ours in named]
+    return [*((theirs, named[ours]) for ours, theirs in _PARTS if ours in named),
+            *((f"norm{k}", norm) for k, norm in enumerate(norms, 1))]
+
+
+def _part(layer: Layer, name: str, entries: Entries) -> Part:
+    part = Part(layer, (name,), entries)
+    if isinstance(layer, BatchNormalization):
+        return replace(part, constants={"num_batches_tracked": np.zeros((), np.int64)})
+    return part
+
+
+def _axes(*order: int) -> Arrange:
+    return lambda a: np.transpose(a, order)
+
+
+def _biased(layer: Dense | _Conv, entry: Entry) -> Entries:
+    return {"weight": entry, **({"bias": Entry((layer.bias,))} if layer.use_bias else {})}
+
+
+def _dense(layer: Dense, channels: Channels) -> Found:
+    rows, columns = channels.rows(layer), channels.columns(layer)
+    found = _biased(layer, Entry((layer.kernel,), lambda k: to_first(
+        to_first(k, rows, 0), columns, 1).T))
+    if columns and layer.use_bias:
+        found["bias"] = Entry((layer.bias,), lambda b: to_first(b, columns, 0))
+    yield "", found
+
+
+def _swap_last(a: np.ndarray) -> np.ndarray:
+    """(*size, in, out) as (out, in, *size)."""
+    return np.moveaxis(a, (-1, -2), (0, 1))
+
+
+def _conv(layer: _Conv, channels: Channels) -> Found:
+    yield "", _biased(layer, Entry((layer.kernel,), _swap_last))
+
+
+def _channels_out(a: np.ndarray) -> np.ndarray:
+    """(*size, channels, each) as (channels * each, 1, *size)."""
+    return np.moveaxis(a.reshape(*a.shape[:-2], 1, -1), (-1, -2), (0, 1))
+
+
+def _depthwise(layer: _DepthwiseConv, channels: Channels) -> Found:
+    found = {"weight": Entry((layer.kernel,), _channels_out)}
+    yield "", found | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
+
+
+def _separable(layer: _SeparableConv, channels: Channels) -> Found:
+    """Two modules: one that keeps channels apart, without a bias, and one that mixes them."""
+    yield ".depthwise", {"weight": Entry((layer.depthwise_kernel,), _channels_out)}
+    found = {"weight": Entry((layer.pointwise_kernel,), _swap_last)}
+    yield ".pointwise", found | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
+
+
+def _scaled(layer: _Scaled, channels: Channels) -> Found:
+    image = channels.rows(layer) or channels.columns(layer)
+
+    def arrange(a: np.ndarray) -> np.ndarray:
+        if a.ndim > 1 and channels.first(layer):
+            return np.moveaxis(a, -1, 0)
+        return to_first(a, image, 0) if a.ndim == 1 else a
+
+    named = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean",
+             "running_var": "moving_variance"}
+    own = {w.name: w for w in layer.own_weights}
+    yield "", {theirs: Entry((own[ours],), arrange)
+               for theirs, ours in named.items() if ours in own}
+
+
+def _single(weight: Weight) -> Found:
+    yield "", {"weight": Entry((weight,))}
+
+
+def _prelu(layer: Layer, channels: Channels) -> Found:
+    [alpha] = layer.own_weights
+    if alpha.size != alpha.shape[-1]:
+        raise Unsupported(f"PReLU {layer.name!r} has an alpha for each position, PyTorch's has one "
+                          "for each channel; share the other axes: PReLU(shared_axes=(1, 2))")
+    yield "", {"weight": Entry((alpha,), np.ravel)}
+
+
+def _attention(layer: MultiHeadAttention, channels: Channels) -> Found:
+    """One module; queries, keys and values share a matrix where all have the width of the model."""
+    projected = layer.projections
+    kernels = [projected[n][0] for n in ("query", "key", "value")]
+    out = projected["output"][0]
+    width = kernels[0].shape[0]
+    if any(k.size != k.shape[0] * width for k in kernels) or out.shape[-1] != width:
+        raise Unsupported(f"MultiHeadAttention {layer.name!r} has heads whose sizes do not add up "
+                          f"to the {width} features of its input, which PyTorch's always do; "
+                          "leave out key_dim, value_dim and output_shape")
+
+    def matrix(kernel: np.ndarray) -> np.ndarray:
+        return kernel.reshape(kernel.shape[0], -1).T
+
+    if all(k.shape[0] == width for k in kernels):
+        found = {"in_proj_weight": Entry(tuple(kernels), lambda *all: np.concatenate(
+            [matrix(k) for k in all]))}
+    else:
+        found = {f"{n}_proj_weight": Entry((k,), matrix)
+                 for n, k in zip("qkv", kernels, strict=True)}
+    if layer.use_bias:
+        biases = tuple(projected[n][1] for n in ("query", "key", "value"))
+        found["in_proj_bias"] = Entry(biases, lambda *all: np.concatenate(
+            [b.ravel() for b in all]))
+        found["out_proj.bias"] = Entry((projected["output"][1],))
+    found["out_proj.weight"] = Entry((out,), lambda k: k.reshape(-1, k.shape[-1]).T)
+    yield "", found
+
+
+def _recurrent(layer: _Recurrent, channels: Channels) -> Found:
+    yield "", _one_way(layer, channels.rows(layer), "_l0")
+
+
+def _bidirectional(layer: Bidirectional, channels: Channels) -> Found:
+    found: Entries = {}
+    for way, end in ((layer.forward_way, "_l0"), (layer.backward_way, "_l0_reverse")):
+        assert isinstance(way, _Recurrent)
+        found |= _one_way(way, channels.rows(way), end)
+    yield "", found
+
+
+def _one_way(layer: _Recurrent, image: tuple[int, ...] | None, end: str) -> Entries:
+    if isinstance(layer, GRU) and not layer.reset_after:
+        raise Unsupported(f"GRU {layer.name!r} has reset_after=False, which PyTorch's GRU cannot; "
+                          "use reset_after=True")
+    order = _GATES[layer.gates]
+
+    def gates(a: np.ndarray) -> np.ndarray:
+        """The gates along the last axis in PyTorch's order."""
+        pieces = np.split(a, len(order), axis=-1)
+        return np.concatenate([pieces[k] for k in order], axis=-1)
+
+    found = {f"weight_ih{end}": Entry((layer.kernel,), lambda k: gates(to_first(k, image, 0)).T),
+             f"weight_hh{end}": Entry((layer.recurrent_kernel,), lambda k: gates(k).T)}
+    if layer.use_bias:
+        two = len(layer.bias.shape) == 2
+        found[f"bias_ih{end}"] = Entry((layer.bias,), lambda b: gates(b[0] if two else b))
+        found[f"bias_hh{end}"] = Entry((layer.bias,), lambda b: gates(b[1] if two else b),
+                                       added=not two)
+    return found
+
+
+LAYOUTS: dict[type[Layer], Callable[..., Found]] = {
+    Dense: _dense, _Conv: _conv, _ConvTranspose: _conv, _DepthwiseConv: _depthwise,
+    _SeparableConv: _separable, _Scaled: _scaled,
+    RMSNormalization: lambda layer, _: _single(layer.scale),
+    Embedding: lambda layer, _: _single(layer.embeddings),
+    PositionEmbedding: lambda layer, _: _single(layer.position_embeddings),
+    LAYERS["PReLU"]: _prelu, MultiHeadAttention: _attention, _Recurrent: _recurrent,
+    Bidirectional: _bidirectional,
+}
