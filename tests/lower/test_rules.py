@@ -114,6 +114,8 @@ def test_packing_keeps_to_the_order_of_what_it_reads() -> None:
     assert "order(1, 0)" in repr(plan_of(Graph({"y": near}), ZEN3)[0].steps[0].schedule)
     closer = ops.exp(ops.transpose(x(6, 7, 32), (1, 0, 2)))  # 896
     assert "order(0, 1)" in repr(plan_of(Graph({"y": closer}), ZEN3)[0].steps[0].schedule)
+    longest = ops.exp(ops.transpose(x(6, 9, 64), (1, 0, 2)))  # 256 bytes each
+    assert "order(1, 0)" in repr(plan_of(Graph({"y": longest}), ZEN3)[0].steps[0].schedule)
     long = ops.exp(ops.transpose(x(6, 9, 128), (1, 0, 2)))  # 512 bytes each
     assert "order(0, 1)" in repr(plan_of(Graph({"y": long}), ZEN3)[0].steps[0].schedule)
 
@@ -149,16 +151,18 @@ def test_columns_are_reduced_side_by_side_while_turns_are_left() -> None:
 
 def test_workers_share_as_many_axes_as_leave_them_turns() -> None:
     def exchanged(first: int, second: int) -> str:
-        return proposed(ops.exp(ops.transpose(x(second, first, 80), (1, 0, 2))))
+        return proposed(ops.exp(ops.transpose(x(second, first, 128), (1, 0, 2))))
 
     assert "share(1)" in exchanged(64, 3)
     assert "share(2)" in exchanged(63, 3)  # too few turns in one axis
-    assert "share(1)" in exchanged(64, 12) and "share(2)" in exchanged(64, 13)  # 1,024 elements a turn
+    assert "share(1)" in exchanged(64, 8) and "share(2)" in exchanged(64, 9)  # 1,024 elements a turn
 
 
 def test_axes_are_exchanged_by_tiles_from_four_elements_on() -> None:
     assert proposed(ops.exp(ops.transpose(x(5, 4)))).startswith("transpose")
     assert proposed(ops.exp(ops.transpose(x(5, 3)))).startswith("elements")
+    assert proposed(ops.exp(ops.transpose(x(4, 5)))).startswith("transpose")
+    assert proposed(ops.exp(ops.transpose(x(3, 5)))).startswith("elements")
 
 
 def test_a_long_epilogue_is_a_loop() -> None:
