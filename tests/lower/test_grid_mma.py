@@ -22,7 +22,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import grid_mma
-from ztorch.lower.grid_contract import estimate
+from ztorch.lower.grid_tiles import estimate
 from ztorch.lower.passes import launched
 
 CUDA = [t for t in TARGETS.values() if t.backend == "cuda"]

@@ -9,17 +9,8 @@ import random
 import numpy as np
 import pytest
 
-from ztorch.lower.index import (
-    Index,
-    Loaded,
-    Quotient,
-    Remainder,
-    Var,
-    flatten,
-    proper,
-    strides,
-    unflatten,
-)
+from ztorch.lower.index import Index, Loaded, Quotient, Remainder, Var
+from ztorch.lower.positions import flatten, proper, strides, unflatten
 
 
 def value(index: Index, at: dict[Var, int]) -> int:

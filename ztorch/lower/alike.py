@@ -14,7 +14,8 @@ from typing import Any
 
 from ztorch.graph.value import Value, attribute_key
 from ztorch.ir.kernel import Instr, Kernel
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, is_view, traced
 
 

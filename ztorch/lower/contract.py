@@ -12,8 +12,9 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tiling import (

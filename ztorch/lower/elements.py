@@ -9,8 +9,9 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, nested, spread, vectors, widest
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, computed, real_reads
 from ztorch.lower.schedule import ElementSchedule
 from ztorch.lower.tuning import (

@@ -15,7 +15,8 @@ from ztorch.dtypes import boolean
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, flatten, proper
+from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var
+from ztorch.lower.positions import flatten, proper
 
 
 @dataclass

@@ -10,7 +10,8 @@ its epilogue, the optimiser's update after a weight gradient included.
 from __future__ import annotations
 
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.index import Index, unflatten
+from ztorch.lower.index import Index
+from ztorch.lower.positions import unflatten
 from ztorch.lower.region import (
     Region,
     is_view,

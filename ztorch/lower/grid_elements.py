@@ -20,8 +20,9 @@ from ztorch.lower.grid import (
     width_refusal,
     workgroups,
 )
-from ztorch.lower.index import Index, Var, flatten
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate
+from ztorch.lower.positions import flatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridElementSchedule
 from ztorch.lower.tuning import GROUP_THREADS

@@ -24,8 +24,8 @@ from ztorch.lower.grid import (
     width_refusal,
     workgroups,
 )
-from ztorch.lower.index import unflatten
 from ztorch.lower.loops import evaluate, summing
+from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridRowSchedule

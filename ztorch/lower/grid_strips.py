@@ -19,8 +19,9 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import where
-from ztorch.lower.index import Index, Var, beside, flatten, unflatten
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate
+from ztorch.lower.positions import beside, flatten, unflatten
 from ztorch.lower.region import Region, certain, view_of
 
 

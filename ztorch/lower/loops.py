@@ -14,7 +14,8 @@ from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Var, unflatten
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region
 
 

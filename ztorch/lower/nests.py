@@ -15,6 +15,7 @@ from ztorch.lower import (
     grid_contract,
     grid_elements,
     grid_rows,
+    grid_tiles,
     rows,
     schedule,
     transpose,
@@ -48,9 +49,9 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
     ("contract", True): (
-        LoopNest("grid_matrix", grid_contract.propose_matrix, grid_contract.refusal_matrix,
+        LoopNest("grid_matrix", grid_tiles.propose_matrix, grid_tiles.refusal_matrix,
                  grid_contract.emit_matrix),
-        LoopNest("grid_product", grid_contract.propose, grid_contract.refusal,
+        LoopNest("grid_product", grid_tiles.propose, grid_tiles.refusal,
                  grid_contract.emit)),
 }
 

@@ -14,7 +14,8 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
-from ztorch.lower.index import Index, unflatten
+from ztorch.lower.index import Index
+from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.schedule import Schedule

@@ -6,7 +6,8 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from ztorch.graph.value import Value
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.tuning import RECOMPUTE_SLOTS
 

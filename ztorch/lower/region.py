@@ -8,7 +8,8 @@ from typing import Any
 
 from ztorch.graph.op import Op
 from ztorch.graph.value import Value
-from ztorch.lower.index import Index, Loaded, Var, flatten, proper, unflatten
+from ztorch.lower.index import Index, Loaded, Var
+from ztorch.lower.positions import flatten, proper, unflatten
 
 # Makes a value of its own out of something that would only be read through: a real kernel.
 COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,

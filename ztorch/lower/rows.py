@@ -13,8 +13,9 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Var, unflatten
+from ztorch.lower.index import Var
 from ztorch.lower.loops import evaluate, nested, side_by_side, spread, summing, vectors, widest
+from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import RowSchedule

@@ -11,7 +11,8 @@ from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.index import Index, Quotient, Remainder, Var, flatten
+from ztorch.lower.index import Index, Quotient, Remainder, Var
+from ztorch.lower.positions import flatten
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (

@@ -16,8 +16,9 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Loaded, Var, flatten, unflatten
+from ztorch.lower.index import Index, Loaded, Var
 from ztorch.lower.loops import evaluate, spread, widest
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, real_reads
 from ztorch.lower.schedule import TransposeSchedule
 from ztorch.lower.tuning import TRANSPOSE_EXTENT
