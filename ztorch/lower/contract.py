@@ -107,17 +107,17 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 
 class _Operand:
-    """An operand of the product at one place, in some rows, and some steps along k away.
+    """An operand of the product: elements of some rows, at steps along k.
 
-    Rows lie at distances that are known, and a step along k adds a constant: what is read, and
-    where, is worked out once a tile, not once an element."""
+    The distance between rows is known, and each step along k adds a constant. So positions are
+    computed once for a tile, not once for an element."""
 
     def __init__(self, e: Emitter, v: Value, rows: Sequence[tuple[Index, ...]], depth: Var):
         self.e, self.v, self.rows, self.depth = e, v, rows, depth
-        found = [view_of(v, index) for index in rows]
-        self.places = [base for base in found if base is not None and base[0] in e.memory
+        views = [view_of(v, index) for index in rows]
+        self.bases = [base for base in views if base is not None and base[0] in e.memory
                        and not any(a.inner.mentions(depth) for a in base[1].parts)]
-        self.known = len(self.places) == len(rows)
+        self.known = len(self.bases) == len(rows)
 
     def at(self, row: int, step: int) -> Operand:
         if self.known:
@@ -130,7 +130,7 @@ class _Operand:
             self.e.prefetch(*self._moved(0, step))
 
     def _moved(self, row: int, step: int) -> tuple[Value, Index]:
-        base, flat = self.places[row]
+        base, flat = self.bases[row]
         return base, flat + step * flat.factor(self.depth)
 
 

@@ -81,8 +81,8 @@ def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int) -> bo
         at = flat.replace(full)
         step = at.factor(last)
         rest = at - Index.of(last) * step
-        places = (v.size, rest.const, *(f for _, f in rest.terms)) if step else ()
-        if step not in (0, 1) or rest.mentions(last) or any(k % n for k in places):
+        offsets = (v.size, rest.const, *(f for _, f in rest.terms)) if step else ()
+        if step not in (0, 1) or rest.mentions(last) or any(k % n for k in offsets):
             return False
     return True
 

@@ -35,7 +35,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     """All tiles of the product that the region is built around, multiplied out by threads."""
     product, tile = product_of(region), tile_of(s)
     with _tiles(b, product, tile, limits) as (which, first, left, t):
-        nest = Nest(b, region, product, memory, target, limits, tile, summing(product.dtype))
+        nest = ThreadNest(b, region, product, memory, target, limits, tile, summing(product.dtype))
         nest.run(which, first, left, t, through=len(region.members) > 1)
 
 
@@ -68,7 +68,7 @@ def _tiles(b: Builder, product: Value, tile: Block, limits: Limits) -> Iterator[
         yield which, first, left, t
 
 
-class Nest(Strips):
+class ThreadNest(Strips):
     """A tile whose threads multiply out small tiles of their own. Of either operand a thread loads
     so many neighbours at once as `vectors` says, or of those along k as many as the inner loop has
     `steps` in a turn.

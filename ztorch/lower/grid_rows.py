@@ -39,19 +39,18 @@ from ztorch.lower.tuning import (
 
 @dataclass(frozen=True)
 class Team:
-    """How the threads of a workgroup share a reduction: `rows` results, `ways` threads for each.
-    `beside`: threads of neighbouring results are neighbours, else those of one result are."""
+    """How the threads of a workgroup share a reduction."""
 
-    rows: int
-    ways: int
-    beside: bool
+    rows: int  # results
+    ways: int  # threads for each result
+    beside: bool  # threads of neighbouring results are neighbours, else those of one result are
 
     @property
     def size(self) -> int:
         return self.rows * self.ways
 
-    def place(self, b: Builder, t: Operand) -> tuple[Operand, Operand]:
-        """(which result, which share) a thread has."""
+    def role(self, b: Builder, t: Operand) -> tuple[Operand, Operand]:
+        """(result, share) of a thread, as numbers."""
         if self.beside:
             return b.rem(t, self.rows), b.div(t, self.rows)
         return b.div(t, self.ways), b.rem(t, self.ways)
@@ -140,7 +139,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     rows, columns = _counts(axes, s.width)
     shared = Team(s.team_rows, s.team_ways, axes.beside)
     with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
-        row, way = shared.place(b, t)
+        row, way = shared.role(b, t)
         at = b.add(b.mul(g, shared.rows), row)
         active = b.lt(at, rows) if rows % shared.rows else None
         e = along(Emitter(b, memory, members=region.flat), at, axes.outer, down)

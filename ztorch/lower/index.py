@@ -31,7 +31,7 @@ class Var:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedIndex:
     """A number read at run time (a register of the kernel), known to lie in [0, extent)."""
 
     operand: Any
@@ -67,7 +67,7 @@ class Remainder:
         return 0, self.by - 1
 
 
-Atom = Var | Loaded | Quotient | Remainder
+Atom = Var | LoadedIndex | Quotient | Remainder
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Index:
             return x
         if isinstance(x, int):
             return Index((), x)
-        single = isinstance(x, (Var, Loaded)) and x.extent == 1
+        single = isinstance(x, (Var, LoadedIndex)) and x.extent == 1
         if single and not (isinstance(x, Var) and x.kept):
             return Index()  # a loop that runs once has no variable
         return Index(((x, 1),), 0)
@@ -165,8 +165,8 @@ class Index:
 
     def _units(self, by: int) -> list[int]:
         """Sizes of blocks that `by` is a multiple of and some terms count in."""
-        found = {math.gcd(by, f) for _, f in self.terms}
-        return sorted((u for u in found if 1 < u < by), reverse=True)
+        units = {math.gcd(by, f) for _, f in self.terms}
+        return sorted((u for u in units if 1 < u < by), reverse=True)
 
     def replace(self, values: dict[Var, Index]) -> Index:
         """The index with loop variables replaced."""

@@ -65,9 +65,9 @@ def propose(region: Region, limits: Limits) -> Schedule:
     raise AssertionError(f"no loop nest computes a region of kind {region.kind}")
 
 
-def checked(given: Schedule | str, region: Region, limits: Limits, name: str) -> Schedule:
+def checked(from_outside: Schedule | str, region: Region, limits: Limits, name: str) -> Schedule:
     """A schedule from outside, if the region can have it; else an error that says why not."""
-    chosen = schedule.parse(given) if isinstance(given, str) else given
+    chosen = schedule.parse(from_outside) if isinstance(from_outside, str) else from_outside
     nests = {nest.kind: nest for nest in _nests(region, limits)}
     if chosen.kind not in nests:
         raise IllegalSchedule(f"{name} cannot have the schedule {chosen!r}: its kinds are "

@@ -167,23 +167,23 @@ class Placement:
         """What a region reads from outside."""
         if region in self._read:
             return self._read[region]
-        found: dict[Value, None] = {}
+        sources: dict[Value, None] = {}
         for v in region.members:
             for source, _ in self._reads_at(region, v):
                 if source not in region.flat:
-                    found[source] = None
-        self._read[region] = list(found)
+                    sources[source] = None
+        self._read[region] = list(sources)
         return self._read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
         if v.op.kind != "contract":
             return real_reads(v, region.index(v))
-        found = []
+        bases = []
         for a in v.args:  # a product reads all over its operands
             base = view_of(a, unflatten(Index(), a.shape))
             if base:
-                found.append((base[0], Index((), -1)))
-        return found
+                bases.append((base[0], Index((), -1)))
+        return bases
 
 
 

@@ -96,7 +96,7 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) 
     elif reading(a) is None:
         a = COPY(a)
     if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
-        a = _apart(a)
+        a = _padded_rows(a)
     short = narrowed(b, narrow) if m <= NARROW_ROWS and fixed else None
     b = b if short is None else short
     size = k * n * b.dtype.bytes
@@ -116,9 +116,9 @@ def _evicts_itself(b: Value, m: int, cpu: Processor) -> bool:
     k, n = b.shape
     row = Var("k", k)
     base = view_of(b, (Index.of(row), Index()))
-    apart = (base[1].factor(row) if base and _readable(b) else n) * b.dtype.bytes
+    distance = (base[1].factor(row) if base and _readable(b) else n) * b.dtype.bytes
     way = cpu.l2_bytes // cpu.l2_ways
-    rows_held = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(apart, way))
+    rows_held = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
     return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
 
 
@@ -174,14 +174,14 @@ def _bare(v: Value) -> Value:
 
 
 def _whole_pages(v: Value) -> bool:
-    """Whether the rows of a matrix lie whole pages apart."""
+    """Whether the rows of a matrix lie whole pages distance."""
     row = Var("row", v.shape[-2])
     base = view_of(v, (*(Index() for _ in v.shape[:-2]), Index.of(row), Index()))
-    apart = base[1].factor(row) * v.dtype.bytes if base else 0
-    return apart > 0 and apart % PAGE_BYTES == 0
+    distance = base[1].factor(row) * v.dtype.bytes if base else 0
+    return distance > 0 and distance % PAGE_BYTES == 0
 
 
-def _apart(v: Value) -> Value:
+def _padded_rows(v: Value) -> Value:
     """A copy whose rows are not whole pages apart: such rows would evict one another."""
     none = (0,) * v.rank
     wide = COPY(OPS.pad(v, none, (*none[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))

@@ -147,13 +147,13 @@ class _RowNest:
                 for v in sums:
                     self._accumulate(inner, v, variables[v, u])
         for v in sums:
-            found = [b.get(variables[v, u]) for u in range(many)]
+            totals = [b.get(variables[v, u]) for u in range(many)]
             if along:
-                x = found[0]
-                for other in found[1:]:
+                x = totals[0]
+                for other in totals[1:]:
                     x = b.emit(v.op.opcode, x, other)
-                found = [b.fold(v.op.opcode, x)]
-            for e, x in zip(rows, found, strict=True):
+                totals = [b.fold(v.op.opcode, x)]
+            for e, x in zip(rows, totals, strict=True):
                 e.here[v] = b.cast(x, dtype=v.dtype)
 
     def _row_values(self, p: int) -> list[Value]:

@@ -202,19 +202,19 @@ def parse(text: str) -> Schedule:
 def _arguments(text: str, directive: str, inside: str, types: dict[str, str]) -> dict[str, Any]:
     """The fields that one directive gives."""
     parts = [part.strip() for part in inside.split(",") if part.strip()]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     try:
         if types.get(directive, "").startswith("tuple"):
             return {directive: tuple(int(part) for part in parts)}
         for part in parts:
             name, equals, number = part.rpartition("=")
-            found[f"{directive}_{name.strip()}" if equals else directive] = int(number)
+            values[f"{directive}_{name.strip()}" if equals else directive] = int(number)
     except ValueError:
         raise IllegalSchedule(f"{text!r}: {directive}({inside}) takes whole numbers") from None
-    if unknown := [name for name in found if name not in types]:
+    if unknown := [name for name in values if name not in types]:
         known = ", ".join(map(_spelled, types))
         raise IllegalSchedule(f"{text!r}: there is no {_spelled(unknown[0])}; there is {known}")
-    return found
+    return values
 
 
 def _spelled(field: str) -> str:

@@ -31,10 +31,10 @@ from ztorch.machines.processors import Processor
 
 @dataclass(frozen=True)
 class Run:
-    """`count` equal tiles of `size` along one axis, from `start`."""
+    """Equal tiles beside one another along one axis."""
 
-    start: int
-    size: int
+    start: int  # of the first
+    size: int  # of each
     count: int
 
 
@@ -43,19 +43,17 @@ class Tiling:
     """The register tiles of a product: runs of rows, and panels of columns."""
 
     rows: tuple[Run, ...]
-    panels: tuple[Run, ...]  # in vectors
-    lanes: int
+    panels: tuple[Run, ...]  # of columns, in vectors
+    lanes: int  # of a vector
     tail: int  # columns in the last vector, where it is not whole; else 0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a product can read its left operand where it lies: `depths` are the loops along k, from
-    the outermost, in which positions are sums; `heights` how many rows a tile may have for them to
-    lie as far apart in every tile."""
+    """How a product can read its left operand without a copy."""
 
-    depths: tuple[int, ...]
-    heights: tuple[int, ...]
+    depths: tuple[int, ...]  # loops along k, the outermost first: positions are sums of these
+    heights: tuple[int, ...]  # rows of a tile for which rows are equally far apart in each tile
 
 
 def reading(left: Value) -> Reading | None:
@@ -86,9 +84,9 @@ def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] |
     units = {a.by for a in inside} | {sizes[0] // a.by for a in inside}
     for unit in sorted(units, reverse=True):
         if 1 < unit < sizes[0] and sizes[0] % unit == 0:
-            found = _depths(left, at, [sizes[0] // unit, unit, *sizes[1:]])
-            if found is not None:
-                return found
+            deeper = _depths(left, at, [sizes[0] // unit, unit, *sizes[1:]])
+            if deeper is not None:
+                return deeper
     return None
 
 

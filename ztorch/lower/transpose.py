@@ -16,7 +16,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Loaded, Var
+from ztorch.lower.index import Index, LoadedIndex, Var
 from ztorch.lower.loops import evaluate, spread, widest
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, real_reads
@@ -26,10 +26,10 @@ from ztorch.lower.tuning import TRANSPOSE_EXTENT
 
 @dataclass(frozen=True)
 class Turn:
-    """The one value that is read across: its elements lie side by side along axis `along`."""
+    """The one value that is read across."""
 
     source: Value
-    along: int
+    along: int  # the axis along which its elements lie side by side
 
 
 def find_turn(region: Region, lanes: int) -> Turn | None:
@@ -39,20 +39,20 @@ def find_turn(region: Region, lanes: int) -> Turn | None:
         return None
     loops = [Var(f"d{k}", n) for k, n in enumerate(shape)]
     full = {region.outer: flatten([Index.of(v) for v in loops], shape)}
-    last, found = loops[-1], set()
+    last, across = loops[-1], set()
     for v in region.members:
         at = region.flat[v].replace(full)
         for source, flat in real_reads(v, unflatten(at, v.shape)):
             if source in region.flat or (flat.factor(last) in (0, 1) and flat.is_affine):
                 continue
             beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
-            looked_up = any(isinstance(atom, Loaded) for atom, _ in flat.terms)
+            looked_up = any(isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
             if not flat.is_affine or looked_up or not beside or shape[beside[0]] < TRANSPOSE_EXTENT:
                 return None
-            found.add((source, flat, beside[0]))
-    if len(found) != 1:
+            across.add((source, flat, beside[0]))
+    if len(across) != 1:
         return None
-    [(source, _, along)] = found
+    [(source, _, along)] = across
     return Turn(source, along)
 
 
