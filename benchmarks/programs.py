@@ -19,10 +19,10 @@ from ztorch.ir.kernel import Kernel
 from ztorch.lower.placement import Location, Params
 from ztorch.lower.plan import KernelStep, Plan
 from ztorch.runtime.devices import resolve
-from ztorch.runtime.executable import Call, Executable
+from ztorch.runtime.executable import Executable, HostCall
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Bound
+    from ztorch.runtime.running import BoundCall
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -37,14 +37,14 @@ def weight(name: str, array: np.ndarray) -> Value:
     return leaf("state", name, array.shape, dtype(array.dtype), array, kind="weight")
 
 
-def call(y: Value, inputs: Arrays, threads: int, device: str = "cpu") -> Bound:
+def call(y: Value, inputs: Arrays, threads: int, device: str = "cpu") -> BoundCall:
     """y compiled alone and bound, its inputs filled: `call()` computes it, outputs["y"] has it."""
     bound = pipeline.build({"predict": Graph({"y": y})}, device, "op", threads).bind("predict")
     fill(bound, inputs)
     return bound
 
 
-def fill(bound: Bound, inputs: Arrays) -> None:
+def fill(bound: BoundCall, inputs: Arrays) -> None:
     for name, array in inputs.items():
         bound.inputs[name][...] = array
     bound()
@@ -55,7 +55,7 @@ def target() -> Target:
     return pipeline.target_for(resolve("cpu"))
 
 
-def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> Call:
+def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> HostCall:
     """A kernel of memories x (read) and y (written) as a call that all threads run."""
     source, result = given("x", x), leaf("input", "y", y, "float32")
     step = KernelStep(kernel, (Location("inputs", 0, source.nbytes),
