@@ -40,7 +40,8 @@ from ztorch.ir.kernel import Instr, Kernel
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import COMPUTING, OPCODES, SCALAR
 from ztorch.lower.passes import decompose
-from ztorch.lower.plan import Params, Plan, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import Plan, lower
 
 # Backends whose kernels the tests run, beside the CPU, in the language of the target of that name;
 # .ci/run demands these drivers.

@@ -14,10 +14,11 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid import team
-from ztorch.lower.grid_contract import TILES, estimate
+from ztorch.lower.grid_rows import team
+from ztorch.lower.grid_tiles import TILES, estimate
 from ztorch.lower.passes import launched, vectored
-from ztorch.lower.plan import Params, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import lower
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
             "wide": Limits(0, 16, True, grid=GridLimits(threads=1024, subgroup=32, compute_units=132, load_width=4)),

@@ -3,7 +3,7 @@
 using namespace metal;
 
 [[max_total_threads_per_threadgroup(8 * 1 * 1)]]
-kernel void k0_cast_mul_0_bede53efc9982dd5(device const float *m0 [[buffer(0)]], device float *m1 [[buffer(1)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
+kernel void k0_cast_mul_f32_8_0_bede53efc9982dd5(device const float *m0 [[buffer(0)]], device float *m1 [[buffer(1)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
   int v0 = (int)group.x;
   int v2 = (int)((uint)v0 * (uint)8);
   int v1 = (int)thread_.x;

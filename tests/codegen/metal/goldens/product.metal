@@ -3,7 +3,7 @@
 using namespace metal;
 
 [[max_total_threads_per_threadgroup(64 * 1 * 1)]]
-kernel void k0_matmul_where_0_ba030fe655cab4ee(device const float *m0 [[buffer(0)]], device const float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
+kernel void k0_matmul_where_f32_8x8_0_ba030fe655cab4ee(device const float *m0 [[buffer(0)]], device const float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
   threadgroup float m3[96];
   threadgroup float m4[64];
   threadgroup float m5[64];

@@ -3,7 +3,7 @@
 using namespace metal;
 
 [[max_total_threads_per_threadgroup(128 * 1 * 1)]]
-kernel void k0_max_sum_mul_0_4723d28c6fe8d536(device const float *m0 [[buffer(0)]], device float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
+kernel void k0_max_sum_mul_f32_8x16_0_4723d28c6fe8d536(device const float *m0 [[buffer(0)]], device float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
   float x81;
   float x82;
   float x83;
