@@ -350,9 +350,9 @@ def test_what_the_compiler_says_is_in_the_error(install: Callable[..., FakeHip],
 def test_a_device_takes_the_chip_of_a_new_row(install: Callable[..., FakeHip],
                                               monkeypatch: pytest.MonkeyPatch) -> None:
     install(chip="gfx777")
-    assert rocm.BACKEND.found()[0].chip == rocm.TEXT
+    assert rocm.BACKEND.devices()[0].chip == rocm.TEXT
     monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("rocm", "gfx777", "rdna4", 3)))
-    assert rocm.BACKEND.found()[0].chip == "gfx777"
+    assert rocm.BACKEND.devices()[0].chip == "gfx777"
 
 
 def test_a_lost_device_says_so(fake: FakeHip) -> None:

@@ -71,6 +71,7 @@ PREDICTS = {
     "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
+    "ztorch.abi", "ztorch.host.memory", "ztorch.runtime.running", "ztorch.runtime.start",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.calls", "ztorch.feed.intake",
