@@ -173,13 +173,11 @@ def test_a_forked_child_need_not_wait_for_a_run_of_its_parent() -> None:
 def test_several_workers_share_a_run_and_one_needs_no_pool() -> None:
     model = zt.Sequential([L.Input((4,)), L.Dense(3)])
     e = model.compile("cpu", batch_size=2).executable
-    call, pool = e.bind("predict"), workers(2, e.library)
-    call()
+    alone, shared, pool = e.bind("predict"), e.bind("predict"), workers(2, e.library)
+    shared.workers = 2
     before = int(pool.block["generation"][0])
     for turn in range(1, 4):
-        call.workers = 2
-        call()
+        shared()
         assert pool.block["generation"] == before + turn
-        call.workers = 1
-        call()
+        alone()
         assert pool.block["generation"] == before + turn
