@@ -1,4 +1,4 @@
-"""Calls on an opened Vulkan device, and the memory that they give.
+"""VulkanCalls on an opened Vulkan device, and the memory that they give.
 
 Buffers lie in the device's memory, and where the host sees and caches that too (integrated devices,
 CPUs) it reads and writes them in place; elsewhere a staging buffer lies between.
@@ -17,7 +17,7 @@ from ztorch.errors import DeviceError, OutOfMemory
 STAGE = 8 << 20  # bytes of the staging buffer
 
 
-class Calls:
+class VulkanCalls:
     """A logical device; what it refuses becomes an error with the call's name."""
 
     def __init__(self, name: str, physical: Physical):
@@ -61,7 +61,7 @@ class Held:
 class Memories:
     """Gives out buffers and takes them back."""
 
-    def __init__(self, calls: Calls, physical: Physical, direct: bool):
+    def __init__(self, calls: VulkanCalls, physical: Physical, direct: bool):
         self.calls, self.physical, self.direct = calls, physical, direct
         self._stage: Held | None = None
 

@@ -29,7 +29,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Device:
+class ListedDevice:
     """One device of this machine, or a backend that has none here. `id` is what `compile` takes;
     `kind` is cpu, gpu, integrated or virtual; `reason` says why it is not available."""
 
@@ -50,34 +50,34 @@ class Device:
         return {**asdict(self), "limits": dict(self.limits)}
 
 
-def devices() -> list[Device]:
+def devices() -> list[ListedDevice]:
     """The devices of this machine, first the CPU, by our own code and by that of its C compiler,
     and every backend that has none, with its reason.
 
     >>> devices()[0].id
     'cpu'
     """
-    cpu = Device("cpu", "cpu", processor.cpu_name(), memory_bytes=processor.memory_bytes(),
+    cpu = ListedDevice("cpu", "cpu", processor.cpu_name(), memory_bytes=processor.memory_bytes(),
                  cores=processor.physical_cores(), threads=processor.usable_cores(),
                  levels=tuple(_level(name) for name in CPU_LEVELS))
     listed = [cpu, *(_by_source(name, cpu) for name in SOURCES)]
     for name in registry.names():
         found, why = registry.seen(name)
         listed += [_described(name, d) for d in found] or [
-            Device(name, "", available=False, reason=why)]
+            ListedDevice(name, "", available=False, reason=why)]
     return listed
 
 
-def _by_source(name: str, cpu: Device) -> Device:
+def _by_source(name: str, cpu: ListedDevice) -> ListedDevice:
     """The CPU once more, for code that its C compiler makes."""
     try:
         return replace(cpu, id=name, name=f"C99 compiled by {shlex.join(compiler())}", levels=())
     except DeviceError as error:
-        return Device(name, "", available=False, reason=str(error))
+        return ListedDevice(name, "", available=False, reason=str(error))
 
 
-def _described(backend: str, d: DeviceInfo) -> Device:
-    return Device(f"{backend}:{d.ordinal}", d.kind, d.name, memory_bytes=d.memory_bytes,
+def _described(backend: str, d: DeviceInfo) -> ListedDevice:
+    return ListedDevice(f"{backend}:{d.ordinal}", d.kind, d.name, memory_bytes=d.memory_bytes,
                   threads=dict(d.limits).get("threads", 0), chip=d.chip, driver=d.driver,
                   limits=d.limits)
 

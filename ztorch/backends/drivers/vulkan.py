@@ -16,7 +16,7 @@ from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.backends.vulkan_devices import GROUP_SHUFFLE, NAMES, Physical, vk
-from ztorch.backends.vulkan_memory import STAGE, Calls, Memories
+from ztorch.backends.vulkan_memory import STAGE, Memories, VulkanCalls
 from ztorch.errors import DeviceError, Unsupported
 
 FOREVER = (1 << 64) - 1
@@ -65,7 +65,7 @@ class VulkanDevice(Device):
         self._physical, self._pending = physical, False
         self._by_bindings: dict[int, tuple[Any, Any]] = {}
         api = vk()
-        self._calls = Calls(self.id, physical)
+        self._calls = VulkanCalls(self.id, physical)
         self._memories = Memories(self._calls, physical, direct)
         self._queue = self._calls.on("vkGetDeviceQueue", physical.family, 0)
         pool = api.VkCommandPoolCreateInfo(
