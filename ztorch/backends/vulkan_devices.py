@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError
 from ztorch.host.processor import usable_cores
@@ -163,7 +164,7 @@ class Physical:
             "max_buffers": min(limits.maxPerStageDescriptorStorageBuffers,
                             limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources),
             "max_buffer_bytes": min(limits.maxStorageBufferRange, LARGEST),
-            "buffer_align": max(64, limits.minStorageBufferOffsetAlignment),
+            "buffer_align": max(BUFFER_ALIGN, limits.minStorageBufferOffsetAlignment),
         }
         kind = KINDS[min(self.properties.deviceType, len(KINDS) - 1)]
         if kind == "cpu":  # of others Vulkan does not tell how many units they have

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.codegen import elf_unwind
 from ztorch.codegen.elf_layout import (
     ADDRESS_LIMIT,
@@ -63,7 +64,7 @@ class Blob:
 
     data: Bytes | None
     size: int
-    align: int = 64
+    align: int = BUFFER_ALIGN
     writable: bool = False
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends import spirv
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
@@ -64,7 +65,7 @@ def _describe(ordinal: int, device: Any) -> DeviceInfo:
     limits = {
         "threads": min(int(device.max_work_group_size), int(device.max_work_item_sizes[0])),
         "shared_bytes": int(device.local_mem_size),
-        "buffer_align": max(64, int(device.mem_base_addr_align) // 8),
+        "buffer_align": max(BUFFER_ALIGN, int(device.mem_base_addr_align) // 8),
         "compute_units": int(device.max_compute_units),
         "max_buffer_bytes": int(device.max_mem_alloc_size),
         "implicit_simd": kind == "cpu" and device.native_vector_width_float > 1,

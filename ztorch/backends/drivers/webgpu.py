@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.abi import PORT_ALIGN
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
@@ -81,7 +82,7 @@ def _describe(ordinal: int, adapter: Any) -> DeviceInfo:
         "max_groups": has["max-compute-workgroups-per-dimension"],
         "max_buffers": has["max-storage-buffers-per-shader-stage"],
         "max_buffer_bytes": min(has["max-storage-buffer-binding-size"], (1 << 31) - 4),
-        "buffer_align": max(256, has["min-storage-buffer-offset-alignment"]),
+        "buffer_align": max(PORT_ALIGN, has["min-storage-buffer-offset-alignment"]),
     }
     return DeviceInfo(ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
                  int(has["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
