@@ -56,7 +56,7 @@ class OutputSection:
     pieces: list[tuple[int, Bytes]] = field(default_factory=list)
 
     def add(self, data: Bytes, size: int = 0, align: int = 1) -> int:
-        """Append data, followed by zeros up to `size`, and say where it begins."""
+        """Appends data, followed by zeros up to `size`; returns where it begins."""
         at = up(self.size, align)
         self.align = max(self.align, align)
         self.size = at + max(size, len(data))
