@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.errors import VerifyError
 from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
 from ztorch.ir.opcodes import OPCODES
 
 LOOP_KINDS = ("serial", "parallel", "grid", "block")
 MAX_LANES = 1024
-MAX_ALIGN = 64  # bytes: every memory starts on such a boundary
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -25,7 +25,7 @@ def is_int(x: Any) -> bool:
 ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
     "mem": lambda r, v: isinstance(v, str) and v in r.memories,
     "off": lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1),
-    "align": lambda r, v: is_int(v) and 0 <= v <= MAX_ALIGN and not v & (v - 1),
+    "align": lambda r, v: is_int(v) and 0 <= v <= BUFFER_ALIGN and not v & (v - 1),
     "lane": lambda r, v: is_int(v) and 0 <= v < r.instr.args[0].lanes,
     "perm": lambda r, v: isinstance(v, tuple) and all(
         is_int(n) and 0 <= n < 2 * r.instr.args[0].lanes for n in v),
