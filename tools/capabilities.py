@@ -14,7 +14,8 @@ import numpy as np
 import ztorch.ops  # noqa: F401 (fills the registry)
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS, Target
-from ztorch.compile.device_code import Kernels, within_limits
+from ztorch.compile.device_code import within_limits
+from ztorch.compile.kernels import Kernels
 from ztorch.dtypes import (
     ALL,
     DType,

@@ -12,7 +12,8 @@ from tests.devices.programs import Module, target_of
 from tests.lower.test_every_op import jobs, value_job
 from tests.ops.samples import cases
 from tests.parity import Job, agree
-from ztorch.compile.device_code import Kernels, within_limits
+from ztorch.compile.device_code import within_limits
+from ztorch.compile.kernels import Kernels
 from ztorch.dtypes import DType, bf16, f16, i8, i16, i64, u8, u16, u64
 from ztorch.errors import Unsupported
 from ztorch.lower.plan import Params, lower

@@ -11,7 +11,7 @@ from ztorch.commands.recipe import optimizer, zoo
 from ztorch.errors import ArtifactError, ConfigError, ZtorchError
 
 if TYPE_CHECKING:
-    from ztorch.model.trace import Functions
+    from ztorch.compile.traced_model import TracedModel
 
 
 def need_artifact(name: str) -> None:
@@ -23,7 +23,7 @@ def need_artifact(name: str) -> None:
 
 
 def retraced(path: str, metadata: Mapping[str, Any], verb: str,
-             batch_size: int | None = None) -> Functions:
+             batch_size: int | None = None) -> TracedModel:
     """The graphs of the model that an artifact describes, without its metrics; `verb` is the
     command that wants them."""
     from ztorch.model.model import Model

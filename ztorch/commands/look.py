@@ -10,7 +10,7 @@ from ztorch.errors import ConfigError, unknown
 from ztorch.runtime.spec import offered
 
 if TYPE_CHECKING:
-    from ztorch.model.trace import Functions
+    from ztorch.compile.traced_model import TracedModel
     from ztorch.runtime.load import Artifact
 
 STAGES = ("graph", "plan", "ir", "text")
@@ -136,7 +136,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
 
 
 def _of_model(name: str, batch_size: int | None, function: str, given: str | None,
-              dtype: str | None) -> Functions:
+              dtype: str | None) -> TracedModel:
     from ztorch.commands import aims, named
     from ztorch.commands.recipe import find, optimizer
 
@@ -153,7 +153,7 @@ def _of_model(name: str, batch_size: int | None, function: str, given: str | Non
 
 
 def _of_artifact(path: str, batch_size: int | None,
-                 late: dict[str, str | None]) -> tuple[Functions, str]:
+                 late: dict[str, str | None]) -> tuple[TracedModel, str]:
     """The graphs of the model that it describes, and the target of its code."""
     from ztorch.commands.artifacts import retraced
     from ztorch.runtime.load import open_artifact

@@ -1,20 +1,22 @@
-"""The pipeline on one page: graphs to kernels to text to one shared library to an executable.
+"""The compiler on one page: from the graphs of a model to a program that runs.
 
-    graph      passes simplify the graph of each function (predict, train, evaluate)
-    lower      regions of values become kernels; every buffer gets its place
-    render     each kernel's instructions become text, word by word, in the frame of the target
-    assemble   LLVM (or a C compiler) turns the text into an object; our linker makes it a
-               self-contained library
-    load       the same library that an artifact stores is what runs here
+    stage      takes              gives                                    see
+    simplify   graphs             smaller graphs that mean the same        graph/passes.py
+    plan       graphs             kernels in order, a place per buffer     lower/plan.py
+    render     kernels            the text of a target                     codegen/render.py
+    assemble   text               an object file                           codegen/assemblers.py
+    link       an object file     a library that imports nothing           codegen/elf.py
+    load       code, parameters   a program that runs on a device          runtime/executable.py
 
-`c_library.py` gives the same kernels another frame for C programs, `web_page.py` writes them for
-browsers, `device_code.py` makes lists of launches for devices with memory of their own.
+A program has up to four functions, one graph each: predict, evaluate, train and decode. They share
+one block of parameters. Render, assemble and link are in `cpu_code.py` for processors and in
+`device_code.py` for devices with memory of their own. An artifact stores the code and parameters
+that are loaded here: the same bytes run in both cases.
 """
 
 from __future__ import annotations
 
 import gc
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,179 +24,135 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen import targets
-from ztorch.codegen.assemblers import assembled
-from ztorch.codegen.elf import link
 from ztorch.codegen.targets import Target
-from ztorch.compile.device_code import Kernels, device_code
+from ztorch.compile.cpu_code import cpu_code
+from ztorch.compile.description import describe_program, initial_parameters
+from ztorch.compile.device_code import device_code
 from ztorch.compile.watch import Watch
-from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
-from ztorch.host.processor import need_memory
 from ztorch.lower.frozen import Derived
 from ztorch.lower.plan import Params, Plan, lower
 from ztorch.runtime.devices import limits_of, resolve
-from ztorch.runtime.executable import Executable, aligned, start
+from ztorch.runtime.executable import Executable, start
 from ztorch.runtime.remote import Remote
-from ztorch.runtime.spec import (
-    PREPARE,
-    FunctionSpec,
-    ProgramSpec,
-    StateSpec,
-    TensorSpec,
-    entry_point,
-)
+from ztorch.runtime.spec import PREPARE, ProgramSpec
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Every stage of one compilation, for those who want to look."""
+    """What the stages before `load` made."""
 
-    graphs: dict[str, Graph]
-    plans: dict[str, Plan]
-    text: str
-    code: bytes
-    spec: ProgramSpec
-    params: np.ndarray
+    graphs: dict[str, Graph]  # each function, simplified
+    plans: dict[str, Plan]  # each function's kernels and buffers
+    text: str  # all kernels in the target's language
+    code: bytes  # what is loaded: a library, or the kernels of a device
+    spec: ProgramSpec  # describes code and parameters to the runtime
+    params: np.ndarray  # first weights and constants, one block of bytes
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
           threads: int | None = None, precision: str = "float32") -> Executable | Remote:
-    """Compile functions that share their states, and load them on a device."""
-    where = resolve(device)
-    chosen = targets.target(where.target).keeping(precision)
-    if where.ordinal is None:
-        raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run: "
-                          f"name a device, such as {where.backend}:0")
-    if chosen.limits.grid is not None:
-        chosen = chosen.on(limits_of(where))
-    made = compile_functions(functions, chosen, name)
-    return start(made.spec, made.code, made.params, threads, where.ordinal)
+    """All stages: compiles the functions of a program and loads it on a device.
+
+    Args:
+        functions: The graph of each function, by name. States of one name are shared.
+        device: A device of this machine, such as "cpu" or "cuda:0".
+        name: The name of the program.
+        threads: Worker threads on a CPU; None: one per core.
+        precision: "float32", or "tf32" where products may be rounded for speed.
+    """
+    place = resolve(device)
+    target = targets.target(place.target).keeping(precision)
+    if place.ordinal is None:
+        raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
+                          f"name a device, such as {place.backend}:0")
+    if target.limits.grid is not None:
+        target = target.on(limits_of(place))
+    compiled = compile_functions(functions, target, name)
+    return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
-    """Compiling makes many small objects and no cycles worth a search: looking for them among all
-    that there is takes a third of the time."""
-    was = gc.isenabled()
+def garbage_collection_paused() -> Iterator[None]:
+    """Compiling makes many small objects and hardly any cycles. Python's collector would spend a
+    third of the time on looking for some."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
-@without_collection()
+@garbage_collection_paused()
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                       optional: tuple[str, ...] = passes.DEFAULT,
                       fusion: bool = True) -> Compiled:
-    """All stages but the last. `optional` passes and fusion change speed, never results."""
+    """All stages but `load`: the target need not be in this machine.
+
+    Args:
+        functions: The graph of each function, by name.
+        target: The machine to generate code for, a row of `codegen/targets.py`.
+        name: The name of the program.
+        optional: The graph passes to run. They change speed, and results only by rounding.
+        fusion: False makes each op a kernel of its own.
+    """
     watch = Watch()
-    graphs, plans, params = lower_functions(functions, target, optional, fusion, True, watch)
-    spec = spec_of(name, target, plans, params)
-    if target.limits.grid is not None:
-        made = device_code(plans, target, watch)
-        return Compiled(graphs, plans, made.text, made.code, made.into(spec, target),
-                        initial_params(params))
-    symbols = {n: f.symbol for n, f in spec.functions.items()}
-    text = render(plans, target, symbols)
-    watch.done("text", text)
-    obj = assembled(text, target)
-    watch.done("object", obj)
-    code = link(obj, soname=f"{_file(name)}.so", exports=[*symbols.values(), "zt_worker"])
-    watch.done("library", code)
-    return Compiled(graphs, plans, text, code, spec, initial_params(params))
+    graphs = simplify(functions, optional, watch)
+    params = place_states(functions, target)
+    plans = plan_functions(graphs, target, params, watch, fusion)
+    spec = describe_program(name, target, plans, params)
+    if target.limits.grid is None:
+        code = cpu_code(plans, target, spec, watch)
+    else:
+        code = device_code(plans, target, watch)
+        spec = code.complete(spec, target)
+    return Compiled(graphs, plans, code.text, code.code, spec, initial_parameters(params))
 
 
-def lower_functions(functions: Mapping[str, Graph], target: Target, optional: tuple[str, ...],
-                    fusion: bool, frozen: bool, watch: Watch,
-                    ) -> tuple[dict[str, Graph], dict[str, Plan], Params]:
-    """Graphs as passes leave them, and their plans. `frozen`: what a program that only predicts
-    makes of its weights alone becomes a function of its own, at the price of a second copy."""
-    graphs = {n: passes.run(g, optional) for n, g in functions.items()}
+def simplify(functions: Mapping[str, Graph], optional: tuple[str, ...],
+             watch: Watch) -> dict[str, Graph]:
+    """The graphs after the passes: constants folded, equal nodes merged, movements removed."""
+    graphs = {name: passes.run(graph, optional) for name, graph in functions.items()}
     watch.done("graph", graphs)
+    return graphs
+
+
+def place_states(functions: Mapping[str, Graph], target: Target) -> Params:
+    """The layout of the parameters: each state (weight, optimizer slot, counter) gets an offset.
+    Planning adds the constants that kernels read."""
     params = Params(target.limits)
     for graph in functions.values():
         for state in graph.leaves("state"):
             params.state(state)
-    derived = Derived() if frozen and not any(g.updates for g in graphs.values()) else None
+    return params
+
+
+def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, watch: Watch,
+                   fusion: bool = True, prepare_once: bool = True) -> dict[str, Plan]:
+    """The kernels of each function in order, and the place of each buffer.
+
+    A program that only predicts never changes its weights. With `prepare_once`, what depends on
+    weights alone moves to a function of its own, which runs when the program is loaded; its results
+    are stored beside the weights.
+    """
+    predicts_only = not any(graph.updates for graph in graphs.values())
+    derived = Derived() if prepare_once and predicts_only else None
     try:
-        plans = {n: lower(n, g, target.limits, params, fusion, derived) for n, g in graphs.items()}
+        plans = {name: lower(name, graph, target.limits, params, fusion, derived)
+                 for name, graph in graphs.items()}
     except RecursionError:
         raise Unsupported(
-            "more elementwise ops follow on one another than Python's recursion limit of "
-            f"{sys.getrecursionlimit():,} lets the compiler fuse; raise it before compiling, such "
-            "as with sys.setrecursionlimit(20_000), or put a Dense or Conv between") from None
+            "the model chains more elementwise ops than the compiler can fuse within Python's "
+            f"recursion limit of {sys.getrecursionlimit():,}; raise the limit before compiling, "
+            "for example with sys.setrecursionlimit(20_000), or put a Dense or Conv layer between "
+            "them") from None
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
         plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion)
     watch.done("plan", plans)
-    return graphs, plans, params
-
-
-def render(plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str],
-            c: CInterface | None = None) -> str:
-    """One module: kernels that turn out the same are rendered once. With `c` it is for C."""
-    kernels = Kernels(target)
-    programs = []
-    for plan in plans.values():
-        pointers: dict[tuple[str, int], int] = {}
-        steps = []
-        for step in plan.steps:
-            symbol = kernels.rendered[kernels.number(step.kernel)]["symbol"]
-            used = [pointers.setdefault((p.space, p.at), len(pointers)) for p in step.places]
-            steps.append({"symbol": symbol, "pointers": used, "barrier": step.barrier})
-        programs.append({"symbol": symbols[plan.name], "steps": steps, "pointers": [
-            {"id": k, "space": space, "offset": at,
-             "slot": at if space in ("inputs", "outputs") else None}
-            for (space, at), k in pointers.items()]})
-    return kernels.words.frame(
-        kernels=kernels.rendered, programs=programs, c=c, arch=target.arch,
-        triple=target.triple, cpu=target.cpu, vector_bits=target.limits.vector_bits,
-        features=",".join(f"+{f}" for f in target.features), **dict(target.data))
-
-
-def _file(name: str) -> str:
-    """A name that is safe in files, whatever the user called the model."""
-    return "zt_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
-
-
-def spec_of(name: str, target: Target, plans: Mapping[str, Plan], params: Params) -> ProgramSpec:
-    functions, arena = {}, max(p.arena for p in plans.values())
-    for n, plan in plans.items():
-        inputs = [TensorSpec(v.attrs["name"], v.shape, v.dtype) for v in plan.inputs]
-        outputs = [TensorSpec(o, v.shape, v.dtype) for o, v in plan.outputs]
-        symbol = entry_point(n, inputs, outputs, params.size, arena)
-        functions[n] = FunctionSpec(n, symbol, {t.name: t for t in inputs},
-                                    {t.name: t for t in outputs}, plan.cycles,
-                                    tuple((s.kernel.name, s.cycles) for s in plan.steps),
-                                    tuple((what, b.size, b.first, b.last, at)
-                                          for what, b, at in plan.buffers))
-    states = {n: StateSpec(n, v.shape, v.dtype, params.offsets[n], v.attrs.get("kind", "weight"),
-                           bool(v.attrs.get("trainable", False)))
-              for n, v in params.states.items()}
-    return ProgramSpec(
-        name, target.name, target.arch or target.chip, target.needs, functions, states, params.size,
-        arena, tuple((at, data.nbytes) for at, data in params.constants),
-        tuple(dict.fromkeys(s.kernel.name for p in plans.values() for s in p.steps)),
-        target.backend)
-
-
-def initial_params(params: Params) -> np.ndarray:
-    """States and constants at their places."""
-    need_memory("the program", params.size, "make layers smaller")
-    block = aligned(max(params.size, 1))[:params.size]
-    for name, v in params.states.items():
-        if "data" not in v.attrs:  # derived: `prepare` fills it
-            continue
-        data = np.ascontiguousarray(to_storage(u8 if v.dtype is boolean else v.dtype,
-                                               v.attrs["data"]))
-        at = params.offsets[name]
-        block[at:at + data.nbytes] = data.reshape(-1).view(np.uint8)
-    for at, data in params.constants:
-        block[at:at + data.nbytes] = data.reshape(-1).view(np.uint8)
-    return block
+    return plans

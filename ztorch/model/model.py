@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
-from ztorch.compile.functions import Functions
+from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ConfigError
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import MOST_NESTED
@@ -104,7 +104,7 @@ class Model(Network):
     @checked
     def trace(self, batch_size: int, optimizer: Any = None, loss: Any = None,
               metrics: Any = (), dtype: Any = "float32", seed: int | None = None,
-              loss_weights: Any = None, decode: bool = False) -> Functions:
+              loss_weights: Any = None, decode: bool = False) -> TracedModel:
         """The graphs of a program: predict, with a loss evaluate, with an optimizer train, and
         where asked for decode."""
         return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)

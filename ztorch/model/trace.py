@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ztorch import losses
 from ztorch import metrics as metrics_
-from ztorch.compile.functions import Functions
+from ztorch.compile.traced_model import TracedModel
 from ztorch.config import flag, number, positive, whole_seed
 from ztorch.dtypes import DType, bf16, dtype, f16, f32, f64
 from ztorch.errors import ConfigError, Unsupported, unknown
@@ -43,7 +43,7 @@ class Goal:
 
 def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = None,
           metrics: Any = (), dtype_: Any = "float32", seed: int | None = None,
-          loss_weights: Any = None, decode: bool = False) -> Functions:
+          loss_weights: Any = None, decode: bool = False) -> TracedModel:
     """The functions of a model for one batch size. All share the model's states."""
     batch_size = positive("batch_size", batch_size)
     d, narrow = float_dtypes(dtype_)
@@ -81,7 +81,7 @@ def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = No
     def of_targets(value: Any) -> Any:
         return _named({name: value(goals[name]) if name in goals else None for name in outputs})
 
-    return Functions(functions, {
+    return TracedModel(functions, {
         "name": model.name,
         "model": _description(model),
         "batch_size": batch_size,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.codegen.targets import Target
-from ztorch.compile.functions import Functions
+from ztorch.compile.traced_model import TracedModel
 from ztorch.compile.pipeline import compile_functions
 from ztorch.errors import Unsupported
 from ztorch.graph.value import Graph, Value
@@ -23,7 +23,7 @@ class Subject:
     """A program that runs, and the graphs of what it is meant to compute."""
 
     name: str
-    traced: Functions
+    traced: TracedModel
     target: Target
     ordinal: int | None
     run: Any  # an Executable or Remote
