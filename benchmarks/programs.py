@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
-from ztorch.codegen.assemble import assemble
-from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.compile import pipeline
+from ztorch.compile.cpu_code import cpu_code
+from ztorch.compile.description import describe_program
+from ztorch.compile.watch import Watch
 from ztorch.dtypes import dtype
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -62,10 +63,8 @@ def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int)
     plans = {"predict": Plan("predict", [source], [("y", result)], [step], 0, [])}
     t = target()
     params = Params(t.limits)
-    spec = pipeline.spec_of(kernel.name, t, plans, params)
-    symbols = {n: f.symbol for n, f in spec.functions.items()}
-    code = link(assemble(pipeline.render(plans, t, symbols), t), soname=f"{kernel.name}.so",
-                exports=[*symbols.values(), "zt_worker"])
+    spec = describe_program(kernel.name, t, plans, params)
+    code = cpu_code(plans, t, spec, Watch()).code
     bound = Executable(spec, code, None, threads).bind("predict")
     fill(bound, {"x": x})
     return bound

@@ -97,7 +97,7 @@ def _images(folder: str, shape: tuple[int, ...] | None) -> Given:
 
 def read(path: str) -> np.ndarray:
     """The numbers in a file: NPY, x of an NPZ, or a CSV without labels."""
-    from ztorch.data.arrays import read_array
+    from ztorch.data.numpy_files import read_array
     from ztorch.data.tables import read_table
 
     return read_array(path) if path.lower().endswith(".npy") else read_table(path, label=None).x

@@ -54,7 +54,7 @@ def read(path: str, ports: Ports) -> tuple[Any, Any]:
     if not path.lower().endswith(".npz"):
         raise ConfigError(f"the model has several inputs or outputs, and {path} has no names for "
                           f"them; use an .npz file: {_how(ports)}")
-    from ztorch.data.arrays import read_arrays
+    from ztorch.data.numpy_files import read_arrays
 
     arrays = read_arrays(path)
 

@@ -106,12 +106,12 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     params = place_states(functions, target)
     plans = plan_functions(graphs, target, params, watch, fusion)
     spec = describe_program(name, target, plans, params)
+    values = initial_parameters(params)
     if target.limits.grid is None:
-        code = cpu_code(plans, target, spec, watch)
-    else:
-        code = device_code(plans, target, watch)
-        spec = code.complete(spec, target)
-    return Compiled(graphs, plans, code.text, code.code, spec, initial_parameters(params))
+        cpu = cpu_code(plans, target, spec, watch)
+        return Compiled(graphs, plans, cpu.text, cpu.code, spec, values)
+    device = device_code(plans, target, watch)
+    return Compiled(graphs, plans, device.text, device.code, device.complete(spec, target), values)
 
 
 def simplify(functions: Mapping[str, Graph], optional: tuple[str, ...],

@@ -27,17 +27,38 @@ def data_set(name: str) -> Callable[[Callable[..., Split]], Callable[..., Split]
 
 
 def names() -> list[str]:
-    """The names that `load` knows.
+    """The names of the data sets that `load` knows.
 
-    >>> "digits" in names()
-    True
+    Returns:
+        A sorted list.
+
+    Example:
+        >>> "digits" in names()
+        True
     """
     return sorted(_SETS)
 
 
 def load(name: str, **options: Any) -> Split:
-    """A data set as ((x_train, y_train), (x_test, y_test)); images are float32 in 0..1.
+    """Loads a data set.
 
+    "digits", "digits_28", "friedman", "gaps", "poets", "verse", "shapes", "shapes_64" and
+    "shape_masks" come with the package. "mnist", "fashion_mnist", "cifar10" and "cifar100" are read
+    from files that you have.
+
+    Args:
+        name: The name of the set; `zt.data.names()` lists all.
+        **options: What the set takes: `path`, the folder with its files, or for computed sets
+            `rows` and the like.
+
+    Returns:
+        ((x_train, y_train), (x_test, y_test)). Images are float32 in 0 to 1.
+
+    Raises:
+        UnknownName: There is no such set.
+        DataError: The files are missing or damaged; the message says where to get them.
+
+    Example:
         train, test = zt.data.load("digits")
         program.fit(*train, validation_data=test)
     """

@@ -1,4 +1,4 @@
-"""Where the files of data sets lie that do not ship with the package."""
+"""Finds the files of data sets that do not come with the package."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from ztorch.host import settings
 
 def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callable[[Path], bool],
                 get: str) -> Path:
-    """The folder that has a set's files: the argument, else $ZTORCH_DATA/name, else ./data/name.
-    `get` says, in an error, which files to get from where."""
+    """The folder with the files of a data set.
+
+    Args:
+        name: The data set.
+        path: The only folder to look in; None: $ZTORCH_DATA/name and ./data/name.
+        present: Whether a folder has the files.
+        get: Says in the error which files to get, and from where.
+    """
     if path is not None:
         places = [Path(path)]
     else:
@@ -24,15 +30,15 @@ def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callabl
     for place in places:
         if present(place):
             return place
-    looked = " and ".join(str(p) for p in places)
-    raise DataError(f"no {name} files in {looked}; get {get} and put them there, or say where they "
+    searched = " and ".join(str(p) for p in places)
+    raise DataError(f"no {name} files in {searched}; get {get} and put them there, or say where they "
                     f'are: load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
 
 
 def digest(path: str | os.PathLike[str]) -> str:
-    """The MD5 of a file, which publishers of data sets give; it tells files apart, and no more."""
-    found = hashlib.md5(usedforsecurity=False)
+    """The MD5 of a file. Publishers of data sets give it; here it only tells files apart."""
+    md5 = hashlib.md5(usedforsecurity=False)
     with open(path, "rb") as file:
         while part := file.read(1 << 20):
-            found.update(part)
-    return found.hexdigest()
+            md5.update(part)
+    return md5.hexdigest()
