@@ -31,8 +31,8 @@ def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callabl
         if present(place):
             return place
     searched = " and ".join(str(p) for p in places)
-    raise DataError(f"no {name} files in {searched}; get {get} and put them there, or say where they "
-                    f'are: load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
+    raise DataError(f"no {name} files in {searched}; get {get} and put them there, or say where "
+                    f'they are: load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
 
 
 def digest(path: str | os.PathLike[str]) -> str:
