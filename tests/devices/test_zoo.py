@@ -25,8 +25,8 @@ PROBED = (*QUICK, "digits_cnn", "lstm_classifier", "tiny_gpt")
 def test_predicting_and_training(backend: str, name: str) -> None:
     here = device(backend)
     subject = verify.of_recipe(small(name), here.id, BATCH)
-    checks = list(verify.compared(subject, STEPS, seed=1, layers=name in PROBED))
-    assert [c for c in checks if not c.fine] == []
+    checks = list(verify.compare(subject, STEPS, seed=1, layers=name in PROBED))
+    assert [c for c in checks if not c.passed] == []
     parts = {"predict", *(f"step {k + 1}" for k in range(STEPS))}
     assert {c.part for c in checks} >= parts | ({"step 1 backward"} if name in PROBED else set())
     bounds = [c.bound for c in checks if c.part == "predict"]

@@ -256,8 +256,8 @@ def test_the_zoo(backend: str, name: str, policy: str) -> None:
     """As `ztorch verify` compares them with float64: rounding to 16 bits explains all that is
     off."""
     subject = verify.of_recipe(small(name), device(backend).id, BATCH, policy)
-    checks = list(verify.compared(subject, 2, seed=1, layers=False))
-    assert [c for c in checks if not c.fine] == []
+    checks = list(verify.compare(subject, 2, seed=1, layers=False))
+    assert [c for c in checks if not c.passed] == []
     assert max(c.bound for c in checks if c.part == "predict") < 0.1
 
 

@@ -1,4 +1,4 @@
-"""Callbacks that do as a function says, or stop where a loss is no number."""
+"""Callbacks that call a function, and the one that stops at NaN."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from ztorch.errors import ConfigError, nearest
 
 
 class LearningRateScheduler(Callback):
-    """Sets the learning rate of each epoch to `schedule(epoch, rate)`, or `schedule(epoch)`.
+    """Sets the learning rate before each epoch.
 
+    Args:
+        schedule: `schedule(epoch, rate)` or `schedule(epoch)` returns the rate of an epoch, counted
+            from 0.
+        verbose: 1 prints each rate.
+
+    Example:
         zt.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
     """
 
@@ -36,8 +42,15 @@ class LearningRateScheduler(Callback):
 
 
 class LambdaCallback(Callback):
-    """Functions as a callback.
+    """Makes a callback of functions.
 
+    Args:
+        **hooks: Functions by the names of hooks, such as on_epoch_end.
+
+    Raises:
+        ConfigError: There is no such hook.
+
+    Example:
         zt.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))
     """
 
@@ -52,7 +65,11 @@ class LambdaCallback(Callback):
 
 
 class TerminateOnNaN(Callback):
-    """Stops quietly when the loss is not finite; without it, `fit` raises NonFiniteLoss."""
+    """Ends training when the loss is not finite. Without this callback `fit` raises NonFiniteLoss.
+
+    Example:
+        program.fit(x, y, callbacks=zt.callbacks.TerminateOnNaN())
+    """
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         if not math.isfinite((logs or {}).get("loss", 0.0)):

@@ -139,8 +139,8 @@ class DataAdapter(NamedTuple):
         weights: np.ndarray | None = None
         if sample_weight is not None:
             if isinstance(sample_weight, Mapping):
-                raise Unsupported("sample_weight takes one weight per row, for all outputs the same; "
-                                  "weigh outputs with compile(loss_weights=...)")
+                raise Unsupported("sample_weight takes one weight per row, the same for all "
+                                  "outputs; weigh outputs with compile(loss_weights=...)")
             array = as_array(sample_weight, "sample_weight")
             fitted = one_per_row(array)
             if fitted is None or len(fitted) != rows:

@@ -1,4 +1,4 @@
-"""Artifacts named on the command line: what they are told apart from, and the models in them."""
+"""Artifacts on the command line: told apart from models, and traced again by their description."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ if TYPE_CHECKING:
 
 
 def need_artifact(name: str) -> None:
-    """An error where a model is named in the place of an artifact."""
-    if (name.partition(":")[0] in zoo() and not Path(name).exists()) or ".py:" in name \
-            or name.endswith(".py"):
+    """Raises where a model is named in place of an artifact."""
+    in_zoo = name.partition(":")[0] in zoo() and not Path(name).exists()
+    if in_zoo or ".py:" in name or name.endswith(".py"):
         raise ConfigError(f"{name} is a model, and this takes an artifact; make one first: ztorch "
                           f"train {name} --out FILE.zt, or ztorch export {name} -o FILE.zt")
 
 
-def retraced(path: str, metadata: Mapping[str, Any], verb: str,
-             batch_size: int | None = None) -> TracedModel:
-    """The graphs of the model that an artifact describes, without its metrics; `verb` is the
-    command that wants them."""
+def retrace(path: str, metadata: Mapping[str, Any], command: str,
+            batch_size: int | None = None) -> TracedModel:
+    """The graphs of the model that an artifact describes, without its metrics.
+
+    Args:
+        path: The artifact.
+        metadata: What it says of its program.
+        command: The command that needs the graphs, for errors.
+        batch_size: The rows of a batch; None: those of the artifact.
+    """
     from ztorch.model.model import Model
 
-    instead = f"{verb} the model instead: ztorch {verb} file.py:name"
+    instead = f"{command} the model instead: ztorch {command} file.py:name"
     if metadata.get("model") is None:
         lambdas = [row["name"] for row in metadata["layers"] if row["class"] == "Lambda"]
         why = (f"its layer {lambdas[0]!r} is a Lambda, and a function cannot be written down"
@@ -36,21 +42,21 @@ def retraced(path: str, metadata: Mapping[str, Any], verb: str,
                "written down")
         raise ArtifactError(f"{path} does not describe its model: {why}; {instead}")
 
-    def spec(found: Any) -> Any:
-        return found and {"class_name": found["name"], "config": found["config"]}
+    def as_config(entry: Any) -> Any:
+        return entry and {"class_name": entry["name"], "config": entry["config"]}
 
-    loss, made = metadata["loss"], metadata["optimizer"]
-    several = isinstance(loss, dict) and "name" not in loss
-    if several:
-        loss = {name: spec(one) for name, one in loss.items() if one}
     try:
+        losses, optimizer_entry = metadata["loss"], metadata["optimizer"]
+        several = isinstance(losses, dict) and "name" not in losses
+        loss = as_config(losses) if not several else {
+            name: as_config(entry) for name, entry in losses.items() if entry} or None
+        weights = ({name: metadata["loss_weights"][name] for name in loss}
+                   if several and loss else None)
         model = Model.from_json(json.dumps(metadata["model"]))
         return model.trace(
             batch_size or metadata["batch_size"],
-            made and optimizer(spec(made), None), (loss or None) if several else spec(loss),
-            dtype=metadata["dtype"], seed=metadata["seed"],
-            loss_weights={n: metadata["loss_weights"][n] for n in loss} if several and loss
-            else None)
+            optimizer_entry and optimizer(as_config(optimizer_entry), None), loss,
+            dtype=metadata["dtype"], seed=metadata["seed"], loss_weights=weights)
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{path} holds a damaged description of its model ({error!r}); "
                             f"{instead}") from None
