@@ -147,9 +147,9 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
                  for name, graph in graphs.items()}
     except RecursionError:
         raise Unsupported(
-            "the model chains more elementwise ops than the compiler can fuse within Python's "
-            f"recursion limit of {sys.getrecursionlimit():,}; raise the limit before compiling, "
-            "for example with sys.setrecursionlimit(20_000), or put a Dense or Conv layer between "
+            "the model chains more elementwise ops than Python's recursion limit of "
+            f"{sys.getrecursionlimit():,} lets the compiler fuse; raise it before compiling, such "
+            "as with sys.setrecursionlimit(20_000), or put a Dense or Conv layer between "
             "them") from None
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
