@@ -1,4 +1,4 @@
-"""Models that Keras saved, as models of ours: a Sequential or a functional Model, with weights."""
+"""Reads models that Keras saved: a Sequential or a functional Model, with weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ztorch.model.sequential import Sequential
 from ztorch.weights import keras_files
 from ztorch.weights.files import whole_file
 
-# Arguments of Keras that ours lack: those that change no number, and those with this value do not.
+# Arguments of Keras' layers that ours lack. Those in _INDIFFERENT change no number; those in
+# _NEUTRAL change none where they have this value.
 _INDIFFERENT = {"unroll", "zero_output_for_mask", "synchronized", "implementation", "use_cudnn",
                 "flash_attention", "supports_masking", "optional", "batch_shape",
                 "batch_input_shape", "build_input_shape", "attention_axes", "renorm_momentum"}
@@ -30,104 +31,125 @@ _NEUTRAL = {"stateful": False, "return_state": False, "time_major": False, "rms_
 _INSIDE = ("layer", "backward_layer")  # arguments that are layers
 _MODULES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional",
             "keras.src.models.sequential")
-_FAULTS = (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError,
-           StopIteration)
+_FAULTS = (  # what reading a damaged description raises
+    KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError,
+    StopIteration)
 
 
 @checked
 def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | None = None,
                ignore: Collection[str] = ()) -> Model:
-    """The model in a .keras file: a Sequential, or a functional Model.
+    """Loads a model that Keras 3 saved: a Sequential, or a functional Model.
 
-    Layers keep their names. All that ztorch lacks is listed in one error; `ignore` names arguments
-    of layers to leave out, such as "kernel_regularizer". `input_shape` is for a model whose inputs
-    have an axis of open size: shapes are fixed here. Needs h5py: pip install ztorch[hdf5].
+    Layers keep their names.
+
+    Args:
+        path: The .keras file.
+        input_shape: The shape of a row of the input, where Keras left an axis open: shapes are
+            fixed here. None: as in the file.
+        ignore: Arguments of layers to leave out, such as "kernel_regularizer".
+
+    Returns:
+        A Sequential or a Model with the weights of the file.
+
+    Raises:
+        WeightsError: It is no .keras file, or it is damaged.
+        Unsupported: The model has something that ztorch lacks; the message lists all of it. Or h5py
+            is not installed: pip install ztorch[hdf5].
+
+    Example:
+        model = zt.load_keras("digits.keras")
+        program = model.compile("cpu")
     """
-    where = os.fspath(path)
+    source = os.fspath(path)
     data = whole_file(path)
-    archive = StoredZip(data, where) if data[:4] == b"PK\3\4" else None
+    archive = StoredZip(data, source) if data[:4] == b"PK\3\4" else None
     if archive is None or not keras_files.is_archive(archive):
-        raise WeightsError(f"{where} is no .keras file of Keras 3; write one with "
+        raise WeightsError(f"{source} is no .keras file of Keras 3; write one with "
                            "model.save('model.keras')")
-    reader = _Reader(where, input_shape, frozenset(ignore))
+    reader = KerasReader(source, input_shape, frozenset(ignore))
     try:
         model = reader.model(keras_files.config(archive))
     except _FAULTS as error:
         if isinstance(error, ZtorchError):
             raise
-        raise WeightsError(f"{where}: its config.json describes no model ({type(error).__name__}: "
+        raise WeightsError(f"{source}: its config.json describes no model ({type(error).__name__}: "
                            f"{error}); save the model again") from None
     model.load_weights(path)
     return model
 
 
-class _Reader:
-    """Turns descriptions of Keras into layers, and remembers what cannot be one."""
+class KerasReader:
+    """Turns Keras' descriptions into layers, and collects the problems."""
 
-    def __init__(self, where: str, input_shape: Sequence[int] | None, ignore: frozenset[str]):
-        self.where, self.ignore = where, ignore
+    def __init__(self, source: str, input_shape: Sequence[int] | None, ignore: frozenset[str]):
+        self.source, self.ignore = source, ignore
         self.input_shape = None if input_shape is None else tuple(input_shape)
         self.problems: list[str] = []
 
     def model(self, spec: dict[str, Any]) -> Model:
         if spec["class_name"] not in ("Sequential", "Functional", "Model"):
-            raise Unsupported(f"{self.where} holds a {spec['class_name']}, a class of its own; "
+            raise Unsupported(f"{self.source} holds a {spec['class_name']}, a class of its own; "
                               "only Sequential and functional models can be read from a file")
-        found = self.layer(spec)
+        model = self.layer(spec)
         if self.problems:
-            raise Unsupported(f"{self.where} holds what ztorch lacks:\n" + "\n".join(
+            raise Unsupported(f"{self.source} holds what ztorch lacks:\n" + "\n".join(
                 f"  {problem}" for problem in dict.fromkeys(self.problems)))
-        assert isinstance(found, Model)
-        return found
+        assert isinstance(model, Model)
+        return model
 
     def layer(self, spec: dict[str, Any]) -> Layer | None:
         """The layer that Keras described, or None and a problem."""
         kind, config = spec["class_name"], spec["config"]
         label = f"{kind} {config.get('name', '')!r}"
-        ours = Layer.known.get(kind)
+        layer_class = Layer.known.get(kind)
         if kind in ("Functional", "Model"):
             return self.functional(config)
-        if ours is None or spec.get("module", "keras.layers") not in _MODULES:
-            self.lacks(f"{spec.get('module')}.{kind}" if ours else label)
+        if layer_class is None or spec.get("module", "keras.layers") not in _MODULES:
+            self.report(f"{spec.get('module')}.{kind}" if layer_class else label)
             return None
         if kind == "Sequential":
             return self.sequential(config, spec)
-        accepted = {p for c in ours.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
+        accepted = {p for c in layer_class.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
                     for p in inspect.signature(c.__init__).parameters} - {"self"}
-        given: dict[str, Any] = {ours.layers_are: []} if issubclass(ours, _Merge) else {}
+        arguments: dict[str, Any] = ({layer_class.layers_are: []}
+                                     if issubclass(layer_class, _Merge) else {})
         for key, value in config.items():
             if key == "dtype":
                 self.float32(value, label)
             elif key in self.ignore:
                 continue
             elif value == "sparsemax" and key == "activation":
-                self.lacks(f"{label} with activation=sparsemax, whose results in Keras do not sum "
-                           "to 1 as those of ours do")
+                self.report(f"{label} with activation=sparsemax, whose results in Keras do not sum "
+                            "to 1 as those of ours do")
             elif key in accepted:
-                given[key] = self.value(key, value, label)
+                arguments[key] = self.value(key, value, label)
             elif not (value is None or key in _INDIFFERENT
                       or (key in _NEUTRAL and value == _NEUTRAL[key])):
-                self.lacks(f"{label} with {key}={_short(value)}")
+                self.report(f"{label} with {key}={_short(value)}")
         if "use_causal_mask" in accepted and any(
                 node.get("kwargs", {}).get("use_causal_mask")
                 for node in spec.get("inbound_nodes", ())):
-            given["use_causal_mask"] = True
-        return self.made(label, ours, given)
+            arguments["use_causal_mask"] = True
+        return self.make_layer(label, layer_class, arguments)
 
-    def made(self, label: str, kind: type[Layer], given: dict[str, Any]) -> Layer | None:
-        if given.get("layer", self) is None:
-            return None  # what is wrong with the layer inside is known
+    def make_layer(self, label: str, layer_class: type[Layer],
+                   arguments: dict[str, Any]) -> Layer | None:
+        """The layer with these arguments, or None and a problem."""
+        if arguments.get("layer", self) is None:
+            return None  # the problem with the layer inside is listed already
         try:
-            return kind.from_config(given)
+            return layer_class.from_config(arguments)
         except ZtorchError as error:
-            self.lacks(f"{label}: {error}")
+            self.report(f"{label}: {error}")
             return None
 
-    def lacks(self, problem: str) -> None:
+    def report(self, problem: str) -> None:
+        """Adds a problem; `model` raises all of them together."""
         self.problems.append(problem)
 
     def value(self, key: str, value: Any, label: str) -> Any:
-        """An argument in our words."""
+        """An argument of Keras' layer as ours takes it."""
         if key in _INSIDE and isinstance(value, dict):
             return self.layer(value)
         if not isinstance(value, dict):
@@ -138,19 +160,20 @@ class _Reader:
             return {"class_name": kind, "config": {k: v for k, v in config.items()
                                                    if v is not None or k in known}
                     if all(k in known for k, v in config.items() if v is not None) else {}}
-        self.lacks(f"{label} with {key}={_short(value)}")
+        self.report(f"{label} with {key}={_short(value)}")
         return None
 
     def float32(self, policy: Any, label: str) -> None:
+        """Reports dtypes other than float32 and float64."""
         if isinstance(policy, dict):
             policy = policy["config"]["name"]
         if policy not in (None, "float32", "float64"):
-            self.lacks(f"{label} of dtype {policy}")
+            self.report(f"{label} of dtype {policy}")
 
     # -- models ------------------------------------------------------------------------------------
 
     def input(self, config: dict[str, Any], ids: bool = False) -> Input | None:
-        """The Input that an InputLayer describes; `ids` says that an Embedding reads it."""
+        """The Input that an InputLayer describes; `ids`: an Embedding reads it as whole numbers."""
         shape = config.get("batch_shape") or config.get("batch_input_shape")
         d = config.get("dtype") or "float32"
         d = d["config"]["name"] if isinstance(d, dict) else d
@@ -158,18 +181,20 @@ class _Reader:
         return self.shaped(shape, None if d.startswith("float") else d, config.get("name"))
 
     def shaped(self, batch_shape: Any, d: str | None, name: str | None) -> Input | None:
+        """An Input, with `input_shape` of load_keras where Keras left an axis open."""
         shape = list(batch_shape[1:]) if batch_shape else None
-        given = self.input_shape
-        if given and (shape is None or (len(shape) == len(given) and all(
-                n in (None, m) for n, m in zip(shape, given, strict=True)))):
-            shape = list(given)
+        requested = self.input_shape
+        if requested and (shape is None or (len(shape) == len(requested) and all(
+                n in (None, m) for n, m in zip(shape, requested, strict=True)))):
+            shape = list(requested)
         if shape is None or None in shape:
-            self.lacks(f"inputs of open size {shape}; give their shape, without the batch: "
-                       "load_keras(path, input_shape=(...))")
+            self.report(f"inputs of open size {shape}; give their shape, without the batch: "
+                        "load_keras(path, input_shape=(...))")
             return None
         return Input(shape, d, name=name)
 
     def sequential(self, config: dict[str, Any], spec: dict[str, Any]) -> Layer | None:
+        """A Sequential."""
         specs = config["layers"]
         layers: list[Layer | None] = []
         reads_ids = next((s["class_name"] == "Embedding" for s in specs
@@ -189,7 +214,7 @@ class _Reader:
             trainable=config.get("trainable", True)))
 
     def functional(self, config: dict[str, Any]) -> Layer | None:
-        """Calls the layers as Keras did, each as soon as what it is called on is there."""
+        """A functional model: calls the layers as Keras did."""
         specs = {spec["name"]: spec for spec in config["layers"]}
         layers: dict[str, Layer | None] = {}
         for name, spec in specs.items():
@@ -205,16 +230,18 @@ class _Reader:
         return self.declared(lambda: self._wired(config, specs, layers))
 
     def declared(self, make: Any) -> Layer | None:
+        """The model that a function makes, or None and a problem."""
         try:
             model = make()
             model.build()
             return model
         except ZtorchError as error:
-            self.lacks(str(error))
+            self.report(str(error))
             return None
 
     def _wired(self, config: dict[str, Any], specs: dict[str, Any],
                layers: dict[str, Any]) -> Model:
+        """Calls each layer as soon as the tensors that it is called on exist."""
         tensors = {(name, 0, 0): layer for name, layer in layers.items()
                    if isinstance(layer, Input)}
         waiting = [(name, k, node) for name, spec in specs.items()
@@ -223,20 +250,20 @@ class _Reader:
             ready = [(name, k, node) for name, k, node in waiting
                      if all(h in tensors for h in _histories(node))]
             if not ready:
-                raise ConfigError(f"{self.where}: nobody makes what layer {waiting[0][0]!r} is "
-                                  "called on")
+                raise ConfigError(f"{self.source}: no layer makes the tensors that layer "
+                                  f"{waiting[0][0]!r} is called on")
             for name, k, node in ready:
-                made = self._called(layers[name], node, tensors)
-                several = made if isinstance(made, list | tuple) else [made]
-                tensors |= {(name, k, i): one for i, one in enumerate(several)}
+                result = self._called(layers[name], node, tensors)
+                results = result if isinstance(result, list | tuple) else [result]
+                tensors |= {(name, k, i): tensor for i, tensor in enumerate(results)}
             waiting = [w for w in waiting if (w[0], w[1], 0) not in tensors]
 
-        def ends(given: Any) -> Any:
-            if isinstance(given, dict):
-                return {key: ends(item) for key, item in given.items()}
-            if len(given) == 3 and isinstance(given[0], str):
-                return tensors[tuple(given)]
-            return [ends(item) for item in given]
+        def ends(reference: Any) -> Any:
+            if isinstance(reference, dict):
+                return {key: ends(item) for key, item in reference.items()}
+            if len(reference) == 3 and isinstance(reference[0], str):
+                return tensors[tuple(reference)]
+            return [ends(item) for item in reference]
 
         inputs, outputs = ends(config["input_layers"]), ends(config["output_layers"])
         return Model(_alone(inputs), _alone(outputs), config.get("name"),
@@ -244,25 +271,25 @@ class _Reader:
 
     def _called(self, layer: Layer, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
         args = [_tensors(a, tensors) for a in node["args"]]
-        how = {key: _tensors(v, tensors) for key, v in node["kwargs"].items()
-               if v is not None and key not in ("training", "use_causal_mask", "mask")}
+        options = {key: _tensors(v, tensors) for key, v in node["kwargs"].items()
+                   if v is not None and key not in ("training", "use_causal_mask", "mask")}
         if type(layer).__name__ == "MultiHeadAttention" and all(
-                a is args[0] for a in (*args, *how.values())):
+                a is args[0] for a in (*args, *options.values())):
             return layer(args[0])
-        return layer(*args, **how)
+        return layer(*args, **options)
 
 
 def _histories(node: Any) -> list[tuple[str, int, int]]:
-    """Which tensors a call is on, each as layer, call and number."""
-    found: list[tuple[str, int, int]] = []
+    """The tensors that a layer is called on, each as (layer, call, number)."""
+    histories: list[tuple[str, int, int]] = []
     stack = [node["args"], node["kwargs"]]
     while stack:
         x = stack.pop()
         if isinstance(x, dict) and x.get("class_name") == "__keras_tensor__":
-            found.append(tuple(x["config"]["keras_history"]))
+            histories.append(tuple(x["config"]["keras_history"]))
         elif isinstance(x, dict | list):
             stack += x.values() if isinstance(x, dict) else x
-    return found
+    return histories
 
 
 def _tensors(x: Any, tensors: dict[Any, Any]) -> Any:
