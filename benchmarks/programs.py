@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 
 
-def given(name: str, array: np.ndarray) -> Value:
-    """An input like the array."""
+def input_like(name: str, array: np.ndarray) -> Value:
+    """An input with the shape and dtype of an array."""
     return leaf("input", name, array.shape, dtype(array.dtype))
 
 
@@ -57,7 +57,7 @@ def target() -> Target:
 
 def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> Call:
     """A kernel of memories x (read) and y (written) as a call that all threads run."""
-    source, result = given("x", x), leaf("input", "y", y, "float32")
+    source, result = input_like("x", x), leaf("input", "y", y, "float32")
     step = Step(kernel, (Place("inputs", 0, source.nbytes), Place("outputs", 0, result.nbytes)),
                 (False, True), cycles=1e12)  # dear enough that every worker is woken
     plans = {"predict": Plan("predict", [source], [("y", result)], [step], 0, [])}

@@ -1,4 +1,4 @@
-"""docs/capabilities.md from the registries: what each target says by itself, which ops it runs.
+"""Writes docs/capabilities.md: the opcodes that each target has, and the ops that it runs.
 
     python -m tools.capabilities > docs/capabilities.md
 
@@ -43,11 +43,10 @@ from ztorch.ir.opcodes import OPCODES, SCALAR
 from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
 
-# Backends whose kernels the tests run, beside the CPU, in the language of the target of that name;
-# .ci/run demands these drivers.
+# Targets whose kernels the tests run, beside those of the CPU; .ci/run demands these drivers.
 RUN = ("opencl", "vulkan", "webgpu")
 NATIVE, VIA, NO = "native", "via", "no"
-# What an op's samples are tried with, by the kinds that they allow.
+# The dtypes to try the samples of an op with, by kind.
 TRIED = {"f": (f32, f64, f16, bf16), "s": (i32, i64, i8), "u": (u32, u8),
          "b": (boolean,)}
 
@@ -94,22 +93,23 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
 
 
 def matrices_part() -> list[str]:
-    """What targets have `mma` for."""
-    found: dict[str, list[str]] = {}
+    """The shapes of matrices that targets can multiply (`mma`)."""
+    targets_of: dict[str, list[str]] = {}
     for t in TARGETS.values():
         if t.limits.grid is not None and t.limits.grid.mma:
             shapes = ", ".join(f"`{s}`" for s in t.limits.grid.mma)
-            found.setdefault(shapes, []).append(t.name)
+            targets_of.setdefault(shapes, []).append(t.name)
     return ["Matrices that threads multiply together: rows, columns, depth, what is multiplied and "
             "what sums are in; *f32:10* is float32 of which 10 bits of mantissa count, for "
             "`matmul_precision=\"tf32\"`. The first shape that loses nothing is taken; other "
             "products are computed thread by thread.", "",
-            *_table(("targets", "shapes"), [(", ".join(names), s) for s, names in found.items()])]
+            *_table(("targets", "shapes"),
+                    [(", ".join(names), s) for s, names in targets_of.items()])]
 
 
 def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = None) -> list[str]:
-    """All ops, or those of some names: it is this part that takes its time."""
-    kinds = "; ".join(", ".join(map(repr, some)) for some in TRIED.values())
+    """All ops, or only those with these names. This part takes some minutes."""
+    kinds = "; ".join(", ".join(map(repr, dtypes)) for dtypes in TRIED.values())
     titles = [_title(g) for g in groups]
     rows = op_cells([g[0] for g in groups], only)
     return ["## Ops", "",
@@ -120,7 +120,7 @@ def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = N
             "device may allow more than that). What compiles for a target that runs in the tests "
             "is run there as well and compared with float64: all of it in f32, f64, i32, u32 and "
             "bool, each op's first sample also in the other dtypes of its kinds.", "",
-            *_table(("op", *titles), [(f"`{name}`", *found) for name, found in rows.items()])]
+            *_table(("op", *titles), [(f"`{name}`", *cells) for name, cells in rows.items()])]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -133,14 +133,14 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def grouped() -> list[list[Target]]:
-    """Targets of one language that say the same words, together; the first stands for all."""
-    found: dict[tuple, list[Target]] = {}
+    """Groups of targets with the same language and opcodes; the first of each stands for all."""
+    groups: dict[tuple, list[Target]] = {}
     for t in TARGETS.values():
         if t.backend != "dummy":  # which computes nothing
             key = (t.backend, t.suffix, t.limits.grid is not None,
                    tuple(opcode_cells(t).items()))
-            found.setdefault(key, []).append(t)
-    return list(found.values())
+            groups.setdefault(key, []).append(t)
+    return list(groups.values())
 
 
 def _title(group: Sequence[Target]) -> str:
@@ -159,7 +159,7 @@ def _run(group: Sequence[Target]) -> str:
 
 
 def opcode_cells(target: Target) -> dict[str, str]:
-    """For each opcode, what the target makes of it.
+    """Whether the target has each opcode: native, via others, or not.
 
     >>> from ztorch.codegen.targets import TARGETS
     >>> opcode_cells(TARGETS["avx2"])["sqrt"]
@@ -170,8 +170,8 @@ def opcode_cells(target: Target) -> dict[str, str]:
            for o in SCALAR}
     for o in OPCODES:
         if o not in SCALAR:
-            said = o in words.words and not {o, (o, "f32")} & target.lacks
-            out[o] = NATIVE if said else "–"
+            speaks = o in words.words and not {o, (o, "f32")} & target.lacks
+            out[o] = NATIVE if speaks else "–"
     return out
 
 
@@ -268,16 +268,16 @@ def op_cells(targets: Sequence[Target],
     return rows
 
 
-def _answer(found: Mapping[DType, Sequence[bool]]) -> str:
-    none = [repr(d) for d in ALL if d in found and not any(found[d])]
-    some = [repr(d) for d in ALL if d in found and any(found[d]) and not all(found[d])]
-    return "; ".join([f"not {' '.join(none)}"] * bool(none) + [f"{' '.join(some)} in part"] *
-                     bool(some)) or "yes"
+def _answer(results: Mapping[DType, Sequence[bool]]) -> str:
+    no_sample = [repr(d) for d in ALL if d in results and not any(results[d])]
+    partly = [repr(d) for d in ALL if d in results and any(results[d]) and not all(results[d])]
+    return "; ".join([f"not {' '.join(no_sample)}"] * bool(no_sample) + [f"{' '.join(partly)} in part"] *
+                     bool(partly)) or "yes"
 
 
 def _compiles(graph: Graph, target: Target, plans: dict[Limits, Plan | None]) -> bool:
-    """Whether every kernel of a graph can be said in the target's words and limits; targets with
-    the same limits share plans."""
+    """Whether every kernel of a graph can be rendered for the target, within its limits. Targets
+    with the same limits share plans."""
     try:
         if target.limits not in plans:
             plans[target.limits] = None
@@ -306,22 +306,22 @@ def _graphs(public: Public) -> Iterator[tuple[DType, Graph]]:
 def _made(public: Public, sample: Sample, d: DType) -> list[Graph]:
     """The graph of an op's results, and that of its gradient."""
     leaves = []
-    for k, given in enumerate(sample.shapes):
-        array = isinstance(given, np.ndarray)
-        of = d if not array or given.dtype.kind == "f" else dtype(given.dtype)
+    for k, shape in enumerate(sample.shapes):
+        array = isinstance(shape, np.ndarray)
+        of = d if not array or shape.dtype.kind == "f" else dtype(shape.dtype)
         if public.name == "where" and k == 0:
             of = boolean
-        leaves.append(leaf("input", f"x{k}", np.shape(given) if array else given, of))
+        leaves.append(leaf("input", f"x{k}", np.shape(shape) if array else shape, of))
     try:
-        made = public.call(*leaves, **sample.attrs)
+        result = public.call(*leaves, **sample.attrs)
     except ZtorchError:  # an op's own rule, on every target alike
         return []
-    results = [made] if isinstance(made, Value) else list(made)
+    results = [result] if isinstance(result, Value) else list(result)
     graphs = [Graph({f"y{k}": y for k, y in enumerate(results)})]
     wrt = [v for v in leaves if v.dtype is f32]
     if wrt and results[0].dtype.is_float:
-        found = gradients(OPS.sum(results[0]), wrt)
-        graphs.append(Graph({f"d{k}": g for k, g in enumerate(found)}))
+        grads = gradients(OPS.sum(results[0]), wrt)
+        graphs.append(Graph({f"d{k}": g for k, g in enumerate(grads)}))
     return graphs
 
 
