@@ -15,7 +15,7 @@ from benchmarks.timing import Effort
 from ztorch.compile import pipeline
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value
-from ztorch.runtime.devices import Device, limits_of, resolve
+from ztorch.runtime.devices import Device, resolve
 
 ALLOWED = {"float32": 1e-4, "float16": 2e-3}  # errors beside NumPy; the latter rounds its result
 Make = Callable[[], tuple[Value, Arrays, Callable[[], np.ndarray]]]
@@ -156,7 +156,7 @@ def launches(d: Device, z: Sizes) -> list[Case]:
         for _ in range(count):
             y = y + 1.0
         place = resolve(d.id)
-        target = pipeline.targets.target(place.target).on(limits_of(place))
+        target = pipeline.target_for(place)
         # without fusion, each addition is a kernel
         compiled = pipeline.compile_functions({"predict": Graph({"y": y})}, target, "chain",
                                               fusion=False)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.compile.traced_model import TracedModel
 from ztorch.dtypes import DType
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
-from ztorch.compile.traced_model import TracedModel
 from ztorch.program.program import Program
 
 

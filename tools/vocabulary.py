@@ -159,7 +159,9 @@ for _python, _symbol, _level in (("add", "+", 1), ("sub", "-", 1), ("mul", "*", 
 
 
 def _formula(x: Any) -> _Formula:
-    return x if isinstance(x, _Formula) else _Formula(f"{x:.4g}" if isinstance(x, float) else str(x))
+    if isinstance(x, _Formula):
+        return x
+    return _Formula(f"{x:.4g}" if isinstance(x, float) else str(x))
 
 
 class _Functions:

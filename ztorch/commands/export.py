@@ -69,13 +69,12 @@ def _training_options(recipe: Recipe, loss_option: str | None, optimizer_: str |
 
 def _export_artifact(traced: TracedModel, out: str, device: str) -> None:
     from ztorch.artifact.write import write_artifact
-    from ztorch.codegen.targets import target
-    from ztorch.compile.pipeline import compile_functions
+    from ztorch.compile.pipeline import compile_functions, target_for
     from ztorch.runtime.devices import resolve
     from ztorch.runtime.spec import offered
 
-    row = target(resolve(device, here=False).target)
-    compiled = compile_functions(traced.functions, row, traced.metadata["name"])
+    target = target_for(resolve(device, here=False))
+    compiled = compile_functions(traced.functions, target, traced.metadata["name"])
     spec = compiled.spec
     write_artifact(out, spec, compiled.code, compiled.params,
                    {**traced.metadata, "training": None})

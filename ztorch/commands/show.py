@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 def show(name: str, stage: str, device: str, batch_size: int | None, function: str,
          loss: str | None, dtype: str | None) -> None:
     """Prints a stage of one function of a model, or of the model that an artifact describes."""
-    from ztorch.codegen.targets import target
     from ztorch.compile.watch import show_plan
     from ztorch.graph import passes
     from ztorch.graph.value import show as show_graph
     from ztorch.ir.text import show as show_kernel
-    from ztorch.runtime.devices import resolve
+    from ztorch.runtime.devices import Where, resolve
 
     artifact_target = ""
     if name.endswith(".zt"):
@@ -32,11 +31,12 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     if stage == "graph":
         print(show_graph(passes.run(functions[function])))
         return
-    from ztorch.compile.pipeline import compile_functions
+    from ztorch.compile.pipeline import compile_functions, target_for
 
-    row = target(artifact_target if artifact_target and device == "auto" else
-                 resolve(device, here=False).target)
-    compiled = compile_functions(functions, row, traced.metadata["name"])
+    place = (Where(artifact_target, "", None) if artifact_target and device == "auto" else
+             resolve(device, here=False))
+    target = target_for(place)
+    compiled = compile_functions(functions, target, traced.metadata["name"])
     plan = compiled.plans[function]
     if stage == "plan":
         print(show_plan(plan))
@@ -47,7 +47,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     else:
         from ztorch.codegen.assemblers import readable
 
-        print(readable(compiled.text, row))
+        print(readable(compiled.text, target))
 
 
 def _trace_model(name: str, batch_size: int | None, function: str, loss_option: str | None,

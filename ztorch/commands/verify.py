@@ -8,10 +8,10 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.commands.recipe import Recipe, find, training_options
 from ztorch.commands.retrace import retrace
 from ztorch.commands.table import table
-from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.pipeline import compile_functions, target_for
 from ztorch.errors import ConfigError, DeviceError, ZtorchError
-from ztorch.runtime.devices import limits_of, resolve
-from ztorch.runtime.executable import start
+from ztorch.runtime.devices import Where, resolve
+from ztorch.runtime.start import start
 from ztorch.verify.compare import Check, compare
 from ztorch.verify.probes import Subject
 
@@ -58,9 +58,7 @@ def of_recipe(recipe: Recipe, device: str, batch_size: int | None,
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "
                           f"{place.backend}:0")
-    target = TARGETS[place.target]
-    if target.limits.grid is not None:
-        target = target.on(limits_of(place))
+    target = target_for(place)
     compiled = compile_functions(traced.functions, target, recipe.model.name)
     executable = start(compiled.spec, compiled.code, compiled.params, None, place.ordinal)
     return Subject(recipe.model.name, traced, target, place.ordinal, executable, compiled.plans)
@@ -78,8 +76,10 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
     executable: Any = program.executable
     target, ordinal = TARGETS[executable.spec.target], None
     if target.limits.grid is not None:
-        driver_device = executable.target.found
-        target, ordinal = target.on(dict(driver_device.limits)), driver_device.ordinal
+        info = executable.opened_device.info
+        target, ordinal = target.on_device(dict(info.limits)), info.ordinal
+    else:
+        target = target_for(Where(target.name, "cpu", 0))
     functions = {n: g for n, g in traced.functions.items() if n in executable.functions}
     compiled = compile_functions(functions, target, program.name)
     return Subject(program.name, traced, target, ordinal, executable, compiled.plans)

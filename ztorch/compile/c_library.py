@@ -9,7 +9,6 @@ from typing import Any
 
 from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import describe
-from ztorch.codegen import targets
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import render_module
@@ -19,6 +18,7 @@ from ztorch.compile.pipeline import (
     place_states,
     plan_functions,
     simplify,
+    target_for,
 )
 from ztorch.compile.traced_model import TracedModel
 from ztorch.compile.watch import Watch
@@ -53,7 +53,7 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     Example:
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
     """
-    target = targets.target(resolve(device, here=False).target)
+    target = target_for(resolve(device, here=False))
     library_name = name or traced.metadata["name"]
     return write_c(compile_c(traced.functions, target, library_name, weights), path)
 
@@ -73,7 +73,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     text = render_module(plans, target, symbols, interface)
     watch.done("text", text)
     values = put_states(spec, initial_parameters(params), weights or {})
-    if target.source:
+    if target.emits_source:
         return CSource(interface, values, text)
     object_file = assembled(text, target)
     watch.done("object", object_file)

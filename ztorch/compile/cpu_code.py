@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ztorch.abi import CONTROL_FIELDS, CONTROL_OFFSETS, WORKER_ENTRY
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
@@ -19,8 +20,6 @@ from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
-
-WORKER = "zt_worker"  # the symbol at which worker threads wait for calls
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
     object_file = assembled(text, target)
     watch.done("object", object_file)
     library = link(object_file, soname=f"{_file_name(spec.name)}.so",
-                   exports=[*symbols.values(), WORKER])
+                   exports=[*symbols.values(), WORKER_ENTRY])
     watch.done("library", library)
     return CpuCode(text, library)
 
@@ -59,8 +58,9 @@ def render_module(plans: Mapping[str, Plan], target: Target, symbols: Mapping[st
     functions = [_function(plan, kernels, symbols[plan.name]) for plan in plans.values()]
     return kernels.words.frame(
         kernels=kernels.rendered, programs=functions, c=c_interface, arch=target.arch,
-        triple=target.triple, cpu=target.cpu, vector_bits=target.limits.vector_bits,
-        features=",".join(f"+{feature}" for feature in target.features), **dict(target.data))
+        triple=target.llvm_triple, cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,
+        features=",".join(f"+{feature}" for feature in target.llvm_features),
+        control_fields=CONTROL_FIELDS, offset_of=CONTROL_OFFSETS, **dict(target.frame_data))
 
 
 def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import numpy as np
 
 from ztorch.codegen.targets import Target
 from ztorch.dtypes import boolean, to_storage, u8
+from ztorch.host.memory import aligned
 from ztorch.host.processor import need_memory
 from ztorch.lower.plan import Params, Plan
-from ztorch.runtime.executable import aligned
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec, entry_point
 
 
@@ -23,7 +23,7 @@ def describe_program(name: str, target: Target, plans: Mapping[str, Plan],
                                v.attrs.get("kind", "weight"), bool(v.attrs.get("trainable", False)))
               for state, v in params.states.items()}
     return ProgramSpec(
-        name, target.name, target.arch or target.chip, target.needs,
+        name, target.name, target.arch or target.chip, target.required_features,
         {plan.name: _describe_function(plan, params.size, arena_bytes) for plan in plans.values()},
         states, params.size, arena_bytes,
         tuple((offset, data.nbytes) for offset, data in params.constants),

@@ -48,9 +48,10 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
     launches = {name: tuple(_launch(step, target, kernels) for step in plan.steps)
                 for name, plan in plans.items()}
     _name_kernels(kernels, launches)
-    modules = [[kernel] for kernel in kernels.rendered] if target.apart else [kernels.rendered]
+    modules = ([[kernel] for kernel in kernels.rendered] if target.one_module_per_kernel else
+               [kernels.rendered])
     texts = [kernels.words.frame(kernels=module, limits=target.limits.grid, chip=target.chip,
-                                 **dict(target.data)) for module in modules]
+                                 **dict(target.frame_data)) for module in modules]
     watch.done("text", "\n".join(texts))
     binaries = [assembled(text, target) for text in texts]
     entries: list[Entry] = []
@@ -93,9 +94,9 @@ def within_limits(step: Step, target: Target) -> None:
                if largest_is_weight else "compile with a smaller batch_size")
     layers = ", ".join(kernel.origin) or kernel.name
     for resource, needed, allowed, fix in (
-        ("buffers", len(buffers), grid.memories, "compile with fewer inputs to one layer"),
-        ("bytes in one buffer", largest, grid.span, smaller),
-        ("bytes of shared memory", shared_bytes, grid.shared, "use a smaller layer"),
+        ("buffers", len(buffers), grid.max_buffers, "compile with fewer inputs to one layer"),
+        ("bytes in one buffer", largest, grid.max_buffer_bytes, smaller),
+        ("bytes of shared memory", shared_bytes, grid.shared_bytes, "use a smaller layer"),
     ):
         if needed > allowed:
             raise Unsupported(f"layer {layers}: its kernel {kernel.name} needs {needed:,} "

@@ -38,7 +38,9 @@ class Kernels:
         thread_body, size = launched(kernel)
         speakable = decompose(thread_body, self.words.speaks, self.target.name)
         grid = self.target.limits.grid
-        data = self.words.kernel(vectored(speakable, grid.parts) if grid else speakable)
+        if grid is not None:
+            speakable = vectored(speakable, grid.scalar_stores_readable_as_vectors)
+        data = self.words.kernel(speakable)
         memories = (tuple((m.t, m.access, m.size) for m in data[kind])
                     for kind in ("memories", "locals", "shared"))
         text = (data["body"], data["workgroup"], size, *memories)

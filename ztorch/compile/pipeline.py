@@ -33,12 +33,14 @@ from ztorch.compile.watch import Watch
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
+from ztorch.host import processor as this_processor
 from ztorch.lower.frozen import Derived
 from ztorch.lower.plan import Params, Plan, lower
-from ztorch.runtime.devices import limits_of, resolve
-from ztorch.runtime.executable import Executable, start
-from ztorch.runtime.remote import Remote
+from ztorch.machines.processors import processor
+from ztorch.runtime.devices import Where, limits_of, resolve
+from ztorch.runtime.running import Running
 from ztorch.runtime.spec import PREPARE, ProgramSpec
+from ztorch.runtime.start import start
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Compiled:
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
-          threads: int | None = None, precision: str = "float32") -> Executable | Remote:
+          threads: int | None = None, precision: str = "float32") -> Running:
     """All stages: compiles the functions of a program and loads it on a device.
 
     Args:
@@ -65,14 +67,32 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         precision: "float32", or "tf32" where products may be rounded for speed.
     """
     place = resolve(device)
-    target = targets.target(place.target).keeping(precision)
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
                           f"name a device, such as {place.backend}:0")
-    if target.limits.grid is not None:
-        target = target.on(limits_of(place))
+    target = target_for(place).with_precision(precision)
     compiled = compile_functions(functions, target, name)
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
+
+
+def target_for(place: Where) -> Target:
+    """The target for a device, with what is known of the machine: what the device says of itself,
+    the row of a named processor, or this machine's processor where it can run the code. For a
+    machine elsewhere it is the row of the target alone.
+
+    >>> target_for(resolve("cpu:zen3")).limits.processor.l2_bytes
+    524288
+    """
+    target = targets.target(place.target)
+    if target.limits.grid is not None:
+        return target if place.ordinal is None else target.on_device(limits_of(place))
+    if place.processor:
+        return target.on_processor(processor(place.processor))
+    runs_here = (target.arch == this_processor.architecture()
+                 and this_processor.features().issuperset(target.required_features))
+    if runs_here and not target.emits_source:
+        return target.on_processor(this_processor.detected())
+    return target
 
 
 @contextmanager

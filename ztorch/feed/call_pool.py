@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Bound, Running
+    from ztorch.runtime.running import BoundCall, Running
 
 
 class CallPool:
@@ -15,7 +15,7 @@ class CallPool:
 
     def __init__(self, executable: Running):
         self._executable = executable
-        self._free: dict[str, deque[Bound]] = defaultdict(deque)
+        self._free: dict[str, deque[BoundCall]] = defaultdict(deque)
 
     def borrow(self, function: str) -> BorrowedCall:
         """A call of a function, for a `with` block."""
@@ -32,10 +32,10 @@ class BorrowedCall:
 
     __slots__ = ("_call", "_free")
 
-    def __init__(self, call: Bound, free: deque[Bound]):
+    def __init__(self, call: BoundCall, free: deque[BoundCall]):
         self._call, self._free = call, free
 
-    def __enter__(self) -> Bound:
+    def __enter__(self) -> BoundCall:
         return self._call
 
     def __exit__(self, *exception: object) -> None:

@@ -13,7 +13,7 @@ from ztorch.feed.call_pool import CallPool
 if TYPE_CHECKING:
     from ztorch.feed.batches import BatchSource
     from ztorch.progress import Progress
-    from ztorch.runtime.executable import Bound
+    from ztorch.runtime.running import BoundCall
 
 Outputs = dict[str, np.ndarray]  # y, or y/NAME where there are several
 
@@ -23,7 +23,7 @@ class MeanScores:
 
     __slots__ = ("_names", "_readers", "_sums", "_weight")
 
-    def __init__(self, call: Bound):
+    def __init__(self, call: BoundCall):
         self._names = ["loss", *(name for name in call.outputs if name != "loss")]
         self._readers = [call.outputs[name].item for name in self._names]
         self._sums = [0.0] * len(self._names)

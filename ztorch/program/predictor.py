@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ztorch.feed.batches import BatchSource
-    from ztorch.runtime.executable import Running
+    from ztorch.runtime.running import Running
 
 # What users of Keras look for on what they train, and find on the model.
 _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",

@@ -25,7 +25,7 @@ from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Bound
+    from ztorch.runtime.running import BoundCall
 
 
 class Interrupt:
@@ -105,7 +105,7 @@ class TrainingLoop:
             self.hooks.call("on_train_end", logs)
         return self.history
 
-    def _epoch(self, epoch: int, call: Bound, interrupt: Interrupt) -> dict[str, float]:
+    def _epoch(self, epoch: int, call: BoundCall, interrupt: Interrupt) -> dict[str, float]:
         program, progress, hooks = self.program, self.progress, self.hooks
         hooks.call("on_epoch_begin", epoch, {})
         progress.begin(epoch, self.steps or self.batches.steps)
@@ -130,7 +130,8 @@ class TrainingLoop:
         progress.end(logs)
         return logs
 
-    def _steps(self, epoch: int, call: Bound, interrupt: Interrupt) -> tuple[dict[str, float], int]:
+    def _steps(self, epoch: int, call: BoundCall,
+               interrupt: Interrupt) -> tuple[dict[str, float], int]:
         """The steps of an epoch: the hot loop. Returns the scores and the number of steps."""
         program, progress, hooks = self.program, self.progress, self.hooks
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
@@ -160,7 +161,7 @@ class TrainingLoop:
             return (epoch + 1) % self.validation_freq == 0
         return epoch + 1 in self.validation_freq
 
-    def _not_finite(self, call: Bound, loss: float, epoch: int, step: int) -> NonFiniteLoss:
+    def _not_finite(self, call: BoundCall, loss: float, epoch: int, step: int) -> NonFiniteLoss:
         """The error for a loss that is not finite, with what the batch and the program suggest."""
         fixes = []
         for name, x in call.inputs.items():
