@@ -19,11 +19,11 @@ class Progress:
 
     Args:
         verbose: 0 prints nothing, 1 a bar, 2 one line per epoch; "auto" is 1 on a terminal and 2
-            elsewhere. Where nothing can be redrawn, 1 becomes 2.
-        epochs: How many epochs there are; None: it is no training.
-        stream: Where to write; None: standard output.
+            elsewhere. Where nothing can be redrawn, 1 becomes 2. Default: `"auto"`.
+        epochs: How many epochs there are; None: it is no training. Default: `None`.
+        stream: Where to write; None: standard output. Default: `None`.
 
-    Example:
+    Examples:
         >>> progress = Progress(2, epochs=3, stream=sys.stdout)
         >>> progress.begin(0, steps=4); progress.end({"loss": 0.25})  # doctest: +ELLIPSIS
         Epoch 1/3 - 4/4 - ...s/step - loss: 0.2500

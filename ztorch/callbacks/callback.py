@@ -14,10 +14,12 @@ class Callback:
     epochs, steps, verbose and the names of metrics. What a hook puts into `logs` gets into the
     history.
 
-    Example:
+    Examples:
+        ```python
         class Stopwatch(zt.callbacks.Callback):
             def on_epoch_end(self, epoch, logs=None):
                 print(epoch, logs["loss"], self.program.learning_rate)
+        ```
     """
 
     program: Any = None  # the program in training
@@ -41,14 +43,14 @@ class Callback:
         """Called before the first epoch.
 
         Args:
-            logs: Empty.
+            logs: Empty. Default: `None`.
         """
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Called after the last epoch, also after Ctrl-C or a loss that is not finite.
 
         Args:
-            logs: The scores of the last epoch.
+            logs: The scores of the last epoch. Default: `None`.
         """
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
@@ -56,7 +58,7 @@ class Callback:
 
         Args:
             epoch: Its number, from 0.
-            logs: Empty.
+            logs: Empty. Default: `None`.
         """
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
@@ -64,7 +66,7 @@ class Callback:
 
         Args:
             epoch: Its number, from 0.
-            logs: The scores of the epoch; those of validation are named val_NAME.
+            logs: The scores of the epoch; those of validation are named val_NAME. Default: `None`.
         """
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
@@ -72,7 +74,7 @@ class Callback:
 
         Args:
             batch: The number of the step in its epoch, from 0.
-            logs: Empty.
+            logs: Empty. Default: `None`.
         """
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
@@ -80,21 +82,21 @@ class Callback:
 
         Args:
             batch: The number of the step in its epoch, from 0.
-            logs: The means of the scores of the epoch so far.
+            logs: The means of the scores of the epoch so far. Default: `None`.
         """
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
         """Called before validation.
 
         Args:
-            logs: Empty.
+            logs: Empty. Default: `None`.
         """
 
     def on_test_end(self, logs: Logs | None = None) -> None:
         """Called after validation.
 
         Args:
-            logs: The scores of validation.
+            logs: The scores of validation. Default: `None`.
         """
 
     def listens(self, hook: str) -> bool:

@@ -17,10 +17,12 @@ class LearningRateScheduler(Callback):
     Args:
         schedule: `schedule(epoch, rate)` or `schedule(epoch)` returns the rate of an epoch, counted
             from 0.
-        verbose: 1 prints each rate.
+        verbose: 1 prints each rate. Default: `0`.
 
-    Example:
+    Examples:
+        ```python
         zt.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
+        ```
     """
 
     @checked
@@ -50,8 +52,10 @@ class LambdaCallback(Callback):
     Raises:
         ConfigError: There is no such hook.
 
-    Example:
+    Examples:
+        ```python
         zt.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))
+        ```
     """
 
     def __init__(self, **hooks: Callable[..., None]):
@@ -67,8 +71,10 @@ class LambdaCallback(Callback):
 class TerminateOnNaN(Callback):
     """Ends training when the loss is not finite. Without this callback `fit` raises NonFiniteLoss.
 
-    Example:
+    Examples:
+        ```python
         program.fit(x, y, callbacks=zt.callbacks.TerminateOnNaN())
+        ```
     """
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:

@@ -17,9 +17,9 @@ class Monitor(Callback):
     """Base of callbacks that watch one score.
 
     Args:
-        monitor: The name of the score, such as "val_loss" or "accuracy".
-        mode: "min" or "max" says what is better; "auto" decides by the name.
-        min_delta: A smaller change is no improvement.
+        monitor: The name of the score, such as "val_loss" or "accuracy". Default: `"val_loss"`.
+        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        min_delta: A smaller change is no improvement. Default: `0.0`.
     """
 
     def __init__(self, monitor: str = "val_loss", mode: str = "auto", min_delta: float = 0.0):
@@ -73,17 +73,20 @@ class EarlyStopping(Monitor):
     """Ends training when a score has not improved for some epochs.
 
     Args:
-        monitor: The name of the score.
-        min_delta: A smaller change is no improvement.
-        patience: How many epochs without improvement to wait.
-        verbose: 1 prints when training ends.
-        mode: "min" or "max" says what is better; "auto" decides by the name.
-        baseline: A score that must be reached, else training ends; None: none.
-        restore_best_weights: Whether to set the weights of the best epoch at the end.
-        start_from_epoch: The first epoch that counts, from 0.
+        monitor: The name of the score. Default: `"val_loss"`.
+        min_delta: A smaller change is no improvement. Default: `0.0`.
+        patience: How many epochs without improvement to wait. Default: `0`.
+        verbose: 1 prints when training ends. Default: `0`.
+        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        baseline: A score that must be reached, else training ends; None: none. Default: `None`.
+        restore_best_weights: Whether to set the weights of the best epoch at the end. Default:
+            `False`.
+        start_from_epoch: The first epoch that counts, from 0. Default: `0`.
 
-    Example:
+    Examples:
+        ```python
         zt.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True)
+        ```
     """
 
     @checked
@@ -142,17 +145,19 @@ class ReduceLROnPlateau(Monitor):
     """Lowers the learning rate when a score has stopped improving.
 
     Args:
-        monitor: The name of the score.
-        factor: The rate is multiplied by it, between 0 and 1.
-        patience: How many epochs without improvement to wait.
-        verbose: 1 prints each new rate.
-        mode: "min" or "max" says what is better; "auto" decides by the name.
-        min_delta: A smaller change is no improvement.
-        cooldown: How many epochs to wait after a change before counting again.
-        min_lr: The rate never gets lower than this.
+        monitor: The name of the score. Default: `"val_loss"`.
+        factor: The rate is multiplied by it, between 0 and 1. Default: `0.1`.
+        patience: How many epochs without improvement to wait. Default: `10`.
+        verbose: 1 prints each new rate. Default: `0`.
+        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        min_delta: A smaller change is no improvement. Default: `0.0001`.
+        cooldown: How many epochs to wait after a change before counting again. Default: `0`.
+        min_lr: The rate never gets lower than this. Default: `0.0`.
 
-    Example:
+    Examples:
+        ```python
         zt.callbacks.ReduceLROnPlateau("val_loss", factor=0.2, patience=5, min_lr=1e-5)
+        ```
     """
 
     @checked

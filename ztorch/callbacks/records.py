@@ -27,16 +27,19 @@ class ModelCheckpoint(Monitor):
     Args:
         filepath: The file. It may hold {epoch} (from 1), {batch} and names of scores, as in
             "{epoch:02d}-{val_loss:.2f}.safetensors".
-        monitor: The score that `save_best_only` watches.
-        verbose: 1 prints each file.
-        save_best_only: Whether to save only when the score has improved.
-        save_weights_only: Whether to save only the weights.
-        mode: "min" or "max" says what is better; "auto" decides by the name.
-        save_freq: "epoch", or a number of batches.
+        monitor: The score that `save_best_only` watches. Default: `"val_loss"`.
+        verbose: 1 prints each file. Default: `0`.
+        save_best_only: Whether to save only when the score has improved. Default: `False`.
+        save_weights_only: Whether to save only the weights. Default: `False`.
+        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        save_freq: "epoch", or a number of batches. Default: `"epoch"`.
         initial_value_threshold: With `save_best_only`, the score to improve on first; None: any.
+            Default: `None`.
 
-    Example:
+    Examples:
+        ```python
         zt.callbacks.ModelCheckpoint("best.safetensors", save_best_only=True)
+        ```
     """
 
     order = 2  # last, so that files hold what other callbacks change, such as the learning rate
@@ -131,11 +134,13 @@ class CSVLogger(Callback):
 
     Args:
         filename: The file.
-        separator: What separates cells, one character.
-        append: Whether to continue a file that exists; else it is replaced.
+        separator: What separates cells, one character. Default: `","`.
+        append: Whether to continue a file that exists; else it is replaced. Default: `False`.
 
-    Example:
+    Examples:
+        ```python
         zt.callbacks.CSVLogger("log.csv", append=True)
+        ```
     """
 
     @checked

@@ -50,9 +50,9 @@ def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingDa
     Args:
         name: A data set, a table (NPZ with x and y, or CSV with the label last), two NPY files as
             `x.npy,y.npy`, or a folder that has a folder of images for each class.
-        shape: The shape of the model's input. Rows of tables and images get it.
+        shape: The shape of the model's input. Rows of tables and images get it. Default: `None`.
 
-    Example:
+    Examples:
         >>> (x, y), test, classes = read_training("digits")
         >>> x.shape, test[0].shape
         ((1433, 8, 8, 1), (364, 8, 8, 1))

@@ -30,7 +30,7 @@ def retrace(path: str, metadata: Mapping[str, Any], command: str,
         path: The artifact.
         metadata: What it says of its program.
         command: The command that needs the graphs, for errors.
-        batch_size: The rows of a batch; None: those of the artifact.
+        batch_size: The rows of a batch; None: those of the artifact. Default: `None`.
     """
     from ztorch.model.model import Model
 

@@ -39,10 +39,11 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     Args:
         traced: What `model.trace` returns. Traced with an optimizer, the library can train.
         path: The folder.
-        device: "cpu" or a level of it, such as "cpu:avx2"; "c" writes C source, NAME.c, in place
-            of the libraries.
-        name: The name of the library; None: that of the model.
-        weights: Arrays by name, in place of the model's own; `program.weights` fits.
+        device: "cpu" or a level of it, such as "cpu:avx2"; "c" writes C source, NAME.c, in place of
+            the libraries. Default: `"cpu"`.
+        name: The name of the library; None: that of the model. Default: `None`.
+        weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
+            `None`.
 
     Returns:
         The paths of the files.
@@ -50,8 +51,10 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     Raises:
         Unsupported: The device is no processor, or its code cannot be made on this machine.
 
-    Example:
+    Examples:
+        ```python
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
+        ```
     """
     target = target_for(resolve(device, here=False))
     library_name = name or traced.metadata["name"]

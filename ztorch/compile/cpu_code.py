@@ -52,7 +52,8 @@ def render_module(plans: Mapping[str, Plan], target: Target, symbols: Mapping[st
         plans: The plan of each function.
         target: The machine to render for.
         symbols: The symbol of each function, by its name.
-        c_interface: Adds the wrappers that C programs call, in place of worker threads.
+        c_interface: Adds the wrappers that C programs call, in place of worker threads. Default:
+            `None`.
     """
     kernels = Kernels(target)
     functions = [_function(plan, kernels, symbols[plan.name]) for plan in plans.values()]

@@ -42,7 +42,7 @@ def on(device: str) -> Iterator[None]:
     Args:
         device: The device, such as "cpu:scalar" or "cuda:0".
 
-    Example:
+    Examples:
         >>> import ztorch as zt
         >>> with on("cpu:scalar"):
         ...     zt.ops.add(np.array([1.0, 2.0]), 1)
@@ -126,7 +126,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     Raises:
         ConfigError: `function` is not callable.
 
-    Example:
+    Examples:
         >>> import ztorch as zt
         >>> @zt.compiled
         ... def distance(a, b):

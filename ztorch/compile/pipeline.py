@@ -63,8 +63,9 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         functions: The graph of each function, by name. States of one name are shared.
         device: A device of this machine, such as "cpu" or "cuda:0".
         name: The name of the program.
-        threads: Worker threads on a CPU; None: one per core.
-        precision: "float32", or "tf32" where products may be rounded for speed.
+        threads: Worker threads on a CPU; None: one per core. Default: `None`.
+        precision: "float32", or "tf32" where products may be rounded for speed. Default:
+            `"float32"`.
     """
     place = resolve(device)
     if place.ordinal is None:
@@ -118,8 +119,9 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         functions: The graph of each function, by name.
         target: The machine to generate code for, a row of `codegen/targets.py`.
         name: The name of the program.
-        optional: The graph passes to run. They change speed, and results only by rounding.
-        fusion: False makes each op a kernel of its own.
+        optional: The graph passes to run. They change speed, and results only by rounding. Default:
+            `passes.DEFAULT`.
+        fusion: False makes each op a kernel of its own. Default: `True`.
     """
     watch = Watch()
     graphs = simplify(functions, optional, watch)

@@ -22,13 +22,16 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
     Args:
         traced: What `model.trace` returns. Traced with an optimizer, the page can train.
         path: The folder.
-        weights: Arrays by name, in place of the model's own; `program.weights` fits.
+        weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
+            `None`.
 
     Returns:
         The paths of the files.
 
-    Example:
+    Examples:
+        ```python
         export_web(model.trace(batch_size=1), "page", weights=program.weights)
+        ```
     """
     compiled = compile_functions(traced.functions, targets.target("webgpu"),
                                  traced.metadata["name"])

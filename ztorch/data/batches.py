@@ -84,9 +84,11 @@ class Batches:
         Raises:
             ConfigError: One side would be empty.
 
-        Example:
+        Examples:
+            ```python
             train, validation = zt.data.image_folder("photos", size=(64, 64), seed=0).split(0.2)
             program.fit(train, validation_data=validation)
+            ```
         """
         count = int(len(self._rows) * fraction("split(...)", share))
         if not 0 < count < len(self._rows):

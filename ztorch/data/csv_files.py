@@ -47,13 +47,15 @@ def csv(path: str | os.PathLike[str], target: Name = -1, *, columns: Sequence[Na
     Args:
         path: The file, in UTF-8.
         target: The column of y, by its name in the header or by position; -1 is the last one.
-        columns: The columns of x, in this order; None: all but the target.
-        categories: Columns to read as texts, though some of their cells look like numbers.
-        header: Whether the first row holds names; None finds out.
-        batch_size: The rows of a batch.
-        seed: Shuffles the rows in each epoch; None keeps the order of the file.
+            Default: `-1`.
+        columns: The columns of x, in this order; None: all but the target. Default: `None`.
+        categories: Columns to read as texts, though some of their cells look like numbers. Default:
+            `()`.
+        header: Whether the first row holds names; None finds out. Default: `None`.
+        batch_size: The rows of a batch. Default: `256`.
+        seed: Shuffles the rows in each epoch; None keeps the order of the file. Default: `None`.
         like: Another file, as this function returned it. The same text becomes the same number as
-            there: for validation and test data.
+            there: for validation and test data. Default: `None`.
 
     Returns:
         A CsvFile: iterates over (x, y), x of shape (batch_size, columns) in float32, y int32 or
@@ -63,9 +65,11 @@ def csv(path: str | os.PathLike[str], target: Name = -1, *, columns: Sequence[Na
         DataError: A cell is empty, or a text among numbers; the message names line and column.
         ConfigError: An argument makes no sense.
 
-    Example:
+    Examples:
+        ```python
         rows = zt.data.csv("iris.csv", target="species", seed=0)
         program.fit(rows, epochs=5)
+        ```
     """
     return CsvFile(path, target, columns, categories, header, batch_size, seed, like)
 

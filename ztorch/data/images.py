@@ -32,9 +32,9 @@ def image_folder(path: str | os.PathLike[str], size: tuple[int, int], *, channel
     Args:
         path: The folder. Its folders are the classes, in the order of their names.
         size: (height, width): images are scaled to it.
-        channels: 1 (grey), 3 (RGB) or 4 (RGB with transparency).
-        batch_size: The images of a batch.
-        seed: Shuffles the images in each epoch; None keeps their order.
+        channels: 1 (grey), 3 (RGB) or 4 (RGB with transparency). Default: `3`.
+        batch_size: The images of a batch. Default: `32`.
+        seed: Shuffles the images in each epoch; None keeps their order. Default: `None`.
 
     Returns:
         An ImageFolder: iterates over (x, y), x of shape (batch_size, height, width, channels) in
@@ -44,9 +44,11 @@ def image_folder(path: str | os.PathLike[str], size: tuple[int, int], *, channel
         DataError: There is no such folder, or no image in it, or a file cannot be read.
         Unsupported: Pillow is not installed: pip install ztorch[images].
 
-    Example:
+    Examples:
+        ```python
         images = zt.data.image_folder("flowers", size=(64, 64), seed=0)
         program.fit(images, epochs=5)
+        ```
     """
     return ImageFolder(path, size, channels, batch_size, seed)
 

@@ -32,7 +32,7 @@ def names() -> list[str]:
     Returns:
         A sorted list.
 
-    Example:
+    Examples:
         >>> "digits" in names()
         True
     """
@@ -58,9 +58,11 @@ def load(name: str, **options: Any) -> Split:
         UnknownName: There is no such set.
         DataError: The files are missing or damaged; the message says where to get them.
 
-    Example:
+    Examples:
+        ```python
         train, test = zt.data.load("digits")
         program.fit(*train, validation_data=test)
+        ```
     """
     if not isinstance(name, str) or name not in _SETS:
         raise unknown("data set", name, _SETS)

@@ -40,7 +40,7 @@ def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Ta
             An .npz file holds x and y, or x_train and y_train, and may hold x_test and y_test. A
             text file has a header if a cell in its first row is no number and the one below it is.
         label: The column of y, by name or position; None: the file has no labels. For .npz the name
-            of the array.
+            of the array. Default: `-1`.
 
     Returns:
         A Table with `x`, `y` and their names.
@@ -48,9 +48,11 @@ def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Ta
     Raises:
         DataError: The file is no table, or a cell is no number; the message names line and column.
 
-    Example:
+    Examples:
+        ```python
         table = zt.data.read_table("iris.csv", label="species")
         program.fit(table.x, table.y)
+        ```
     """
     name = os.fspath(path)
     suffix = Path(path).suffix.lower()

@@ -31,16 +31,16 @@ def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars
 
     Args:
         path: The file, in UTF-8.
-        length: The tokens of a passage.
+        length: The tokens of a passage. Default: `64`.
         tokenizer: What a token is: "chars" a character, "bytes" a byte, "words" a word or a sign,
-            without the space between.
-        stride: Passages begin so many tokens apart; None: `length`, side by side.
+            without the space between. Default: `"chars"`.
+        stride: Passages begin so many tokens apart; None: `length`, side by side. Default: `None`.
         vocab: The vocabulary of another text, so that the same token has the same number; None: the
-            tokens of this one.
+            tokens of this one. Default: `None`.
         vocab_size: For "words": only so many of the most frequent words have numbers of their own;
-            None: all.
-        batch_size: The passages of a batch.
-        seed: Shuffles the passages in each epoch; None keeps their order.
+            None: all. Default: `None`.
+        batch_size: The passages of a batch. Default: `32`.
+        seed: Shuffles the passages in each epoch; None keeps their order. Default: `None`.
 
     Returns:
         A Text: iterates over (x, y), both int32 of shape (batch_size, length). y holds for each
@@ -50,10 +50,12 @@ def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars
         DataError: The file is no text in UTF-8, or shorter than a passage.
         ConfigError: An argument makes no sense.
 
-    Example:
+    Examples:
+        ```python
         verse = zt.data.text("shakespeare.txt", length=64, seed=0)
         train, validation = verse.split(0.1)
         program.fit(train, validation_data=validation)  # Embedding(len(verse.vocab), ...) first
+        ```
     """
     return Text(path, length, tokenizer, stride, vocab, vocab_size, batch_size, seed)
 

@@ -66,7 +66,7 @@ class ArrayBatches:
         columns: The arrays, by input and target.
         weights: The weight of each row, or None where all weigh the same.
         batch_size: The rows of a batch.
-        seed: Shuffles the rows of each epoch; None keeps their order.
+        seed: Shuffles the rows of each epoch; None keeps their order. Default: `None`.
     """
 
     def __init__(self, adapter: DataAdapter, columns: Columns, weights: np.ndarray | None,

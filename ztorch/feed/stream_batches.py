@@ -26,7 +26,7 @@ class StreamBatches:
         source: What gives batches: x, (x, y) or (x, y, sample_weight).
         batch_size: The rows of a batch of the program.
         with_targets: Whether batches must hold y; False to predict.
-        class_weight: The weight of each class.
+        class_weight: The weight of each class. Default: `None`.
     """
 
     def __init__(self, adapter: DataAdapter, source: Iterable[Any], batch_size: int,

@@ -46,8 +46,8 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
     Args:
         path: The .keras file.
         input_shape: The shape of a row of the input, where Keras left an axis open: shapes are
-            fixed here. None: as in the file.
-        ignore: Arguments of layers to leave out, such as "kernel_regularizer".
+            fixed here. None: as in the file. Default: `None`.
+        ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
 
     Returns:
         A Sequential or a Model with the weights of the file.
@@ -57,9 +57,9 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         Unsupported: The model has something that ztorch lacks; the message lists all of it. Or h5py
             is not installed: pip install ztorch[hdf5].
 
-    Example:
-        model = zt.load_keras("digits.keras")
-        program = model.compile("cpu")
+    Examples:
+        >>> model = load_keras("digits.keras")     # doctest: +SKIP
+        >>> program = model.compile("cpu")         # doctest: +SKIP
     """
     source = os.fspath(path)
     data = whole_file(path)

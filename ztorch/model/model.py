@@ -46,7 +46,7 @@ class Model(Network):
     Raises:
         ConfigError: The outputs do not come from the inputs.
 
-    Example:
+    Examples:
         >>> from ztorch.layers import Add, Dense, Input
         >>> x = Input((4,))
         >>> hidden = Dense(8, activation="relu")(x)
@@ -60,10 +60,12 @@ class Model(Network):
         """Prints the layers with their output shapes, parameters, FLOPs and bytes.
 
         Args:
-            print_fn: Is called with each line.
+            print_fn: Is called with each line. Default: `print`.
 
-        Example:
+        Examples:
+            ```python
             model.summary()
+            ```
         """
         print_summary(self, print_fn)
 
@@ -77,15 +79,18 @@ class Model(Network):
             path: The file. A name that ends in .weights.h5 makes one for Keras, .safetensors one
                 with names as `layer/weight`.
             layout: "torch" writes a .safetensors file for PyTorch, with its names and layouts.
-            names: What layers are called in the file, as {"dense": "fc1"}.
+                Default: `None`.
+            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
             flatten_from: The order of the features of images in the file, "channels_first" or
-                "channels_last", where the layers do not tell it.
+                "channels_last", where the layers do not tell it. Default: `None`.
 
         Raises:
             WeightsError: A weight has no place in the format.
 
-        Example:
+        Examples:
+            ```python
             model.save_weights("digits.safetensors")
+            ```
         """
         from ztorch.weights import files
 
@@ -102,16 +107,18 @@ class Model(Network):
             path: What `save_weights` of this model or its program wrote, or a file of Keras
                 (.keras, .weights.h5) or PyTorch (.pt, .safetensors) for a model with the same
                 layers.
-            names: What layers are called in the file, as {"dense": "fc1"}.
+            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
             flatten_from: The order of the features of images in the file, "channels_first" or
-                "channels_last", where the layers do not tell it.
+                "channels_last", where the layers do not tell it. Default: `None`.
 
         Raises:
             WeightsError: The file is damaged, or its weights are not those of the model; the
                 message names the first one that does not fit.
 
-        Example:
+        Examples:
+            ```python
             model.load_weights("digits.safetensors")
+            ```
         """
         from ztorch.weights import files
 
@@ -131,8 +138,10 @@ class Model(Network):
         Raises:
             ConfigError: A layer cannot be described, such as a Lambda.
 
-        Example:
+        Examples:
+            ```python
             copy = zt.Sequential.from_json(model.to_json())
+            ```
         """
         return json.dumps({"class_name": type(self).__name__, "config": self.get_config()},
                           **options)
@@ -150,8 +159,10 @@ class Model(Network):
         Raises:
             ConfigError: The text does not describe a model of this class.
 
-        Example:
+        Examples:
+            ```python
             copy = zt.Sequential.from_json(model.to_json())
+            ```
         """
         try:
             data = json.loads(text)
@@ -177,13 +188,13 @@ class Model(Network):
 
         Args:
             batch_size: The rows of a batch.
-            optimizer: As that of `compile`.
-            loss: As that of `compile`.
-            metrics: As those of `compile`.
-            dtype: As that of `compile`.
-            seed: As that of `compile`.
-            loss_weights: As those of `compile`.
-            decode: As that of `compile`.
+            optimizer: As that of `compile`. Default: `None`.
+            loss: As that of `compile`. Default: `None`.
+            metrics: As those of `compile`. Default: `()`.
+            dtype: As that of `compile`. Default: `"float32"`.
+            seed: As that of `compile`. Default: `None`.
+            loss_weights: As those of `compile`. Default: `None`.
+            decode: As that of `compile`. Default: `False`.
 
         Returns:
             A TracedModel: `functions` holds the graph "predict"; with a loss also "evaluate", with
@@ -192,8 +203,10 @@ class Model(Network):
         Raises:
             ConfigError: An argument makes no sense.
 
-        Example:
+        Examples:
+            ```python
             export_c(model.trace(batch_size=1), "out")
+            ```
         """
         return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
 
@@ -212,26 +225,27 @@ class Model(Network):
         Args:
             device: "cpu" (all cores, the best instructions), "cpu:avx2" and the like, "cuda:0",
                 "vulkan:0", "opencl:0", "webgpu", "metal", "rocm:0", or "auto" for the best one;
-                `zt.devices()` lists those of this machine.
-            batch_size: The rows of a step. `fit` and `predict` take any number of rows.
+                `zt.devices()` lists those of this machine. Default: `"auto"`.
+            batch_size: The rows of a step. `fit` and `predict` take any number of rows. Default:
+                `32`.
             optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
+                Default: `None`.
             loss: A loss or its name, such as "mse"; None: the program only predicts. For several
-                outputs a list in their order or a dict by their names.
+                outputs a list in their order or a dict by their names. Default: `None`.
             metrics: Metrics or their names, such as ["accuracy"]. For several outputs a list of
-                lists or a dict by their names.
+                lists or a dict by their names. Default: `()`.
             dtype: "float32" or "float64". "mixed_bfloat16" and "mixed_float16" round the operands
                 of matrix products to 16 bits; all else is computed in float32. A program that only
                 predicts then stores its matrices in 16 bits; one that trains keeps weights in
-                float32, and scales gradients that are too small for float16.
-            threads: The worker threads on a CPU; None: one per core.
-            seed: The seed of dropout and shuffling; None: that of the model.
+                float32, and scales gradients that are too small for float16. Default: `"float32"`.
+            threads: The worker threads on a CPU; None: one per core. Default: `None`.
+            seed: The seed of dropout and shuffling; None: that of the model. Default: `None`.
             loss_weights: The weights of the losses of several outputs in their sum, a list or a
-                dict;
-                None: all 1.
+                dict; None: all 1. Default: `None`.
             decode: Whether the program can `generate`. The model must be causal, and take (length,)
-                whole numbers.
+                whole numbers. Default: `False`.
             matmul_precision: "float32", or "tf32": a device may round the operands of float32
-                products to 10 bits of mantissa where that is faster.
+                products to 10 bits of mantissa where that is faster. Default: `"float32"`.
 
         Returns:
             A Program.
@@ -242,9 +256,11 @@ class Model(Network):
             DeviceError: There is no such device.
             Unsupported: The device lacks something that the model needs.
 
-        Example:
+        Examples:
+            ```python
             program = model.compile("cpu", batch_size=64, optimizer="adam", loss="mse")
             program.fit(x, y, epochs=5)
+            ```
         """
         if isinstance(device, str) and device.lower() in Optimizer.known:
             raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "

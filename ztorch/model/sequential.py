@@ -28,17 +28,17 @@ class Sequential(Model):
 
     Args:
         layers: The layers in order. The first is an Input, or says its `input_shape`; else the
-            shape is known when the model is built or called.
-        name: The name of the model; None: from its class.
+            shape is known when the model is built or called. Default: `None`.
+        name: The name of the model; None: from its class. Default: `None`.
         seed: The seed of first weights, dropout and shuffling. The first value of a weight depends
             on it and on the weight's name, on nothing else. None: 0, or that of the model around
-            it.
-        trainable: Whether training changes the weights.
+            it. Default: `None`.
+        trainable: Whether training changes the weights. Default: `True`.
 
     Raises:
         ConfigError: `layers` holds something else, or an Input that is not the first.
 
-    Example:
+    Examples:
         >>> from ztorch import layers as L
         >>> model = Sequential([L.Input((4,)), L.Dense(3, activation="softmax")])
         >>> model.output_shape, model.count_params()
@@ -67,8 +67,10 @@ class Sequential(Model):
         Raises:
             ConfigError: It is an Input after other layers, or belongs to another model.
 
-        Example:
+        Examples:
+            ```python
             model.add(zt.layers.Dense(10))
+            ```
         """
         if isinstance(layer, Input):
             if self.inner or self._input is not None:
@@ -94,8 +96,10 @@ class Sequential(Model):
         Raises:
             ConfigError: There is none.
 
-        Example:
+        Examples:
+            ```python
             model.pop()
+            ```
         """
         if not self.inner:
             raise ConfigError(f"model {self.name!r} has no layers to pop; add() comes first")
@@ -126,14 +130,16 @@ class Sequential(Model):
 
         Args:
             input_shape: The shape of a row of the input, without the batch; None: that of the
-                Input.
+                Input. Default: `None`.
 
         Raises:
             ConfigError: The shape is not known, or another one than the Input's.
             ShapeError: A layer does not fit its input.
 
-        Example:
+        Examples:
+            ```python
             model.build((28, 28, 1))
+            ```
         """
         if input_shape is not None:
             shape = checked_shape("Sequential.build(input_shape=...)", input_shape)

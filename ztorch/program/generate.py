@@ -20,11 +20,12 @@ class Sampler:
     """Draws a number by its logits.
 
     Args:
-        temperature: Above 1 makes unlikely numbers likelier; 0 always takes the likeliest.
-        top_k: Draws only from so many of the likeliest numbers; None: from all.
-        seed: The same seed draws the same numbers.
+        temperature: Above 1 makes unlikely numbers likelier; 0 always takes the likeliest. Default:
+            `1.0`.
+        top_k: Draws only from so many of the likeliest numbers; None: from all. Default: `None`.
+        seed: The same seed draws the same numbers. Default: `0`.
 
-    Example:
+    Examples:
         >>> draw = Sampler(temperature=0)
         >>> draw(np.array([0.0, 2.0, 1.0]))
         1

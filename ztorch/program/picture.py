@@ -25,13 +25,15 @@ def draw_plan(spec: ProgramSpec, function: str,
     Args:
         spec: Describes the program.
         function: The name of the function.
-        path: A PNG, SVG or PDF file to write; None writes none.
+        path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
 
     Returns:
         The matplotlib figure.
 
-    Example:
+    Examples:
+        ```python
         draw_plan(program.executable.spec, "train", "plan.svg")
+        ```
     """
     if function not in spec.functions:
         raise unknown("function", function, offered(spec.functions))

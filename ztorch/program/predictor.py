@@ -53,9 +53,10 @@ class Predictor(Stateful):
             x: Any number of rows: an array of shape (rows, *input_shape), anything NumPy reads, or
                 an iterator of batches. For a model with several inputs a list in their order, or a
                 dict by their names.
-            batch_size: Not needed. Where it is passed, it must repeat that of `compile`.
-            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and
-                2 elsewhere.
+            batch_size: Not needed. Where it is passed, it must repeat that of `compile`. Default:
+                `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
+                elsewhere. Default: `0`.
 
         Returns:
             An array of shape (rows, *output_shape). For a model with several outputs a list or a
@@ -65,9 +66,11 @@ class Predictor(Stateful):
             DataError: x does not fit the model's inputs; the message says how to change it.
             ConfigError: `batch_size` is another one than was compiled.
 
-        Example:
+        Examples:
+            ```python
             scores = program.predict(x_test)
             labels = scores.argmax(-1)
+            ```
         """
         check_batch_size(batch_size, self.batch_size)
         columns = None if is_stream(x, None) else self.adapter.inputs(x)
@@ -96,8 +99,10 @@ class Predictor(Stateful):
         Raises:
             DataError: x has more rows than a batch, or does not fit the model's inputs.
 
-        Example:
+        Examples:
+            ```python
             scores = program.predict_on_batch(x[:32])
+            ```
         """
         return self._predict_batch(self._need_one_batch(self.adapter.inputs(x)))
 
@@ -137,9 +142,10 @@ class Predictor(Stateful):
             prompt: One or more whole numbers to begin with.
             length: How many numbers to draw.
             temperature: Above 1 makes unlikely numbers likelier, below 1 less likely; 0 always
-                takes the likeliest.
-            top_k: Draws only from so many of the likeliest numbers; None: from all.
-            seed: The same seed draws the same numbers.
+                takes the likeliest. Default: `1.0`.
+            top_k: Draws only from so many of the likeliest numbers; None: from all. Default:
+                `None`.
+            seed: The same seed draws the same numbers. Default: `0`.
 
         Returns:
             An iterator that draws each number when it is asked for.
@@ -149,10 +155,12 @@ class Predictor(Stateful):
                 generating already.
             DataError: The prompt is empty, or holds numbers that the model does not take.
 
-        Example:
+        Examples:
+            ```python
             program = model.compile("cpu", decode=True)
             for k in program.generate(encode("Shall I"), 100, temperature=0.5):
                 print(decode([k]), end="", flush=True)
+            ```
         """
         from ztorch.program.generate import Sampler, generate
 
@@ -169,9 +177,11 @@ class Predictor(Stateful):
 
         A `with` block closes its program at the end:
 
-        Example:
+        Examples:
+            ```python
             with zt.load("digits.zt") as program:
                 scores = program.predict(x)
+            ```
         """
         self.executable = cast("Running", _Closed(self.name))
         self.calls = CallPool(self.executable)

@@ -34,11 +34,17 @@ class Program(Predictor):
         executable: The loaded code with its parameters.
         metadata: What the program knows of its model.
         marks: Tell the layers of the model that a program has trained; None: there are none.
+            Default: `None`.
 
-    Example:
-        program = model.compile("cpu", batch_size=64, optimizer="adam", loss="mse")
-        history = program.fit(x, y, epochs=5, validation_split=0.1)
-        program.predict(x_new)
+    Examples:
+        >>> import numpy as np
+        >>> import ztorch as zt
+        >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+        >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+        >>> x, y = np.ones((16, 4)), np.ones(16)
+        >>> history = program.fit(x, y, epochs=2, verbose=0)
+        >>> len(history.history["loss"]), program.predict(x).shape
+        (2, (16, 1))
     """
 
     def __init__(self, executable: Running, metadata: Mapping[str, Any],
@@ -75,33 +81,36 @@ class Program(Predictor):
         after the current step and keeps the weights.
 
         Args:
-            x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or
-                an iterator of (x, y) or (x, y, sample_weight) batches of any size. For a model
-                with several inputs a list in their order, or a dict by their names.
+            x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or an
+                iterator of (x, y) or (x, y, sample_weight) batches of any size. For a model with
+                several inputs a list in their order, or a dict by their names.
             y: Targets, one for each row of x; for several outputs a list or dict. Left out where x
-                is an iterator.
-            batch_size: Not needed. Where it is passed, it must repeat that of `compile`.
-            epochs: The epoch to train up to: how many passes over the data, unless
-                `initial_epoch` or a checkpoint makes training begin later.
+                is an iterator. Default: `None`.
+            batch_size: Not needed. Where it is passed, it must repeat that of `compile`. Default:
+                `None`.
+            epochs: The epoch to train up to: how many passes over the data, unless `initial_epoch`
+                or a checkpoint makes training begin later. Default: `1`.
             verbose: 0 prints nothing, 1 a progress bar, 2 one line per epoch; "auto" is 1 on a
-                terminal and 2 elsewhere.
-            callbacks: A callback or several, see `zt.callbacks`.
+                terminal and 2 elsewhere. Default: `"auto"`.
+            callbacks: A callback or several, see `zt.callbacks`. Default: `None`.
             validation_split: The fraction of rows to validate on, between 0 and 1. They are the
-                last ones, before shuffling.
+                last ones, before shuffling. Default: `0.0`.
             validation_data: Data to validate on after epochs: (x, y), (x, y, sample_weight), or
                 what can be iterated again for batches. `validation_split` does not count then.
-            shuffle: Whether to shuffle rows before each epoch.
+                Default: `None`.
+            shuffle: Whether to shuffle rows before each epoch. Default: `True`.
             class_weight: The weight of each class in the loss, by class number. It counts in
-                training only.
-            sample_weight: The weight of each row in the loss, an array of shape (rows,).
+                training only. Default: `None`.
+            sample_weight: The weight of each row in the loss, an array of shape (rows,). Default:
+                `None`.
             initial_epoch: The epoch to begin with, counted from 0; None: that of the checkpoint
-                after `load_checkpoint`, else 0.
+                after `load_checkpoint`, else 0. Default: `None`.
             steps_per_epoch: The steps of an epoch; the next epoch continues in the data where it
-                ended. None: one pass over the data.
-            validation_steps: The batches of validation data to measure; None: all.
+                ended. None: one pass over the data. Default: `None`.
+            validation_steps: The batches of validation data to measure; None: all. Default: `None`.
             validation_freq: Validates after every so many epochs, or after the epochs in this
-                collection, counted from 1.
-            nan: "stop" raises when the loss is not finite; "ignore" trains on.
+                collection, counted from 1. Default: `1`.
+            nan: "stop" raises when the loss is not finite; "ignore" trains on. Default: `"stop"`.
 
         Returns:
             The History: `history.history["loss"]` is a list with a value per epoch.
@@ -112,9 +121,11 @@ class Program(Predictor):
             DataError: The data do not fit the model; the message says how to change them.
             NonFiniteLoss: The loss became NaN or infinite, unless `nan="ignore"`.
 
-        Example:
+        Examples:
+            ```python
             history = program.fit(x, y, epochs=5, validation_split=0.1)
             history.plot("training.png")
+            ```
         """
         from ztorch.program.fitting import fit
 
@@ -138,13 +149,14 @@ class Program(Predictor):
 
         Args:
             x: Rows, as `fit` takes them.
-            y: Targets, as `fit` takes them.
-            batch_size: Not needed. Where it is passed, it must repeat that of `compile`.
-            sample_weight: The weight of each row, an array of shape (rows,).
-            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and
-                2 elsewhere.
-            steps: The batches to measure; None: all.
-            return_dict: Whether to return the scores by name.
+            y: Targets, as `fit` takes them. Default: `None`.
+            batch_size: Not needed. Where it is passed, it must repeat that of `compile`. Default:
+                `None`.
+            sample_weight: The weight of each row, an array of shape (rows,). Default: `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
+                elsewhere. Default: `"auto"`.
+            steps: The batches to measure; None: all. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
 
         Returns:
             The loss; with metrics the list [loss, *metrics]; a dict with `return_dict=True`.
@@ -153,8 +165,10 @@ class Program(Predictor):
             ConfigError: The program was compiled without a loss.
             DataError: The data do not fit the model.
 
-        Example:
+        Examples:
+            ```python
             loss, accuracy = program.evaluate(x_test, y_test)
+            ```
         """
         from ztorch.feed import loops
         from ztorch.feed.batches import batches
@@ -176,10 +190,10 @@ class Program(Predictor):
 
         Args:
             x: At most `batch_size` rows, as `fit` takes them.
-            y: Their targets.
-            sample_weight: The weight of each row.
-            class_weight: The weight of each class, by class number.
-            return_dict: Whether to return the scores by name.
+            y: Their targets. Default: `None`.
+            sample_weight: The weight of each row. Default: `None`.
+            class_weight: The weight of each class, by class number. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
 
         Returns:
             The scores of the batch before the step, as `evaluate` returns them.
@@ -187,8 +201,10 @@ class Program(Predictor):
         Raises:
             DataError: x has more rows than a batch, or the data do not fit the model.
 
-        Example:
+        Examples:
+            ```python
             loss = program.train_on_batch(x[:32], y[:32])
+            ```
         """
         return self._run_batch("train", x, y, sample_weight, class_weight, return_dict)
 
@@ -198,9 +214,9 @@ class Program(Predictor):
 
         Args:
             x: At most `batch_size` rows, as `fit` takes them.
-            y: Their targets.
-            sample_weight: The weight of each row.
-            return_dict: Whether to return the scores by name.
+            y: Their targets. Default: `None`.
+            sample_weight: The weight of each row. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
 
         Returns:
             The scores, as `evaluate` returns them.
@@ -208,8 +224,10 @@ class Program(Predictor):
         Raises:
             DataError: x has more rows than a batch, or the data do not fit the model.
 
-        Example:
+        Examples:
+            ```python
             loss = program.test_on_batch(x[:32], y[:32])
+            ```
         """
         return self._run_batch("evaluate", x, y, sample_weight, None, return_dict)
 
@@ -246,10 +264,12 @@ class Program(Predictor):
         """Prints the layers, the functions, and the memory of the states.
 
         Args:
-            print_fn: Is called with each line.
+            print_fn: Is called with each line. Default: `print`.
 
-        Example:
+        Examples:
+            ```python
             program.summary()
+            ```
         """
         from ztorch.runtime.spec import offered, spelled
 
@@ -274,9 +294,9 @@ class Program(Predictor):
         The course of training is drawn by `program.history.plot()`.
 
         Args:
-            path: A PNG, SVG or PDF file to write; None writes none.
+            path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
             function: "train", "evaluate", "predict" or "decode"; None: the first of these that the
-                program has.
+                program has. Default: `None`.
 
         Returns:
             The matplotlib figure.
@@ -284,8 +304,10 @@ class Program(Predictor):
         Raises:
             UnknownName: The program has no such function.
 
-        Example:
+        Examples:
+            ```python
             program.plot("plan.svg")
+            ```
         """
         from ztorch.program.picture import draw_plan
 

@@ -20,7 +20,7 @@ class History(Callback):
     `history.epoch` lists all epochs, `history.params` what `fit` was asked for. After Ctrl-C
     `history.interrupted` is True.
 
-    Example:
+    Examples:
         >>> record = History()
         >>> record.on_epoch_end(0, {"loss": 0.5})
         >>> record.history, record.epoch
@@ -75,7 +75,7 @@ class History(Callback):
         """Draws the curves of loss and metrics, with those of validation.
 
         Args:
-            path: A PNG, SVG or PDF file to write; None writes none.
+            path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
 
         Returns:
             The matplotlib figure.
@@ -83,8 +83,10 @@ class History(Callback):
         Raises:
             ConfigError: No epoch was trained.
 
-        Example:
+        Examples:
+            ```python
             history.plot("training.png")
+            ```
         """
         from ztorch.files.figures import new_figure, save_figure, whole_ticks
 

@@ -43,7 +43,8 @@ def compare(subject: Subject, steps: int, seed: int, layers: bool = True) -> Ite
         subject: The program and its graphs.
         steps: How many training steps.
         seed: The seed of the random rows.
-        layers: Whether to compare each layer, in the prediction and the first step.
+        layers: Whether to compare each layer, in the prediction and the first step. Default:
+            `True`.
     """
     rng = np.random.default_rng(seed)
     yield from _compare_call(subject, "predict", "predict", rng, layers)

@@ -31,6 +31,7 @@ class Channels:
     Args:
         model: The model.
         flatten_from: The order of channels in the file, or None to find out from the layers.
+            Default: `None`.
     """
 
     def __init__(self, model: Network, flatten_from: str | None = None):

@@ -30,9 +30,9 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
 
     Args:
         path: The file.
-        sizes: The sizes of other symbolic axes, by name, as {"sequence": 128}.
-        outputs: The names of outputs to keep; None: all.
-        name: The name of the model; None: that of the file.
+        sizes: The sizes of other symbolic axes, by name, as {"sequence": 128}. Default: `None`.
+        outputs: The names of outputs to keep; None: all. Default: `None`.
+        name: The name of the model; None: that of the file. Default: `None`.
 
     Returns:
         A Sequential for one input and one output, else a Model.
@@ -43,9 +43,11 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         ConfigError: A size is missing, or there is no such output. Or the package onnx is not
             installed: pip install ztorch[onnx].
 
-    Example:
+    Examples:
+        ```python
         model = zt.onnx.load("resnet.onnx")
         program = model.compile(batch_size=1)
+        ```
     """
     file = read(path)
     if sizes is not None and not isinstance(sizes, Mapping):

@@ -41,17 +41,20 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
     Args:
         model: A Sequential or a Model.
         path: The file.
-        batch_size: The rows of a batch; None: the file takes any number.
-        weights: Arrays by name, in place of the model's own; `program.weights` fits.
-        dtype: "float32" or "float64".
+        batch_size: The rows of a batch; None: the file takes any number. Default: `None`.
+        weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
+            `None`.
+        dtype: "float32" or "float64". Default: `"float32"`.
 
     Raises:
         Unsupported: ONNX lacks something that the model computes; the message lists all of it.
         ConfigError: `model` is no model. Or the package onnx is not installed: pip install
             ztorch[onnx].
 
-    Example:
+    Examples:
+        ```python
         zt.onnx.save(model, "digits.onnx", weights=program.weights)
+        ```
     """
     from ztorch.model.model import Model
 
@@ -126,18 +129,18 @@ def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], con
     order = topological(outputs.values())
     uses = Counter(a for v in order for a in v.args) + Counter(outputs.values())
     writer = Writer(batch, checked=frozenset(context.ranges))
-    for name, v in x.items():
-        writer.source = writer.unique(port("x", name))
+    for key, v in x.items():
+        writer.source = writer.unique(port("x", key))
         writer.give(v, writer.source)
-    for name in outputs:
-        writer.unique(port("y", name))
+    for key in outputs:
+        writer.unique(port("y", key))
     _write(writer, WriteSelector(context, calls, uses), list(outputs.values()))
-    for name, v in outputs.items():
-        _rename_output(writer, writer.name(v), port("y", name))
+    for key, v in outputs.items():
+        _rename_output(writer, writer.name(v), port("y", key))
     return Draft(name,
-                 [Port(port("x", name), writer.dims(v.shape), v.dtype) for name, v in x.items()],
-                 [Port(port("y", name), writer.dims(v.shape), v.dtype)
-                  for name, v in outputs.items()], writer)
+                 [Port(port("x", key), writer.dims(v.shape), v.dtype) for key, v in x.items()],
+                 [Port(port("y", key), writer.dims(v.shape), v.dtype)
+                  for key, v in outputs.items()], writer)
 
 
 def _replace(context: Context, weights: Mapping[str, Any]) -> None:
