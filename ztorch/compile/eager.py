@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.compile.operands import Operand, as_attribute, as_operand, dtype_of, with_dtypes
+from ztorch.compile.operands import ArrayArgument, as_argument, as_attribute, dtype_of, with_dtypes
 from ztorch.compile.pipeline import build
 from ztorch.dtypes import DType, bf16
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
@@ -30,7 +30,7 @@ CAPACITY = 256  # programs that are kept at most
 CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept whatever it takes
 
 Make = Callable[[Sequence[Value]], Any]  # the inputs of a graph -> its results
-Typed = Sequence[tuple[Operand, DType]]
+Typed = Sequence[tuple[ArrayArgument, DType]]
 
 _device: ContextVar[str] = ContextVar("device", default="cpu")
 
@@ -68,7 +68,7 @@ def compute(public: Public, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any
         bound = op_signature.bind(*args, **attrs)
     except TypeError as error:
         raise TypeError(f"{name}: {error}; it is {public.name}{op_signature}") from None
-    operands: list[Operand] = []
+    operands: list[ArrayArgument] = []
     counts: dict[str, int | None] = {}  # tensors of each tensor parameter; None: a single one
     attributes: dict[str, Any] = {}
     for parameter, x in bound.arguments.items():
@@ -85,7 +85,7 @@ def compute(public: Public, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any
             labels = [f"{parameter}[{k}]" for k in range(len(items))]
         else:
             items, labels, counts[parameter] = [x], [parameter], None
-        operands += [as_operand(name, label, item, number_allowed or isinstance(item, float))
+        operands += [as_argument(name, label, item, number_allowed or isinstance(item, float))
                      for label, item in zip(labels, items, strict=True)]
 
     def make(inputs: Sequence[Value]) -> Any:
@@ -142,7 +142,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*arrays: Any) -> Any:
         name = getattr(function, "__name__", "function")
-        operands = [as_operand(name, f"argument {k}", a, True) for k, a in enumerate(arrays)]
+        operands = [as_argument(name, f"argument {k}", a, True) for k, a in enumerate(arrays)]
         typed = [(operand, dtype_of(operand.array.dtype)) for operand in operands]
         return _run(function, name, {}, typed, lambda inputs: traced(function, name, *inputs))
 

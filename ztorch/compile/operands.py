@@ -18,14 +18,14 @@ dtype_of = functools.lru_cache(dtype)
 _RANK = {"b": 0, "u": 1, "s": 1, "f": 2}  # of kinds of dtypes: which one can hold the other
 
 
-class Operand(NamedTuple):
+class ArrayArgument(NamedTuple):
     """A tensor argument of an op."""
 
     array: np.ndarray
     weak: bool  # a Python number: it takes the dtype of the arrays beside it
 
 
-def as_operand(name: str, parameter: str, x: Any, weak: bool) -> Operand:
+def as_argument(name: str, parameter: str, x: Any, weak: bool) -> ArrayArgument:
     """An argument as an operand.
 
     Args:
@@ -35,9 +35,9 @@ def as_operand(name: str, parameter: str, x: Any, weak: bool) -> Operand:
         weak: Whether a number is weak here. As an index it is not: it is an int64.
     """
     if isinstance(x, (bool, int, float)):
-        return Operand(np.asarray(x), weak)
+        return ArrayArgument(np.asarray(x), weak)
     if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
-        return Operand(np.from_dlpack(x), False)
+        return ArrayArgument(np.from_dlpack(x), False)
     need_no_mask(f"{name}: {parameter}", x)
     try:
         array = np.asarray(x)
@@ -48,7 +48,7 @@ def as_operand(name: str, parameter: str, x: Any, weak: bool) -> Operand:
     except UnknownName:
         raise DataError(f"{name}: {parameter} is an array of {array.dtype}; use "
                         "numbers of a dtype such as float32, int64 or bool") from None
-    return Operand(array, False)
+    return ArrayArgument(array, False)
 
 
 def as_attribute(label: str, x: Any) -> Any:
@@ -68,7 +68,8 @@ def as_attribute(label: str, x: Any) -> Any:
         raise ConfigError(f"{label} takes plain values, not {x!r}") from None
 
 
-def with_dtypes(public: Public, operands: Sequence[Operand]) -> list[tuple[Operand, DType]]:
+def with_dtypes(public: Public,
+                operands: Sequence[ArrayArgument]) -> list[tuple[ArrayArgument, DType]]:
     """Each operand with the dtype that it is computed in, by NumPy's rules of promotion.
 
     Elementwise ops find a common dtype for all operands, others one for the floats among them.

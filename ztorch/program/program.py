@@ -7,21 +7,18 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from ztorch.arguments import checked
 from ztorch.errors import ArtifactError, WeightsError
-from ztorch.feed.adapter import check_batch_size, rows_of
+from ztorch.feed.adapter import check_batch_size
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
     from ztorch.layers.learned import Marks
+    from ztorch.program.one_batch import Scores
     from ztorch.runtime.running import Running
     from ztorch.training.history import History
-
-Scores = float | list[float] | dict[str, float]
 
 
 class Program(Predictor):
@@ -173,6 +170,7 @@ class Program(Predictor):
         from ztorch.feed import loops
         from ztorch.feed.batches import batches
         from ztorch.program.fitting import check_count
+        from ztorch.program.one_batch import as_scores
         from ztorch.progress import Progress
 
         self._need("evaluate")
@@ -181,7 +179,7 @@ class Program(Predictor):
         source = batches(self.adapter, self.batch_size, x, y, sample_weight)
         means = loops.evaluate(self.calls, source, Progress(verbose), steps=steps)
         assert means is not None  # only a loop that is told to stop returns None
-        return _scores(means, return_dict)
+        return as_scores(means, return_dict)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                        class_weight: Mapping[int, float] | None = None,
@@ -206,7 +204,9 @@ class Program(Predictor):
             loss = program.train_on_batch(x[:32], y[:32])
             ```
         """
-        return self._run_batch("train", x, y, sample_weight, class_weight, return_dict)
+        from ztorch.program.one_batch import run_batch
+
+        return run_batch(self, "train", x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                       return_dict: bool = False) -> Scores:
@@ -229,28 +229,9 @@ class Program(Predictor):
             loss = program.test_on_batch(x[:32], y[:32])
             ```
         """
-        return self._run_batch("evaluate", x, y, sample_weight, None, return_dict)
+        from ztorch.program.one_batch import run_batch
 
-    def _run_batch(self, function: str, x: Any, y: Any, sample_weight: Any,
-                   class_weight: Mapping[int, float] | None, return_dict: bool) -> Scores:
-        from ztorch.feed.loops import MeanScores
-
-        self._need(function)
-        adapter = self.adapter
-        columns = adapter.inputs(x)
-        rows = rows_of(columns)
-        columns |= adapter.targets(y, rows)
-        row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
-        self._need_one_batch(columns)
-        with self.calls.borrow(function) as call:
-            scores = MeanScores(call)
-            weight = adapter.stage(call.inputs, columns, row_weights)
-            if weight:
-                call()
-                scores.add(weight)
-                if function == "train":
-                    self.mark_trained()
-        return _scores(scores.means(), return_dict)
+        return run_batch(self, "evaluate", x, y, sample_weight, None, return_dict)
 
     def mark_trained(self) -> None:
         """Tells the layers that their weights are older than those of this program."""
@@ -271,21 +252,9 @@ class Program(Predictor):
             program.summary()
             ```
         """
-        from ztorch.runtime.spec import offered, spelled
+        from ztorch.program.summary import print_summary
 
-        states = self.executable.states.values()
-        rows = [("Layer (type)", "Output shape", "Parameters")]
-        for layer in self.metadata.get("layers", ()):
-            rows.append((f"{layer['name']} ({layer['class']})",
-                         spelled(layer["output_shape"], self.batch_size),
-                         f"{layer['parameters']:,}"))
-        widths = [max(len(row[k]) for row in rows) for k in range(3)]
-        print_fn(f"Program: {self.name} on {self.device}, {self.batch_size} rows at a time")
-        for row in rows:
-            print_fn(f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}")
-        size = sum(int(np.prod(s.shape, dtype=np.int64)) * s.dtype.bytes for s in states)
-        functions = ", ".join(offered(self.executable.functions))
-        print_fn(f"Functions: {functions}; {len(states)} states of {size / 1024:,.1f} KiB in all")
+        print_summary(self, print_fn)
 
     @checked
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
@@ -342,10 +311,3 @@ def load(path: Path, threads: int | None = None) -> Program:
     except ArtifactError as error:  # about the library in it
         raise ArtifactError(f"{where}: {error}") from None
     return program
-
-
-def _scores(means: dict[str, float], as_dict: bool) -> Scores:
-    if as_dict:
-        return means
-    values = list(means.values())
-    return values if len(values) > 1 else values[0]

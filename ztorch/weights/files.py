@@ -17,7 +17,7 @@ from ztorch.layers.network import Network
 from ztorch.weights import keras_files, keras_layouts, own_files, torch_files, torch_layouts
 from ztorch.weights.channels import Channels
 from ztorch.weights.matching import Mismatch, check_names, match, renamed
-from ztorch.weights.parts import Module, Part, read_pairs
+from ztorch.weights.modules import ModelPart, FileModule, read_pairs
 
 LAYOUTS = ("ztorch", "keras", "torch")
 
@@ -123,17 +123,17 @@ def _from_keras(model: Network, data: bytes, source: str) -> list[np.ndarray]:
             raise error from None
 
 
-def _by_keras_names(model: Network, parts: Sequence[Part], data: bytes, source: str,
+def _by_keras_names(model: Network, parts: Sequence[ModelPart], data: bytes, source: str,
                     use_layer_names: bool) -> list[np.ndarray]:
     with keras_files.reading(data, source, use_layer_names) as modules:
         return _read(model, parts, modules, ordered=True, by_order=False, names={}, source=source)
 
 
-def _plain(part: Part) -> Part:
+def _plain(part: ModelPart) -> ModelPart:
     """The part with names as files are read: without underscores at the beginning."""
     path, name = part.names
-    return Part(part.layer, ("/".join(p.removeprefix("_") for p in path.split("/")), name),
-                part.entries)
+    plain_path = "/".join(p.removeprefix("_") for p in path.split("/"))
+    return ModelPart(part.layer, (plain_path, name), part.entries)
 
 
 def _from_torch(model: Network, state: safetensors.Tensors, ordered: bool,
@@ -145,8 +145,8 @@ def _from_torch(model: Network, state: safetensors.Tensors, ordered: bool,
                  source=source)
 
 
-def _read(model: Network, parts: Sequence[Part], modules: Sequence[Module], *, ordered: bool,
-          by_order: bool, names: Mapping[str, str], source: str) -> list[np.ndarray]:
+def _read(model: Network, parts: Sequence[ModelPart], modules: Sequence[FileModule], *,
+          ordered: bool, by_order: bool, names: Mapping[str, str], source: str) -> list[np.ndarray]:
     pairs = match(parts, modules, ordered=ordered, by_order=by_order, names=names, source=source)
     values = read_pairs(pairs)
     return [values[w] for w in model.weights]

@@ -15,7 +15,7 @@ from ztorch.dtypes import bf16, from_storage
 from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.files.zips import StoredZip
 from ztorch.layers.weight import Weight
-from ztorch.weights.parts import Module, Part, StoredTensor
+from ztorch.weights.modules import ModelPart, FileModule, StoredTensor
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
@@ -49,7 +49,7 @@ def config(archive: StoredZip) -> dict[str, Any]:
 
 
 @contextmanager
-def reading(data: bytes, source: str, with_layer_names: bool) -> Iterator[list[Module]]:
+def reading(data: bytes, source: str, with_layer_names: bool) -> Iterator[list[FileModule]]:
     """The groups with weights of a .weights.h5 file. Arrays can be read while it is open.
 
     `with_layer_names` adds the names that layers had to the paths of groups. They are texts of any
@@ -99,7 +99,7 @@ def _check_heaps(data: bytes) -> None:
                 raise ValueError("the objects of a heap do not add up to it")
 
 
-def _modules(h5py: Any, file: Any, source: str, with_layer_names: bool) -> Iterator[Module]:
+def _modules(h5py: Any, file: Any, source: str, with_layer_names: bool) -> Iterator[FileModule]:
     """Every group with weights, by its path, and also by the names that layers had."""
     stack: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = [(file, (), ())]
     count = 0
@@ -115,7 +115,7 @@ def _modules(h5py: Any, file: Any, source: str, with_layer_names: bool) -> Itera
             tensors = {key: _stored(h5py, variables[key], f"{folder}/vars/{key}", source)
                        for key in sorted(variables, key=lambda k: (len(k), k))}
             layer_names = ["/".join(names)] if with_layer_names else []
-            yield Module((folder, *layer_names), tensors)
+            yield FileModule((folder, *layer_names), tensors)
         for key, inner in reversed(below.items()):
             if isinstance(inner, h5py.Group) and key != "vars" and key not in _NO_LAYERS:
                 name = _layer_name(h5py, inner, source) if with_layer_names else ()
@@ -170,7 +170,7 @@ def _stored(h5py: Any, dataset: Any, name: str, source: str) -> StoredTensor:
     return StoredTensor(tuple(dataset.shape), load)
 
 
-def write(parts: Sequence[Part], values: Mapping[Weight, np.ndarray], model: str) -> bytes:
+def write(parts: Sequence[ModelPart], values: Mapping[Weight, np.ndarray], model: str) -> bytes:
     """The bytes of a .weights.h5 file, as Keras would write it for the same layers."""
     file = io.BytesIO()
     with _h5py().File(file, "w") as root:

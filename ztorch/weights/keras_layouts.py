@@ -17,7 +17,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.recurrent import Bidirectional, _Recurrent
 from ztorch.layers.transformer import _TransformerBlock
 from ztorch.layers.weight import Weight
-from ztorch.weights.parts import Entry, Part
+from ztorch.weights.modules import Entry, ModelPart
 
 _BLOCK = {  # attributes of KerasHub's blocks
     "self_attention": "_self_attention_layer", "self_attention_norm": "_self_attention_layer_norm",
@@ -29,12 +29,12 @@ _BLOCK = {  # attributes of KerasHub's blocks
 _KERAS_CLASSES = {"Model": "Functional"}  # where Keras has another name for a class of ours
 
 
-def parts(model: Network) -> list[Part]:
+def parts(model: Network) -> list[ModelPart]:
     """The model as groups of a file of Keras; the names of layers are second names."""
     return [part for part in _in_row(model, "", "") if part.entries]
 
 
-def _in_row(layer: Layer, path: str, name: str) -> Iterator[Part]:
+def _in_row(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
     """The layers inside, each named by its class and a count."""
     counts: dict[str, int] = {}
     for inner in _flat(layer):
@@ -53,9 +53,9 @@ def _flat(layer: Layer) -> Iterator[Layer]:
             yield inner
 
 
-def _walk(layer: Layer, path: str, name: str) -> Iterator[Part]:
-    def part(weights: list[Weight], path: str = path, name: str = name) -> Part:
-        return Part(layer, (path, name), {str(k): Entry((w,)) for k, w in enumerate(weights)})
+def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
+    def part(weights: list[Weight], path: str = path, name: str = name) -> ModelPart:
+        return ModelPart(layer, (path, name), {str(k): Entry((w,)) for k, w in enumerate(weights)})
 
     if isinstance(layer, MultiHeadAttention):
         for which, weights in layer.projections.items():

@@ -8,14 +8,14 @@ from itertools import zip_longest
 
 from ztorch.errors import WeightsError, nearest
 from ztorch.initializers import Shape
-from ztorch.weights.parts import Module, Part
+from ztorch.weights.modules import ModelPart, FileModule
 
 
 class Mismatch(WeightsError):
     """The file is sound, but holds the weights of another model."""
 
 
-Pairs = list[tuple[Part | None, Module | None]]  # None: one side lacks it
+Pairs = list[tuple[ModelPart | None, FileModule | None]]  # None: one side lacks it
 _MOST_ROWS = 12  # of the table in an error
 
 
@@ -33,7 +33,7 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     return name
 
 
-def check_names(parts: Sequence[Part], names: Mapping[str, str]) -> None:
+def check_names(parts: Sequence[ModelPart], names: Mapping[str, str]) -> None:
     """Raises WeightsError for a name in `names` that no part of the model has."""
     known = [part.names[0] for part in parts]
     for ours in names:
@@ -44,8 +44,8 @@ def check_names(parts: Sequence[Part], names: Mapping[str, str]) -> None:
                                f"{', '.join(known)}")
 
 
-def match(parts: Sequence[Part], modules: Sequence[Module], *, ordered: bool, by_order: bool,
-          names: Mapping[str, str], source: str) -> list[tuple[Part, Module]]:
+def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered: bool,
+          by_order: bool, names: Mapping[str, str], source: str) -> list[tuple[ModelPart, FileModule]]:
     """Pairs each part with its module: by names where the file has all of them, else by order.
 
     Args:
@@ -89,9 +89,9 @@ def match(parts: Sequence[Part], modules: Sequence[Module], *, ordered: bool, by
                    "names={'layer': 'theirs'})")
 
 
-def _by_shapes(parts: Sequence[Part], modules: Sequence[Module], source: str) -> Pairs:
+def _by_shapes(parts: Sequence[ModelPart], modules: Sequence[FileModule], source: str) -> Pairs:
     """Pairs parts and modules of equal shapes in order, for a file that sorts its names."""
-    def signature(x: Part | Module) -> tuple[tuple[str, Shape], ...]:
+    def signature(x: ModelPart | FileModule) -> tuple[tuple[str, Shape], ...]:
         return tuple(sorted(x.shapes.items()))
 
     pairs: Pairs = []
@@ -133,7 +133,7 @@ def table(pairs: Pairs) -> str:
     return "\n".join([*lines, *([f"  and {left_out} more"] if left_out > 0 else [])])
 
 
-def _shown(x: Part | Module | None) -> str:
+def _shown(x: ModelPart | FileModule | None) -> str:
     if x is None:
         return "-"
     return f"{x.names[0]}: " + ", ".join(f"{s} {shape}" for s, shape in x.shapes.items())

@@ -12,7 +12,7 @@ from ztorch.files.safetensors import Tensors
 from ztorch.files.zips import StoredZip
 from ztorch.weights import pickles
 from ztorch.weights.matching import natural
-from ztorch.weights.parts import Module, StoredTensor
+from ztorch.weights.modules import FileModule, StoredTensor
 from ztorch.weights.pickles import Tensor
 
 LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of torch.save before 1.6
@@ -69,7 +69,7 @@ def _tensors(content: Any, source: str) -> dict[str, Tensor]:
                        "torch.save(model.state_dict(), path)")
 
 
-def modules(state: Tensors, ordered: bool) -> list[Module]:
+def modules(state: Tensors, ordered: bool) -> list[FileModule]:
     """The modules that the names of tensors speak of: in the order of the file, else by name."""
     for wrapper in _WRAPPERS:
         if state and all(name.startswith(wrapper) for name in state):
@@ -80,7 +80,7 @@ def modules(state: Tensors, ordered: bool) -> list[Module]:
         module, end = _split_name(name, state)
         if end != "num_batches_tracked":
             by_module.setdefault(module, {})[end] = _stored(state[name])
-    return [Module((name,), tensors) for name, tensors in by_module.items()]
+    return [FileModule((name,), tensors) for name, tensors in by_module.items()]
 
 
 def _stored(tensor: Any) -> StoredTensor:

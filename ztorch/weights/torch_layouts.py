@@ -24,7 +24,7 @@ from ztorch.layers.recurrent import GRU, Bidirectional, _Recurrent
 from ztorch.layers.transformer import _TransformerBlock
 from ztorch.layers.weight import Weight
 from ztorch.weights.channels import Channels, to_first
-from ztorch.weights.parts import Arrange, Entry, Part
+from ztorch.weights.modules import Arrange, Entry, ModelPart
 
 Entries = dict[str, Entry]
 Found = Iterator[tuple[str, Entries]]  # what follows the layer's name, and the tensors there
@@ -34,7 +34,7 @@ _NORMS = ("self_attention_norm", "cross_attention_norm", "feedforward_norm")  # 
 _GATES = {1: (0,), 4: (0, 1, 2, 3), 3: (1, 0, 2)}  # their gates among ours; GRU: reset first
 
 
-def parts(model: Network, channels: Channels) -> list[Part]:
+def parts(model: Network, channels: Channels) -> list[ModelPart]:
     """The model as modules of PyTorch, in PyTorch's order."""
     missing: list[Layer] = []
     model_parts = list(_walk(model, "", channels, missing))
@@ -45,7 +45,7 @@ def parts(model: Network, channels: Channels) -> list[Part]:
     return model_parts
 
 
-def _walk(layer: Layer, name: str, channels: Channels, missing: list[Layer]) -> Iterator[Part]:
+def _walk(layer: Layer, name: str, channels: Channels, missing: list[Layer]) -> Iterator[ModelPart]:
     layout = next((LAYOUTS[kind] for kind in type(layer).__mro__ if kind in LAYOUTS), None)
     if layout is not None:
         for tail, entries in layout(layer, channels):
@@ -66,8 +66,8 @@ def _children(layer: Layer) -> list[tuple[str, Layer]]:
             *((f"norm{k}", norm) for k, norm in enumerate(norms, 1))]
 
 
-def _part(layer: Layer, name: str, entries: Entries) -> Part:
-    part = Part(layer, (name,), entries)
+def _part(layer: Layer, name: str, entries: Entries) -> ModelPart:
+    part = ModelPart(layer, (name,), entries)
     if isinstance(layer, BatchNormalization):
         return replace(part, constants={"num_batches_tracked": np.zeros((), np.int64)})
     return part

@@ -55,7 +55,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """A module of theirs, as it should be in a file."""
 
     layer: Layer  # ours
@@ -92,7 +92,7 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
-class Module:
+class FileModule:
     """A module of theirs, as it is in a file."""
 
     names: tuple[str, ...]  # like those of a Part
@@ -104,7 +104,7 @@ class Module:
         return {suffix: stored.shape for suffix, stored in self.tensors.items()}
 
 
-def read_pairs(pairs: Sequence[tuple[Part, Module]]) -> Values:
+def read_pairs(pairs: Sequence[tuple[ModelPart, FileModule]]) -> Values:
     """The weights of all parts, each from its module."""
     values: Values = {}
     for part, module in pairs:
