@@ -17,7 +17,7 @@ from ztorch.layers.network import Network
 from ztorch.weights import keras_files, keras_layouts, own_files, torch_files, torch_layouts
 from ztorch.weights.channels import Channels
 from ztorch.weights.matching import Mismatch, check_names, match, renamed
-from ztorch.weights.modules import ModelPart, FileModule, read_pairs
+from ztorch.weights.modules import FileModule, ModelPart, read_pairs
 
 LAYOUTS = ("ztorch", "keras", "torch")
 

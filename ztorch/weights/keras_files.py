@@ -15,7 +15,7 @@ from ztorch.dtypes import bf16, from_storage
 from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.files.zips import StoredZip
 from ztorch.layers.weight import Weight
-from ztorch.weights.modules import ModelPart, FileModule, StoredTensor
+from ztorch.weights.modules import FileModule, ModelPart, StoredTensor
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"

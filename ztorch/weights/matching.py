@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from ztorch.errors import WeightsError, nearest
 from ztorch.initializers import Shape
-from ztorch.weights.modules import ModelPart, FileModule
+from ztorch.weights.modules import FileModule, ModelPart
 
 
 class Mismatch(WeightsError):
@@ -45,7 +45,8 @@ def check_names(parts: Sequence[ModelPart], names: Mapping[str, str]) -> None:
 
 
 def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered: bool,
-          by_order: bool, names: Mapping[str, str], source: str) -> list[tuple[ModelPart, FileModule]]:
+          by_order: bool, names: Mapping[str, str],
+          source: str) -> list[tuple[ModelPart, FileModule]]:
     """Pairs each part with its module: by names where the file has all of them, else by order.
 
     Args:
