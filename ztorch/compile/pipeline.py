@@ -6,7 +6,7 @@
     render     kernels            the text of a target                     codegen/render.py
     assemble   text               an object file                           codegen/assemblers.py
     link       an object file     a library that imports nothing           codegen/elf.py
-    load       code, parameters   a program that runs on a device          runtime/executable.py
+    load       code, parameters   a program that runs on a device          runtime/start.py
 
 A program has up to four functions, one graph each: predict, evaluate, train and decode. They share
 one block of parameters. Render, assemble and link are in `cpu_code.py` for processors and in
