@@ -20,9 +20,7 @@ class LearningRateScheduler(Callback):
         verbose: 1 prints each rate. Default: `0`.
 
     Examples:
-        ```python
-        zt.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
-        ```
+        >>> callback = LearningRateScheduler(lambda epoch, rate: rate * 0.9)
     """
 
     @checked
@@ -53,9 +51,7 @@ class LambdaCallback(Callback):
         ConfigError: There is no such hook.
 
     Examples:
-        ```python
-        zt.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))
-        ```
+        >>> callback = LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))
     """
 
     def __init__(self, **hooks: Callable[..., None]):
@@ -72,9 +68,7 @@ class TerminateOnNaN(Callback):
     """Ends training when the loss is not finite. Without this callback `fit` raises NonFiniteLoss.
 
     Examples:
-        ```python
-        program.fit(x, y, callbacks=zt.callbacks.TerminateOnNaN())
-        ```
+        >>> callback = TerminateOnNaN()
     """
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:

@@ -84,9 +84,7 @@ class EarlyStopping(Monitor):
         start_from_epoch: The first epoch that counts, from 0. Default: `0`.
 
     Examples:
-        ```python
-        zt.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True)
-        ```
+        >>> callback = EarlyStopping("val_loss", patience=3, restore_best_weights=True)
     """
 
     @checked
@@ -155,9 +153,7 @@ class ReduceLROnPlateau(Monitor):
         min_lr: The rate never gets lower than this. Default: `0.0`.
 
     Examples:
-        ```python
-        zt.callbacks.ReduceLROnPlateau("val_loss", factor=0.2, patience=5, min_lr=1e-5)
-        ```
+        >>> callback = ReduceLROnPlateau("val_loss", factor=0.2, patience=5, min_lr=1e-5)
     """
 
     @checked

@@ -37,9 +37,7 @@ class ModelCheckpoint(Monitor):
             Default: `None`.
 
     Examples:
-        ```python
-        zt.callbacks.ModelCheckpoint("best.safetensors", save_best_only=True)
-        ```
+        >>> callback = ModelCheckpoint("best.safetensors", save_best_only=True)
     """
 
     order = 2  # last, so that files hold what other callbacks change, such as the learning rate
@@ -138,9 +136,7 @@ class CSVLogger(Callback):
         append: Whether to continue a file that exists; else it is replaced. Default: `False`.
 
     Examples:
-        ```python
-        zt.callbacks.CSVLogger("log.csv", append=True)
-        ```
+        >>> callback = CSVLogger("log.csv", append=True)
     """
 
     @checked

@@ -33,7 +33,8 @@ def names() -> list[str]:
         A sorted list.
 
     Examples:
-        >>> "digits" in names()
+        >>> from ztorch import data
+        >>> "digits" in data.names()
         True
     """
     return sorted(_SETS)
@@ -59,10 +60,10 @@ def load(name: str, **options: Any) -> Split:
         DataError: The files are missing or damaged; the message says where to get them.
 
     Examples:
-        ```python
-        train, test = zt.data.load("digits")
-        program.fit(*train, validation_data=test)
-        ```
+        >>> from ztorch import data
+        >>> (x, y), (x_test, y_test) = data.load("digits")
+        >>> x.shape, x_test.shape
+        ((1433, 8, 8, 1), (364, 8, 8, 1))
     """
     if not isinstance(name, str) or name not in _SETS:
         raise unknown("data set", name, _SETS)

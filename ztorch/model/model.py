@@ -139,9 +139,11 @@ class Model(Network):
             ConfigError: A layer cannot be described, such as a Lambda.
 
         Examples:
-            ```python
-            copy = zt.Sequential.from_json(model.to_json())
-            ```
+            >>> from ztorch import layers as L
+            >>> from ztorch.model.sequential import Sequential
+            >>> model = Sequential([L.Input((4,)), L.Dense(3)])
+            >>> Sequential.from_json(model.to_json()).output_shape
+            (3,)
         """
         return json.dumps({"class_name": type(self).__name__, "config": self.get_config()},
                           **options)
@@ -160,9 +162,11 @@ class Model(Network):
             ConfigError: The text does not describe a model of this class.
 
         Examples:
-            ```python
-            copy = zt.Sequential.from_json(model.to_json())
-            ```
+            >>> from ztorch import layers as L
+            >>> from ztorch.model.sequential import Sequential
+            >>> text = Sequential([L.Input((4,)), L.Dense(3)]).to_json()
+            >>> Sequential.from_json(text).count_params()
+            15
         """
         try:
             data = json.loads(text)
@@ -257,10 +261,13 @@ class Model(Network):
             Unsupported: The device lacks something that the model needs.
 
         Examples:
-            ```python
-            program = model.compile("cpu", batch_size=64, optimizer="adam", loss="mse")
-            program.fit(x, y, epochs=5)
-            ```
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> history = program.fit(np.ones((16, 4)), np.ones(16), verbose=0)
+            >>> program.predict(np.ones((5, 4))).shape
+            (5, 1)
         """
         if isinstance(device, str) and device.lower() in Optimizer.known:
             raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "

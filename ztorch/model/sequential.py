@@ -68,9 +68,11 @@ class Sequential(Model):
             ConfigError: It is an Input after other layers, or belongs to another model.
 
         Examples:
-            ```python
-            model.add(zt.layers.Dense(10))
-            ```
+            >>> from ztorch import layers as L
+            >>> model = Sequential([L.Input((4,))])
+            >>> model.add(L.Dense(10))
+            >>> model.output_shape
+            (10,)
         """
         if isinstance(layer, Input):
             if self.inner or self._input is not None:
@@ -97,9 +99,10 @@ class Sequential(Model):
             ConfigError: There is none.
 
         Examples:
-            ```python
-            model.pop()
-            ```
+            >>> from ztorch import layers as L
+            >>> model = Sequential([L.Input((4,)), L.Dense(8), L.Dense(3)])
+            >>> model.pop().name
+            'dense_1'
         """
         if not self.inner:
             raise ConfigError(f"model {self.name!r} has no layers to pop; add() comes first")
@@ -137,9 +140,11 @@ class Sequential(Model):
             ShapeError: A layer does not fit its input.
 
         Examples:
-            ```python
-            model.build((28, 28, 1))
-            ```
+            >>> from ztorch import layers as L
+            >>> model = Sequential([L.Dense(3)])
+            >>> model.build((4,))
+            >>> model.count_params()
+            15
         """
         if input_shape is not None:
             shape = checked_shape("Sequential.build(input_shape=...)", input_shape)

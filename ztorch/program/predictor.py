@@ -67,10 +67,12 @@ class Predictor(Stateful):
             ConfigError: `batch_size` is another one than was compiled.
 
         Examples:
-            ```python
-            scores = program.predict(x_test)
-            labels = scores.argmax(-1)
-            ```
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8)
+            >>> program.predict(np.ones((20, 4))).shape
+            (20, 1)
         """
         check_batch_size(batch_size, self.batch_size)
         columns = None if is_stream(x, None) else self.adapter.inputs(x)
@@ -100,9 +102,12 @@ class Predictor(Stateful):
             DataError: x has more rows than a batch, or does not fit the model's inputs.
 
         Examples:
-            ```python
-            scores = program.predict_on_batch(x[:32])
-            ```
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8)
+            >>> program.predict_on_batch(np.ones((3, 4))).shape
+            (3, 1)
         """
         return self._predict_batch(self._need_one_batch(self.adapter.inputs(x)))
 

@@ -119,10 +119,13 @@ class Program(Predictor):
             NonFiniteLoss: The loss became NaN or infinite, unless `nan="ignore"`.
 
         Examples:
-            ```python
-            history = program.fit(x, y, epochs=5, validation_split=0.1)
-            history.plot("training.png")
-            ```
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> history = program.fit(np.ones((16, 4)), np.ones(16), epochs=2, verbose=0)
+            >>> history.epoch
+            [0, 1]
         """
         from ztorch.program.fitting import fit
 
@@ -163,9 +166,13 @@ class Program(Predictor):
             DataError: The data do not fit the model.
 
         Examples:
-            ```python
-            loss, accuracy = program.evaluate(x_test, y_test)
-            ```
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> x, y = np.ones((16, 4)), np.ones(16)
+            >>> list(program.evaluate(x, y, verbose=0, return_dict=True))
+            ['loss']
         """
         from ztorch.feed import loops
         from ztorch.feed.batches import batches
@@ -200,9 +207,13 @@ class Program(Predictor):
             DataError: x has more rows than a batch, or the data do not fit the model.
 
         Examples:
-            ```python
-            loss = program.train_on_batch(x[:32], y[:32])
-            ```
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> before = program.train_on_batch(np.ones((8, 4)), np.ones(8))
+            >>> program.train_on_batch(np.ones((8, 4)), np.ones(8)) < before
+            True
         """
         from ztorch.program.one_batch import run_batch
 
@@ -225,9 +236,12 @@ class Program(Predictor):
             DataError: x has more rows than a batch, or the data do not fit the model.
 
         Examples:
-            ```python
-            loss = program.test_on_batch(x[:32], y[:32])
-            ```
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> program.test_on_batch(np.zeros((8, 4)), np.ones(8))
+            1.0
         """
         from ztorch.program.one_batch import run_batch
 
