@@ -17,7 +17,8 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, Public, Sample, leaf, public_ops
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.plan import Params, Plan, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import Plan, lower
 
 # The dtypes to try the samples of an op with, by kind.
 SAMPLE_DTYPES = {"f": (f32, f64, f16, bf16), "s": (i32, i64, i8), "u": (u32, u8),

@@ -12,12 +12,14 @@ from ztorch.backends.device import Device
 from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
-from ztorch.compile.device_code import Kernels, device_code, within_limits
+from ztorch.compile.device_code import device_code, within_limits
+from ztorch.compile.kernels import Kernels
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.watch import Watch
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Kernel
-from ztorch.lower.plan import Params, Place, Plan, Step, lower
+from ztorch.lower.placement import Location, Params
+from ztorch.lower.plan import KernelStep, Plan, lower
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.remote import Remote
 
@@ -59,8 +61,8 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
     plans = {}
     for k, kernel in enumerate(kernels):
         given = [m for m in kernel.memories if m.space == "global"]
-        places = tuple(Place("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
-        step = Step(kernel, places, tuple(m.access != "r" for m in given), 0.0)
+        places = tuple(Location("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
+        step = KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
     made = device_code(plans, target_of(here), Watch())
     module = here.load(made.code, [KernelEntry(*e) for e in made.entries])

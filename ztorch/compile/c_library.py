@@ -96,5 +96,5 @@ def _need_processor(target: Target) -> None:
 def _functions_that_write_params(plans: Mapping[str, Plan]) -> set[str]:
     """The functions that change weights or other states; the header says so of each."""
     return {name for name, plan in plans.items() for step in plan.steps
-            for place, writes in zip(step.places, step.writes, strict=True)
+            for place, writes in zip(step.locations, step.writes, strict=True)
             if writes and place.space == "params"}

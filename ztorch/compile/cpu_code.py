@@ -70,7 +70,8 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
     steps = []
     for step in plan.steps:
         kernel = kernels.rendered[kernels.number(step.kernel)]
-        numbers = [pointers.setdefault((p.space, p.at), len(pointers)) for p in step.places]
+        numbers = [pointers.setdefault((place.space, place.offset), len(pointers))
+                   for place in step.locations]
         steps.append({"symbol": kernel["symbol"], "pointers": numbers, "barrier": step.barrier})
     return {"symbol": symbol, "steps": steps, "pointers": [
         {"id": number, "space": space, "offset": at,

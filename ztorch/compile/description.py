@@ -10,7 +10,8 @@ from ztorch.codegen.targets import Target
 from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.host.memory import aligned
 from ztorch.host.processor import need_memory
-from ztorch.lower.plan import Params, Plan
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec, entry_point
 
 

@@ -16,7 +16,7 @@ from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import launch_grid
-from ztorch.lower.plan import Plan, Step
+from ztorch.lower.plan import KernelStep, Plan
 from ztorch.runtime.spec import LaunchSpec, ProgramSpec, kernel_name
 
 Entry = tuple[str, int, int, tuple[int, int, int]]  # symbol, offset and size in code, workgroup
@@ -73,14 +73,14 @@ def _name_kernels(kernels: Kernels, launches: Mapping[str, tuple[LaunchSpec, ...
                                        launch.places)
 
 
-def _launch(step: Step, target: Target, kernels: Kernels) -> LaunchSpec:
+def _launch(step: KernelStep, target: Target, kernels: Kernels) -> LaunchSpec:
     within_limits(step, target)
-    places = tuple((place.space, place.at, place.size, writes)
-                   for place, writes in zip(step.places, step.writes, strict=True))
+    places = tuple((place.space, place.offset, place.size, writes)
+                   for place, writes in zip(step.locations, step.writes, strict=True))
     return LaunchSpec(kernels.number(step.kernel), launch_grid(step.kernel), places, step.barrier)
 
 
-def within_limits(step: Step, target: Target) -> None:
+def within_limits(step: KernelStep, target: Target) -> None:
     """Raises Unsupported, with the name of the layer, where a kernel needs more than the device
     allows: the driver's own error would name neither."""
     grid, kernel = target.limits.grid, step.kernel
@@ -89,7 +89,7 @@ def within_limits(step: Step, target: Target) -> None:
     buffers = [m for m in kernel.memories if m.space == "global"]
     largest = max((m.size * m.dtype.bytes for m in buffers), default=0)
     largest_is_weight = any(p.space == "params" and m.size * m.dtype.bytes == largest
-                            for m, p in zip(buffers, step.places, strict=True))
+                            for m, p in zip(buffers, step.locations, strict=True))
     smaller = ("make the layer smaller, or compile for another device, such as cpu"
                if largest_is_weight else "compile with a smaller batch_size")
     layers = ", ".join(kernel.origin) or kernel.name

@@ -35,8 +35,7 @@ class Kernels:
 
     def _add(self, kernel: Kernel) -> int:
         verify(kernel)
-        thread_body, size = launched(kernel)
-        speakable = decompose(thread_body, self.words.speaks, self.target.name)
+        speakable, size = launched(decompose(kernel, self.words.speaks, self.target.name))
         grid = self.target.limits.grid
         if grid is not None:
             speakable = vectored(speakable, grid.scalar_stores_readable_as_vectors)

@@ -30,12 +30,13 @@ from ztorch.compile.cpu_code import cpu_code
 from ztorch.compile.description import describe_program, initial_parameters
 from ztorch.compile.device_code import device_code
 from ztorch.compile.watch import Watch
-from ztorch.errors import DeviceError, Unsupported
+from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.host import processor as this_processor
 from ztorch.lower.frozen import Derived
-from ztorch.lower.plan import Params, Plan, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import Plan, Schedules, lower
 from ztorch.machines.processors import processor
 from ztorch.runtime.devices import Where, limits_of, resolve
 from ztorch.runtime.running import Running
@@ -111,8 +112,8 @@ def garbage_collection_paused() -> Iterator[None]:
 
 @garbage_collection_paused()
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
-                      optional: tuple[str, ...] = passes.DEFAULT,
-                      fusion: bool = True) -> Compiled:
+                      optional: tuple[str, ...] = passes.DEFAULT, fusion: bool = True,
+                      schedules: Schedules | None = None) -> Compiled:
     """All stages but `load`: the target need not be in this machine.
 
     Args:
@@ -122,11 +123,13 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         optional: The graph passes to run. They change speed, and results only by rounding. Default:
             `passes.DEFAULT`.
         fusion: False makes each op a kernel of its own. Default: `True`.
+        schedules: Schedules in place of those that the rules propose, by the keys that `ztorch show
+            --stage plan` prints. Default: `None`.
     """
     watch = Watch()
     graphs = simplify(functions, optional, watch)
     params = place_states(functions, target)
-    plans = plan_functions(graphs, target, params, watch, fusion)
+    plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules)
     spec = describe_program(name, target, plans, params)
     values = initial_parameters(params)
     if target.limits.grid is None:
@@ -155,7 +158,8 @@ def place_states(functions: Mapping[str, Graph], target: Target) -> Params:
 
 
 def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, watch: Watch,
-                   fusion: bool = True, prepare_once: bool = True) -> dict[str, Plan]:
+                   fusion: bool = True, prepare_once: bool = True,
+                   schedules: Schedules | None = None) -> dict[str, Plan]:
     """The kernels of each function in order, and the place of each buffer.
 
     A program that only predicts never changes its weights. With `prepare_once`, what depends on
@@ -165,7 +169,7 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
     predicts_only = not any(graph.updates for graph in graphs.values())
     derived = Derived() if prepare_once and predicts_only else None
     try:
-        plans = {name: lower(name, graph, target.limits, params, fusion, derived)
+        plans = {name: lower(name, graph, target.limits, params, fusion, derived, schedules)
                  for name, graph in graphs.items()}
     except RecursionError:
         raise Unsupported(
@@ -175,6 +179,16 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
             "them") from None
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
-        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion)
+        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules)
+    _need_known_keys(schedules, plans)
     watch.done("plan", plans)
     return plans
+
+
+def _need_known_keys(schedules: Schedules | None, plans: Mapping[str, Plan]) -> None:
+    """Raises for a schedule whose key is that of no kernel: FUNCTION/KERNEL, or KERNEL alone."""
+    keys = [step.key for plan in plans.values() for step in plan.steps]
+    known = {*keys, *(key.partition("/")[2] for key in keys)}
+    for key in schedules or ():
+        if key not in known:
+            raise unknown("kernel", key, known)

@@ -63,12 +63,15 @@ def _texts(stage: str, result: Any) -> list[tuple[str, Any]]:
 
 
 def show_plan(plan: Any) -> str:
-    """The kernels of a function in order, with what they read (<) and write (>). A bar marks a
-    kernel that waits until all workers are done with the kernels before it."""
+    """The kernels of a function in order, with what they read (<) and write (>), and the schedule
+    of each by its key. A bar marks a kernel that waits until all workers are done with the kernels
+    before it."""
     lines = [f"# {plan.name}: {len(plan.steps)} kernels, arena {plan.arena} bytes"]
     for number, step in enumerate(plan.steps):
-        buffers = ", ".join(f"{'>' if writes else '<'}{place.space}[{place.at}]"
-                            for place, writes in zip(step.places, step.writes, strict=True))
+        buffers = ", ".join(f"{'>' if writes else '<'}{place.space}[{place.offset}]"
+                            for place, writes in zip(step.locations, step.writes, strict=True))
         barrier = "| " if step.barrier else "  "
         lines.append(f"{number:3} {barrier}{step.kernel.name}  {buffers}")
+        if step.schedule is not None:
+            lines.append(f"      {step.key}: {step.schedule!r}")
     return "\n".join(lines)

@@ -93,7 +93,7 @@ def read_probes(subject: Subject, inner: Sequence[Probe], inputs: Mapping[str, n
 def last_writer(plan: Plan, space: str, at: int) -> tuple[int, str]:
     """The last kernel that writes to a place: its number in the plan, and its name."""
     for number, step in reversed(list(enumerate(plan.steps))):
-        if any(writes and place.space == space and place.at == at
-               for place, writes in zip(step.places, step.writes, strict=True)):
+        if any(writes and place.space == space and place.offset == at
+               for place, writes in zip(step.locations, step.writes, strict=True)):
             return number, step.kernel.name
     return -1, "none: it is not computed"
