@@ -69,10 +69,10 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
             `"float32"`.
     """
     place = resolve(device)
+    target = target_for(place).with_precision(precision)
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
                           f"name a device, such as {place.backend}:0")
-    target = target_for(place).with_precision(precision)
     compiled = compile_functions(functions, target, name)
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
 
