@@ -1,4 +1,4 @@
-"""Arrays in NumPy's files, which may be damaged, or made to do harm."""
+"""Arrays in NumPy's files. They may be damaged, or made to do harm."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from ztorch.errors import DataError
 
 
 def need_file(path: str | os.PathLike[str]) -> None:
-    """An error unless there is a file to read."""
-    where = os.fspath(path)
-    if not where:
+    """Raises DataError unless there is a file to read."""
+    name = os.fspath(path)
+    if not name:
         raise DataError("the name of the file is empty")
     if not Path(path).is_file():
-        raise DataError(f"{where} is a folder; give a file in it" if Path(path).is_dir() else
-                        f"{where} is no regular file; write the data to one" if Path(path).exists()
-                        else f"there is no file {where}")
+        raise DataError(f"{name} is a folder; give a file in it" if Path(path).is_dir() else
+                        f"{name} is no regular file; write the data to one" if Path(path).exists()
+                        else f"there is no file {name}")
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays of an NPZ file by name; that of an NPY file is named ""."""
-    where = os.fspath(path)
+    """The arrays of an NPZ file by name; the name of the one in an NPY file is empty."""
+    name = os.fspath(path)
     try:
-        found = np.load(where, allow_pickle=False)  # a pickle would run code
-        if isinstance(found, np.ndarray):
-            return {"": found}
-        with found as stored:
+        content = np.load(name, allow_pickle=False)  # a pickle would run code
+        if isinstance(content, np.ndarray):
+            return {"": content}
+        with content as stored:
             return {name: stored[name] for name in stored.files}
     except OSError as error:
-        raise DataError(f"cannot read {where}: {error.strerror or error}; check the path") from None
+        raise DataError(f"cannot read {name}: {error.strerror or error}; check the path") from None
     except Exception as error:  # of zipfile, zlib, tokenize ... whatever the damage leads to
         reason = ("Python objects" if "allow_pickle" in str(error) else
                   "more than fits in memory" if isinstance(error, MemoryError) else "")
-        raise DataError(f"{where} cannot be read: "
+        raise DataError(f"{name} cannot be read: "
                         f"{f'it holds {reason}' if reason else error}; save the numbers again "
                         "with numpy.save or numpy.savez") from None
 

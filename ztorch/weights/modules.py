@@ -1,7 +1,8 @@
-"""How weights of a model lie in a file of another framework: as parts, each with named tensors.
+"""The layout of weights in files of other frameworks: parts, each with named tensors.
 
-Every layout here is a rearrangement: tensors of theirs hold the numbers of our weights in another
-order. So one function says both ways; backwards it is followed with places instead of numbers.
+Every layout is a rearrangement: a tensor of theirs holds the numbers of our weights in another
+order. So one function describes both directions. To read, it is applied to the positions of
+numbers, which says where each number goes.
 """
 
 from __future__ import annotations
@@ -21,35 +22,32 @@ Values = dict[Weight, np.ndarray]
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of theirs: weights of ours, or some of their elements, arranged.
+    """One tensor of theirs."""
 
-    With `added` it is a second summand of what another entry gives, such as the second bias of
-    PyTorch's LSTM: read, it is added; written, it is zero.
-    """
-
-    weights: tuple[Weight, ...]
-    arrange: Arrange = np.asarray
-    added: bool = False
+    weights: tuple[Weight, ...]  # ours, whose elements it holds
+    arrange: Arrange = np.asarray  # makes it of their values
+    added: bool = False  # a second summand, as the second bias of PyTorch's LSTM: written as zero
 
     @property
     def shape(self) -> Shape:
+        """The shape of the tensor."""
         return self.arrange(*(np.broadcast_to(np.int8(0), w.shape) for w in self.weights)).shape
 
     def write(self, values: Mapping[Weight, np.ndarray]) -> np.ndarray:
-        """Their tensor."""
+        """The tensor for values of our weights."""
         tensor = self.arrange(*(values[w] for w in self.weights))
         return np.zeros_like(tensor) if self.added else np.ascontiguousarray(tensor)
 
     def read(self, tensor: np.ndarray, into: Values) -> None:
-        """Puts the elements of their tensor where they belong."""
-        places, start = [], 0
+        """Puts the elements of their tensor into our weights."""
+        indices, start = [], 0
         for w in self.weights:
-            places.append(np.arange(start, start + w.size).reshape(w.shape))
+            indices.append(np.arange(start, start + w.size).reshape(w.shape))
             start += w.size
-        at = self.arrange(*places).ravel()
+        order = self.arrange(*indices).ravel()
         numbers = np.ascontiguousarray(tensor).ravel()
         flat = np.concatenate([into[w].ravel() for w in self.weights])
-        flat[at] = flat[at] + numbers if self.added else numbers
+        flat[order] = flat[order] + numbers if self.added else numbers
         start = 0
         for w in self.weights:
             into[w] = flat[start:start + w.size].reshape(w.shape)
@@ -57,26 +55,26 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one module of theirs holds: tensors by the ends of their names. `names` are those it
-    may have in the file, the surest first. `constants` are tensors that nothing of ours becomes."""
+class ModelPart:
+    """A module of theirs, as it should be in a file."""
 
-    layer: Layer
-    names: tuple[str, ...]
-    entries: Mapping[str, Entry]
-    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    layer: Layer  # ours
+    names: tuple[str, ...]  # that it may have in the file, the most reliable first
+    entries: Mapping[str, Entry]  # its tensors, by the ends of their names
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)  # tensors that ours lack
 
     @property
     def shapes(self) -> dict[str, Shape]:
+        """The shapes of its tensors, by the ends of their names."""
         return {suffix: entry.shape for suffix, entry in self.entries.items()}
 
     def write(self, values: Mapping[Weight, np.ndarray]) -> dict[str, np.ndarray]:
-        """Their tensors by the ends of their names."""
+        """Its tensors for values of our weights, by the ends of their names."""
         return {suffix: e.write(values) for suffix, e in self.entries.items()} | dict(
             self.constants)
 
     def read(self, tensors: Mapping[str, np.ndarray]) -> Values:
-        """The weights that these tensors of theirs give."""
+        """Our weights from tensors of theirs."""
         wide = any(t.dtype == np.float64 for t in tensors.values())
         into: Values = {w: np.zeros(w.shape, np.float64 if wide else np.float32)
                         for e in self.entries.values() for w in e.weights}
@@ -86,26 +84,27 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A tensor of a file, read only once it is known to fit."""
+class StoredTensor:
+    """A tensor in a file. It is read when it is known to fit."""
 
     shape: Shape
     load: Callable[[], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Module:
-    """A module of theirs, as it was found in a file: its names, like those of a Part."""
+class FileModule:
+    """A module of theirs, as it is in a file."""
 
-    names: tuple[str, ...]
-    tensors: Mapping[str, Stored]
+    names: tuple[str, ...]  # like those of a Part
+    tensors: Mapping[str, StoredTensor]
 
     @property
     def shapes(self) -> dict[str, Shape]:
+        """The shapes of its tensors, by the ends of their names."""
         return {suffix: stored.shape for suffix, stored in self.tensors.items()}
 
 
-def read_pairs(pairs: Sequence[tuple[Part, Module]]) -> Values:
+def read_pairs(pairs: Sequence[tuple[ModelPart, FileModule]]) -> Values:
     """The weights of all parts, each from its module."""
     values: Values = {}
     for part, module in pairs:

@@ -10,7 +10,7 @@ import pytest
 
 import ztorch as zt
 from ztorch import layers as L
-from ztorch.data import delimited
+from ztorch.data import csv_files
 from ztorch.errors import ConfigError, DataError
 
 FLOWERS = "width,colour,height,kind\n1,red,2.5,rose\n3,blue,4,tulip\n\n5,red,6,rose\n"
@@ -151,7 +151,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         opened(tmp_path, FLOWERS, columns=["width", "kind"])
     with pytest.raises(ConfigError, match="leaves one side empty"):
         opened(tmp_path, FLOWERS).split(0.1)
-    monkeypatch.setattr(delimited, "MOST_CATEGORIES", 2)
+    monkeypatch.setattr(csv_files, "MOST_CATEGORIES", 2)
     with pytest.raises(DataError, match="column 2 has more than 2 different texts"):
         opened(tmp_path, "1,a\n2,b\n3,c\n")
 

@@ -1,4 +1,4 @@
-"""A command run in this process, and what is asked of every result."""
+"""The result of a command that ran in this process, and what every result must fulfil."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ok(result: Result) -> str:
 
 
 def fails(result: Result, message: str, status: int = 1) -> None:
-    """One clean line on standard error, and nothing of Python."""
+    """Fails with one line on standard error, and without a traceback."""
     assert result.exit_code == status, result.output
     assert re.search(message, result.stderr), result.stderr
     assert "Traceback" not in result.stderr

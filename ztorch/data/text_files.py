@@ -13,8 +13,8 @@ import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.config import fraction, positive
-from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
+from ztorch.data.numpy_files import need_file
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError
 
@@ -27,28 +27,49 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars", *,
          stride: int | None = None, vocab: Sequence[Any] | None = None,
          vocab_size: int | None = None, batch_size: int = 32, seed: int | None = None) -> Text:
-    """Batches of passages of a text file in UTF-8: x holds `length` tokens, y for each of them the
-    one that follows. Passages begin `stride` tokens apart, by default side by side.
+    """Reads a text file as passages of numbers, for models that predict what comes next.
 
+    Args:
+        path: The file, in UTF-8.
+        length: The tokens of a passage. Default: `64`.
+        tokenizer: What a token is: "chars" a character, "bytes" a byte, "words" a word or a sign,
+            without the space between. Default: `"chars"`.
+        stride: Passages begin so many tokens apart; None: `length`, side by side. Default: `None`.
+        vocab: The vocabulary of another text, so that the same token has the same number; None: the
+            tokens of this one. Default: `None`.
+        vocab_size: For "words": only so many of the most frequent words have numbers of their own;
+            None: all. Default: `None`.
+        batch_size: The passages of a batch. Default: `32`.
+        seed: Shuffles the passages in each epoch; None keeps their order. Default: `None`.
+
+    Returns:
+        A Text: iterates over (x, y), both int32 of shape (batch_size, length). y holds for each
+        token of x the one that follows.
+
+    Raises:
+        DataError: The file is no text in UTF-8, or shorter than a passage.
+        ConfigError: An argument makes no sense.
+
+    Examples:
+        ```python
         verse = zt.data.text("shakespeare.txt", length=64, seed=0)
         train, validation = verse.split(0.1)
         program.fit(train, validation_data=validation)  # Embedding(len(verse.vocab), ...) first
-
-    A token is a character ("chars"), a byte ("bytes") or a word or sign without the space between
-    ("words": the vocab_size most frequent, all others are one unknown word). `vocab` of another
-    text makes the same numbers mean the same.
+        ```
     """
     return Text(path, length, tokenizer, stride, vocab, vocab_size, batch_size, seed)
 
 
 class Text(Batches):
-    """What `text` gives. `vocab` holds each token at its number, `tokens` the whole text as
-    numbers; `encode` and `decode` go from one to the other."""
+    """The passages of a text file: what `text` returns.
+
+    `vocab` holds each token at its number, `tokens` the whole text as numbers.
+    """
 
     def __init__(self, path: str | os.PathLike[str], length: int, tokenizer: str,
                  stride: int | None, vocab: Sequence[Any] | None, vocab_size: int | None,
                  batch_size: int, seed: int | None):
-        self.where = os.fspath(path)
+        self.path = os.fspath(path)
         self.length = positive("text(length=...)", length)
         self.stride = self.length if stride is None else positive("text(stride=...)", stride)
         if tokenizer not in TOKENIZERS:
@@ -66,21 +87,21 @@ class Text(Batches):
             try:
                 content = raw.decode("utf-8-sig").replace("\r\n", "\n")
             except UnicodeDecodeError as error:
-                raise DataError(f"{self.where} is not text in UTF-8 (at byte {error.start}); save "
+                raise DataError(f"{self.path} is not text in UTF-8 (at byte {error.start}); save "
                                 "it as UTF-8, or use tokenizer='bytes'") from None
-        self.vocab = tuple(self._found(content, vocab_size) if vocab is None else vocab)
+        self.vocab = tuple(self._find_tokens(content, vocab_size) if vocab is None else vocab)
         self._places = {token: k for k, token in enumerate(self.vocab)}
         if len(self._places) != len(self.vocab):
             raise ConfigError("text(vocab=...) names a token twice")
         self.tokens = self.encode(content)
         count = (len(self.tokens) - self.length - 1) // self.stride + 1
         if len(self.tokens) <= self.length:
-            raise DataError(f"{self.where} has {len(self.tokens)} tokens; passages of {length} and "
+            raise DataError(f"{self.path} has {len(self.tokens)} tokens; passages of {length} and "
                             f"what follows need {length + 1} at least")
         super().__init__(count, batch_size, seed)
 
-    def _found(self, content: Any, most: int | None) -> list[Any]:
-        """All tokens of a text: letters in their order, words by how often they are used."""
+    def _find_tokens(self, content: Any, most: int | None) -> list[Any]:
+        """All different tokens of a text: letters in their order, words by how often they occur."""
         if self.tokenizer == "bytes":
             return [bytes([k]) for k in range(256)]
         if self.tokenizer == "chars":
@@ -90,7 +111,17 @@ class Text(Batches):
         return [UNKNOWN, *words[:None if most is None else positive("vocab_size", most)]]
 
     def encode(self, content: str | bytes) -> np.ndarray:
-        """The numbers of a text, as int32."""
+        """The numbers of a text.
+
+        Args:
+            content: A text; for the tokenizer "bytes" also bytes.
+
+        Returns:
+            An int32 array of shape (tokens,).
+
+        Raises:
+            DataError: A token is not in the vocabulary.
+        """
         if self.tokenizer == "bytes":
             raw = content.encode() if isinstance(content, str) else content
             return np.frombuffer(raw, np.uint8).astype(np.int32)
@@ -99,22 +130,31 @@ class Text(Batches):
         if self.tokenizer == "words":
             unknown = self._places.get(UNKNOWN)
             pieces: Sequence[str] = _WORD.findall(content)
-            found = [self._places.get(word, unknown) for word in pieces]
+            numbers = [self._places.get(word, unknown) for word in pieces]
         else:
-            pieces, found = content, list(map(self._places.get, content))
-        if None in found:
-            at = found.index(None)
+            pieces, numbers = content, list(map(self._places.get, content))
+        if None in numbers:
+            at = numbers.index(None)
             raise DataError(f"{pieces[at]!r} (token {at}) is not in the vocabulary; leave it out, "
                             "or make one vocabulary of all texts")
-        return np.array(found, np.int32)
+        return np.array(numbers, np.int32)
 
     def decode(self, numbers: Any) -> str:
-        """The text of numbers, also of those that `generate` gives one by one; words are joined by
-        spaces."""
-        given = np.asarray(numbers if hasattr(numbers, "__len__") else list(numbers)).reshape(-1)
-        if given.size and not 0 <= given.min() <= given.max() < len(self.vocab):
+        """The text of numbers.
+
+        Args:
+            numbers: An array, or what `program.generate` returns.
+
+        Returns:
+            The text; words are joined by spaces.
+
+        Raises:
+            DataError: A number is not that of a token.
+        """
+        array = np.asarray(numbers if hasattr(numbers, "__len__") else list(numbers)).reshape(-1)
+        if array.size and not 0 <= array.min() <= array.max() < len(self.vocab):
             raise DataError(f"decode takes numbers from 0 to {len(self.vocab) - 1}")
-        tokens = [self.vocab[int(k)] for k in given]
+        tokens = [self.vocab[int(k)] for k in array]
         if self.tokenizer == "bytes":
             return b"".join(tokens).decode("utf-8", "replace")
         return (" " if self.tokenizer == "words" else "").join(tokens)
@@ -124,13 +164,19 @@ class Text(Batches):
         return self.tokens[at], self.tokens[at + 1]
 
     def split(self, share: float) -> tuple[Batches, Batches]:
-        """Passages for training, and the last share of the text for validation; no token is to be
-        predicted in both."""
+        """Splits the passages into training and validation; no token is to be predicted in both.
+
+        Args:
+            share: The part at the end of the text for validation, between 0 and 1.
+
+        Returns:
+            Training passages and validation passages.
+        """
         count = int(len(self._rows) * fraction("split(...)", share))
-        apart = -(-self.length // self.stride)  # where passages overlap
-        kept = len(self._rows) - count - apart + 1
-        if count < 1 or kept < 1:
+        overlap = -(-self.length // self.stride)  # passages that share tokens with the next
+        train_count = len(self._rows) - count - overlap + 1
+        if count < 1 or train_count < 1:
             raise ConfigError(f"a share of {share} of {len(self._rows)} passages leaves one side "
                               "empty")
-        return (self._part(self._rows[:kept], self.seed),
+        return (self._part(self._rows[:train_count], self.seed),
                 self._part(self._rows[-count:], None))

@@ -16,8 +16,8 @@ import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.config import flag
-from ztorch.data.arrays import need_file
 from ztorch.data.batches import Batches
+from ztorch.data.numpy_files import need_file
 from ztorch.data.registry import Pair
 from ztorch.data.tables import (
     has_decimal_comma,
@@ -29,8 +29,8 @@ from ztorch.data.tables import (
 )
 from ztorch.errors import ConfigError, DataError
 
-LONGEST_LINE = 1 << 20  # bytes; a file of another kind may be one endless line
-MOST_CATEGORIES = 10_000
+LONGEST_LINE = 1 << 20  # bytes; a file that is no table may be one endless line
+MOST_CATEGORIES = 10_000  # different texts in a column; with more it is no category
 
 Name = str | int
 
@@ -39,17 +39,37 @@ Name = str | int
 def csv(path: str | os.PathLike[str], target: Name = -1, *, columns: Sequence[Name] | None = None,
         categories: Sequence[Name] = (), header: bool | None = None, batch_size: int = 256,
         seed: int | None = None, like: CsvFile | None = None) -> CsvFile:
-    """Batches of the rows of a CSV file (also with semicolons or tabs): x from `columns`, in that
-    order, or all but the target; y from `target`. Both are named as in the header, or by position.
+    """Reads batches from a CSV file of any size; the separator may be a comma, semicolon or tab.
 
+    The file is read once to find its rows and its texts, then again for each epoch. A column is one
+    of numbers or one of texts. Texts become numbers: their places in sorted order.
+
+    Args:
+        path: The file, in UTF-8.
+        target: The column of y, by its name in the header or by position; -1 is the last one.
+            Default: `-1`.
+        columns: The columns of x, in this order; None: all but the target. Default: `None`.
+        categories: Columns to read as texts, though some of their cells look like numbers. Default:
+            `()`.
+        header: Whether the first row holds names; None finds out. Default: `None`.
+        batch_size: The rows of a batch. Default: `256`.
+        seed: Shuffles the rows in each epoch; None keeps the order of the file. Default: `None`.
+        like: Another file, as this function returned it. The same text becomes the same number as
+            there: for validation and test data. Default: `None`.
+
+    Returns:
+        A CsvFile: iterates over (x, y), x of shape (batch_size, columns) in float32, y int32 or
+        float32. `classes` are the texts behind the numbers of y.
+
+    Raises:
+        DataError: A cell is empty, or a text among numbers; the message names line and column.
+        ConfigError: An argument makes no sense.
+
+    Examples:
+        ```python
         rows = zt.data.csv("iris.csv", target="species", seed=0)
         program.fit(rows, epochs=5)
-
-    A column is of numbers, or else of texts (or listed in `categories`), which become their places
-    in sorted order: see `rows.categories` and `rows.classes`. like= takes all of that from a file
-    read before, so that the same text is the same number in both. Empty cells, and texts among
-    numbers, are errors that name line and column. The file is read once to find its rows, then
-    again for each epoch; `rows.arrays()` reads all at once.
+        ```
     """
     return CsvFile(path, target, columns, categories, header, batch_size, seed, like)
 
@@ -58,17 +78,17 @@ def csv(path: str | os.PathLike[str], target: Name = -1, *, columns: Sequence[Na
 class _Column:
     """What the cells of a column have been so far."""
 
-    at: int
-    name: str
-    category: bool = False
-    numbers: int = 0
-    whole: bool = True
+    at: int  # its position
+    name: str  # in the header; empty without one
+    category: bool = False  # it holds texts, which become numbers
+    numbers: int = 0  # cells that are numbers
+    whole: bool = True  # all of them are whole
     text: tuple[str, int] | None = None  # the first text, and its line
-    texts: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)  # all different ones
 
     @property
-    def called(self) -> Name:
-        """What names it in `csv`."""
+    def key(self) -> Name:
+        """What names the column in an argument of `csv`."""
         return self.name or self.at
 
     def __str__(self) -> str:
@@ -76,13 +96,16 @@ class _Column:
 
 
 class CsvFile(Batches):
-    """What `csv` gives. `columns` are the names of x's columns (their positions in a file without
-    a header), `categories` the texts of each column that has some, `classes` those of y."""
+    """The batches of a CSV file: what `csv` returns.
+
+    `columns` are the names of x's columns, or their positions where the file has no header.
+    `categories` holds the texts behind the numbers, by column; `classes` those of y.
+    """
 
     def __init__(self, path: str | os.PathLike[str], target: Name, columns: Sequence[Name] | None,
                  categories: Sequence[Name], header: bool | None, batch_size: int,
                  seed: int | None, like: CsvFile | None):
-        self.where = os.fspath(path)
+        self.path = os.fspath(path)
         if not isinstance(like, CsvFile | None):
             raise ConfigError(f"csv(like={like!r}) must be what csv gave for another file")
         need_file(path)
@@ -92,67 +115,68 @@ class CsvFile(Batches):
             file.seek(0)
             head = [cells for _, _, cells in islice(self._records(file), 2)]
             if not head:
-                raise DataError(f"{self.where} is empty")
-            named = is_header(head) if header is None else flag("csv(header=...)", header)
-            if named and len(head) == 1:
-                raise DataError(f"{self.where} has a header but no rows")
+                raise DataError(f"{self.path} is empty")
+            has_header = is_header(head) if header is None else flag("csv(header=...)", header)
+            if has_header and len(head) == 1:
+                raise DataError(f"{self.path} has a header but no rows")
             self.width = len(head[0])
-            names = tuple(c.strip() for c in head[0]) if named else ()
+            names = tuple(c.strip() for c in head[0]) if has_header else ()
 
-            for what, listed in (("columns", columns or ()), ("categories", categories)):
+            for parameter, listed in (("columns", columns or ()), ("categories", categories)):
                 if not isinstance(listed, (list, tuple)):
-                    raise ConfigError(f"csv({what}={listed!r}) must be a list of names or "
+                    raise ConfigError(f"csv({parameter}={listed!r}) must be a list of names or "
                                       "positions of columns")
 
             def at(column: Name) -> int:
-                return position(column, names, self.width, self.where)
+                return position(column, names, self.width, self.path)
 
             self._target = _Column(at(target), names[at(target)] if names else "")
-            wanted = [at(c) for c in columns] if columns is not None else [
+            positions = [at(c) for c in columns] if columns is not None else [
                 k for k in range(self.width) if k != self._target.at]
-            if not wanted or self._target.at in wanted or len(set(wanted)) < len(wanted):
+            repeated = len(set(positions)) < len(positions)
+            if not positions or repeated or self._target.at in positions:
                 raise ConfigError(f"csv(columns={columns!r}) must name columns once each, and not "
                                   "the target")
             forced = {at(c) for c in categories}
-            self._columns = [_Column(k, names[k] if names else "") for k in wanted]
-            for column in self._each():
+            self._columns = [_Column(k, names[k] if names else "") for k in positions]
+            for column in self._all_columns():
                 column.category = column.at in forced
             file.seek(0)
-            self._scan(file, named)
+            self._scan(file, has_header)
         self.columns = tuple(c.name if names else c.at for c in self._columns)
-        self._codes = self._coded() if like is None else self._agree(like)
+        self._codes = self._new_codes() if like is None else self._codes_of(like)
         self.categories = {name: tuple(self._codes[c.at]) for name, c in
                            zip(self.columns, self._columns, strict=True) if c.at in self._codes}
         coded = self._codes.get(self._target.at)
         self.classes = None if coded is None else tuple(coded)
         super().__init__(len(self._starts), batch_size, seed)
 
-    def _each(self) -> list[_Column]:
+    def _all_columns(self) -> list[_Column]:
         return [*self._columns, self._target]
 
     # -- finding rows ------------------------------------------------------------------------------
 
     def _records(self, file: BinaryIO) -> Iterator[tuple[int, int, list[str]]]:
-        """(where it begins, line, cells) of each row that is not blank."""
-        passed = line = 0
+        """(offset in the file, line number, cells) of each row that is not blank."""
+        offset = line = 0
 
         def lines() -> Iterator[str]:
-            nonlocal passed, line
+            nonlocal offset, line
             while raw := file.readline(LONGEST_LINE + 1):
                 line += 1
                 if len(raw) > LONGEST_LINE:
-                    raise DataError(f"{self.where}, line {line} is longer than {LONGEST_LINE:,} "
+                    raise DataError(f"{self.path}, line {line} is longer than {LONGEST_LINE:,} "
                                     "bytes; is this a table?")
-                passed += len(raw)
+                offset += len(raw)
                 yield self._decoded(raw, line)
 
         rows = csv_format.reader(lines(), delimiter=self.separator)
         while True:
-            start = passed
+            start = offset
             try:
                 cells = next(rows, None)
             except csv_format.Error as error:
-                raise DataError(f"{self.where}, line {line}: {error}") from None
+                raise DataError(f"{self.path}, line {line}: {error}") from None
             if cells is None:
                 return
             if cells:
@@ -162,75 +186,78 @@ class CsvFile(Batches):
         try:
             return raw.decode("utf-8-sig" if line == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise DataError(f"{self.where}, line {line} is not text in UTF-8 ({error.reason}); "
+            raise DataError(f"{self.path}, line {line} is not text in UTF-8 ({error.reason}); "
                             "save the file as UTF-8") from None
 
-    def _scan(self, file: BinaryIO, named: bool) -> None:
+    def _scan(self, file: BinaryIO, has_header: bool) -> None:
+        """Reads the file once: finds its rows, and what each column holds."""
         self._starts = array("q")
-        columns = self._each()
-        for start, line, cells in islice(self._records(file), int(named), None):
+        columns = self._all_columns()
+        for start, line, cells in islice(self._records(file), int(has_header), None):
             if len(cells) != self.width:
-                raise DataError(f"{self.where}, line {line}: {len(cells)} cells where the first "
+                raise DataError(f"{self.path}, line {line}: {len(cells)} cells where the first "
                                 f"row has {self.width}")
             self._starts.append(start)
             for column in columns:
-                self._look(column, cells[column.at].strip(), line)
+                self._examine(column, cells[column.at].strip(), line)
         self._end = file.tell()
         for column in columns:
             if column.text is not None and not column.category:
                 self._need_texts_only(column)
 
-    def _look(self, column: _Column, cell: str, line: int) -> None:
+    def _examine(self, column: _Column, cell: str, line: int) -> None:
+        """Notes what a cell tells of its column, or raises where it fits none."""
         if not cell:
-            raise DataError(f"{self.where}, line {line}, {column}: the cell is empty; fill gaps "
+            raise DataError(f"{self.path}, line {line}, {column}: the cell is empty; fill gaps "
                             "first, or leave the column out with columns=")
         if not column.category and is_number(cell):
             value = float(cell)
             if not math.isfinite(value):
-                raise DataError(f"{self.where}, line {line}, {column}: {cell!r} is not a finite "
+                raise DataError(f"{self.path}, line {line}, {column}: {cell!r} is not a finite "
                                 "number; fill gaps first, or leave the column out with columns=")
             column.numbers += 1
             column.whole = column.whole and value.is_integer() and abs(value) < 2**31
             return
         if not column.category and has_decimal_comma(cell):
-            raise DataError(f"{self.where}, line {line}, {column}: {no_number(cell)}; if it is a "
-                            f"column of texts, give categories=[{column.called!r}]")
+            raise DataError(f"{self.path}, line {line}, {column}: {no_number(cell)}; if it is a "
+                            f"column of texts, give categories=[{column.key!r}]")
         if column.text is None:
             column.text = cell, line
         column.texts.add(cell)
         if len(column.texts) > MOST_CATEGORIES:
-            raise DataError(f"{self.where}: {column} has more than {MOST_CATEGORIES:,} different "
+            raise DataError(f"{self.path}: {column} has more than {MOST_CATEGORIES:,} different "
                             "texts, so it is no category; leave it out with columns=")
 
     def _need_texts_only(self, column: _Column) -> None:
         assert column.text is not None
         if column.numbers:
             cell, line = column.text
-            raise DataError(f"{self.where}, line {line}, {column}: {cell!r} is not a number, as "
+            raise DataError(f"{self.path}, line {line}, {column}: {cell!r} is not a number, as "
                             f"others in this column are; if it is a column of texts, give "
-                            f"categories=[{column.called!r}]")
+                            f"categories=[{column.key!r}]")
         column.category = True
 
     # -- texts as numbers --------------------------------------------------------------------------
 
-    def _coded(self) -> dict[int, dict[str, int]]:
+    def _new_codes(self) -> dict[int, dict[str, int]]:
+        """The number of each text, by the position of its column: its place in sorted order."""
         return {c.at: {text: k for k, text in enumerate(sorted(c.texts))}
-                for c in self._each() if c.category}
+                for c in self._all_columns() if c.category}
 
-    def _agree(self, like: CsvFile) -> dict[int, dict[str, int]]:
-        """The numbers that another file's texts have, where this file has the same columns."""
-        if like.columns != self.columns or [c.category for c in like._each()] != [
-                c.category for c in self._each()]:
-            raise DataError(f"{self.where} does not have the columns of {like.where}: "
+    def _codes_of(self, like: CsvFile) -> dict[int, dict[str, int]]:
+        """The numbers that texts have in another file, which must have the same columns."""
+        if like.columns != self.columns or [c.category for c in like._all_columns()] != [
+                c.category for c in self._all_columns()]:
+            raise DataError(f"{self.path} does not have the columns of {like.path}: "
                             f"{', '.join(map(str, like.columns))}, of the same kinds")
         codes = {}
-        for own, other in zip(self._each(), like._each(), strict=True):
-            if own.category:
+        for column, other in zip(self._all_columns(), like._all_columns(), strict=True):
+            if column.category:
                 known = like._codes[other.at]
-                if new := sorted(own.texts - known.keys()):
-                    raise DataError(f"{self.where}: {own} holds {new[0]!r}, which {like.where} "
+                if new := sorted(column.texts - known.keys()):
+                    raise DataError(f"{self.path}: {column} holds {new[0]!r}, which {like.path} "
                                     "never does")
-                codes[own.at] = known
+                codes[column.at] = known
         self._target.whole = like._target.whole
         return codes
 
@@ -240,8 +267,8 @@ class CsvFile(Batches):
         x = np.empty((len(rows), len(self._columns)), np.float32)
         whole = self._target.category or self._target.whole
         y = np.empty(len(rows), np.int32 if whole else np.float32)
-        with open(self.where, "rb") as file:
-            for k in np.argsort(rows):  # forwards through the file
+        with open(self.path, "rb") as file:
+            for k in np.argsort(rows):  # in the order of the file
                 cells = self._cells(file, int(rows[k]))
                 x[k] = [self._value(c, cells) for c in self._columns]
                 y[k] = self._value(self._target, cells)
@@ -255,7 +282,7 @@ class CsvFile(Batches):
         rows = csv_format.reader(io.StringIO(text, newline="\n"), delimiter=self.separator)
         cells = next(rows, [])
         if len(cells) != self.width:
-            raise DataError(f"{self.where} has changed since it was opened")
+            raise DataError(f"{self.path} has changed since it was opened")
         return cells
 
     def _value(self, column: _Column, cells: list[str]) -> float:
@@ -263,4 +290,4 @@ class CsvFile(Batches):
         try:
             return self._codes[column.at][cell] if column.category else float(cell)
         except (KeyError, ValueError):
-            raise DataError(f"{self.where} has changed since it was opened") from None
+            raise DataError(f"{self.path} has changed since it was opened") from None

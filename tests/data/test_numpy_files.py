@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ztorch.data.arrays import read_array, read_arrays
+from ztorch.data.numpy_files import read_array, read_arrays
 from ztorch.errors import DataError
 
 X = np.random.default_rng(0).normal(size=(20, 4))
