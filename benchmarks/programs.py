@@ -10,7 +10,7 @@ import numpy as np
 import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch.codegen.assemble import assemble
 from ztorch.codegen.elf import link
-from ztorch.codegen.targets import TARGETS, Target
+from ztorch.codegen.targets import Target
 from ztorch.compile import pipeline
 from ztorch.dtypes import dtype
 from ztorch.graph.op import leaf
@@ -51,7 +51,7 @@ def fill(bound: Bound, inputs: Arrays) -> None:
 
 def target() -> Target:
     """What "cpu" means here."""
-    return TARGETS[resolve("cpu").target]
+    return pipeline.target_for(resolve("cpu"))
 
 
 def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> Call:

@@ -99,11 +99,11 @@ def test_figures(chip: str) -> None:
             assert registers <= were + SLACK and spilled <= spilt and shared == had, name
 
 
-@pytest.mark.parametrize("chip", [t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma])
+@pytest.mark.parametrize("chip", [t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma_shapes])
 def test_products_of_matrices_are_taken(chip: str) -> None:
     """Every shape and layout, from shared memory and not; and whole products, without spills."""
-    target = TARGETS[f"cuda:{chip}"].keeping("tf32")
-    shapes = target.limits.grid.mma
+    target = TARGETS[f"cuda:{chip}"].with_precision("tf32")
+    shapes = target.limits.grid.mma_shapes
     kernels = [products(s, turned, space, align) for s in shapes for turned in product((False, True), repeat=3)
                for space, align in (("shared", 16), ("shared", 0), ("global", 0))]
     assert len(figures(ptx.cubin(rendered(kernels, chip), chip)[1])) == len(kernels)

@@ -6,21 +6,37 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
+from jinja2 import DictLoader, Environment
 
 from tests.ir.random_kernels import random_buffers, random_kernel
 from tests.ir.test_opcodes import array, edges
 from tests.parity import HERE, answer, run_kernels
+from ztorch.codegen import render
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import ALL, DType, boolean, f32, f64, from_storage, i32, i64, u8, u32
-from ztorch.errors import VerifyError
+from ztorch.dtypes import (
+    ALL,
+    DType,
+    boolean,
+    f32,
+    f64,
+    from_storage,
+    i8,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+)
+from ztorch.errors import VerifyError, ZtorchError
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
-from ztorch.ir.kernel import Kernel, Operand
+from ztorch.ir.kernel import Instr, Kernel, Operand, constant
 from ztorch.ir.opcodes import OPCODES, SCALAR
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose
@@ -178,6 +194,64 @@ def test_remembered_text_tells_zeros_and_ones_apart() -> None:
     text = renderer(TARGETS["scalar"]).kernel(b.kernel())["body"]
     assert "0x8000000000000000" in text or "0x0000000000000000" in text
     assert "add i32 %v" in text and "add i64 %v" in text and "fadd float %v" in text
+
+
+def renderer_of(monkeypatch: pytest.MonkeyPatch, instr: str, spelling: str = "") -> render.Renderer:
+    """The renderer of a language that consists of these two templates."""
+    loader = DictLoader({"new/instr.ll.j2": instr, "new/spelling.ll.j2": spelling})
+    monkeypatch.setattr(render, "environment", lambda: Environment(loader=loader))
+    return render.Renderer(replace(TARGETS["scalar"], template_folders=("new",)))
+
+
+def macros(*names: str) -> str:
+    return "".join(f"{{% macro {n}(d, a, b) %}}{n}{{% endmacro %}}" for n in names)
+
+
+@pytest.mark.parametrize("name", ["ad", "max_float32", "max_f33", "ones", "load_f32", "if_bool",
+                                  "cast_float", "cast_f32_i32", "div_by"])
+def test_a_macro_that_no_opcode_asks_for_is_an_error(
+        name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZtorchError, match=rf"new/instr.ll.j2: no opcode is called '{name}'"):
+        renderer_of(monkeypatch, macros("add", name))
+    assert set(renderer_of(monkeypatch, macros("add", f"_{name}")).words) == {"add"}
+
+
+def test_a_spelling_that_nobody_asks_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZtorchError, match=r"new/spelling.ll.j2: no opcode is called 'typ'"):
+        renderer_of(monkeypatch, "", macros("typ"))
+
+
+def test_the_most_special_macro_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A macro for one dtype goes before one for its kind, and that before one for all; a missing
+    one is the statement that the word is lacking."""
+    r = renderer_of(monkeypatch, macros("max_f32", "max_float", "min", "cast_f32_to_i32",
+                                        "cast_float_to_int", "div_int"))
+
+    def said(opcode: str, d: DType, result: DType | None = None) -> str:
+        arity = OPCODES[opcode].arity
+        instr = Instr(opcode, constant(0, result or d), (constant(0, d),) * arity)
+        word = r.word(instr)
+        assert r.speaks(instr) == (word is not None)
+        return str(word(0, 0, 0)) if word else ""
+
+    assert [said("max", d) for d in (f32, f64, i32)] == ["max_f32", "max_float", ""]
+    assert [said("min", d) for d in (f32, u32)] == ["min", "min"]
+    assert [said("div", d) for d in (f32, u32, i64)] == ["", "div_int", "div_int"]
+    assert said("cast", f32, i32) == "cast_f32_to_i32"
+    assert said("cast", f32, u32) == said("cast", f64, i32) == "cast_float_to_int"
+    assert said("cast", i32, f32) == said("cast", f64, f32) == said("cast", f32, boolean) == ""
+
+
+@pytest.mark.parametrize("name", ["cuda:sm_90", "webgpu"])
+def test_narrow_integers_wrap_by_way_of_32_bits(name: str) -> None:
+    """Where a language holds them in wider registers: what would leave their range is lacking."""
+    words = renderer(TARGETS[name])
+    for opcode in ("add", "sub", "mul", "not", "shl", "and", "lt", "shr", "eq"):
+        for d in (i8, u16, i32, u32):
+            result = boolean if opcode in ("lt", "eq") else d
+            instr = Instr(opcode, constant(0, result), (constant(0, d),) * OPCODES[opcode].arity)
+            inside = opcode in ("and", "lt", "shr", "eq")
+            assert words.speaks(instr) == (inside or d.bits == 32), (opcode, d)
 
 
 HOSTILE = ["x) { ret void }", 'a"b', "%0", "é", "a b", "k\n", "", "1x", "x;", "{{ 7 * 7 }}"]

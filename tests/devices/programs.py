@@ -22,7 +22,7 @@ from ztorch.runtime.remote import Remote
 
 def target_of(here: Device, **limits: int) -> Target:
     """What to compile for to run on this very device; `limits` replace what it says of itself."""
-    return targets.target(resolve(here.id).target).on({**dict(here.found.limits), **limits})
+    return targets.target(resolve(here.id).target).on_device({**dict(here.found.limits), **limits})
 
 
 class Module:

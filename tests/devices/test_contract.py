@@ -34,7 +34,7 @@ N = 1000
 
 def doubling(d: Device, chained: int = 1) -> tuple[bytes, list[Entry], list]:
     """Code that doubles N numbers, `chained` times one after the other, and its launches."""
-    target = targets.target(resolve(d.id).target).on(dict(d.found.limits))
+    target = targets.target(resolve(d.id).target).on_device(dict(d.found.limits))
     y = leaf("input", "x", (N,), f32)
     for _ in range(chained):
         y = y + y

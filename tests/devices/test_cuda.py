@@ -30,6 +30,7 @@ from ztorch.dtypes import DType, bf16, f16, f32, i8
 from ztorch.errors import DeviceError, OutOfMemory, ZtorchError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.machines import chips
 from ztorch.runtime.devices import resolve
 
 real = pytest.importorskip("cuda.bindings.driver", reason="needs cuda-bindings: pip install 'ztorch[cuda]'")
@@ -148,8 +149,17 @@ def test_a_device_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.opened("cuda", 0)
 
 
-def test_there_is_a_row_for_every_chip() -> None:
-    assert tuple(t.chip for t in TARGETS.values() if t.backend == "cuda") == cuda_calls.CHIPS
+def test_a_device_takes_the_chip_of_a_new_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = install(monkeypatch, capability=(9, 5))
+    assert cuda.BACKEND.found()[0].chip == "sm_90"
+    monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("cuda", "sm_95", "ampere", 7, 95, isa="9.1")))
+    found = cuda.BACKEND.found()[0]
+    assert found.chip == "sm_95" and found.runs[-1] == "sm_95" and resolve("cuda:0").target == "cuda:sm_95"
+    monkeypatch.setattr(chips, "CHIPS", chips.CHIPS[-1:])
+    install(monkeypatch, capability=(9, 0))
+    with pytest.raises(DeviceError, match="is older than sm_95"):
+        registry.opened("cuda", 0)
+    close(made)
 
 
 def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

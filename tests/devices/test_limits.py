@@ -17,7 +17,7 @@ from ztorch.dtypes import f32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.plan import Params, lower
 
 ON_GRIDS = [n for n, t in TARGETS.items() if t.limits.grid is not None and t.backend != "dummy"]
@@ -30,20 +30,20 @@ def functions() -> dict[str, Graph]:
 
 
 @pytest.mark.parametrize(("limit", "says"), [
-    ({"memories": 2}, r"layer wide: its kernel k0_wide_\w+ needs 3 buffers, and {} allows 2; compile "
+    ({"max_buffers": 2}, r"layer wide: its kernel k0_wide_\w+ needs 3 buffers, and {} allows 2; compile "
                       "with fewer inputs to one layer"),
-    ({"span": 1000}, r"layer wide: its kernel k0_wide_\w+ needs 2,400 bytes in one buffer, and {} "
+    ({"max_buffer_bytes": 1000}, r"layer wide: its kernel k0_wide_\w+ needs 2,400 bytes in one buffer, and {} "
                      "allows 1,000; make the layer smaller, or compile for another device, such as "
                      "cpu"),
-    ({"shared": 600}, "layer wide: a matrix product needs 64 threads and 896 bytes that they share; "
+    ({"shared_bytes": 600}, "layer wide: a matrix product needs 64 threads and 896 bytes that they share; "
                       r"this device has \d+ and 600; compile for another device, such as cpu"),
     ({"threads": 32}, r"layer wide: a matrix product needs 64 threads and 896 bytes .* this device "
                       r"has 32 and \d+; compile for another device, such as cpu"),
-], ids=["memories", "span", "shared", "threads"])
+], ids=["max_buffers", "max_buffer_bytes", "shared_bytes", "threads"])
 @pytest.mark.parametrize("name", [n for n in ON_GRIDS if n in ("opencl", "vulkan", "webgpu")])
 def test_beyond_a_limit(name: str, limit: dict[str, int], says: str) -> None:
     with pytest.raises(Unsupported, match=says.format(name)):
-        compile_functions(functions(), TARGETS[name].on(limit), "m")
+        compile_functions(functions(), TARGETS[name].on_device(limit), "m")
 
 
 def test_a_batch_that_is_too_large() -> None:
@@ -51,7 +51,7 @@ def test_a_batch_that_is_too_large() -> None:
     model = Sequential([L.Input((20,)), L.Dense(30, name="wide")])
     with pytest.raises(Unsupported, match=r"layer wide: .* needs 76,800 bytes in one buffer, and vulkan "
                                           "allows 4,000; compile with a smaller batch_size"):
-        compile_functions(model.trace(640).functions, TARGETS["vulkan"].on({"span": 4000}), "m")
+        compile_functions(model.trace(640).functions, TARGETS["vulkan"].on_device({"max_buffer_bytes": 4000}), "m")
 
 
 def test_shared_memory_of_a_kernel_as_it_is() -> None:
@@ -61,13 +61,13 @@ def test_shared_memory_of_a_kernel_as_it_is() -> None:
     plan = lower("op", Graph({"y": ops.matmul(x, x)}), target.limits, Params(target.limits))
     with pytest.raises(Unsupported, match=r"needs [\d,]+ bytes of shared memory, and opencl allows "
                                           "100; use a smaller layer"):
-        device_code({"op": plan}, target.on({"shared": 100}), Watch())
+        device_code({"op": plan}, target.on_device({"shared_bytes": 100}), Watch())
 
 
 @pytest.mark.parametrize("grid", [
-    Grid(groups=2), Grid(threads=64), Grid(shared=1024), Grid(threads=64, shared=1024, groups=1)],
+    GridLimits(max_groups=2), GridLimits(threads=64), GridLimits(shared_bytes=1024), GridLimits(threads=64, shared_bytes=1024, max_groups=1)],
     ids=["groups", "threads", "shared", "all"])
-def test_within_a_limit(grid: Grid) -> None:
+def test_within_a_limit(grid: GridLimits) -> None:
     """Fewer workgroups take several turns, smaller ones smaller tiles: slower, not wrong."""
     rng = np.random.default_rng(0)
     a, b = leaf("input", "a", (33, 50), f32), leaf("input", "b", (50, 41), f32)
@@ -82,8 +82,8 @@ def test_few_buffers_divide_kernels(memories: int) -> None:
     """What would be one kernel becomes several where it would name more than one may, and no more
     than that; the results stay."""
     rng = np.random.default_rng(1)
-    few = Limits(0, 16, False, grid=Grid(memories=memories))
-    plenty = Limits(0, 16, False, grid=Grid())
+    few = Limits(0, 16, False, grid=GridLimits(max_buffers=memories))
+    plenty = Limits(0, 16, False, grid=GridLimits())
     counts = {}
     for name, graph in functions().items():
         for limits in (few, plenty):
@@ -105,7 +105,7 @@ def test_few_buffers_divide_kernels(memories: int) -> None:
 @pytest.mark.parametrize("name", ON_GRIDS)
 def test_what_a_device_says_counts(name: str) -> None:
     """No kernel has more threads or shared memory than the row or the device allows."""
-    target = TARGETS[name].on({"threads": 64, "shared": 2048})
+    target = TARGETS[name].on_device({"threads": 64, "shared_bytes": 2048})
     _, plans, _ = lower_functions(functions(), target, DEFAULT, True, False, Watch())
     kernels = {s.kernel.name: s.kernel for plan in plans.values() for s in plan.steps}
     assert len(kernels) > 5

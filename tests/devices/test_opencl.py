@@ -168,8 +168,8 @@ def test_threads_that_are_lanes_take_one_element_each(install: Any, kind: int, w
     """Which they are where a driver says that it is a processor and how wide its vectors are."""
     install(kind=kind, wide=wide)
     where = resolve("opencl:0")
-    chosen = target(where.target).on(limits_of(where))
-    assert chosen.limits.grid is not None and chosen.limits.grid.abreast == abreast
+    chosen = target(where.target).on_device(limits_of(where))
+    assert chosen.limits.grid is not None and chosen.limits.grid.implicit_simd == abreast
     x = leaf("input", "x", (512, 256), f32)
     for y, lanes in ((x * 2.0, 1 if abreast else 4), (ops.softmax(x), 4)):
         made = compile_functions({"f": Graph({"y": y})}, chosen, "f")

@@ -29,6 +29,7 @@ from ztorch.backends.drivers import rocm
 from ztorch.codegen import amdgcn
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.machines import chips
 from ztorch.optimizers import SGD
 from ztorch.runtime.devices import limits_of, resolve
 
@@ -162,7 +163,7 @@ def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHi
     model, rng = halves.model(of), np.random.default_rng(0)
     limits = limits_of(resolve("rocm:0"))
     graph = model.trace(40, optimizer=SGD(0.1), loss="mse").functions["train"]
-    steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on(limits).limits)[0].steps
+    steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on_device(limits).limits)[0].steps
     assert sum("mma" in s.kernel.opcodes() for s in steps) == 8  # of 9; nobody needs the gradient of x
     x, y = rng.normal(size=(120, 33)).astype(np.float32), rng.normal(size=(120, 18)).astype(np.float32)
     here, there = (model.compile(d, batch_size=40, optimizer=SGD(0.1), loss="mse") for d in ("rocm:0", "cpu"))
@@ -270,7 +271,7 @@ def test_what_a_device_says_of_itself(chip: str, older: bool, install: Callable[
     first, second = rocm.BACKEND.found()
     assert (first.ordinal, second.ordinal, first.chip, first.kind) == (0, 1, chip, "gpu")
     assert first.name == "Pretended gfx000" and first.driver == f"HIP 6.4, {chip}"
-    assert dict(first.limits) == {"threads": 1024, "shared": 65536, "subgroup": WAVES[chip], "units": 4}
+    assert dict(first.limits) == {"threads": 1024, "shared_bytes": 65536, "subgroup": WAVES[chip], "compute_units": 4}
 
 
 def test_code_for_another_chip_is_refused(install: Callable[..., FakeHip]) -> None:
@@ -346,8 +347,12 @@ def test_what_the_compiler_says_is_in_the_error(install: Callable[..., FakeHip],
             d.load(code, entries)
 
 
-def test_the_chips_are_those_of_the_table() -> None:
-    assert tuple(WAVES) == rocm.CHIPS
+def test_a_device_takes_the_chip_of_a_new_row(install: Callable[..., FakeHip],
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    install(chip="gfx777")
+    assert rocm.BACKEND.found()[0].chip == rocm.TEXT
+    monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("rocm", "gfx777", "rdna4", 3)))
+    assert rocm.BACKEND.found()[0].chip == "gfx777"
 
 
 def test_a_lost_device_says_so(fake: FakeHip) -> None:

@@ -21,7 +21,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
-from ztorch.ir.limits import Grid
+from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid import threads, workgroups
 
 everywhere = pytest.mark.parametrize("backend", COMPUTING)
@@ -34,7 +34,7 @@ def loads(d: DType, lanes: int) -> Kernel:
     b.memory("shifted", d, 33)
     b.memory("y", d, 8 * 2 * lanes, access="w")
     b.memory("z", d, 8, access="w")
-    with workgroups(b, 1, Grid()) as _, threads(b, 8) as t:
+    with workgroups(b, 1, GridLimits()) as _, threads(b, 8) as t:
         whole = b.load("x", b.mul(t, 4), lanes=lanes, align=lanes * d.bytes)
         parts = b.load("shifted", b.mul(t, 3), off=1, lanes=lanes)
         for k in range(lanes):
@@ -70,7 +70,7 @@ def stores(d: DType, aligned: bool) -> Kernel:
     b = Builder("whole", i32)
     b.memory("x", d, 32)
     b.memory("y", d, 36, access="w")
-    with workgroups(b, 1, Grid()) as _, threads(b, 8) as t:
+    with workgroups(b, 1, GridLimits()) as _, threads(b, 8) as t:
         at, off = b.mul(t, 4), 0 if aligned else 1
         xs = [b.load("x", t, off=8 * k) for k in range(4)]
         b.store("y", at, b.join(*xs[::-1]), off=off, align=4 * d.bytes if aligned else 0)
@@ -141,7 +141,7 @@ def test_what_many_threads_write_is_read_at_once(backend: str, lanes: int, space
     b = Builder("written", i32)
     b.memory("y", f32, n * turns, access="w")
     b.memory("x", f32, n, space, "rw")
-    with workgroups(b, 1, Grid()) as _, threads(b, n) as t, b.loop(0, turns) as turn:
+    with workgroups(b, 1, GridLimits()) as _, threads(b, n) as t, b.loop(0, turns) as turn:
         far = b.add(b.mul(b.rem(t, 4), n // 4), b.div(t, 4))
         place = b.select(b.lt(turn, turns // 2), t, far)
         b.store("x", place, b.cast(b.add(b.mul(turn, n), place), dtype=f32))

@@ -62,8 +62,8 @@ def expected(kernel: Kernel, held: dict[str, np.ndarray], shape: MmaShape,
         rows, columns = Fragment(name, shape).extent[::-1 if turn else 1]
         x = from_storage(kernel.memory(name).dtype, held[name][off:]).astype(np.float64)
         x = x.reshape(count, rows, columns + pad)[..., :columns]
-        if shape.kept and name != "c":
-            unit = 2.0 ** (np.floor(np.log2(np.abs(x))) - shape.kept)
+        if shape.mantissa_bits and name != "c":
+            unit = 2.0 ** (np.floor(np.log2(np.abs(x))) - shape.mantissa_bits)
             x = np.sign(x) * np.floor(np.abs(x) / unit + 0.5) * unit
         found[name] = x.swapaxes(1, 2) if turn else x
     y = 2 * found["a"] @ found["b"] + found["c"]

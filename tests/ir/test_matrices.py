@@ -185,5 +185,5 @@ def test_tf32_rounds_ties_away_from_zero_and_keeps_what_is_no_number() -> None:
 def test_machines_list_only_shapes_that_pass() -> None:
     for target in TARGETS.values():
         grid = target.limits.grid
-        for shape in grid.mma if grid else ():
+        for shape in grid.mma_shapes if grid else ():
             verify(products(shape, subgroup=grid.subgroup))

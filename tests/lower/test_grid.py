@@ -12,15 +12,15 @@ from ztorch.errors import Unsupported
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid import team
 from ztorch.lower.grid_contract import TILES, estimate
 from ztorch.lower.passes import launched, vectored
 from ztorch.lower.plan import Params, lower
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
-            "wide": Limits(0, 16, True, grid=Grid(threads=1024, subgroup=32, units=132, vector=4)),
-            "whole": Limits(0, 16, True, grid=Grid(vector=4, parts=False))}
+            "wide": Limits(0, 16, True, grid=GridLimits(threads=1024, subgroup=32, compute_units=132, load_width=4)),
+            "whole": Limits(0, 16, True, grid=GridLimits(load_width=4, scalar_stores_readable_as_vectors=False))}
 both = pytest.mark.parametrize("limits", MACHINES.values(), ids=MACHINES)
 
 
@@ -105,7 +105,7 @@ ELEMENTWISE = {
 
 def test_neighbours_of_elements() -> None:
     """Elementwise kernels read and write four neighbours at once where these lie side by side."""
-    limits = Limits(0, 16, True, grid=Grid(vector=4, units=32))
+    limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd", "an odd row for all", "other parts", "odd rows", "turned", "side by side",
              "one after another", "in a border", "in an odd border"}
     for name, (make, *shapes) in ELEMENTWISE.items():
@@ -150,7 +150,7 @@ REDUCING = {
 
 def test_neighbours_of_sums() -> None:
     """Reducing kernels read four neighbours at once, and write what is side by side."""
-    limits = Limits(0, 16, True, grid=Grid(vector=4, units=32))
+    limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd softmax", "odd columns", "columns of few", "other parts", "turned", "in a border"}
     one_by_one = {"two axes", "all", "any", "parts of rows", "lookups"}
     for name, (make, *shapes) in REDUCING.items():
@@ -192,13 +192,13 @@ def test_reductions(limits: Limits, shape: tuple[int, int], axis: int) -> None:
 
 
 def test_a_tile_fits_its_machine() -> None:
-    for grid in (Grid(), Grid(threads=64, shared=1 << 14), Grid(threads=1024, shared=227 << 10)):
+    for grid in (GridLimits(), GridLimits(threads=64, shared_bytes=1 << 14), GridLimits(threads=1024, shared_bytes=227 << 10)):
         for m, n, k in ((1, 1, 1), (64, 10, 784), (4096, 4096, 4096), (3, 4000, 9)):
             for through in (False, True):
                 _, tile = estimate(m, n, k, 1, grid, 4, through)
-                assert tile.threads <= grid.threads and tile.shared(4, through) <= grid.shared
+                assert tile.threads <= grid.threads and tile.shared(4, through) <= grid.shared_bytes
     with pytest.raises(Unsupported, match="64 threads"):
-        estimate(8, 8, 8, 1, Grid(threads=16), 4, False)
+        estimate(8, 8, 8, 1, GridLimits(threads=16), 4, False)
 
 
 def test_tiles_are_whole() -> None:
@@ -209,7 +209,7 @@ def test_tiles_are_whole() -> None:
 
 def test_teams_are_whole_subgroups() -> None:
     for sub in (0, 8, 32, 64):
-        grid = Grid(subgroup=sub)
+        grid = GridLimits(subgroup=sub)
         for outer in (1, 3, 64, 5000):
             for inner in (1, 2, 9, 1000):
                 for beside in (False, True):
@@ -240,7 +240,7 @@ def test_windows_of_a_convolution_are_read_where_they_lie(channels: int, lanes: 
     y = ops.conv(x, w, padding=padding)
     _, slope = gradients(ops.sum(y * y), [x, w])
     for graph in (Graph({"y": y}), Graph({"slope": slope})):
-        limits = Limits(0, 16, True, grid=Grid(vector=4))
+        limits = Limits(0, 16, True, grid=GridLimits(load_width=4))
         plan = lower("f", graph, limits, Params(limits))
         largest = max((b.size for _, b, _ in plan.buffers), default=0)
         assert largest < 4 * 9 * x.size / 2, "windows, written down, take nine times the images"

@@ -27,9 +27,9 @@ from ztorch.lower.passes import launched
 
 CUDA = [t for t in TARGETS.values() if t.backend == "cuda"]
 # One workgroup at a time: else small tiles of many workgroups are the faster way for small products.
-EXACT = TARGETS["cuda:sm_80"].on({"units": 1}).limits
-TF32 = TARGETS["cuda:sm_80"].on({"units": 1}).keeping("tf32").limits
-SIMT = replace(TF32, grid=replace(TF32.grid, mma=()))
+EXACT = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).limits
+TF32 = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).with_precision("tf32").limits
+SIMT = replace(TF32, grid=replace(TF32.grid, mma_shapes=()))
 DTYPES = (f16, bf16, f32)
 each = pytest.mark.parametrize("d", DTYPES, ids=repr)
 Make = Callable[..., Value]
@@ -147,14 +147,14 @@ def test_only_targets_that_list_it_get_it(target) -> None:
         return
     for d in DTYPES:
         one = job(plain, (128, 64), (64, 128), d=d)
-        able = [s for s in grid.mma if s.of in (d, f32)]  # float32 holds every shorter number
-        alone = target.on({"units": 1})
-        assert multiplies(one, alone.keeping("tf32").limits) == bool(able)
+        able = [s for s in grid.mma_shapes if s.of in (d, f32)]  # float32 holds every shorter number
+        alone = target.on_device({"compute_units": 1})
+        assert multiplies(one, alone.with_precision("tf32").limits) == bool(able)
         assert multiplies(one, alone.limits) == any(s.kept == 0 for s in able)
 
 
 def test_the_newer_chips_have_it() -> None:
-    assert {t.chip for t in CUDA if not t.limits.grid.mma} == {"sm_75"}
+    assert {t.chip for t in CUDA if not t.limits.grid.mma_shapes} == {"sm_75"}
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(2, 3, 5), (1, 8, 4), (1, 1, 100)])
@@ -167,11 +167,11 @@ def test_other_dtypes_are_left_to_threads() -> None:
 
 
 def test_tiles_fit_their_machine() -> None:
-    for shape in TF32.grid.mma:
+    for shape in TF32.grid.mma_shapes:
         for m, n, k in ((16, 8, 16), (64, 1000, 9), (4096, 4096, 4096)):
-            for grid in (TF32.grid, replace(TF32.grid, shared=16 << 10), replace(TF32.grid, threads=64)):
+            for grid in (TF32.grid, replace(TF32.grid, shared_bytes=16 << 10), replace(TF32.grid, threads=64)):
                 tile = grid_mma.choose(m, n, k, 1, grid, shape, 1e300)
-                assert tile.shared <= grid.shared and tile.threads <= grid.threads
+                assert tile.shared <= grid.shared_bytes and tile.threads <= grid.threads
                 assert tile.high * tile.down * shape.m == tile.rows
                 assert tile.wide * tile.across * shape.n == tile.columns and tile.depth % shape.k == 0
         time, _ = estimate(4096, 4096, 4096, 1, TF32.grid, 4, False)
@@ -180,7 +180,7 @@ def test_tiles_fit_their_machine() -> None:
     big = job(plain, (4096, 64), (64, 4096), d=f16)
     [step] = plan_of(big.alone("j"), TF32)[0].steps
     shared = sum(m.size * m.dtype.bytes for m in step.kernel.memories if m.space == "shared")
-    assert shared <= TF32.grid.shared and launched(step.kernel)[1][0] == 64 * 32
+    assert shared <= TF32.grid.shared_bytes and launched(step.kernel)[1][0] == 64 * 32
 
 
 def test_a_model_that_allows_it() -> None:
@@ -190,11 +190,11 @@ def test_a_model_that_allows_it() -> None:
     target = TARGETS["cuda:sm_80"]
     by_default = compile_functions(functions, target, "m").text
     assert "mma.sync" not in by_default
-    assert compile_functions(functions, target.keeping("float32"), "m").text == by_default
-    allowed = compile_functions(functions, target.keeping("tf32"), "m").text
+    assert compile_functions(functions, target.with_precision("float32"), "m").text == by_default
+    allowed = compile_functions(functions, target.with_precision("tf32"), "m").text
     assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in allowed
     old = TARGETS["cuda:sm_75"]
-    assert "mma" not in compile_functions(functions, old.keeping("tf32"), "m").text
+    assert "mma" not in compile_functions(functions, old.with_precision("tf32"), "m").text
     with pytest.raises(UnknownName, match="unknown matmul_precision 'tf23'; did you mean 'tf32'"):
         model.compile("cpu", matmul_precision="tf23")
     first, second = (model.compile("cpu", matmul_precision=p) for p in ("float32", "tf32"))

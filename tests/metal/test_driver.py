@@ -52,8 +52,8 @@ def test_what_a_device_says_of_itself() -> None:
     with playing(Mac(devices=2)):
         one, two = metal.BACKEND.found()
         assert (one.name, one.kind, two.ordinal) == ("Apple M0", "integrated", 1)
-        assert dict(one.limits) == {"threads": 1024, "shared": 32768, "subgroup": 32,
-                                    "memories": 31, "span": (1 << 31) - 1}
+        assert dict(one.limits) == {"threads": 1024, "shared_bytes": 32768, "subgroup": 32,
+                                    "max_buffers": 31, "max_buffer_bytes": (1 << 31) - 1}
     with playing(Mac(families={2002})):  # another maker's, in an older Mac
         found = metal.BACKEND.found()[0]
         assert found.kind == "gpu" and dict(found.limits)["subgroup"] == 0

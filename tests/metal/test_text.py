@@ -63,7 +63,7 @@ def test_what_every_text_says() -> None:
     for name, *_, group in made.spec.entries:
         count = " * ".join(map(str, group))
         assert f"[[max_total_threads_per_threadgroup({count})]]\nkernel void {name}(" in made.text
-    alone = compile_functions({"f": Graph({"y": KERNELS["softmax"]()})}, METAL.on({"subgroup": 0}), "f")
+    alone = compile_functions({"f": Graph({"y": KERNELS["softmax"]()})}, METAL.on_device({"subgroup": 0}), "f")
     assert "simd_" not in alone.text and "threadgroup float" in alone.text
     assert not re.search(r"\b(double|0x[0-9a-f.]+p)", made.text)  # C++14 has no such number
 

@@ -31,7 +31,7 @@ def rendered(kernels: Iterable[Kernel], chip: str) -> str:
     words = renderer(target)
     parts = [{**words.kernel(launched(spoken(kernel, chip))[0]), "symbol": f"k{k}"}
              for k, kernel in enumerate(kernels)]
-    return words.frame(kernels=parts, chip=chip, limits=target.limits.grid, **dict(target.data))
+    return words.frame(kernels=parts, chip=chip, limits=target.limits.grid, **dict(target.frame_data))
 
 
 def run(kernel: Kernel, buffers: Mapping[str, np.ndarray], program: Program, name: str = "k0",

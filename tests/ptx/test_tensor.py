@@ -19,13 +19,13 @@ from ztorch.errors import Unsupported
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import MmaShape
 
-SHAPES = TARGETS["cuda:sm_80"].limits.grid.mma
+SHAPES = TARGETS["cuda:sm_80"].limits.grid.mma_shapes
 TURNS = tuple(itertools.product((False, True), repeat=3))
 each = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
 def test_the_shapes() -> None:
-    assert [(str(s), s.kept) for s in SHAPES] == [
+    assert [(str(s), s.mantissa_bits) for s in SHAPES] == [
         ("16x8x16 f16 f32", 0), ("16x8x16 bf16 f32", 0), ("16x8x8 f32:10 f32", 10)]
 
 
@@ -96,7 +96,7 @@ def test_what_goes_wrong_is_an_error(body: str, threads: int, why: str) -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_chips_without_it_refuse(shape: MmaShape, chip: str) -> None:
     kernel = products(shape)
-    if shape in TARGETS[f"cuda:{chip}"].limits.grid.mma:
+    if shape in TARGETS[f"cuda:{chip}"].limits.grid.mma_shapes:
         assert spoken(kernel, chip).opcodes() >= {"mma_load", "mma", "mma_store"}
         return
     with pytest.raises(Unsupported, match="lacks mma_load"):

@@ -23,7 +23,7 @@ from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i32, u8
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel, Operand
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 
 CHIPS = ("sm_75", pytest.param("sm_90", marks=pytest.mark.slow))
 
@@ -177,7 +177,7 @@ def test_neighbours_stored_together(d: DType, aligned: bool) -> None:
 @pytest.mark.parametrize("name", ["a row for all", "aligned parts", "compared", "as other types", "wide"])
 def test_elements_four_by_four(name: str) -> None:
     make, *shapes = ELEMENTWISE[name]
-    limits = Limits(0, 16, True, grid=Grid(vector=4))
+    limits = Limits(0, 16, True, grid=GridLimits(load_width=4))
     [step] = plan_of(job(make, *shapes).alone("j"), limits)[0].steps
     got = random_buffers(step.kernel, Random(4))
     want = {n: a.copy() for n, a in got.items()}
@@ -192,7 +192,7 @@ def test_elements_four_by_four(name: str) -> None:
 @pytest.mark.parametrize("name", ["normal rows", "normal columns", "columns of any", "as other types"])
 def test_sums_four_by_four(name: str, subgroup: int) -> None:
     make, *shapes = REDUCING[name]
-    limits = Limits(0, 16, True, grid=Grid(vector=4, subgroup=subgroup))
+    limits = Limits(0, 16, True, grid=GridLimits(load_width=4, subgroup=subgroup))
     [step] = plan_of(job(make, *shapes).alone("j"), limits)[0].steps
     got = random_buffers(step.kernel, Random(5))
     want = {n: a.copy() for n, a in got.items()}

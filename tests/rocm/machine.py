@@ -195,7 +195,7 @@ def rendered(kernels: Sequence[Kernel], target: Target) -> tuple[str, list[tuple
         made.append({**words.kernel(ready), "symbol": f"{kernel.name}_{k}"})
         found.append((made[-1]["symbol"], decompose(kernel, words.speaks, target.name), grid))
     return words.frame(kernels=made, limits=target.limits.grid, chip=target.chip,
-                       **dict(target.data)), found
+                       **dict(target.frame_data)), found
 
 
 def aligned(array: np.ndarray, align: int) -> np.ndarray:
@@ -213,10 +213,10 @@ def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
     text, found = rendered(kernels, target)
     grid = target.limits.grid
     assert grid is not None
-    hosted = (hosted_ir if target.suffix == "ll" else hosted_cpp)(text, grid.subgroup or 64)
+    hosted = (hosted_ir if target.template_suffix == "ll" else hosted_cpp)(text, grid.subgroup or 64)
     for (symbol, kernel, size), held in zip(found, buffers, strict=True):
         arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
-        near = [aligned(a, grid.align) for a in arrays]
+        near = [aligned(a, grid.buffer_align) for a in arrays]
         hosted.launch(symbol, size, kernel.workgroup, [a.ctypes.data for a in near])
         for array, a in zip(arrays, near, strict=True):
             array[...] = a

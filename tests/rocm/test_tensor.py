@@ -24,7 +24,7 @@ from ztorch.ir.kernel import Kernel, MmaShape
 from ztorch.ir.verify import verify
 
 ROWS = [t for t in TARGETS.values() if t.assembler == "amdgcn"]
-CASES = [pytest.param(t, s, id=f"{t.chip} {s}") for t in ROWS for s in t.limits.grid.mma]
+CASES = [pytest.param(t, s, id=f"{t.chip} {s}") for t in ROWS for s in t.limits.grid.mma_shapes]
 TURNS = tuple(itertools.product((False, True), repeat=3))
 each = pytest.mark.parametrize(("target", "shape"), CASES)
 
@@ -56,7 +56,7 @@ def test_products(target: Target, shape: MmaShape, turned: tuple[bool, bool, boo
 def test_every_instruction_is_said() -> None:
     said: set[str] = set()
     for target in ROWS:
-        for shape in target.limits.grid.mma:
+        for shape in target.limits.grid.mma_shapes:
             text = machine.rendered([kernel_for(target, shape)], target)[0]
             found = set(re.findall(r"@llvm\.amdgcn\.((?:mfma|wmma)[\w.]+)\(", text))
             assert len(found) == 1
@@ -96,15 +96,15 @@ def test_a_broken_word_is_noticed(target: Target, shape: MmaShape, old: str, new
 def test_what_goes_wrong_is_an_error() -> None:
     """The machine knows what an instruction takes besides numbers."""
     halves, xf32 = TARGETS["rocm:gfx1100"], TARGETS["rocm:gfx942"]
-    [shape] = [s for s in xf32.limits.grid.mma if s.kept]
-    assert "same part of a matrix" in broken(halves, halves.limits.grid.mma[0], r"(\.f = mul i32 %\S+), 0", r"\1, 1")
+    [shape] = [s for s in xf32.limits.grid.mma_shapes if s.mantissa_bits]
+    assert "same part of a matrix" in broken(halves, halves.limits.grid.mma_shapes[0], r"(\.f = mul i32 %\S+), 0", r"\1, 1")
     assert "too many bits" in broken(xf32, shape, "splat .i32 -8192.", "splat (i32 -1)")
 
 
 @pytest.mark.parametrize("name", ["rocm:gfx90a", "rocm:gfx1100"])
 def test_a_wave_that_multiplies_in_part_is_found(name: str) -> None:
     target = TARGETS[name]
-    kernel = kernel_for(target, target.limits.grid.mma[0])
+    kernel = kernel_for(target, target.limits.grid.mma_shapes[0])
     text, [(symbol, _, grid)] = machine.rendered([kernel], target)
     held = numbers(kernel)
     pointers = [held[m.name].ctypes.data for m in kernel.memories if m.space == "global"]
@@ -117,7 +117,7 @@ def test_a_wave_that_multiplies_in_part_is_found(name: str) -> None:
 def test_chips_without_it_refuse(target: Target, shape: MmaShape) -> None:
     kernel = kernel_for(target, shape)
     for other in (*ROWS, TARGETS["rocm:hip"]):
-        if shape in other.limits.grid.mma and other.limits.grid.subgroup == target.limits.grid.subgroup:
+        if shape in other.limits.grid.mma_shapes and other.limits.grid.subgroup == target.limits.grid.subgroup:
             machine.rendered([kernel], other)
             continue
         with pytest.raises(Unsupported, match="lacks mma_load"):
@@ -138,7 +138,7 @@ def test_what_llvm_makes_of_them(target: Target, shape: MmaShape) -> None:
     text = machine.rendered([kernel_for(target, shape, align=16)], target)[0]
     [kernel] = code_object.kernels(amdgcn.assemble(text, target)).values()
     assert not kernel[".private_segment_fixed_size"] and not kernel[".vgpr_spill_count"]
-    of = "xf32" if shape.kept else repr(shape.of)
+    of = "xf32" if shape.mantissa_bits else repr(shape.of)
     said = re.findall(r"v_w?mf?ma_\w+", assemble.assembly(text, target))
     assert said and len(said) == len(re.findall("call <.*(?:mfma|wmma)", text)) - 1  # of 0 + a b, which nobody reads
     assert all(re.fullmatch(f"{MNEMONIC[f'{of} {target.limits.grid.subgroup}']}(_1k)?", s) for s in said)
@@ -153,15 +153,15 @@ ODD = [(16, 64, 32), (70, 130, 37), (33, 75, 217), (65, 16, 33), (17, 129, 1), (
 def of_plan(target: Target, d: DType, make: Make, *shapes: tuple[int, ...]) -> tuple[Job, str, np.ndarray]:
     """A product planned for a machine of one unit, its text, and what the text computes."""
     one = job(make, *shapes, d=d)
-    [step] = plan_of(one.alone("j"), target.on({"units": 1}).limits)[0].steps
+    [step] = plan_of(one.alone("j"), target.on_device({"compute_units": 1}).limits)[0].steps
     held, out = buffers_of(step, one)
     machine.run([step.kernel], [held], target)
     return one, machine.rendered([step.kernel], target)[0], from_storage(d, held[out]).reshape(one.oracle()[0].shape)
 
 
 def spoken(target: Target, d: DType) -> bool:
-    return any(s.of in (d, f32) and not s.kept for s in target.limits.grid.mma) if d is not f64 else any(
-        s.of is d for s in target.limits.grid.mma)
+    return any(s.of in (d, f32) and not s.mantissa_bits for s in target.limits.grid.mma_shapes) if d is not f64 else any(
+        s.of is d for s in target.limits.grid.mma_shapes)
 
 
 @pytest.mark.parametrize("target", ROWS, ids=lambda t: t.chip)
@@ -179,7 +179,7 @@ def test_whole_products(target: Target, d: DType, m: int, n: int, k: int) -> Non
     assert (np.abs(got.astype(np.float64) - want) <= of_result * np.abs(want) + of_sums * size + 2.0**-24 * (
         d is f16)).all()
     if d.bits == 16:
-        np.testing.assert_array_equal(got, interpreted(one, target.on({"units": 1}).limits)[0])
+        np.testing.assert_array_equal(got, interpreted(one, target.on_device({"compute_units": 1}).limits)[0])
 
 
 @pytest.mark.parametrize("target", ROWS, ids=lambda t: t.chip)
@@ -196,7 +196,7 @@ def test_views_and_epilogues(target: Target, make: Make, shapes: tuple) -> None:
 
 
 def test_tf32_is_what_the_user_allows() -> None:
-    by = {name: of_plan(TARGETS["rocm:gfx942"].keeping(name), f32, plain, (64, 40), (40, 64))
+    by = {name: of_plan(TARGETS["rocm:gfx942"].with_precision(name), f32, plain, (64, 40), (40, 64))
           for name in ("float32", "tf32")}
     assert "xf32" in by["tf32"][1] and "xf32" not in by["float32"][1]
     one, _, got = by["tf32"]
@@ -209,4 +209,4 @@ def test_the_smallest_numbers_are_no_zeros() -> None:
     target = TARGETS["rocm:gfx90a"]
     _, text, _ = of_plan(target, f16, plain, (64, 40), (40, 64))
     assert "mfma.f32.16x16x4f32" in text and "16x16x16f16" not in text
-    assert f16 not in [s.of for s in target.limits.grid.mma]
+    assert f16 not in [s.of for s in target.limits.grid.mma_shapes]

@@ -90,7 +90,7 @@ def exchanging(d: DType, mask: int) -> Builder:
 def test_threads_exchange_and_meet(name: str, mask: int, d: DType) -> None:
     kernel, target = exchanging(d, mask).kernel(), TARGETS[name]
     if not target.limits.grid.subgroup:  # type: ignore[union-attr]
-        target = target.on({"subgroup": 64})
+        target = target.on_device({"subgroup": 64})
     x = (np.random.default_rng(mask).normal(size=256) * 1e4).astype(d.numpy)
     got, want = ({"x": x, "y": np.zeros_like(x), "z": np.zeros_like(x)} for _ in range(2))
     run([kernel], [got], target)

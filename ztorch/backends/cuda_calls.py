@@ -8,9 +8,8 @@ from typing import Any
 
 from ztorch.backends.device import Found
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.machines.chips import chips_of, runnable
 
-CHIPS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100")
-"""What there is code for. With an `a` it is for that very chip, else for it and all later ones."""
 
 @functools.cache
 def driver() -> Any:
@@ -32,25 +31,6 @@ def ask(where: str, call: str, *args: Any) -> Any:
     raise kind(f"{where}: {call}: {code.name} ({why})")
 
 
-def number(chip: str) -> int:
-    """The compute capability of a chip, times ten.
-
-    >>> number("sm_90a"), number("sm_100")
-    (90, 100)
-    """
-    return int(chip.removeprefix("sm_").rstrip("a"))
-
-
-def runs(capability: int) -> tuple[str, ...]:
-    """The chips whose code a device takes, the best last: PTX is assembled for later chips too.
-
-    >>> runs(80), runs(87)[-1], runs(120)[-1], runs(61)
-    (('sm_75', 'sm_80'), 'sm_86', 'sm_100', ())
-    """
-    return tuple(c for c in CHIPS if number(c) == capability or (
-        number(c) < capability and not c.endswith("a")))
-
-
 def described(ordinal: int) -> Found:
     """A device as the driver describes it; its chip is empty if it is too old."""
     where, attributes = f"cuda:{ordinal}", driver().CUdevice_attribute
@@ -62,15 +42,15 @@ def described(ordinal: int) -> Found:
 
     limits = {
         "threads": attribute("MAX_THREADS_PER_BLOCK"),
-        "shared": attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        "shared_bytes": attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
         "subgroup": attribute("WARP_SIZE"),
-        "groups": attribute("MAX_GRID_DIM_X"),
-        "units": attribute("MULTIPROCESSOR_COUNT"),
+        "max_groups": attribute("MAX_GRID_DIM_X"),
+        "compute_units": attribute("MULTIPROCESSOR_COUNT"),
     }
     capability = (10 * attribute("COMPUTE_CAPABILITY_MAJOR")
                   + attribute("COMPUTE_CAPABILITY_MINOR"))
-    able = runs(capability)
-    plain = [c for c in able if not c.endswith("a")]
+    able = runnable("cuda", generation=capability)
+    plain = [c.name for c in chips_of("cuda") if c.name in able and not c.exact]
     version = ask(where, "cuDriverGetVersion")
     name = ask(where, "cuDeviceGetName", 256, device)
     return Found(ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),

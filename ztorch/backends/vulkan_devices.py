@@ -157,17 +157,17 @@ class Physical:
         grid = {
             "threads": min(limits.maxComputeWorkGroupInvocations,
                            limits.maxComputeWorkGroupSize[0]),
-            "shared": limits.maxComputeSharedMemorySize,
+            "shared_bytes": limits.maxComputeSharedMemorySize,
             "subgroup": self.subgroup,
-            "groups": min(limits.maxComputeWorkGroupCount[k] for k in range(3)),
-            "memories": min(limits.maxPerStageDescriptorStorageBuffers,
+            "max_groups": min(limits.maxComputeWorkGroupCount[k] for k in range(3)),
+            "max_buffers": min(limits.maxPerStageDescriptorStorageBuffers,
                             limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources),
-            "span": min(limits.maxStorageBufferRange, LARGEST),
-            "align": max(64, limits.minStorageBufferOffsetAlignment),
+            "max_buffer_bytes": min(limits.maxStorageBufferRange, LARGEST),
+            "buffer_align": max(64, limits.minStorageBufferOffsetAlignment),
         }
         kind = KINDS[min(self.properties.deviceType, len(KINDS) - 1)]
         if kind == "cpu":  # of others Vulkan does not tell how many units they have
-            grid["units"] = usable_cores()
+            grid["compute_units"] = usable_cores()
         total = max((h.size for h in heaps if h.flags & vk().VK_MEMORY_HEAP_DEVICE_LOCAL_BIT),
                     default=0)
         return Found(ordinal, self.name, kind, int(total), "",

@@ -25,9 +25,10 @@ def _llvm() -> Any:
 @functools.cache
 def _machine(target: Target) -> Any:
     llvm = _llvm()
-    features = ",".join(f"+{f}" for f in target.features)
-    return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=features, opt=target.effort, reloc="pic", codemodel="small")
+    features = ",".join(f"+{f}" for f in target.llvm_features)
+    return llvm.Target.from_triple(target.llvm_triple).create_target_machine(
+        cpu=target.llvm_cpu, features=features, opt=target.llvm_opt_level, reloc="pic",
+        codemodel="small")
 
 
 def assemble(text: str, target: Target) -> bytes:

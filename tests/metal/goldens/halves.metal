@@ -12,7 +12,7 @@ kernel void k0_cast_mul_0_bede53efc9982dd5(device const float *m0 [[buffer(0)]],
   half v5 = (half)v4;
   float v9 = (float)v5;
   float v10 = v9 * (2.00000000e+00f);
-  half v11 = (half)v10;
-  float v7 = (float)v11;
+  half v6 = (half)v10;
+  float v7 = (float)v6;
   m1[v3] = v7;
 }

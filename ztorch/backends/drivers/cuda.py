@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ztorch.backends import cuda_calls
-from ztorch.backends.cuda_calls import CHIPS, ask, described
+from ztorch.backends.cuda_calls import ask, described
 from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module, Recording
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.machines.chips import chips_of
 
 LOST = frozenset(f"CUDA_ERROR_{what}" for what in (
     "ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC",
@@ -63,8 +64,8 @@ class Cuda(Backend):
     def open(self, ordinal: int = 0) -> Device:
         found = self.found()[ordinal]
         if not found.chip:
-            raise DeviceError(f"cuda:{ordinal} ({found.name}) is older than {CHIPS[0]}, the first "
-                              "that there is code for")
+            raise DeviceError(f"cuda:{ordinal} ({found.name}) is older than "
+                              f"{chips_of(self.name)[0].name}, the first that there is code for")
         return CudaDevice(found)
 
 

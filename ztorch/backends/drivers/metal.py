@@ -64,10 +64,10 @@ def _describe(ordinal: int, device: Any) -> Found:
     memory is used."""
     limits = {
         "threads": min(1024, int(device.maxThreadsPerThreadgroup().width)),
-        "shared": int(device.maxThreadgroupMemoryLength()),
+        "shared_bytes": int(device.maxThreadgroupMemoryLength()),
         "subgroup": SIMD if device.supportsFamily_(APPLE6) else 0,
-        "memories": ARGUMENTS,
-        "span": min(int(device.maxBufferLength()), (1 << 31) - 1),
+        "max_buffers": ARGUMENTS,
+        "max_buffer_bytes": min(int(device.maxBufferLength()), (1 << 31) - 1),
     }
     return Found(ordinal, str(device.name()), "integrated" if device.hasUnifiedMemory() else "gpu",
                  int(device.recommendedMaxWorkingSetSize()), "", tuple(limits.items()), "Metal")

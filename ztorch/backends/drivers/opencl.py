@@ -61,11 +61,11 @@ def _describe(ordinal: int, device: Any) -> Found:
         kind = "integrated"
     limits = {
         "threads": min(int(device.max_work_group_size), int(device.max_work_item_sizes[0])),
-        "shared": int(device.local_mem_size),
-        "align": max(64, int(device.mem_base_addr_align) // 8),
-        "units": int(device.max_compute_units),
-        "span": int(device.max_mem_alloc_size),
-        "abreast": kind == "cpu" and device.native_vector_width_float > 1,
+        "shared_bytes": int(device.local_mem_size),
+        "buffer_align": max(64, int(device.mem_base_addr_align) // 8),
+        "compute_units": int(device.max_compute_units),
+        "max_buffer_bytes": int(device.max_mem_alloc_size),
+        "implicit_simd": kind == "cpu" and device.native_vector_width_float > 1,
     }
     runs = (SPIRV,) if _takes_spirv(device) else ()
     return Found(ordinal, device.name.strip(), kind, int(device.global_mem_size),

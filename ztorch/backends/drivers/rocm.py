@@ -13,15 +13,14 @@ import numpy as np
 from ztorch.backends import hip
 from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.machines.chips import runnable
 
 PROPERTIES = 16 * 1024  # bytes, more than hipDeviceProp_t ever had
 # What a driver without a device answers; anything else is a driver that is broken.
 NOTHING_HERE = ("hipErrorNoDevice", "hipErrorInvalidDevice")
 FORKED = ("this process was forked from one that used ROCm, and a forked child cannot use it; "
           "start processes by multiprocessing's spawn")
-CHIPS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
-"""What there are code objects for; others compile HIP's C++ when a program is loaded."""
-TEXT = "hip"
+TEXT = "hip"  # the chip of code that is HIP's C++, compiled when a program is loaded
 
 _P = ctypes.c_void_p
 
@@ -65,8 +64,8 @@ def _describe(ordinal: int) -> Found:
     def attribute(number: int) -> int:
         return int(hip.asked(where, "hipDeviceGetAttribute", ctypes.c_int, number, ordinal))
 
-    limits = {"threads": attribute(hip.THREADS), "shared": attribute(hip.SHARED),
-              "subgroup": attribute(hip.WAVE), "units": attribute(hip.UNITS)}
+    limits = {"threads": attribute(hip.THREADS), "shared_bytes": attribute(hip.SHARED),
+              "subgroup": attribute(hip.WAVE), "compute_units": attribute(hip.UNITS)}
     name = ctypes.create_string_buffer(256)
     hip.call(where, "hipDeviceGetName", name, len(name), ordinal)
     version = hip.asked(where, "hipRuntimeGetVersion", ctypes.c_int)
@@ -74,7 +73,7 @@ def _describe(ordinal: int) -> Found:
     return Found(ordinal, name.value.decode(errors="replace").strip(),
                  "integrated" if attribute(hip.INTEGRATED) else "gpu",
                  int(hip.asked(where, "hipDeviceTotalMem", ctypes.c_size_t, ordinal)),
-                 chip if chip in CHIPS else TEXT, tuple(limits.items()),
+                 (*runnable(Rocm.name, chip), TEXT)[0], tuple(limits.items()),
                  f"HIP {version // 10_000_000}.{version // 100_000 % 100}, {chip}", (TEXT,))
 
 

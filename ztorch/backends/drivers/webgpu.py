@@ -75,11 +75,11 @@ def _describe(ordinal: int, adapter: Any) -> Found:
     limits = {
         "threads": min(has["max-compute-invocations-per-workgroup"],
                        has["max-compute-workgroup-size-x"]),
-        "shared": has["max-compute-workgroup-storage-size"],
-        "groups": has["max-compute-workgroups-per-dimension"],
-        "memories": has["max-storage-buffers-per-shader-stage"],
-        "span": min(has["max-storage-buffer-binding-size"], (1 << 31) - 4),
-        "align": max(256, has["min-storage-buffer-offset-alignment"]),
+        "shared_bytes": has["max-compute-workgroup-storage-size"],
+        "max_groups": has["max-compute-workgroups-per-dimension"],
+        "max_buffers": has["max-storage-buffers-per-shader-stage"],
+        "max_buffer_bytes": min(has["max-storage-buffer-binding-size"], (1 << 31) - 4),
+        "buffer_align": max(256, has["min-storage-buffer-offset-alignment"]),
     }
     return Found(ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
                  int(has["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
