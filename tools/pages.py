@@ -1,7 +1,7 @@
 """Pages of the documentation that come from the code; a hook of MkDocs (see mkdocs.yml).
 
 - `reference/*.md`: the API, a page a family, by mkdocstrings from the docstrings
-- `architecture.md`, `contributing.md`, `changelog.md`: the files of the root, with their links turned
+- `architecture.md`, `contributing.md`, `changelog.md`: the files of the root, links turned
 - `pictures/plan.svg`: the plan of a training step of `digits_mlp`, as `program.plot` draws it
 - in every page, a line `<!-- show: graph -->` becomes what `ztorch show digits_mlp --stage graph`
   prints, for the target avx2 (`<!-- show: ir 40 -->`: 40 lines of it at most)
@@ -46,11 +46,11 @@ def reference() -> dict[str, str]:
     >>> sorted(reference())
     ['callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
     """
-    model_members = ("compile", "summary", "get_layer", "set_weights", "get_weights", "save_weights",
-                     "load_weights", "trace", "to_json", "from_json")
+    model_members = ("compile", "summary", "get_layer", "set_weights", "get_weights",
+                     "save_weights", "load_weights", "trace", "to_json", "from_json")
     pages = {
-        "models": page("Models and programs", "A model declares; `compile` returns a program, which "
-                       "trains, evaluates, predicts and is saved.", [
+        "models": page("Models and programs", "A model declares; `compile` returns a program, "
+                       "which trains, evaluates, predicts and is saved.", [
             *entry(ztorch.Model, model_members), *entry(ztorch.Sequential, ()),
             *entry(ztorch.Program, own_members(ztorch.Program)), *entry(ztorch.load),
             *entry(ztorch.load_keras), *entry(ztorch.onnx.load), *entry(ztorch.onnx.save),
@@ -204,7 +204,7 @@ def from_root(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", turned, text)
 
 
-# -- the hook ----------------------------------------------------------------------------------------
+# -- the hook -------------------------------------------------------------------------------------
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -2,8 +2,8 @@
 
     python -m tools.rooms > docs/pictures/rooms.svg
 
-A room stands one floor above the highest room that it imports. A line is an import that no longer way
-leads to; the others follow from these.
+A room stands one floor above the highest room that it imports. A line is an import that no longer
+way leads to; the others follow from these.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def table(text: str) -> tuple[list[str], Rooms]:
                 ground = names
                 continue
             below = {n.rstrip("/") for n in re.findall(r"`([\w/]+)`", cells[3])} - set(ground)
-            rooms |= {name: below for name in names}
+            rooms |= dict.fromkeys(names, below)
     return ground, rooms
 
 
@@ -114,7 +114,8 @@ def picture(text: str) -> str:
         colour = COLOURS[column(room)]
         out += [_box(x, y, w, HIGH, colour, 1), _text(x + w / 2, y + 20, room, "#ffffff")]
     out += [_box(12, bottom + 24, WIDTH - 24, HIGH + 8, "#5b7083", 1),
-            _text(WIDTH / 2, bottom + 48, "ground floor: " + "  ".join(ground), "#ffffff"), "</svg>"]
+            _text(WIDTH / 2, bottom + 48, "ground floor: " + "  ".join(ground), "#ffffff"),
+            "</svg>"]
     return "\n".join(out) + "\n"
 
 
@@ -124,15 +125,17 @@ def _box(x: float, y: float, w: float, h: float, colour: str, opacity: float) ->
 
 
 def _text(x: float, y: float, text: str, colour: str, more: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="middle" fill="{colour}" {more}>{escape(text)}</text>'
+    return (f'<text x="{x:g}" y="{y:g}" text-anchor="middle" fill="{colour}" {more}>'
+            f"{escape(text)}</text>")
 
 
 def _line(above: tuple[float, float, float], below: tuple[float, float, float]) -> str:
     x, y = above[0] + above[2] / 2, above[1] + HIGH
     to_x, to_y = below[0] + below[2] / 2, below[1]
     bend = (to_y - y) / 2
-    return (f'<path d="M{x:g} {y:g} C{x:g} {y + bend:g} {to_x:g} {to_y - bend:g} {to_x:g} {to_y:g}" '
-            'fill="none" stroke="#8a94a3" stroke-width="1.1" stroke-opacity="0.75"/>')
+    way = f"M{x:g} {y:g} C{x:g} {y + bend:g} {to_x:g} {to_y - bend:g} {to_x:g} {to_y:g}"
+    return (f'<path d="{way}" fill="none" stroke="#8a94a3" stroke-width="1.1" '
+            'stroke-opacity="0.75"/>')
 
 
 def checked(rooms: Mapping[str, set[str]], place: Mapping[str, tuple[float, float, float]]) -> bool:
