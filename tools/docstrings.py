@@ -20,17 +20,10 @@ class Doctests(griffe.Extension):
 
 
 def fenced(text: str) -> str:
-    """Text with its doctests as blocks of code.
+    r"""Text with its doctests as blocks of code.
 
-    >>> print(fenced("Adds.\\\\n\\\\n>>> 1 + 1\\\\n2\\\\n\\\\nMore."))
-    Adds.
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    <BLANKLINE>
-    More.
+    >>> fenced("Adds.\n\n>>> 1 + 1\n2\n\nMore.").split("\n")
+    ['Adds.', '', '```pycon', '>>> 1 + 1', '2', '```', '', 'More.']
     """
     lines: list[str] = []
     inside = False
