@@ -99,7 +99,8 @@ def entry(thing: Any, members: Iterable[str] | None = None) -> list[str]:
     if inspect.isclass(thing):
         shown = list(members or ())
         lines += ["    options:", "      merge_init_into_class: true",
-                  f"      members: {shown}", "      inherited_members: true"]
+                  f"      members: {shown}",
+                  f"      inherited_members: {shown or 'false'}"]
     return [*lines, ""]
 
 
