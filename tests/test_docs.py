@@ -64,3 +64,20 @@ def test_the_pages_have_blocks_to_run() -> None:
     counted = {page.stem: len(BLOCK.findall(page.read_text())) for page in PAGES}
     assert counted["tutorial"] >= 8 and counted["training"] >= 7
     assert all(counted.values()), counted
+
+
+ROOT = DOCS.parent
+FILE = re.compile(r"`((?:[\w.-]+/)+|[\w./-]+\.(?:py|md|toml))`")  # a folder or a file
+MINE = {"script.py", "train.py", "CONTRIBUTING.md"}  # a reader's own; one that lies at the root
+
+
+def test_files_that_the_pages_name_are_there() -> None:
+    """Those between backquotes, from the root, the package, or the folder of pages."""
+    for page in (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "README.md", *PAGES,
+                 DOCS / "compiler.md"):
+        for name in FILE.findall(page.read_text()):
+            if name in MINE or "*" in name or "NAME" in name:
+                continue
+            places = [ROOT / name, ROOT / "ztorch" / name, DOCS / name, *(ROOT / "ztorch").glob(f"*/{name}"),
+                      *(ROOT / "models").glob(name)]
+            assert any(p.exists() for p in places), f"{page.name} names {name}, which is not there"

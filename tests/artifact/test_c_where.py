@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ztorch.compile.c_library
-from tests.artifact.c_programs import STRICT, WARN, call, needs_gcc, net, run, x86
+from tests.cases.c_programs import STRICT, WARN, call, needs_gcc, net, run, x86
 from ztorch import layers as L
 from ztorch.artifact.c_export import CLibrary
 from ztorch.codegen.cpuid import questions

@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from tests.lower.test_every_op import jobs
-from tests.lower.test_threads import long_sums, training_step
+from tests.cases.jobs import jobs
+from tests.cases.steps import long_sums, training_step
 from tests.parity import HERE, C, Job, Module
 from ztorch import ops
 from ztorch.backends.library import check_library

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.codegen.test_render import kernel_for, opcodes_of
-from tests.ir.matrices import products
-from tests.lower.test_every_op import jobs
+from tests.cases.jobs import jobs
+from tests.cases.matrices import products
+from tests.cases.opcodes import kernel_for, opcodes_of
+from tests.cases.zoo import BATCH, NAMES, small
+from tests.machines.ptx.running import rendered
 from tests.parity import plan_of
-from tests.ptx.running import rendered
-from tests.zoo.recipes import BATCH, NAMES, small
 from ztorch import ops
 from ztorch.codegen import ptx
 from ztorch.codegen.targets import TARGETS

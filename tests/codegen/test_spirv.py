@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.jobs import jobs
+from tests.cases.opcodes import kernel_for, opcodes_of
+from tests.cases.vectors import loads, stores
+from tests.cases.zoo import BATCH, small
 from tests.codegen.spirv_grammar import HEADERS, VENDORED, read
-from tests.codegen.test_render import kernel_for, opcodes_of
-from tests.devices.test_vectors import loads, stores
-from tests.lower.test_every_op import jobs
-from tests.zoo.recipes import BATCH, small
 from ztorch.backends import spirv as modules
 from ztorch.codegen.spirv import assemble, grammar
 from ztorch.codegen.targets import TARGETS

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ir.matrices import SUBGROUP, expected, numbers, products
+from tests.cases.matrices import SUBGROUP, expected, numbers, products
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import bf16, f16, f32, f64, i32
 from ztorch.errors import InterpretError, VerifyError

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.codegen.test_render import kernel_for, opcodes_of, same
-from tests.ir import oracle
-from tests.ir.test_opcodes import edges
+from tests.cases import oracle
+from tests.cases.opcodes import edges, kernel_for, opcodes_of, same
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import ALL, DType, f32, i8, i16, i32, i64, u8, u16

@@ -3,23 +3,21 @@ but speed depends on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.lower.test_every_op import jobs
+from tests.cases.jobs import jobs
+from tests.cases.products import Make, bound, job, plain
+from tests.machines.ptx.parse import parse
+from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
-from tests.ptx.parse import parse
-from tests.ptx.running import rendered, run
 from ztorch import Sequential, layers, ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
-from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage, to_storage
+from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage
 from ztorch.errors import UnknownName
-from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.grid_contract import estimate
@@ -32,32 +30,10 @@ TF32 = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).with_precision("tf3
 SIMT = replace(TF32, grid=replace(TF32.grid, mma_shapes=()))
 DTYPES = (f16, bf16, f32)
 each = pytest.mark.parametrize("d", DTYPES, ids=repr)
-Make = Callable[..., Value]
-
-
-def plain(a: Value, b: Value) -> Value:
-    return ops.matmul(a, b)
-
-
-def job(make: Make, *shapes: tuple[int, ...], d: DType) -> Job:
-    rng = np.random.default_rng(5)
-    leaves = [leaf("input", f"x{k}", shape, d) for k, shape in enumerate(shapes)]
-    feeds = {v: from_storage(d, to_storage(d, rng.normal(size=v.shape).astype(d.working))) for v in leaves}
-    return Job(Graph({"y": make(*leaves)}), feeds)
 
 
 def multiplies(one: Job, limits: Limits) -> bool:
     return any("mma" in s.kernel.opcodes() for s in plan_of(one.alone("j"), limits)[0].steps)
-
-
-def bound(one: Job, d: DType, k: int) -> np.ndarray:
-    """How far a sum of k products may be off: rounding of operands (tf32 only), of each sum in
-    float32, and of the result."""
-    (y,) = one.oracle()
-    size = Job(one.graph, {v: np.abs(a) for v, a in one.feeds.items()}).oracle()[0]
-    of_result = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}[d.name]
-    of_operands = 2 * 2.0**-11 + 2.0**-22 if d is f32 else 0.0
-    return of_result * np.abs(y) + (of_operands + k * 2.0**-23) * size + 2.0**-24
 
 
 SIZES = [(16, 64, 32), (70, 130, 37), (33, 75, 217), (128, 256, 64), (65, 16, 33), (17, 129, 1), (200, 31, 48)]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.artifact.c_programs import needs_gcc
-from tests.devices.available import COMPUTING, device
+from tests.cases.available import COMPUTING, device
+from tests.cases.c_programs import needs_gcc
+from tests.cases.zoo import BATCH, small
 from tests.parity import Job, interpreted, plan_of
-from tests.zoo.recipes import BATCH, small
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
