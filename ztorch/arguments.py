@@ -26,12 +26,12 @@ def checked(function: _F) -> _F:
     """
 
     @functools.wraps(function)
-    def run(*args: Any, **given: Any) -> Any:
+    def run(*args: Any, **keywords: Any) -> Any:
         signature, files, functions = _declared(function)
         try:
-            bound = signature.bind(*args, **given).arguments
+            bound = signature.bind(*args, **keywords).arguments
         except TypeError as error:
-            raise _misfit(_label(function, args), signature.parameters, args, given,
+            raise _misfit(_label(function, args), signature.parameters, args, keywords,
                           str(error)) from None
         for name, optional in files:
             if name in bound and not (optional and bound[name] is None):
@@ -40,7 +40,7 @@ def checked(function: _F) -> _F:
             if name in bound and not callable(bound[name]):
                 raise ConfigError(f"{_label(function, args)}({name}=...) must be a function, not "
                                   f"{bound[name]!r}")
-        return function(*args, **given)
+        return function(*args, **keywords)
 
     return cast(_F, run)
 
@@ -56,7 +56,7 @@ def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tup
     return signature, files, [name for name, text in texts.items() if text.startswith("Callable")]
 
 
-def file_name(what: str, path: Any) -> str:
+def file_name(label: str, path: Any) -> str:
     """The name of a file as a text, or a ConfigError.
 
     >>> file_name("load(path=...)", "digits.zt")
@@ -64,7 +64,7 @@ def file_name(what: str, path: Any) -> str:
     """
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str):
-        raise ConfigError(f"{what} must be the name of a file, not {path!r}")
+        raise ConfigError(f"{label} must be the name of a file, not {path!r}")
     return name
 
 
@@ -77,20 +77,20 @@ def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
 
 
 def _misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, ...],
-            given: Mapping[str, Any], reason: str) -> ZtorchError:
+            keywords: Mapping[str, Any], reason: str) -> ZtorchError:
     """The error of a call that the signature does not allow."""
-    own = [name for name in takes if name != "self"]
-    placed = [name for name in own if takes[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    more = [name for name in own if name not in placed]
+    names = [name for name in takes if name != "self"]
+    placed = [name for name in names if takes[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    more = [name for name in names if name not in placed]
     count = len(args) - ("self" in takes)
-    for name in given:
-        if name not in own:
-            return unknown(f"argument of {label}", name, own)
+    for name in keywords:
+        if name not in names:
+            return unknown(f"argument of {label}", name, names)
     if count > len(placed):
         allowed = f"{len(placed)} ({', '.join(placed)})" if placed else "none"
         fix = f"; name the others: {', '.join(f'{name}=' for name in more)}" if more else ""
         return ConfigError(f"{label} takes {allowed} without a name, not {count}{fix}")
-    missing = [name for name in own[count:] if name not in given
+    missing = [name for name in names[count:] if name not in keywords
                and takes[name].default is inspect.Parameter.empty]
     return ConfigError(f"{label} needs {' and '.join(missing)}" if missing else
                        f"{label}: {reason}")

@@ -122,11 +122,11 @@ def _with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
         return init
 
     @functools.wraps(init)
-    def checked(self: Any, *args: Any, **given: Any) -> None:
+    def checked(self: Any, *args: Any, **keywords: Any) -> None:
         try:
-            bound = signature.bind(self, *args, **given)
+            bound = signature.bind(self, *args, **keywords)
         except TypeError:
-            return init(self, *args, **given)  # which says what is wrong
+            return init(self, *args, **keywords)  # which says what is wrong
         for name in flags:
             if name in bound.arguments:
                 bound.arguments[name] = flag(f"{type(self).__name__}({name}=...)",
@@ -136,21 +136,21 @@ def _with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def described(x: Any, where: str) -> Any:
+def described(x: Any, owner: str) -> Any:
     """x as JSON can hold it; members become a class name with a config."""
     if isinstance(x, Named):
         return {"class_name": type(x).__name__, "config": x.get_config()}
     if isinstance(x, (list, tuple)):
-        return [described(item, where) for item in x]
+        return [described(item, owner) for item in x]
     if x is None or isinstance(x, (bool, int, float, str, dict)):
         return x
     if hasattr(x, "item") and getattr(x, "ndim", 1) == 0:  # a NumPy number
         return x.item()
     name = getattr(x, "__name__", type(x).__name__)
-    raise ConfigError(f"{where}: {name} cannot be written to a config; use a registered name")
+    raise ConfigError(f"{owner}: {name} cannot be written to a config; use a registered name")
 
 
-def flag(what: str, x: Any) -> bool:
+def flag(label: str, x: Any) -> bool:
     """x as True or False, or a ConfigError that names it.
 
     >>> flag("Dense(use_bias=...)", True)
@@ -160,17 +160,17 @@ def flag(what: str, x: Any) -> bool:
         return x
     if type(x).__name__ in ("bool", "bool_") and hasattr(x, "dtype"):  # NumPy's own
         return bool(x)
-    raise ConfigError(f"{what} must be True or False, not {x!r}")
+    raise ConfigError(f"{label} must be True or False, not {x!r}")
 
 
-def positive(what: str, n: Any) -> int:
+def positive(label: str, n: Any) -> int:
     """n as a whole number of at least one, or a ConfigError that names it."""
-    found = _index(n)
-    if found is None or found < 1:
-        raise ConfigError(f"{what} must be a positive whole number, not {n!r}")
-    if found > _MOST:
-        raise ConfigError(f"{what} is {n!r}, more than any machine can hold; is it a mistake?")
-    return found
+    whole_number = _index(n)
+    if whole_number is None or whole_number < 1:
+        raise ConfigError(f"{label} must be a positive whole number, not {n!r}")
+    if whole_number > _MOST:
+        raise ConfigError(f"{label} is {n!r}, more than any machine can hold; is it a mistake?")
+    return whole_number
 
 
 def _index(n: Any) -> int | None:
@@ -181,27 +181,28 @@ def _index(n: Any) -> int | None:
         return None
 
 
-def whole(what: str, n: Any, least: int = 0) -> int:
+def whole(label: str, n: Any, least: int = 0) -> int:
     """n as a whole number of at least `least`, or a ConfigError that names it."""
-    found = _index(n)
-    if found is None or found < least:
-        raise ConfigError(f"{what} must be a whole number of at least {least}, not {n!r}")
-    return found
+    whole_number = _index(n)
+    if whole_number is None or whole_number < least:
+        raise ConfigError(f"{label} must be a whole number of at least {least}, not {n!r}")
+    return whole_number
 
 
-def whole_numbers(what: str, given: Any) -> tuple[int, ...]:
+def whole_numbers(label: str, sequence: Any) -> tuple[int, ...]:
     """A list or tuple of whole numbers, or a ConfigError that names it.
 
     >>> whole_numbers("Permute(dims=...)", [2, 1])
     (2, 1)
     """
-    found = [_index(n) for n in given] if isinstance(given, (list, tuple)) else [None]
-    if None in found:
-        raise ConfigError(f"{what} must be a tuple of whole numbers, such as (2, 1), not {given!r}")
-    return tuple(n for n in found if n is not None)
+    numbers = [_index(n) for n in sequence] if isinstance(sequence, (list, tuple)) else [None]
+    if None in numbers:
+        raise ConfigError(f"{label} must be a tuple of whole numbers, such as (2, 1), "
+                          f"not {sequence!r}")
+    return tuple(n for n in numbers if n is not None)
 
 
-def number(what: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
+def number(label: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
     """x as a finite number within its bounds, or a ConfigError that names it.
 
     >>> number("epsilon", 1e-3, above=0)
@@ -211,7 +212,7 @@ def number(what: str, x: Any, *, least: float = -math.inf, above: float = -math.
     if not (math.isfinite(value) and value >= least and value > above):
         bound = ("finite number" if max(least, above) == -math.inf else
                  f"number of at least {least}" if least > above else f"number above {above}")
-        raise ConfigError(f"{what} must be a {bound}, not {x!r}")
+        raise ConfigError(f"{label} must be a {bound}, not {x!r}")
     return value
 
 
@@ -220,11 +221,11 @@ def _plain(x: Any) -> float:
     return float(x) if isinstance(x, Real) and not isinstance(x, bool) else math.nan
 
 
-def fraction(what: str, x: Any, below_one: bool = True) -> float:
+def fraction(label: str, x: Any, below_one: bool = True) -> float:
     """x as a number from 0 up to (not) 1, or a ConfigError that names it."""
     value = _plain(x)
     if not (0 <= value < 1 or (value == 1 and not below_one)):
-        raise ConfigError(f"{what} must be a number from 0 to 1{', below 1' if below_one else ''},"
+        raise ConfigError(f"{label} must be a number from 0 to 1{', below 1' if below_one else ''},"
                           f" not {x!r}")
     return value
 
@@ -233,7 +234,7 @@ def whole_seed(n: Any) -> int:
     """n as a seed of 64 bits; None is 0, so that a script gives the same numbers each time."""
     if n is None:
         return 0
-    found = _index(n)
-    if found is None or not 0 <= found < 1 << 64:
+    seed = _index(n)
+    if seed is None or not 0 <= seed < 1 << 64:
         raise ConfigError(f"seed must be a whole number from 0 to 2**64 - 1, not {n!r}")
-    return found
+    return seed

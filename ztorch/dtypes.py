@@ -82,7 +82,7 @@ def lying(d: DType) -> DType:
     return u8 if d is boolean else d
 
 
-def need_no_mask(what: str, x: Any) -> None:
+def need_no_mask(label: str, x: Any) -> None:
     """An error where numbers of an array, or of a list of arrays, are masked: NumPy's conversions
     drop the mask, and with it what the masked numbers stand for.
 
@@ -91,7 +91,7 @@ def need_no_mask(what: str, x: Any) -> None:
     for part in x if isinstance(x, (list, tuple)) else (x,):
         mask = getattr(part, "mask", None) if isinstance(part, np.ndarray) else None
         if mask is not None and np.any(mask):
-            raise DataError(f"{what} has {np.count_nonzero(mask)} masked numbers, and its mask "
+            raise DataError(f"{label} has {np.count_nonzero(mask)} masked numbers, and its mask "
                             "would be lost; fill them first: x.filled(value)")
 
 

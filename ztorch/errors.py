@@ -81,7 +81,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 
-def unknown(what: str, name: object, known: Iterable[str],
+def unknown(kind: str, name: object, known: Iterable[str],
             also: Iterable[str] = ()) -> UnknownName:
     """An UnknownName that suggests the nearest known name; those in `also` are not listed.
 
@@ -90,4 +90,4 @@ def unknown(what: str, name: object, known: Iterable[str],
     """
     names = sorted(known)
     hint = nearest(name, [*also, *names]) or "."
-    return UnknownName(f"unknown {what} {str(name)!r}{hint} Known: {', '.join(names)}")
+    return UnknownName(f"unknown {kind} {str(name)!r}{hint} Known: {', '.join(names)}")

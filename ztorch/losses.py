@@ -20,7 +20,7 @@ EPSILON = 1e-7  # Keras': probabilities are held this far from 0 and 1
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetSpec:
     """What y must be for a prediction: shape with the batch, dtype, and for class numbers how
     many classes there are."""
 
@@ -47,9 +47,9 @@ class Loss(Named, family="loss"):
     logits_of: str | None = None  # the activation whose input this loss would rather have
     probabilities = False  # whether y holds numbers from 0 to 1 alone
 
-    def target(self, shape: Shape, d: DType) -> Target:
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
         """What y must be when the model predicts this shape and dtype."""
-        return Target(shape, d)
+        return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         raise NotImplementedError
@@ -127,7 +127,7 @@ class LogCosh(Loss, names=("log_cosh", "logcosh")):
         return error + OPS.softplus(error * -2.0) - math.log(2.0)
 
 
-class _Probabilities(Loss):
+class ProbabilityLoss(Loss, abstract=True):
     """Losses on probabilities, or with from_logits=True on what comes before softmax or sigmoid.
 
     With from_logits=False a model that ends in that activation is still computed from the logits,
@@ -141,7 +141,7 @@ class _Probabilities(Loss):
         self.label_smoothing = fraction("label_smoothing", label_smoothing, below_one=False)
 
 
-class BinaryCrossentropy(_Probabilities, names=("binary_crossentropy", "bce", "BCE")):
+class BinaryCrossentropy(ProbabilityLoss, names=("binary_crossentropy", "bce", "BCE")):
     """-log of the probability given to the truth, each output a yes or no of its own."""
 
     logits_of = "sigmoid"
@@ -170,14 +170,14 @@ def need_classes(loss: str, shape: Shape) -> None:
                                          "binary_crossentropy for a single output")
 
 
-class CategoricalCrossentropy(_Probabilities, names=("categorical_crossentropy", "cce")):
+class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy", "cce")):
     """-log of the probability given to the true class; y holds a probability for each class."""
 
     logits_of = "softmax"
 
-    def target(self, shape: Shape, d: DType) -> Target:
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
         need_classes(self.name, shape)
-        return Target(shape, d)
+        return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         s = self.label_smoothing
@@ -193,9 +193,9 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
     def __init__(self, from_logits: bool = False):
         self.from_logits = from_logits
 
-    def target(self, shape: Shape, d: DType) -> Target:
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
         need_classes(self.name, shape)
-        return Target(shape[:-1], dtypes.i32, shape[-1])
+        return TargetSpec(shape[:-1], dtypes.i32, shape[-1])
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         return -at_label(log_probabilities(y_pred, from_logits), y_true)
@@ -234,26 +234,26 @@ class SquaredHinge(Hinge, names=("squared_hinge",)):
 class CategoricalHinge(Loss, names=("categorical_hinge",)):
     """max(1 + the best wrong prediction - that of the true class, 0); y is one-hot."""
 
-    def target(self, shape: Shape, d: DType) -> Target:
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
         need_classes(self.name, shape)
-        return Target(shape, d)
+        return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         right = OPS.sum(y_true * y_pred, axis=-1)
         return OPS.relu(OPS.max((1.0 - y_true) * y_pred, axis=-1) - right + 1.0)
 
 
-def called(function: Callable[[Value, Value], Value], what: str, y_true: Value,
+def called(function: Callable[[Value, Value], Value], culprit: str, y_true: Value,
            y_pred: Value) -> Value:
     """What a user's function gives, if it is a tensor."""
-    found = traced(function, what, y_true, y_pred)
-    if not isinstance(found, Value):
-        raise ConfigError(f"{what} returned {found!r}, not a tensor; make one of its two arguments "
-                          "with operators and zt.ops")
-    return found
+    result = traced(function, culprit, y_true, y_pred)
+    if not isinstance(result, Value):
+        raise ConfigError(f"{culprit} returned {result!r}, not a tensor; make one of its two "
+                          "arguments with operators and zt.ops")
+    return result
 
 
-class _Function(Loss):
+class FunctionLoss(Loss, abstract=True):
     """A function of (y_true, y_pred) on tensors, under its own name."""
 
     def __init__(self, function: Callable[[Value, Value], Value]):
@@ -277,5 +277,5 @@ def get(spec: Any) -> Loss:
     'mean_absolute_error'
     """
     if callable(spec) and not isinstance(spec, (Loss, type)):
-        return _Function(spec)
+        return FunctionLoss(spec)
     return Loss.get(spec)

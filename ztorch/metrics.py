@@ -11,7 +11,7 @@ from ztorch.config import Named, positive
 from ztorch.errors import ConfigError, UnknownName, Unsupported, unknown
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
-from ztorch.losses import Loss, Target, rows
+from ztorch.losses import Loss, TargetSpec, rows
 
 
 class Metric(Named, family="metric"):
@@ -80,8 +80,8 @@ class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
         self.k = positive(f"{type(self).__name__}(k=...)", k)
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
-        given = losses.at_label(y_pred, labels_of(y_true, y_pred))
-        better = OPS.cast(y_pred > OPS.expand_dims(given, -1), "int32")
+        true_score = losses.at_label(y_pred, labels_of(y_true, y_pred))
+        better = OPS.cast(y_pred > OPS.expand_dims(true_score, -1), "int32")
         return OPS.sum(better, axis=-1) < self.k
 
 
@@ -104,7 +104,7 @@ class LossMetric(Metric):
         return self.loss(y_true, y_pred)
 
 
-class _Function(Metric):
+class FunctionMetric(Metric, abstract=True):
     """A function of (y_true, y_pred) on tensors, under its own name."""
 
     def __init__(self, function: Callable[[Value, Value], Value]):
@@ -121,12 +121,12 @@ _WHOLE = {"auc", "precision", "recall", "f1", "f1score", "fbeta", "r2", "root", 
           "positives", "negatives", "sensitivity", "specificity"}
 
 
-def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
+def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
     """The metric for a name, an instance, a loss or a function. "accuracy" becomes binary, sparse
     or categorical by the shapes, as in Keras.
 
     >>> from ztorch.dtypes import i32
-    >>> get("accuracy", Target((32,), i32, 10), (32, 10))
+    >>> get("accuracy", TargetSpec((32,), i32, 10), (32, 10))
     SparseCategoricalAccuracy(name='accuracy')
     """
     if isinstance(spec, str) and spec.lower() in ACCURACY:
@@ -148,7 +148,7 @@ def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
     if isinstance(spec, Loss):
         return LossMetric(spec)
     if callable(spec) and not isinstance(spec, (Metric, type)):
-        return _Function(spec)
+        return FunctionMetric(spec)
     return Metric.get(spec)
 
 
@@ -158,14 +158,14 @@ def _named(cls: type[Metric], name: str) -> Metric:
     return metric
 
 
-def resolve(specs: Iterable[Any], target: Target, prediction: tuple[int, ...]) -> list[Metric]:
+def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...]) -> list[Metric]:
     """All metrics of a model; their names differ from each other and from "loss"."""
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
-    found = [get(s, target, prediction) for s in specs]
-    names = ["loss", *(m.name for m in found)]
+    metrics = [get(s, target, prediction) for s in specs]
+    names = ["loss", *(m.name for m in metrics)]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two metrics are named {name!r}; give one another name, such as "
                               f"BinaryAccuracy(name='other')")
-    return found
+    return metrics

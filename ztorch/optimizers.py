@@ -63,12 +63,12 @@ class Optimizer(Named, family="optimizer"):
         self.global_clipnorm = global_clipnorm
         self.undecayed: tuple[str, ...] = ()
         clips = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
-        given = {k: v for k, v in clips.items() if v is not None}
-        if len(given) > 1:
+        chosen = {k: v for k, v in clips.items() if v is not None}
+        if len(chosen) > 1:
             raise ConfigError(f"{type(self).__name__} takes one of clipnorm, clipvalue and "
-                              f"global_clipnorm, not {' and '.join(given)}")
-        for what, x in given.items():
-            number(f"{type(self).__name__}({what}=...)", x, above=0)
+                              f"global_clipnorm, not {' and '.join(chosen)}")
+        for argument, x in chosen.items():
+            number(f"{type(self).__name__}({argument}=...)", x, above=0)
         if weight_decay is not None:
             number(f"{type(self).__name__}(weight_decay=...)", weight_decay, least=0)
 

@@ -154,13 +154,13 @@ class PiecewiseConstantDecay(LearningRateSchedule, names=("piecewise_constant_de
         return rate
 
 
-def _numbers(what: str, given: Any) -> list[Any]:
-    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
-        raise ConfigError(f"{what} must be a list of numbers, not {given!r}")
-    found = list(given)
-    for one in found:
-        number(what, one)
-    return found
+def _numbers(label: str, sequence: Any) -> list[Any]:
+    if not isinstance(sequence, Iterable) or isinstance(sequence, (str, bytes)):
+        raise ConfigError(f"{label} must be a list of numbers, not {sequence!r}")
+    values = list(sequence)
+    for value in values:
+        number(label, value)
+    return values
 
 
 get = LearningRateSchedule.get

@@ -58,8 +58,8 @@ def _constant(v: Value) -> Value | None:
             return OPS.full(v.shape, v.args[0].attrs["value"], v.dtype)
         if v.op.kind == "map" and v.op.opcode:  # elementwise: one element tells all
             args = tuple(OPS.full((), a.attrs["value"], a.dtype) for a in v.args)
-            [one] = evaluate([Value(v.op, args, v.attrs, (), v.dtype)], {})
-            return OPS.full(v.shape, one.item(), v.dtype)
+            [element] = evaluate([Value(v.op, args, v.attrs, (), v.dtype)], {})
+            return OPS.full(v.shape, element.item(), v.dtype)
     if v.op.movement and v.size > v.args[0].size:
         return None  # repeating elements is free where they are read, not where they are stored
     if v.size == 0 or max(v.nbytes, *(a.nbytes for a in v.args)) > LIMIT:

@@ -11,7 +11,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class ArenaBuffer:
     """`size` bytes that are needed from step `first` to step `last`, both included."""
 
     id: Hashable
@@ -21,14 +21,14 @@ class Buffer:
     align: int = 64
 
 
-def plan(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
+def plan(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
     """The offset of each buffer and the bytes of the arena. Equal input, equal plan.
 
     Buffers that live at the same time never overlap. The best arrangement is too dear to find;
     placing each into the tightest gap that holds it, in two orders that are mended a few times,
     comes within a few percent of it.
 
-    >>> plan([Buffer("x", 64, 0, 1), Buffer("y", 64, 1, 2), Buffer("z", 64, 2, 3)])
+    >>> plan([ArenaBuffer("x", 64, 0, 1), ArenaBuffer("y", 64, 1, 2), ArenaBuffer("z", 64, 2, 3)])
     ({'x': 0, 'y': 64, 'z': 0}, 128)
     """
     if len({b.id for b in buffers}) != len(buffers):
@@ -51,12 +51,12 @@ def plan(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
     return {b.id: best[0][b.id] for b in buffers}, best[1]
 
 
-def lower_bound(buffers: Sequence[Buffer]) -> int:
+def lower_bound(buffers: Sequence[ArenaBuffer]) -> int:
     """The most bytes alive at one step: no plan can do with less."""
     return max(_alive(buffers).values(), default=0)
 
 
-def _alive(buffers: Sequence[Buffer]) -> dict[int, int]:
+def _alive(buffers: Sequence[ArenaBuffer]) -> dict[int, int]:
     """The bytes alive from each step at which that changes, in order of the steps."""
     change: dict[int, int] = {}
     for b in buffers:
@@ -68,22 +68,22 @@ def _alive(buffers: Sequence[Buffer]) -> dict[int, int]:
 
 # Sorting is stable: equals keep the caller's order, whatever their ids are.
 
-def _largest_first(buffers: Sequence[Buffer]) -> list[Buffer]:
+def _largest_first(buffers: Sequence[ArenaBuffer]) -> list[ArenaBuffer]:
     return sorted(buffers, key=lambda b: (-b.size, b.first))
 
 
-def _crowded_first(buffers: Sequence[Buffer]) -> list[Buffer]:
+def _crowded_first(buffers: Sequence[ArenaBuffer]) -> list[ArenaBuffer]:
     """Those that live when memory is fullest come first: there every hole costs."""
     alive = _alive(buffers)
     steps, sizes = list(alive), list(alive.values())
 
-    def crowd(b: Buffer) -> int:
+    def crowd(b: ArenaBuffer) -> int:
         return max(sizes[bisect_left(steps, b.first):bisect_left(steps, b.last + 1)])
 
     return sorted(buffers, key=lambda b: (-crowd(b), -b.size))
 
 
-def _place(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
+def _place(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
     """Each buffer, in this order, into the tightest hole that holds it for as long as it lives."""
     offsets: dict[Hashable, int] = {}
     first, last, at, end = np.zeros((4, len(buffers)), np.int64)
@@ -103,7 +103,7 @@ def _place(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
     return offsets, total
 
 
-def _tightest_gap(at: np.ndarray, end: np.ndarray, b: Buffer) -> int:
+def _tightest_gap(at: np.ndarray, end: np.ndarray, b: ArenaBuffer) -> int:
     """The start of the smallest hole that holds b, or else the end of everything beside it."""
     free = np.maximum.accumulate(np.concatenate([[0], end]))  # what nothing so far reaches
     start = -(-free // b.align) * b.align

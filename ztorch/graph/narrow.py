@@ -88,16 +88,16 @@ def narrowed(v: Value, known: dict[Value, Value]) -> Value | None:
     """v in 16 bits, if they hold it: it is rounded to them, comes from them, or only arranges what
     does. `known` keeps what was made, so that readers share it."""
     if v not in known:
-        made = None
+        result = None
         if v.op is ROUNDED:
-            made = OPS.cast(v.args[0], v.attrs["dtype"])
+            result = OPS.cast(v.args[0], v.attrs["dtype"])
         elif v.op.name == "cast" and v.args[0].dtype in HALVES:
-            made = v.args[0]
+            result = v.args[0]
         elif (v.op.movement or _carries(v)) and len(v.args) == 1:
             below = narrowed(v.args[0], known)
             if below is not None:
-                made = Value(v.op, (below,), v.attrs, v.shape, below.dtype)
-        if made is None:
+                result = Value(v.op, (below,), v.attrs, v.shape, below.dtype)
+        if result is None:
             return None
-        known[v] = made
+        known[v] = result
     return known[v]

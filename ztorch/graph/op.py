@@ -96,7 +96,7 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
 
 
 @dataclass(frozen=True)
-class Call:
+class OpCall:
     """An op with what it was called on."""
 
     name: str
@@ -104,14 +104,14 @@ class Call:
     attrs: dict[str, Any]
 
 
-_calls: ContextVar[dict[Value, list[Call]] | None] = ContextVar("calls", default=None)
+_calls: ContextVar[dict[Value, list[OpCall]] | None] = ContextVar("calls", default=None)
 
 
 @contextmanager
-def remember_calls() -> Iterator[dict[Value, list[Call]]]:
+def remember_calls() -> Iterator[dict[Value, list[OpCall]]]:
     """Which calls of ops gave each value made inside, the innermost first: a softmax is known as
     one, though the graph holds only what it is made of."""
-    calls: dict[Value, list[Call]] = {}
+    calls: dict[Value, list[OpCall]] = {}
     token = _calls.set(calls)
     try:
         yield calls
@@ -132,7 +132,7 @@ class _Namespace:
         def remembered(*args: Any, **attrs: Any) -> Any:
             y = function(*args, **attrs)
             if isinstance(y, Value) and not any(y is a for a in args):
-                calls.setdefault(y, []).append(Call(name, args, attrs))
+                calls.setdefault(y, []).append(OpCall(name, args, attrs))
             return y
 
         return remembered
@@ -162,8 +162,8 @@ def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
 def constant(data: Any, d: DType | str | None = None) -> Value:
     """An array that is part of the graph."""
     array = np.asarray(data)
-    given = dtype(d) if d is not None else dtype(array.dtype)
-    return leaf("constant", f"c{array.size}", array.shape, given, array.astype(given.working))
+    d = dtype(d) if d is not None else dtype(array.dtype)
+    return leaf("constant", f"c{array.size}", array.shape, d, array.astype(d.working))
 
 
 # -- functions of users ----------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class NotTraced(ConfigError, TypeError):
     """A function of tensors that wants numbers, of which there are none while a graph is made."""
 
 
-def traced(function: Callable[..., Any], what: str, *tensors: Any) -> Any:
+def traced(function: Callable[..., Any], culprit: str, *tensors: Any) -> Any:
     """What a user's function makes of tensors. One that fails because it computes with NumPy or
     PyTorch, or asks what a tensor holds, is named with the way out."""
     try:
@@ -183,7 +183,7 @@ def traced(function: Callable[..., Any], what: str, *tensors: Any) -> Any:
     except (TypeError, AttributeError) as error:
         fix = ("; compute with zt.ops, such as ops.relu(x), not with NumPy or PyTorch"
                if "Value" in str(error) else "")
-        raise NotTraced(f"{what}: its function failed with {type(error).__name__}: {error}{fix}"
+        raise NotTraced(f"{culprit}: its function failed with {type(error).__name__}: {error}{fix}"
                         ) from error
 
 
@@ -197,11 +197,16 @@ def _missing(v: Value, name: str) -> Any:
 
 # -- arguments -------------------------------------------------------------------------------------
 
-def shape_error(what: str, *shapes: Any, fix: str = "") -> ShapeError:
-    """A ShapeError that names the layer at work."""
-    where = f"layer {current_layer()!r}: " if current_layer() else ""
-    listed = " and ".join(str(tuple(s)) for s in shapes)
-    return ShapeError(f"{where}{what}{f' {listed}' if listed else ''}{f'; {fix}' if fix else ''}")
+def shape_error(problem: str, *shapes: Any, fix: str = "") -> ShapeError:
+    """A ShapeError: the current layer, the problem, the shapes and the fix.
+
+    >>> str(shape_error("cannot reshape", (2, 3), (4,), fix="the 6 elements must stay 6"))
+    'cannot reshape (2, 3) and (4,); the 6 elements must stay 6'
+    """
+    message = f"layer {current_layer()!r}: {problem}" if current_layer() else problem
+    if shapes:
+        message += " " + " and ".join(str(tuple(shape)) for shape in shapes)
+    return ShapeError(f"{message}; {fix}" if fix else message)
 
 
 def as_value(x: Any, like: Value | None = None) -> Value:

@@ -125,8 +125,8 @@ class Graph:
 
     def leaves(self, role: str) -> list[Value]:
         """Inputs, states or constants, in order of creation."""
-        found = [v for v in self.nodes() if v.op.kind == "leaf" and v.attrs["role"] == role]
-        return sorted(found, key=lambda v: v.serial)
+        matches = [v for v in self.nodes() if v.op.kind == "leaf" and v.attrs["role"] == role]
+        return sorted(matches, key=lambda v: v.serial)
 
 
 def topological(roots: Iterable[Value]) -> list[Value]:
@@ -168,8 +168,8 @@ def show(graph: Graph) -> str:
                               if k not in ("shape", "dtype"))  # these close the line
             text = " ".join([v.op.name + (f"({extra})" if extra else ""),
                              *(number[a] for a in v.args)])
-        where = f"  # {v.layer}" if v.layer else ""
-        lines.append(f"{number[v]:3} {text:17} {v.dtype}[{', '.join(map(str, v.shape))}]{where}")
+        origin = f"  # {v.layer}" if v.layer else ""
+        lines.append(f"{number[v]:3} {text:17} {v.dtype}[{', '.join(map(str, v.shape))}]{origin}")
     lines += [f"{name} = {number[v]}" for name, v in graph.outputs.items()]
     lines += [f"{name} <- {number[v]}" for name, v in graph.updates.items()]
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from ztorch.files.zips import StoredZip
 from ztorch.initializers import Initializer
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
-from ztorch.layers.merge import _Merge
+from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 from ztorch.weights import keras_files
@@ -94,7 +94,7 @@ class _Reader:
             return self.sequential(config, spec)
         accepted = {p for c in ours.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
                     for p in inspect.signature(c.__init__).parameters} - {"self"}
-        given: dict[str, Any] = {ours.layers_are: []} if issubclass(ours, _Merge) else {}
+        given: dict[str, Any] = {ours.layers_are: []} if issubclass(ours, Merge) else {}
         for key, value in config.items():
             if key == "dtype":
                 self.float32(value, label)

@@ -21,51 +21,51 @@ ACTIVATIONS = (
     "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus", "swish", "tanh", "tanh_shrink",
     "threshold",
 )
-Given = str | Callable[[Value], Value] | None
+ActivationLike = str | Callable[[Value], Value] | None
 
 
-def known(given: Given) -> Given:
+def checked_activation(activation: ActivationLike) -> ActivationLike:
     """An activation as layers keep it: a name, a function of your own, or None.
 
-    >>> known("relu"), known(None)
+    >>> checked_activation("relu"), checked_activation(None)
     ('relu', None)
     """
-    if given is None:
+    if activation is None:
         return None
-    if isinstance(given, str):
-        if given not in ACTIVATIONS:
-            raise unknown("activation", given, ACTIVATIONS)
-        return given
-    if isinstance(given, Layer):
-        raise ConfigError(f"activation={type(given).__name__}(...) is a layer; add it to the model "
-                          "after this layer, or give a name such as 'relu'")
-    if isinstance(given, type) or not callable(given):
-        raise ConfigError(f"activation={given!r}; give a name such as 'relu', a function of a "
+    if isinstance(activation, str):
+        if activation not in ACTIVATIONS:
+            raise unknown("activation", activation, ACTIVATIONS)
+        return activation
+    if isinstance(activation, Layer):
+        raise ConfigError(f"activation={type(activation).__name__}(...) is a layer; add it to the "
+                          "model after this layer, or give a name such as 'relu'")
+    if isinstance(activation, type) or not callable(activation):
+        raise ConfigError(f"activation={activation!r}; give a name such as 'relu', a function of a "
                           "tensor, or None")
     # ops.relu and "relu" are the same thing; by name it can be saved
-    return next((n for n in ACTIVATIONS if REGISTRY[n].call is given), given)
+    return next((n for n in ACTIVATIONS if REGISTRY[n].call is activation), activation)
 
 
-def some_axes(what: str, axis: Any) -> int | tuple[int, ...]:
+def nonempty_axes(label: str, axis: Any) -> int | tuple[int, ...]:
     """One axis or several, as given, but not none."""
     if isinstance(axis, (list, tuple)) and not axis:
-        raise ConfigError(f"{what} is empty; give an axis, such as -1 for the last")
-    return checked_axes(what, axis)
+        raise ConfigError(f"{label} is empty; give an axis, such as -1 for the last")
+    return checked_axes(label, axis)
 
 
-def activate(given: Given, x: Value, context: Context) -> Value:
+def activate(activation: ActivationLike, x: Value, context: Context) -> Value:
     """The activation of x."""
-    if given is None:
+    if activation is None:
         return x
-    if callable(given):
-        y = traced(given, f"layer {current_layer()!r}", x)
+    if callable(activation):
+        y = traced(activation, f"layer {current_layer()!r}", x)
         if not isinstance(y, Value):
             raise shape_error(f"its activation returned {type(y).__name__} {y!r}",
                               fix="return a tensor made with zt.ops")
         return y
-    y = getattr(OPS, given)(x)
-    if given in ("softmax", "sigmoid"):
-        context.remember_logits(y, given, x)
+    y = getattr(OPS, activation)(x)
+    if activation in ("softmax", "sigmoid"):
+        context.remember_logits(y, activation, x)
     return y
 
 
@@ -76,9 +76,9 @@ class Activation(Layer):
     {'name': 'activation', 'activation': 'relu'}
     """
 
-    def __init__(self, activation: Given, **common: Any):
+    def __init__(self, activation: ActivationLike, **common: Any):
         super().__init__(**common)
-        self.activation = known(activation)
+        self.activation = checked_activation(activation)
 
     def call(self, x: Value, context: Context) -> Value:
         return activate(self.activation, x, context)
@@ -156,7 +156,7 @@ class Softmax(Layer):
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
         super().__init__(**common)
-        self.axis = some_axes("Softmax(axis=...)", axis)
+        self.axis = nonempty_axes("Softmax(axis=...)", axis)
 
     def call(self, x: Value, context: Context) -> Value:
         axes = example_axes(self.axis, x.rank)

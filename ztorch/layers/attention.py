@@ -57,8 +57,8 @@ class MultiHeadAttention(Layer):
         self.num_heads = positive("MultiHeadAttention(num_heads=...)", num_heads)
         dims = {"key_dim": key_dim, "value_dim": value_dim, "output_shape": output_shape}
         self.key_dim, self.value_dim, self.output_shape = (
-            None if n is None else positive(f"MultiHeadAttention({what}=...)", n)
-            for what, n in dims.items())
+            None if n is None else positive(f"MultiHeadAttention({argument}=...)", n)
+            for argument, n in dims.items())
         self.dropout = fraction("MultiHeadAttention(dropout=...)", dropout)
         self.use_bias = use_bias
         self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
@@ -88,14 +88,14 @@ class MultiHeadAttention(Layer):
     def _project(self, name: str, shape: Shape, outputs: int = 2) -> list[Weight]:
         """The kernel and the bias, over the last axes of the kernel, of one projection."""
         rows = math.prod(shape[:-outputs])
-        found = [self.add_weight(f"{name}/kernel", shape,
+        weights = [self.add_weight(f"{name}/kernel", shape,
                                  _AsMatrix(self.kernel_initializer, rows))]
         if self.use_bias:
-            found.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
-        return found
+            weights.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
+        return weights
 
     def prepare(self, x: Any, value: Any = None, key: Any = None, *more: Any,
-                **how: Any) -> None:
+                **keywords: Any) -> None:
         """Builds for query, value and key, as far as they are given."""
         if not self.built:
             self.own_weights = []

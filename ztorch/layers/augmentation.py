@@ -18,14 +18,14 @@ from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.preprocessing import fitted, side
-from ztorch.layers.spatial import _Spatial
+from ztorch.layers.spatial import SpatialLayer
 from ztorch.ops.windows import pad_axes
 
 Pair = tuple[float, float]
-Given = float | tuple[float, float]
+Factor = float | tuple[float, float]
 
 
-class _Augmentation(_Spatial):
+class AugmentationLayer(SpatialLayer, abstract=True):
     """Base of layers that work on (rows, columns, channels), changed by chance while training."""
 
     def __init__(self, seed: int | None = None, data_format: str | None = None, **common: Any):
@@ -52,26 +52,27 @@ class _Augmentation(_Spatial):
         numbers = OPS.random_uniform((x.shape[0], count), seed, step, stream)
         return [OPS.reshape(OPS.cast(numbers[:, k], x.dtype), (-1, 1, 1, 1)) for k in range(count)]
 
-    def bounds(self, what: str, given: Any, low: float, high: float) -> Pair:
+    def bounds(self, argument: str, factor: Any, low: float, high: float) -> Pair:
         """The ends of a range: from one number for both directions, or a pair."""
-        name = f"{type(self).__name__}({what}=...)"
-        pair = given if isinstance(given, (list, tuple)) else (-abs(number(name, given)),
-                                                               abs(number(name, given)))
+        name = f"{type(self).__name__}({argument}=...)"
+        pair = factor if isinstance(factor, (list, tuple)) else (-abs(number(name, factor)),
+                                                               abs(number(name, factor)))
         ends = [number(name, end) for end in pair]
         if len(ends) != 2 or not all(-high <= end <= high for end in ends) or (
-                isinstance(given, (list, tuple)) and min(ends) < low):
+                isinstance(factor, (list, tuple)) and min(ends) < low):
             raise ConfigError(f"{name} must be a number from {low:g} to {high:g} or a pair of "
-                              f"them, not {given!r}")
+                              f"them, not {factor!r}")
         return min(ends), max(ends)
 
-    def values(self, given: Any) -> Pair:
+    def values(self, value_range: Any) -> Pair:
         """The least and the greatest value of a pixel."""
         name = f"{type(self).__name__}(value_range=...)"
-        if not isinstance(given, (list, tuple)) or len(given) != 2:
-            raise ConfigError(f"{name} must be a pair such as (0, 255) or (0, 1), not {given!r}")
-        low, high = (number(name, end) for end in given)
+        if not isinstance(value_range, (list, tuple)) or len(value_range) != 2:
+            raise ConfigError(f"{name} must be a pair such as (0, 255) or (0, 1), "
+                              f"not {value_range!r}")
+        low, high = (number(name, end) for end in value_range)
         if not low < high:
-            raise ConfigError(f"{name} must begin below its end, not {given!r}")
+            raise ConfigError(f"{name} must begin below its end, not {value_range!r}")
         return low, high
 
 
@@ -80,7 +81,7 @@ def _between(u: Value, ends: Pair) -> Value:
     return u * (ends[1] - ends[0]) + ends[0]
 
 
-class RandomFlip(_Augmentation):
+class RandomFlip(AugmentationLayer):
     """Turns each image over with probability one half: "horizontal" swaps left and right,
     "vertical" top and bottom, "horizontal_and_vertical" does either, independently.
 
@@ -100,7 +101,7 @@ class RandomFlip(_Augmentation):
         return x
 
 
-class RandomCrop(_Augmentation):
+class RandomCrop(AugmentationLayer):
     """A part of each image at a random place; its middle when predicting and evaluating.
 
     Images that are smaller than the part are enlarged, in their proportions, as in CenterCrop. A
@@ -131,7 +132,7 @@ class RandomCrop(_Augmentation):
         return x
 
 
-class RandomTranslation(_Augmentation):
+class RandomTranslation(AugmentationLayer):
     """Moves each image down by up to height_factor of its height and right by up to width_factor
     of its width, or up and left where the factor drawn is negative; one number stands for both
     directions, (-0.2, 0.3) goes from one to the other.
@@ -144,7 +145,7 @@ class RandomTranslation(_Augmentation):
     (-0.2, 0.3)
     """
 
-    def __init__(self, height_factor: Given, width_factor: Given, fill_mode: str = "reflect",
+    def __init__(self, height_factor: Factor, width_factor: Factor, fill_mode: str = "reflect",
                  interpolation: str = "bilinear", seed: int | None = None, fill_value: float = 0.0,
                  data_format: str | None = None, **common: Any):
         super().__init__(seed, data_format, **common)
@@ -203,7 +204,7 @@ def _repeated(x: Value, axis: int, times: int) -> Value:
     return OPS.broadcast_to(x, tuple(times if k == axis else n for k, n in enumerate(x.shape)))
 
 
-class RandomContrast(_Augmentation):
+class RandomContrast(AugmentationLayer):
     """Multiplies what each channel of an image differs from its mean by a random number from
     1 - lower to 1 + upper; `factor` is (lower, upper), or one number for both.
 
@@ -213,16 +214,16 @@ class RandomContrast(_Augmentation):
     0.2
     """
 
-    def __init__(self, factor: Given, value_range: Any = (0, 255), seed: int | None = None,
+    def __init__(self, factor: Factor, value_range: Any = (0, 255), seed: int | None = None,
                  data_format: str | None = None, **common: Any):
         super().__init__(seed, data_format, **common)
         self.factor = factor
-        given = factor if isinstance(factor, (list, tuple)) else (factor, factor)
-        if len(given) != 2 or not all(0 <= number("RandomContrast(factor=...)", f) <= 1
-                                      for f in given):
+        pair = factor if isinstance(factor, (list, tuple)) else (factor, factor)
+        if len(pair) != 2 or not all(0 <= number("RandomContrast(factor=...)", f) <= 1
+                                      for f in pair):
             raise ConfigError("RandomContrast(factor=...) must be a number from 0 to 1 or a pair "
                               f"of them, not {factor!r}")
-        self._ends = (1.0 - given[0], 1.0 + given[1])
+        self._ends = (1.0 - pair[0], 1.0 + pair[1])
         self.value_range = self.values(value_range)
 
     def changed(self, x: Value, context: Context) -> Value:
@@ -231,7 +232,7 @@ class RandomContrast(_Augmentation):
         return OPS.clip((x - mean) * _between(u, self._ends) + mean, *self.value_range)
 
 
-class RandomBrightness(_Augmentation):
+class RandomBrightness(AugmentationLayer):
     """Adds to each image a random share of value_range: from -factor to factor, or from the first
     to the second of a pair. Results are clipped to value_range: for images in 0..1 give (0, 1).
 
@@ -239,7 +240,7 @@ class RandomBrightness(_Augmentation):
     (0.0, 1.0)
     """
 
-    def __init__(self, factor: Given, value_range: Any = (0, 255), seed: int | None = None,
+    def __init__(self, factor: Factor, value_range: Any = (0, 255), seed: int | None = None,
                  data_format: str | None = None, **common: Any):
         super().__init__(seed, data_format, **common)
         self.factor = factor
@@ -252,7 +253,7 @@ class RandomBrightness(_Augmentation):
         return OPS.clip(x + _between(u, self._ends) * (high - low), low, high)
 
 
-class RandomErasing(_Augmentation):
+class RandomErasing(AugmentationLayer):
     """Puts a rectangle over part of each image, with a probability of `factor` (one drawn between
     two where it is a pair).
 
@@ -264,7 +265,7 @@ class RandomErasing(_Augmentation):
     (0.02, 0.33)
     """
 
-    def __init__(self, factor: Given = 1.0, scale: Given = (0.02, 0.33), fill_value: Any = None,
+    def __init__(self, factor: Factor = 1.0, scale: Factor = (0.02, 0.33), fill_value: Any = None,
                  value_range: Any = (0, 255), seed: int | None = None,
                  data_format: str | None = None, **common: Any):
         super().__init__(seed, data_format, **common)
@@ -277,13 +278,13 @@ class RandomErasing(_Augmentation):
                            if isinstance(fill_value, (list, tuple)) else number(name, fill_value))
         self.value_range = self.values(value_range)
 
-    def _shares(self, what: str, given: Any) -> Pair:
+    def _shares(self, argument: str, share: Any) -> Pair:
         """A pair of shares; one number is the upper one, and the lower one 0, as in Keras."""
-        name = f"RandomErasing({what}=...)"
-        pair = tuple(given) if isinstance(given, (list, tuple)) else (0.0, given)
+        name = f"RandomErasing({argument}=...)"
+        pair = tuple(share) if isinstance(share, (list, tuple)) else (0.0, share)
         if len(pair) != 2 or not 0 <= number(name, pair[0]) <= number(name, pair[1]) <= 1:
             raise ConfigError(f"{name} must be a number from 0 to 1 or a rising pair of them, not "
-                              f"{given!r}")
+                              f"{share!r}")
         return float(pair[0]), float(pair[1])
 
     def changed(self, x: Value, context: Context) -> Value:
@@ -302,8 +303,8 @@ class RandomErasing(_Augmentation):
     def _fill(self, x: Value, context: Context) -> Value:
         if self.fill_value is None:
             # with a seed of its own, apart from the numbers that chose the rectangle
-            own = None if self.seed is None else self.seed + (1 << 30)
-            noise = OPS.random_normal(x.shape, *context.random(own), "float32")
+            noise_seed = None if self.seed is None else self.seed + (1 << 30)
+            noise = OPS.random_normal(x.shape, *context.random(noise_seed), "float32")
             return OPS.clip(OPS.cast(noise, x.dtype) * self.value_range[1], *self.value_range)
         values = self.fill_value if isinstance(self.fill_value, tuple) else (
             self.fill_value,) * x.shape[-1]

@@ -13,8 +13,8 @@ from ztorch.graph.op import OPS, shape_error, traced
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.layers.merge import MERGES, _Merge
-from ztorch.layers.nested import _Container
+from ztorch.layers.merge import MERGES, Merge
+from ztorch.layers.nested import Container
 from ztorch.layers.symbol import leaves
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Identity(Layer):
         return x
 
 
-class Residual(_Container):
+class Residual(Container):
     """What its layers make of the input, plus the input; or plus what `shortcut` makes of it.
 
     >>> from ztorch import Sequential
@@ -63,7 +63,7 @@ class Residual(_Container):
         return y + short
 
 
-class Parallel(_Container):
+class Parallel(Container):
     """Branches on one input, and what becomes of what they give: `merge` is "concat", "add",
     "subtract", "multiply", "average", "maximum", "minimum" or a merge layer.
 
@@ -87,7 +87,7 @@ class Parallel(_Container):
         if isinstance(merge, str) and merge not in MERGES:
             raise unknown("merge", merge, MERGES)
         merging = MERGES[merge]() if isinstance(merge, str) else self.merge
-        if not isinstance(merging, _Merge) or merging.inner:
+        if not isinstance(merging, Merge) or merging.inner:
             raise ConfigError(f"Parallel(merge={merge!r}) must be one of {', '.join(MERGES)}, or a "
                               "merge layer without branches, such as Concatenate(axis=1)")
         self.merging = merging
@@ -104,7 +104,7 @@ class Parallel(_Container):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        return super(_Container, cls).from_config(config)
+        return super(Container, cls).from_config(config)
 
 
 # -- around one layer, or none ---------------------------------------------------------------------

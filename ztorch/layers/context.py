@@ -64,7 +64,7 @@ class States:
 
 
 # The layer that made a tensor, the innermost one, and what it was called on.
-Made = dict[Value, "tuple[Layer, list[Value]]"]
+Producers = dict[Value, "tuple[Layer, list[Value]]"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Context:
     updates: dict[Value, Value] = field(default_factory=dict)
     probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)
     results: dict[Layer, Any] = field(default_factory=dict)  # what each layer gave
-    made: Made = field(default_factory=dict)
+    producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # what layers add, a number a row
     decoding: Decoding | None = None  # where one position is traced, not the whole row
@@ -164,13 +164,13 @@ class Context:
     def remember(self, layer: Layer, inputs: list[Value], y: Value) -> None:
         """y is what the layer made of these."""
         if y not in inputs:
-            self.made.setdefault(y, (layer, inputs))
+            self.producers.setdefault(y, (layer, inputs))
 
     def origin(self, v: Value, other: Shape) -> str:
         """Names the layer that gave a tensor the size in which it differs from another."""
         wrong = differing(v.shape, other)
-        while v in self.made:
-            layer, inputs = self.made[v]
+        while v in self.producers:
+            layer, inputs = self.producers[v]
             if len(inputs) != 1 or differing(inputs[0].shape, v.shape) & {-1, *wrong}:
                 shapes = " and ".join(str(x.shape[1:]) for x in inputs)
                 return f"layer {layer.name!r}, which makes {v.shape[1:]} of {shapes}"

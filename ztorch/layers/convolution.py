@@ -9,13 +9,13 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import Given, activate, known
+from ztorch.layers.activation import ActivationLike, activate, checked_activation
 from ztorch.layers.context import Context
-from ztorch.layers.spatial import _Spatial
+from ztorch.layers.spatial import SpatialLayer
 from ztorch.layers.weight import Weight
 
 
-class _Convolving(_Spatial):
+class BaseConvolution(SpatialLayer, abstract=True):
     """What all convolutions share: a window that moves, and what follows the sum.
 
     Beside Keras' words, padding is a whole number, as in PyTorch, one for each axis, or a pair
@@ -27,8 +27,8 @@ class _Convolving(_Spatial):
     needs_floats = True
 
     def __init__(self, kernel_size: Any, strides: Any, padding: Any, data_format: str | None,
-                 dilation_rate: Any, activation: Given, use_bias: bool, bias_initializer: Any,
-                 **common: Any):
+                 dilation_rate: Any, activation: ActivationLike, use_bias: bool,
+                 bias_initializer: Any, **common: Any):
         super().__init__(data_format, **common)
         self.kernel_size = self.each("kernel_size", kernel_size)
         self.strides = self.each("strides", strides)
@@ -36,12 +36,12 @@ class _Convolving(_Spatial):
         self.padding: Any = (self.choice("padding", padding, self.paddings) if words else
                              self.pairs("padding", padding))
         self.dilation_rate = self.each("dilation_rate", dilation_rate)
-        self.activation = known(activation)
+        self.activation = checked_activation(activation)
         self.use_bias = use_bias
         self.bias_initializer = bias_initializer
 
-    def counted(self, what: str, n: Any) -> int:
-        return positive(f"{type(self).__name__}({what}=...)", n)
+    def counted(self, argument: str, n: Any) -> int:
+        return positive(f"{type(self).__name__}({argument}=...)", n)
 
     def add_bias(self, filters: int) -> None:
         if self.use_bias:
@@ -68,12 +68,12 @@ class _Convolving(_Spatial):
                                                 "use a new one for others")
 
 
-class _Conv(_Convolving):
+class BaseConv(BaseConvolution, abstract=True):
     """activation(windows of x @ kernel + bias)."""
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, groups: int = 1,
-                 activation: Given = None, use_bias: bool = True,
+                 activation: ActivationLike = None, use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  **common: Any):
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
@@ -101,7 +101,7 @@ class _Conv(_Convolving):
         return self.finish(self.convolve(x, context.read(self.kernel), self.groups), context)
 
 
-class Conv1D(_Conv, names=("Convolution1D",)):
+class Conv1D(BaseConv, names=("Convolution1D",)):
     """Filters that move along (steps, channels). padding="causal" sees the past only.
 
     >>> from ztorch import Sequential
@@ -113,7 +113,7 @@ class Conv1D(_Conv, names=("Convolution1D",)):
     axes, paddings = 1, ("valid", "same", "causal")
 
 
-class Conv2D(_Conv, names=("Convolution2D",)):
+class Conv2D(BaseConv, names=("Convolution2D",)):
     """Filters that move over (rows, columns, channels).
 
     >>> from ztorch import Sequential
@@ -129,12 +129,12 @@ class Conv2D(_Conv, names=("Convolution2D",)):
 # -- each channel for itself -----------------------------------------------------------------------
 
 
-class _DepthwiseConv(_Convolving):
+class BaseDepthwiseConv(BaseConvolution, abstract=True):
     """`depth_multiplier` filters for each channel, which see that channel only."""
 
     def __init__(self, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  depth_multiplier: int = 1, data_format: str | None = None, dilation_rate: Any = 1,
-                 activation: Given = None, use_bias: bool = True,
+                 activation: ActivationLike = None, use_bias: bool = True,
                  depthwise_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  **common: Any):
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
@@ -158,7 +158,7 @@ class _DepthwiseConv(_Convolving):
         return self.convolve(x, kernel, groups=channels)
 
 
-class DepthwiseConv1D(_DepthwiseConv):
+class DepthwiseConv1D(BaseDepthwiseConv):
     """A filter of its own for each channel of (steps, channels).
 
     >>> from ztorch import Sequential
@@ -170,7 +170,7 @@ class DepthwiseConv1D(_DepthwiseConv):
     axes, paddings = 1, ("valid", "same", "causal")
 
 
-class DepthwiseConv2D(_DepthwiseConv):
+class DepthwiseConv2D(BaseDepthwiseConv):
     """A filter of its own for each channel of (rows, columns, channels).
 
     >>> from ztorch import Sequential
@@ -180,12 +180,12 @@ class DepthwiseConv2D(_DepthwiseConv):
     """
 
 
-class _SeparableConv(_DepthwiseConv):
+class BaseSeparableConv(BaseDepthwiseConv, abstract=True):
     """A depthwise convolution, then a matrix that mixes the channels."""
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, depth_multiplier: int = 1,
-                 activation: Given = None, use_bias: bool = True,
+                 activation: ActivationLike = None, use_bias: bool = True,
                  depthwise_initializer: Any = "glorot_uniform",
                  pointwise_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  **common: Any):
@@ -211,7 +211,7 @@ class _SeparableConv(_DepthwiseConv):
         return self.finish(OPS.matmul(y, matrix), context)
 
 
-class SeparableConv1D(_SeparableConv, names=("SeparableConvolution1D",)):
+class SeparableConv1D(BaseSeparableConv, names=("SeparableConvolution1D",)):
     """DepthwiseConv1D and a matrix that mixes channels, in one layer.
 
     >>> from ztorch import Sequential
@@ -223,7 +223,7 @@ class SeparableConv1D(_SeparableConv, names=("SeparableConvolution1D",)):
     axes, paddings = 1, ("valid", "same", "causal")
 
 
-class SeparableConv2D(_SeparableConv, names=("SeparableConvolution2D",)):
+class SeparableConv2D(BaseSeparableConv, names=("SeparableConvolution2D",)):
     """DepthwiseConv2D and a matrix that mixes channels, in one layer.
 
     >>> from ztorch import Sequential
@@ -236,14 +236,14 @@ class SeparableConv2D(_SeparableConv, names=("SeparableConvolution2D",)):
 # -- transposed ------------------------------------------------------------------------------------
 
 
-class _ConvTranspose(_Convolving):
+class BaseConvTranspose(BaseConvolution, abstract=True):
     """What the gradient of a convolution does: each element leaves a multiple of the kernel."""
 
     counted_padding = False
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid",
                  output_padding: Any = None, data_format: str | None = None,
-                 dilation_rate: Any = 1, activation: Given = None, use_bias: bool = True,
+                 dilation_rate: Any = 1, activation: ActivationLike = None, use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  **common: Any):
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
@@ -269,7 +269,7 @@ class _ConvTranspose(_Convolving):
         return self.finish(y, context)
 
 
-class Conv1DTranspose(_ConvTranspose, names=("Convolution1DTranspose",)):
+class Conv1DTranspose(BaseConvTranspose, names=("Convolution1DTranspose",)):
     """Longer sequences from shorter ones: (steps, channels) to (steps * strides, filters).
 
     >>> from ztorch import Sequential
@@ -281,7 +281,7 @@ class Conv1DTranspose(_ConvTranspose, names=("Convolution1DTranspose",)):
     axes = 1
 
 
-class Conv2DTranspose(_ConvTranspose, names=("Convolution2DTranspose",)):
+class Conv2DTranspose(BaseConvTranspose, names=("Convolution2DTranspose",)):
     """Larger images from smaller ones.
 
     >>> from ztorch import Sequential

@@ -12,12 +12,12 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import Given, activate, known
+from ztorch.layers.activation import ActivationLike, activate, checked_activation
 from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.layers.spatial import known_format
-from ztorch.layers.symbol import Symbol, source
+from ztorch.layers.spatial import checked_format
+from ztorch.layers.symbol import SymbolicTensor, source
 
 
 class Input(Layer):
@@ -38,7 +38,7 @@ class Input(Layer):
         self.input_shape = self.shape
 
     @cached_property
-    def symbol(self) -> Symbol:
+    def symbol(self) -> SymbolicTensor:
         """The tensor that it stands for while a Model is declared."""
         return source(self, self.shape, self.dtype or "float32")
 
@@ -96,12 +96,12 @@ class Dense(Layer):
 
     needs_floats = True
 
-    def __init__(self, units: int, activation: Given = None, use_bias: bool = True,
+    def __init__(self, units: int, activation: ActivationLike = None, use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  **common: Any):
         super().__init__(**common)
         self.units = positive("Dense(units=...)", units)
-        self.activation = known(activation)
+        self.activation = checked_activation(activation)
         self.use_bias = use_bias
         self.kernel_initializer = kernel_initializer
         self.bias_initializer = bias_initializer
@@ -132,7 +132,7 @@ class Flatten(Layer):
 
     def __init__(self, data_format: str | None = None, **common: Any):
         super().__init__(**common)
-        self.data_format = known_format("Flatten", data_format)
+        self.data_format = checked_format("Flatten", data_format)
 
     def call(self, x: Value, context: Context) -> Value:
         if self.data_format == "channels_first" and x.rank > 2:
@@ -153,18 +153,18 @@ class Reshape(Layer):
         self.target_shape = whole_numbers("Reshape(target_shape=...)", target_shape)
 
     def call(self, x: Value, context: Context) -> Value:
-        given, have = self.target_shape, math.prod(x.shape[1:])
-        known_part = math.prod(n for n in given if n != -1)
-        open_axes = given.count(-1)
+        target, have = self.target_shape, math.prod(x.shape[1:])
+        known_part = math.prod(n for n in target if n != -1)
+        open_axes = target.count(-1)
         if open_axes > 1:
             raise shape_error("cannot reshape each example of shape", x.shape[1:],
-                              fix=f"{given} leaves {open_axes} axes open, and only one can be -1")
+                              fix=f"{target} leaves {open_axes} axes open, and only one can be -1")
         fits = (known_part == have if open_axes == 0 else
                 open_axes == 1 and known_part > 0 and have % known_part == 0)
         if not fits:
-            raise shape_error("cannot reshape each example from", x.shape[1:], given,
+            raise shape_error("cannot reshape each example from", x.shape[1:], target,
                               fix=f"its {have} elements must stay {have}")
-        return OPS.reshape(x, (x.shape[0], *(have // known_part if n == -1 else n for n in given)))
+        return OPS.reshape(x, (x.shape[0], *(have // known_part if n == -1 else n for n in target)))
 
 
 class Permute(Layer):

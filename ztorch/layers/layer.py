@@ -67,8 +67,8 @@ class Layer(Named, family="layer"):
             takes = [*inspect.signature(cls.call).parameters.values()][1:]
             if not any(p.kind is p.VAR_POSITIONAL for p in takes) and (
                     [p.name for p in takes[1:2]] != ["context"]):
-                given = ", ".join(["self", *(p.name for p in takes)])
-                raise ConfigError(f"{cls.__name__} has call({given}); write call(self, x, "
+                parameters = ", ".join(["self", *(p.name for p in takes)])
+                raise ConfigError(f"{cls.__name__} has call({parameters}); write call(self, x, "
                                   "context): context.read(weight) gives the weights, and "
                                   "context.training says whether this is training")
 
@@ -79,24 +79,24 @@ class Layer(Named, family="layer"):
         """The layer's output as a value of the graph."""
         raise NotImplementedError(f"{type(self).__name__}.call")
 
-    def __call__(self, *inputs: Any, context: Context | None = None, **how: Any) -> Any:
+    def __call__(self, *inputs: Any, context: Context | None = None, **keywords: Any) -> Any:
         """Traces the layer, building it if needed; errors name it. On symbolic tensors, such as
         an Input, it declares a part of a Model."""
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
         with layer_scope(self.path or self.name):
-            self._check_call(inputs, how, context)
-        if context is None and symbols((inputs, how)):
-            return declare(self, inputs, how)
+            self._check_call(inputs, keywords, context)
+        if context is None and symbols((inputs, keywords)):
+            return declare(self, inputs, keywords)
         if current_layer():  # in the call of another layer
             self._need_adopted(context)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name):
             if self.needs_floats:
                 self._check_floats(inputs[0])
-            self.prepare(*inputs, **how)
+            self.prepare(*inputs, **keywords)
             x, *more = inputs
-            y = self.call(x, context, *more, **how)
+            y = self.call(x, context, *more, **keywords)
             if not leaves(y) or not all(isinstance(v, Value) for v in leaves(y)):
                 raise shape_error(f"its call returned {type(y).__name__} {y!r}",
                                   fix="return a tensor made with zt.ops")
@@ -105,28 +105,28 @@ class Layer(Named, family="layer"):
             context.remember(self, [v for v in leaves(inputs) if isinstance(v, Value)], y)
         return y
 
-    def _check_call(self, inputs: Any, how: dict[str, Any], context: Context | None) -> None:
+    def _check_call(self, inputs: Any, keywords: dict[str, Any], context: Context | None) -> None:
         """An error unless the layer can be called like this."""
         wrong = next((x for x in leaves(inputs) if not isinstance(x, Value) and x is not None
                       and (context is not None or not symbols(x))), None)
         if wrong is not None or leaves(inputs[:1]) in ([], [None]):
-            what = (f"the {type(wrong).__name__} {wrong!r}" if isinstance(wrong, Layer) else
+            description = (f"the {type(wrong).__name__} {wrong!r}" if isinstance(wrong, Layer) else
                     "nothing" if wrong is None else f"a {type(wrong).__name__}")
             fix = (f"call that layer first: {self.name}({wrong.name}(x))"
                    if isinstance(wrong, Layer) else "declare with x = Input(shape) and call the "
                    "layer on x; numbers go to the program that compile returns")
-            raise shape_error(f"it is called on {what}, not on a tensor", fix=fix)
+            raise shape_error(f"it is called on {description}, not on a tensor", fix=fix)
         many = len(leaves(inputs[0]))
         if isinstance(inputs[0], (list, tuple, dict)) and not self.takes_many:
             alone = len(inspect.signature(self.call).parameters) < 3  # x, context
             raise shape_error(f"it takes one tensor, not a list of {many}", fix=(
                 "join them first, such as Concatenate()([a, b])" if alone else
                 f"pass them one by one: {self.name}(a, b)"))
-        if len(inputs) > 1 or how:
+        if len(inputs) > 1 or keywords:
             try:
-                inspect.signature(self.call).bind(inputs[0], context, *inputs[1:], **how)
+                inspect.signature(self.call).bind(inputs[0], context, *inputs[1:], **keywords)
             except TypeError as error:
-                if "training" in how:
+                if "training" in keywords:
                     raise shape_error("it is called with training=", fix="leave it out: a layer "
                                       "trains within train and fit, and nowhere else; one that "
                                       "never shall has trainable=False") from None
@@ -155,7 +155,7 @@ class Layer(Named, family="layer"):
                                   f"{v.dtype}", fix="before it, cast them with Rescaling(1.0), or "
                                                     "look ids up with an Embedding")
 
-    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
+    def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Builds the layer when it is called for the first time."""
         if not self.built:
             self.own_weights = []  # of a build that failed halfway
@@ -174,18 +174,18 @@ class Layer(Named, family="layer"):
 
     # -- layers in layers --------------------------------------------------------------------------
 
-    def adopt(self, given: Any, reserved: Collection[str] = ()) -> Layer:
+    def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
         """Takes a layer, or what describes one, into this layer: its weights are this layer's too.
 
         Without a name of its own it is named after its class, counted among its siblings and
         apart from names that are reserved for some of them."""
         kind = "layer" if self.path else "model"
         here = f"{kind} {self.name!r}"
-        layer = Layer.get(given) if isinstance(given, dict) else given
+        layer = Layer.get(spec) if isinstance(spec, dict) else spec
         if not isinstance(layer, Layer):
-            what = f"the class {layer.__name__}" if isinstance(layer, type) else repr(layer)
-            raise ConfigError(f"{here} takes layers, not {what}; write Dense(10), not Dense or 10, "
-                              "and Sequential([...]) for several layers in a row")
+            description = f"the class {layer.__name__}" if isinstance(layer, type) else repr(layer)
+            raise ConfigError(f"{here} takes layers, not {description}; write Dense(10), not Dense "
+                              "or 10, and Sequential([...]) for several layers in a row")
         if any(layer is other for _, other in self.walk()):
             raise ConfigError(f"layer {layer.name!r} is in {here} twice; make a second layer")
         if any(self is other for _, other in layer.walk()):
@@ -258,23 +258,23 @@ class Layer(Named, family="layer"):
     @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Replaces all weights; a model takes what `get_weights` of it or of a program gives."""
-        own, what = self.weights, "layer" if self.path else "model"
+        current, kind = self.weights, "layer" if self.path else "model"
         if not isinstance(weights, Iterable):
             raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
                                f"not {weights!r}")
         weights = list(weights)
-        if len(weights) != len(own):
-            raise WeightsError(f"{what} {self.name!r} has {len(own)} weights, {len(weights)} were "
-                               "given; use the weights of a model with the same layers")
-        checked_ = [w.checked(array) for w, array in zip(own, weights, strict=True)]
-        for w, array in zip(own, checked_, strict=True):  # only once all fit
+        if len(weights) != len(current):
+            raise WeightsError(f"{kind} {self.name!r} has {len(current)} weights, {len(weights)} "
+                               "were given; use the weights of a model with the same layers")
+        checked_ = [w.checked(array) for w, array in zip(current, weights, strict=True)]
+        for w, array in zip(current, checked_, strict=True):  # only once all fit
             w.value = array
         self.marks.set(False)
 
-    def need_rank(self, shape: Shape, rank: int, what: str, fix: str) -> None:
+    def need_rank(self, shape: Shape, rank: int, axes: str, fix: str) -> None:
         """A ShapeError unless inputs (without batch) have this many axes."""
         if len(shape) != rank:
-            raise shape_error(f"{type(self).__name__} needs inputs of {rank} axes {what} besides "
+            raise shape_error(f"{type(self).__name__} needs inputs of {rank} axes {axes} besides "
                               "the batch, not", shape, fix=fix)
 
     def count_params(self) -> int:
@@ -282,9 +282,9 @@ class Layer(Named, family="layer"):
         return sum(w.size for w in self.weights)
 
     def get_config(self) -> dict[str, Any]:
-        own = {k: v for k, v in super().get_config().items()
+        arguments = {k: v for k, v in super().get_config().items()
                if k not in ("name", "trainable", "input_shape")}  # a model's Input has the shape
-        return {"name": self.name, **own, **({} if self.trainable else {"trainable": False})}
+        return {"name": self.name, **arguments, **({} if self.trainable else {"trainable": False})}
 
     def __getattr__(self, name: str) -> Any:
         if name != "inner" and "inner" in vars(self):

@@ -28,13 +28,13 @@ class Marks:
         self._all = [layer.learned for layer in layers]
 
     def set(self, elsewhere: bool) -> None:
-        for one in self._all:
-            one.elsewhere = elsewhere
+        for mark in self._all:
+            mark.elsewhere = elsewhere
 
-    def warn(self, what: str, instead: str, stacklevel: int) -> None:
+    def warn(self, action: str, instead: str, stacklevel: int) -> None:
         """Says that the layers' own weights are used, where a program has trained ones."""
-        if any(one.elsewhere for one in self._all):
-            warnings.warn(f"{what} the model's weights as they were before its program was "
+        if any(mark.elsewhere for mark in self._all):
+            warnings.warn(f"{action} the model's weights as they were before its program was "
                           "trained; to have what was learned, call "
                           f"model.set_weights(program.get_weights()) first{instead}",
                           stacklevel=stacklevel + 1)

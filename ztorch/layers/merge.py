@@ -12,11 +12,11 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.layers.nested import _Container
+from ztorch.layers.nested import Container
 from ztorch.layers.normalization import of_length_1
 
 
-class _Merge(_Container):
+class Merge(Container, abstract=True):
     """Called on a list of tensors, it merges them. With branches it is called on one tensor, and
     merges what each branch makes of that."""
 
@@ -44,8 +44,8 @@ class _Merge(_Container):
             return self.merged([branch(x, context) for branch in self.inner], context,
                                [branch.name for branch in self.inner])
         if isinstance(x, (Value, dict)) or len(x) < 2 or (self.takes == "2" and len(x) != 2):
-            given = "one" if isinstance(x, Value) else str(len(x))
-            raise shape_error(f"{kind} merges a list of {self.takes} tensors, not {given}",
+            count = "one" if isinstance(x, Value) else str(len(x))
+            raise shape_error(f"{kind} merges a list of {self.takes} tensors, not {count}",
                               fix=f"in a Model write {kind}()([a, b]); in a Sequential give it "
                                   f"branches, such as {kind}(Dense(3), Dense(3))")
         return self.merged(list(x), context)
@@ -55,8 +55,8 @@ class _Merge(_Container):
         """What becomes of the tensors; errors name their branches and the layers before them."""
         for k, v in enumerate(values):
             if v.dtype != values[0].dtype:
-                raise apart(f"are {values[0].dtype} and {v.dtype}", values, k, context, branches,
-                            "cast one, such as with Rescaling(1.0)")
+                raise mismatch(f"are {values[0].dtype} and {v.dtype}", values, k, context,
+                               branches, "cast one, such as with Rescaling(1.0)")
         self.fit(values, context, branches)
         return self.merge(values)
 
@@ -69,8 +69,8 @@ class _Merge(_Container):
         first, *others = widened(values)
         for k, v in enumerate(others, 1):
             if any(a != b and 1 not in (a, b) for a, b in zip(v.shape, first.shape, strict=True)):
-                raise apart("do not fit together", values, k, context, branches,
-                            "axes must be equal or 1")
+                raise mismatch("do not fit together", values, k, context, branches,
+                               "axes must be equal or 1")
 
     def alike(self, values: list[Value]) -> list[Value]:
         """All of them in the shape that they have together."""
@@ -84,20 +84,20 @@ def widened(values: list[Value]) -> list[Value]:
     return [OPS.reshape(v, (v.shape[0], *(1,) * (rank - v.rank), *v.shape[1:])) for v in values]
 
 
-def apart(what: str, values: list[Value], k: int, context: Context, branches: list[str] | None,
-          fix: str) -> Exception:
-    """The error that shows the shapes of tensor 0 and k, and the layers that made them so."""
-    one, other = values[0], values[k]
+def mismatch(problem: str, values: list[Value], k: int, context: Context,
+             branches: list[str] | None, fix: str) -> Exception:
+    """The error for tensors 0 and k: their shapes, and the layers that made them so."""
+    first, other = values[0], values[k]
     both = f"branches {branches[0]!r} and {branches[k]!r}" if branches else f"tensors 0 and {k}"
-    return shape_error(f"{both} {what}:", one.shape[1:], other.shape[1:], fix=f"they part at "
-                       f"{context.origin(one, other.shape)}, and "
-                       f"{context.origin(other, one.shape)}: {fix}")
+    return shape_error(f"{both} {problem}:", first.shape[1:], other.shape[1:],
+                       fix=f"they part at {context.origin(first, other.shape)}, and "
+                           f"{context.origin(other, first.shape)}: {fix}")
 
 
 # -- by element ------------------------------------------------------------------------------------
 
 
-class Add(_Merge):
+class Add(Merge):
     """The sum.
 
     >>> from ztorch import Sequential
@@ -113,7 +113,7 @@ class Add(_Merge):
         return reduce(OPS.add, self.alike(values))
 
 
-class Subtract(_Merge):
+class Subtract(Merge):
     """The first minus the second."""
 
     takes = "2"
@@ -122,7 +122,7 @@ class Subtract(_Merge):
         return reduce(OPS.sub, self.alike(values))
 
 
-class Multiply(_Merge):
+class Multiply(Merge):
     """The product, by element: `Multiply(Identity(), gate)` lets a gate decide how much of each
     number passes."""
 
@@ -130,21 +130,21 @@ class Multiply(_Merge):
         return reduce(OPS.mul, self.alike(values))
 
 
-class Average(_Merge):
+class Average(Merge):
     """The mean, by element."""
 
     def merge(self, values: list[Value]) -> Value:
         return reduce(OPS.add, self.alike(values)) * (1.0 / len(values))
 
 
-class Maximum(_Merge):
+class Maximum(Merge):
     """The largest, by element."""
 
     def merge(self, values: list[Value]) -> Value:
         return reduce(OPS.maximum, self.alike(values))
 
 
-class Minimum(_Merge):
+class Minimum(Merge):
     """The smallest, by element."""
 
     def merge(self, values: list[Value]) -> Value:
@@ -154,7 +154,7 @@ class Minimum(_Merge):
 # -- side by side, and products --------------------------------------------------------------------
 
 
-class Concatenate(_Merge):
+class Concatenate(Merge):
     """One after another along an axis, which counts the batch as axis 0.
 
     >>> from ztorch import Sequential
@@ -184,14 +184,14 @@ class Concatenate(_Merge):
         for k, v in enumerate(values):
             if v.rank != rank or v.shape[:at] + v.shape[at + 1:] != first.shape[:at] + first.shape[
                     at + 1:]:
-                raise apart(f"cannot be joined along axis {self.axis}", values, k, context,
-                            branches, "all other axes must agree")
+                raise mismatch(f"cannot be joined along axis {self.axis}", values, k, context,
+                               branches, "all other axes must agree")
 
     def merge(self, values: list[Value]) -> Value:
         return OPS.concat(*values, axis=self.axis % values[0].rank)
 
 
-class Dot(_Merge):
+class Dot(Merge):
     """Products summed along an axis of each of two tensors, which counts the batch as axis 0;
     `normalize` gives the cosine of their angle.
 
@@ -216,10 +216,10 @@ class Dot(_Merge):
             if not -v.rank < axis < v.rank or axis == 0:
                 raise shape_error(f"axis {axis} is out of range for a tensor of shape", v.shape[1:],
                                   fix=f"use 1 to {v.rank - 1}, or -1 to {1 - v.rank}")
-        one, other = (v.shape[axis] for v, axis in zip(values, self.axes, strict=True))
-        if one != other:
-            raise apart(f"have {one} and {other} numbers along axes {self.axes}", values, 1,
-                        context, branches, "both axes must be as long")
+        lengths = [v.shape[axis] for v, axis in zip(values, self.axes, strict=True)]
+        if lengths[0] != lengths[1]:
+            raise mismatch(f"have {lengths[0]} and {lengths[1]} numbers along axes {self.axes}",
+                           values, 1, context, branches, "both axes must be as long")
 
     def merge(self, values: list[Value]) -> Value:
         (a, a_rest), (b, b_rest) = (self._rows(v, axis)
@@ -238,6 +238,6 @@ class Dot(_Merge):
                            (v.shape[0], math.prod(rest), v.shape[axis])), rest
 
 
-MERGES: dict[str, type[_Merge]] = {
+MERGES: dict[str, type[Merge]] = {
     "concat": Concatenate, "add": Add, "subtract": Subtract, "multiply": Multiply,
     "average": Average, "maximum": Maximum, "minimum": Minimum}

@@ -66,8 +66,8 @@ def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
             raise ConfigError(f"model {model.name!r} has two layers named {other.path!r}; give "
                               "one another name=")
         if times[layer] > 1:
-            holders = [f"layer {one.path!r}" if one.path else f"model {one.name!r} itself"
-                       for _, one in model.walk() if layer in one.inner]
+            holders = [f"layer {holder.path!r}" if holder.path else f"model {holder.name!r} itself"
+                       for _, holder in model.walk() if layer in holder.inner]
             raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "
                               "it, call it twice in one Model, where its weights have one name; "
                               "else make a second layer")
@@ -78,10 +78,10 @@ def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None
     paths = {layer.path: layer for layer in called} | {w.path: w.layer for w in weights}
     for path, layer in paths.items():
         if len(path) > LONGEST_PATH:
-            what = ("its own" if path == layer.path else
+            owner = ("its own" if path == layer.path else
                     f"that of its weight {path.rpartition('/')[2]!r}")
             raise ConfigError(f"layer {layer.name!r} lies in {layer.path.count('/')} others, and "
-                              f"with their names {what} has {len(path):,} characters, above "
+                              f"with their names {owner} has {len(path):,} characters, above "
                               f"{LONGEST_PATH}; give them shorter names")
 
 

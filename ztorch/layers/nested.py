@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class _Container(Layer):
+class Container(Layer, abstract=True):
     """Takes layers one by one, and describes them as a list."""
 
     layers_are = "layers"  # what the description calls them
@@ -27,8 +27,8 @@ class _Container(Layer):
         for layer in layers:
             self.adopt(layer)
 
-    def adopt(self, given: Any, reserved: Collection[str] = ()) -> Layer:
-        layer = super().adopt(given, reserved)
+    def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
+        layer = super().adopt(spec, reserved)
         if isinstance(layer, Input):
             raise ConfigError(f"layer {self.name!r} takes no Input: the model around it has one")
         return layer

@@ -52,7 +52,7 @@ class Network(Layer, abstract=True):
                               "Input((4,)), then Model(x, Dense(3)(x)); what has a call of its own "
                               "is a subclass of Layer, in Sequential([Input((4,)), ...])")
         self._begin(name, seed, trainable)
-        self._wiring = wiring.found(inputs, outputs, self.name)
+        self._wiring = wiring.find_wiring(inputs, outputs, self.name)
         for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
             self.adopt(layer, self._wiring.names)
         self.inner = list(self._wiring.layers)
@@ -117,14 +117,14 @@ class Network(Layer, abstract=True):
         """What calling the model gives: "one" tensor, or a "list" or "dict" of several."""
         return self._wiring.outputs_are
 
-    def named_outputs(self, given: Any) -> dict[str, Value]:
+    def named_outputs(self, outputs: Any) -> dict[str, Value]:
         """What calling the model gave, by the names of outputs."""
-        return dict(zip(self.output_names, leaves(given), strict=True))
+        return dict(zip(self.output_names, leaves(outputs), strict=True))
 
     def leaves(self, batch: int, d: DType = f32) -> dict[str, Value]:
         """Tensors for the inputs of a function, by name; floats are of dtype d."""
-        return {name: leaf("input", port("x", name), (batch, *one.shape), one.dtype or d)
-                for name, one in self.inputs.items()}
+        return {name: leaf("input", port("x", name), (batch, *x.shape), x.dtype or d)
+                for name, x in self.inputs.items()}
 
     def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
         """The outputs, by name, for inputs by name."""
@@ -132,11 +132,11 @@ class Network(Layer, abstract=True):
 
     def call(self, x: Any, context: Context) -> Any:
         """The model's outputs for a batch, as values of the graph."""
-        given = self._by_name(x)
-        return self._wiring.run({one.symbol: given[name] for name, one in self.inputs.items()},
-                                context)
+        values = self._by_name(x)
+        return self._wiring.run({declared.symbol: values[name]
+                                 for name, declared in self.inputs.items()}, context)
 
-    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
+    def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Called as a layer: inputs must have the shapes that they are declared with."""
         for name, v in self._by_name(x).items():
             if v.shape[1:] != self.inputs[name].shape:
@@ -156,9 +156,9 @@ class Network(Layer, abstract=True):
             return {name: x[name] for name in names}
         if isinstance(x, (list, tuple)) and len(x) == len(names):
             return dict(zip(names, x, strict=True))
-        given = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
+        received = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
                  "one" if isinstance(x, Value) else str(len(x)))
-        raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {given}",
+        raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {received}",
                           fix="give them as a list in this order, or as a dict by these names")
 
     # -- shapes and weights ------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Network(Layer, abstract=True):
     def input_shape(self) -> Any:
         """The shape of one example; of several inputs, by their names."""
         self.build()
-        shapes = {name: one.shape for name, one in self.inputs.items()}
+        shapes = {name: declared.shape for name, declared in self.inputs.items()}
         return shapes.get("", shapes)
 
     @input_shape.setter
@@ -201,7 +201,7 @@ class Network(Layer, abstract=True):
     @property
     def input_dtype(self) -> Any:
         """The dtype of inputs, where it differs from the model's; of several, by their names."""
-        dtypes = {name: one.dtype for name, one in self.inputs.items()}
+        dtypes = {name: declared.dtype for name, declared in self.inputs.items()}
         return dtypes.get("", dtypes)
 
     @property
@@ -260,9 +260,9 @@ class Network(Layer, abstract=True):
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made = memo[id(self)] = type(self).__new__(type(self))  # with functions, such as Lambda's
-        vars(made).update(copy.deepcopy(vars(self), memo))
-        return made
+        duplicate = memo[id(self)] = type(self).__new__(type(self))  # keeps a Lambda's function
+        vars(duplicate).update(copy.deepcopy(vars(self), memo))
+        return duplicate
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"

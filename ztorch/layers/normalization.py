@@ -9,13 +9,13 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import some_axes
+from ztorch.layers.activation import nonempty_axes
 from ztorch.layers.axes import example_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 
 
-class _Scaled(Layer):
+class ScaledNormalization(Layer, abstract=True):
     """Base of the normalisations that end in a learned scale (gamma) and shift (beta)."""
 
     needs_floats = True
@@ -24,9 +24,9 @@ class _Scaled(Layer):
                  center: bool = True, scale: bool = True, beta_initializer: Any = "zeros",
                  gamma_initializer: Any = "ones", **common: Any):
         super().__init__(**common)
-        own = type(self).__name__
-        self.axis = some_axes(f"{own}(axis=...)", axis)
-        self.epsilon = number(f"{own}(epsilon=...)", epsilon, above=0)
+        kind = type(self).__name__
+        self.axis = nonempty_axes(f"{kind}(axis=...)", axis)
+        self.epsilon = number(f"{kind}(epsilon=...)", epsilon, above=0)
         self.center, self.scale = center, scale
         self.beta_initializer, self.gamma_initializer = beta_initializer, gamma_initializer
 
@@ -68,7 +68,7 @@ def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
     return first + mean, apart - mean
 
 
-class LayerNormalization(_Scaled):
+class LayerNormalization(ScaledNormalization):
     """Mean 0 and variance 1 along axes of each example, then a learned scale and shift.
 
     Axes count as in Keras, with the batch as axis 0.
@@ -84,7 +84,7 @@ class LayerNormalization(_Scaled):
         return self.scaled(y, None, context)
 
 
-class BatchNormalization(_Scaled):
+class BatchNormalization(ScaledNormalization):
     """Each feature with mean 0 and variance 1 over the batch, then a learned scale and shift.
 
     Training uses the mean and variance (of the population, as in Keras) of the batch, and moves
@@ -139,7 +139,7 @@ class BatchNormalization(_Scaled):
         return self.scaled(centred, OPS.rsqrt(variance + self.epsilon), context)
 
 
-class GroupNormalization(_Scaled):
+class GroupNormalization(ScaledNormalization):
     """Mean 0 and variance 1 over each group of features of each example, and over all its
     positions; then a learned scale and shift for each feature. `groups=-1` gives each feature a
     group of its own (instance normalisation).
@@ -194,7 +194,7 @@ class RMSNormalization(Layer):
 
     def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-6, **common: Any):
         super().__init__(**common)
-        self.axis = some_axes("RMSNormalization(axis=...)", axis)
+        self.axis = nonempty_axes("RMSNormalization(axis=...)", axis)
         self.epsilon = number("RMSNormalization(epsilon=...)", epsilon, above=0)
 
     def build(self, input_shape: Shape) -> None:
@@ -219,7 +219,7 @@ class UnitNormalization(Layer):
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
         super().__init__(**common)
-        self.axis = some_axes("UnitNormalization(axis=...)", axis)
+        self.axis = nonempty_axes("UnitNormalization(axis=...)", axis)
 
     def call(self, x: Value, context: Context) -> Value:
         return of_length_1(x, example_axes(self.axis, x.rank), 1e-12)

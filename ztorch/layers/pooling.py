@@ -7,11 +7,11 @@ from typing import Any
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
-from ztorch.layers.spatial import _Spatial
+from ztorch.layers.spatial import SpatialLayer
 from ztorch.ops.windows import pad_axes
 
 
-class _Pooling(_Spatial):
+class BasePooling(SpatialLayer, abstract=True):
     """One number for each window of each channel; windows lie side by side unless strides says
     otherwise."""
 
@@ -28,7 +28,7 @@ class _Pooling(_Spatial):
         return getattr(OPS, self.op)(x, self.pool_size, self.strides, self.padding)
 
 
-class _MaxPooling(_Pooling):
+class BaseMaxPooling(BasePooling, abstract=True):
     op = "max_pool"
 
     def __init__(self, pool_size: Any = 2, strides: Any = None, padding: str = "valid",
@@ -36,7 +36,7 @@ class _MaxPooling(_Pooling):
         super().__init__(pool_size, strides, padding, data_format, **common)
 
 
-class MaxPooling1D(_MaxPooling, names=("MaxPool1D",)):
+class MaxPooling1D(BaseMaxPooling, names=("MaxPool1D",)):
     """The largest of each window of (steps, channels).
 
     >>> from ztorch import Sequential
@@ -48,7 +48,7 @@ class MaxPooling1D(_MaxPooling, names=("MaxPool1D",)):
     axes = 1
 
 
-class MaxPooling2D(_MaxPooling, names=("MaxPool2D",)):
+class MaxPooling2D(BaseMaxPooling, names=("MaxPool2D",)):
     """The largest of each window of (rows, columns, channels).
 
     >>> from ztorch import Sequential
@@ -58,7 +58,7 @@ class MaxPooling2D(_MaxPooling, names=("MaxPool2D",)):
     """
 
 
-class AveragePooling1D(_Pooling, names=("AvgPool1D",)):
+class AveragePooling1D(BasePooling, names=("AvgPool1D",)):
     """The mean of each window of (steps, channels); padding does not count.
 
     >>> from ztorch import Sequential
@@ -70,7 +70,7 @@ class AveragePooling1D(_Pooling, names=("AvgPool1D",)):
     axes, op, needs_floats = 1, "average_pool", True
 
 
-class AveragePooling2D(_Pooling, names=("AvgPool2D",)):
+class AveragePooling2D(BasePooling, names=("AvgPool2D",)):
     """The mean of each window of (rows, columns, channels); padding does not count.
 
     >>> from ztorch import Sequential
@@ -82,7 +82,7 @@ class AveragePooling2D(_Pooling, names=("AvgPool2D",)):
     op, needs_floats = "average_pool", True
 
 
-class _GlobalPooling(_Spatial):
+class BaseGlobalPooling(SpatialLayer, abstract=True):
     """One number for each channel."""
 
     op = ""
@@ -98,7 +98,7 @@ class _GlobalPooling(_Spatial):
         return getattr(OPS, self.op)(x, axis=axes, keepdims=self.keepdims)
 
 
-class GlobalAveragePooling1D(_GlobalPooling, names=("GlobalAvgPool1D",)):
+class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
     """The mean of each channel of (steps, channels).
 
     >>> from ztorch import Sequential
@@ -110,7 +110,7 @@ class GlobalAveragePooling1D(_GlobalPooling, names=("GlobalAvgPool1D",)):
     axes, op, needs_floats = 1, "mean", True
 
 
-class GlobalAveragePooling2D(_GlobalPooling, names=("GlobalAvgPool2D",)):
+class GlobalAveragePooling2D(BaseGlobalPooling, names=("GlobalAvgPool2D",)):
     """The mean of each channel of (rows, columns, channels).
 
     >>> from ztorch import Sequential
@@ -122,13 +122,13 @@ class GlobalAveragePooling2D(_GlobalPooling, names=("GlobalAvgPool2D",)):
     op, needs_floats = "mean", True
 
 
-class GlobalMaxPooling1D(_GlobalPooling, names=("GlobalMaxPool1D",)):
+class GlobalMaxPooling1D(BaseGlobalPooling, names=("GlobalMaxPool1D",)):
     """The largest of each channel of (steps, channels)."""
 
     axes, op = 1, "max"
 
 
-class GlobalMaxPooling2D(_GlobalPooling, names=("GlobalMaxPool2D",)):
+class GlobalMaxPooling2D(BaseGlobalPooling, names=("GlobalMaxPool2D",)):
     """The largest of each channel of (rows, columns, channels)."""
 
     op = "max"
@@ -137,7 +137,7 @@ class GlobalMaxPooling2D(_GlobalPooling, names=("GlobalMaxPool2D",)):
 # -- larger ----------------------------------------------------------------------------------------
 
 
-class UpSampling1D(_Spatial):
+class UpSampling1D(SpatialLayer):
     """Each step `size` times.
 
     >>> from ztorch import Sequential
@@ -156,7 +156,7 @@ class UpSampling1D(_Spatial):
         return OPS.upsample(x, self.size)
 
 
-class UpSampling2D(_Spatial):
+class UpSampling2D(SpatialLayer):
     """Each row and column `size` times, or with interpolation="bilinear" what lies between.
 
     >>> from ztorch import Sequential
@@ -178,7 +178,7 @@ class UpSampling2D(_Spatial):
 # -- frames ----------------------------------------------------------------------------------------
 
 
-class ZeroPadding1D(_Spatial):
+class ZeroPadding1D(SpatialLayer):
     """Zeros before and after the steps: as many on both sides, or a pair.
 
     >>> from ztorch import Sequential
@@ -198,7 +198,7 @@ class ZeroPadding1D(_Spatial):
         return pad_axes(x, (before,), (after,))
 
 
-class ZeroPadding2D(_Spatial):
+class ZeroPadding2D(SpatialLayer):
     """A frame of zeros: a number, one for rows and one for columns, or ((top, bottom), (left,
     right)).
 
@@ -227,7 +227,7 @@ def _cropped(x: Value, pairs: Any) -> Value:
                      (x.shape[0], *kept, x.shape[-1]))
 
 
-class Cropping1D(_Spatial):
+class Cropping1D(SpatialLayer):
     """Steps without the first and the last ones.
 
     >>> from ztorch import Sequential
@@ -246,7 +246,7 @@ class Cropping1D(_Spatial):
         return _cropped(x, (self.cropping,))
 
 
-class Cropping2D(_Spatial):
+class Cropping2D(SpatialLayer):
     """Images without their frame: a number, one for rows and one for columns, or ((top, bottom),
     (left, right)).
 

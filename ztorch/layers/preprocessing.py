@@ -17,7 +17,7 @@ from ztorch.initializers import Shape
 from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.layers.spatial import _Spatial
+from ztorch.layers.spatial import SpatialLayer
 from ztorch.ops.windows import pad_axes
 
 _LEAST_DEVIATION = 1e-7  # Keras' epsilon
@@ -58,12 +58,12 @@ class Normalization(Layer):
             self.add_weight("mean", sizes, "zeros", trainable=False)
             self.add_weight("variance", sizes, "ones", trainable=False)
             return
-        for given in map(np.array, (self.mean, self.variance)):
+        for statistic in map(np.array, (self.mean, self.variance)):
             try:
-                np.broadcast_to(given, sizes)
+                np.broadcast_to(statistic, sizes)
             except ValueError:
                 raise shape_error("the mean and variance given to Normalization do not fit inputs:",
-                                  given.shape, input_shape,
+                                  statistic.shape, input_shape,
                                   fix=f"give numbers, or lists of shape {sizes}") from None
 
     def adapt(self, data: Any) -> None:
@@ -82,10 +82,11 @@ class Normalization(Layer):
                                 f"{batch.shape[1:]}")
             rest = tuple(k for k in range(batch.ndim) if k not in self.kept)
             n = math.prod(batch.shape[k] for k in rest)
-            own = batch.mean(rest)
+            batch_mean = batch.mean(rest)
             # Two sets' sums of squares around their means join into one (Chan, Golub, LeVeque).
-            spread = spread + batch.var(rest) * n + (own - mean) ** 2 * (count * n / (count + n))
-            mean = mean + (own - mean) * (n / (count + n))
+            shift = batch_mean - mean
+            spread = spread + batch.var(rest) * n + shift ** 2 * (count * n / (count + n))
+            mean = mean + shift * (n / (count + n))
             count += n
         if not count:
             raise DataError(f"adapt() of layer {self.name!r} got no rows")
@@ -111,19 +112,19 @@ class Normalization(Layer):
             mean, variance = map(context.read, self.own_weights)
             return mean, variance
         sizes = tuple(self.example[a - 1] for a in self.kept)
-        mean, variance = (constant(np.broadcast_to(np.array(given), sizes).copy(), context.dtype)
-                          for given in (self.mean, self.variance))
+        mean, variance = (constant(np.broadcast_to(np.array(x), sizes).copy(), context.dtype)
+                          for x in (self.mean, self.variance))
         return mean, variance
 
 
-def _numbers(what: str, given: Any) -> Any:
+def _numbers(argument: str, numbers: Any) -> Any:
     """Numbers as a config can hold them: one, or lists of them."""
     try:
-        array = np.asarray(given, np.float64)
+        array = np.asarray(numbers, np.float64)
     except (TypeError, ValueError):
         array = np.array(np.nan)
     if not np.isfinite(array).all():
-        raise ConfigError(f"Normalization({what}=...) must be finite numbers, not {given!r}")
+        raise ConfigError(f"Normalization({argument}=...) must be finite numbers, not {numbers!r}")
     return array.tolist()
 
 
@@ -152,10 +153,10 @@ def _rows_of(batch: Any) -> np.ndarray:
 # -- sizes of images -------------------------------------------------------------------------------
 
 
-def side(what: str, n: Any) -> int:
+def side(label: str, n: Any) -> int:
     """How many rows or columns of pixels, or a ConfigError that names it."""
-    if positive(what, n) > _LONGEST_SIDE:
-        raise ConfigError(f"{what} is {n!r}; images have sides of at most {_LONGEST_SIDE}")
+    if positive(label, n) > _LONGEST_SIDE:
+        raise ConfigError(f"{label} is {n!r}; images have sides of at most {_LONGEST_SIDE}")
     return n.__index__()
 
 
@@ -212,7 +213,7 @@ def fitted(x: Value, height: int, width: int) -> Value:
     return resized(centred(x, *_same_shape(x, height, width)), height, width)
 
 
-class CenterCrop(_Spatial):
+class CenterCrop(SpatialLayer):
     """The middle of images. Images that are too small are enlarged, in their proportions, first.
 
     >>> from ztorch import Sequential
@@ -230,7 +231,7 @@ class CenterCrop(_Spatial):
         return fitted(OPS.cast(x, context.dtype), self.height, self.width)
 
 
-class Resizing(_Spatial):
+class Resizing(SpatialLayer):
     """Images in another size: "bilinear" or "nearest".
 
     Proportions change with the size, unless crop_to_aspect_ratio cuts off what is too much or

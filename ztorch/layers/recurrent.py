@@ -15,12 +15,12 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Initializer, Shape
-from ztorch.layers.activation import Given, activate, known
+from ztorch.layers.activation import ActivationLike, activate, checked_activation
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 
 
-class _Recurrent(Layer):
+class RecurrentLayer(Layer, abstract=True):
     """What the three share: weights in Keras' shapes, projection of inputs, the loop.
 
     A kernel holds the columns of all gates side by side. `dropout` and `recurrent_dropout` draw one
@@ -31,7 +31,7 @@ class _Recurrent(Layer):
     states = 1  # what a step hands on; the first is its output
     needs_floats = True
 
-    def __init__(self, units: int, activation: Given = "tanh", use_bias: bool = True,
+    def __init__(self, units: int, activation: ActivationLike = "tanh", use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform",
                  recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
                  dropout: float = 0.0, recurrent_dropout: float = 0.0,
@@ -40,7 +40,7 @@ class _Recurrent(Layer):
         super().__init__(**common)
         kind = type(self).__name__
         self.units = positive(f"{kind}(units=...)", units)
-        self.activation = known(activation)
+        self.activation = checked_activation(activation)
         self.use_bias = use_bias
         self.kernel_initializer = kernel_initializer
         self.recurrent_initializer = recurrent_initializer
@@ -112,7 +112,7 @@ class _Recurrent(Layer):
         return [x[:, k:k + self.units] for k in range(0, x.shape[1], self.units)]
 
 
-class SimpleRNN(_Recurrent):
+class SimpleRNN(RecurrentLayer):
     """h = activation(x @ kernel + bias + h @ recurrent_kernel), step by step.
 
     >>> from ztorch import Sequential
@@ -141,7 +141,7 @@ class _ForgetGateOpen(Initializer):
         return bias
 
 
-class LSTM(_Recurrent):
+class LSTM(RecurrentLayer):
     """Long short-term memory. Gates lie in the kernels as input, forget, cell, output.
 
     >>> from ztorch import Sequential
@@ -152,8 +152,8 @@ class LSTM(_Recurrent):
 
     gates, states = 4, 2
 
-    def __init__(self, units: int, activation: Given = "tanh",
-                 recurrent_activation: Given = "sigmoid", use_bias: bool = True,
+    def __init__(self, units: int, activation: ActivationLike = "tanh",
+                 recurrent_activation: ActivationLike = "sigmoid", use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform",
                  recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
                  unit_forget_bias: bool = True, dropout: float = 0.0,
@@ -162,7 +162,7 @@ class LSTM(_Recurrent):
         super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
                          bias_initializer, dropout, recurrent_dropout, return_sequences,
                          go_backwards, seed, **common)
-        self.recurrent_activation = known(recurrent_activation)
+        self.recurrent_activation = checked_activation(recurrent_activation)
         self.unit_forget_bias = unit_forget_bias
 
     def first_bias(self) -> Any:
@@ -179,7 +179,7 @@ class LSTM(_Recurrent):
         return out * activate(self.activation, c, context), c
 
 
-class GRU(_Recurrent):
+class GRU(RecurrentLayer):
     """Gated recurrent unit. Gates lie in the kernels as update, reset, candidate.
 
     With reset_after (as in cuDNN and PyTorch) the reset gate works on the product of the last
@@ -194,8 +194,8 @@ class GRU(_Recurrent):
 
     gates = 3
 
-    def __init__(self, units: int, activation: Given = "tanh",
-                 recurrent_activation: Given = "sigmoid", use_bias: bool = True,
+    def __init__(self, units: int, activation: ActivationLike = "tanh",
+                 recurrent_activation: ActivationLike = "sigmoid", use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform",
                  recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
                  dropout: float = 0.0, recurrent_dropout: float = 0.0, seed: int | None = None,
@@ -204,7 +204,7 @@ class GRU(_Recurrent):
         super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
                          bias_initializer, dropout, recurrent_dropout, return_sequences,
                          go_backwards, seed, **common)
-        self.recurrent_activation = known(recurrent_activation)
+        self.recurrent_activation = checked_activation(recurrent_activation)
         self.reset_after = reset_after
 
     def bias_shape(self) -> Shape:
@@ -268,12 +268,12 @@ class Bidirectional(Layer):
         self._need_opposites()
 
     def _need_opposites(self) -> None:
-        one, other = self.forward_way, self.backward_way
-        assert isinstance(one, _Recurrent) and isinstance(other, _Recurrent)
-        if one.go_backwards == other.go_backwards:
+        forward, backward = self.forward_way, self.backward_way
+        assert isinstance(forward, RecurrentLayer) and isinstance(backward, RecurrentLayer)
+        if forward.go_backwards == backward.go_backwards:
             raise ConfigError(f"layer {self.name!r}: both layers have go_backwards="
-                              f"{one.go_backwards}; give backward_layer the other one")
-        if one.return_sequences != other.return_sequences:
+                              f"{forward.go_backwards}; give backward_layer the other one")
+        if forward.return_sequences != backward.return_sequences:
             raise ConfigError(f"layer {self.name!r}: one layer returns sequences and the other "
                               "does not; give both the same return_sequences")
 
@@ -289,8 +289,8 @@ class Bidirectional(Layer):
         return total * 0.5 if self.merge_mode == "ave" else total
 
 
-def _recurrent(given: Any) -> _Recurrent:
-    layer = Layer.get(given) if isinstance(given, dict) else given
-    if not isinstance(layer, _Recurrent):
+def _recurrent(spec: Any) -> RecurrentLayer:
+    layer = Layer.get(spec) if isinstance(spec, dict) else spec
+    if not isinstance(layer, RecurrentLayer):
         raise ConfigError(f"Bidirectional takes a SimpleRNN, LSTM or GRU, not {layer!r}")
     return layer

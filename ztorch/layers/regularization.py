@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.layers.spatial import known_format
+from ztorch.layers.spatial import checked_format
 
 
 class Dropout(Layer):
@@ -41,11 +41,11 @@ class Dropout(Layer):
                            noise_shape=_noise_for(x, self.noise_shape))
 
 
-def _checked_noise(layer: str, given: Any) -> tuple | None:
-    if given is not None and not isinstance(given, (list, tuple)):
-        raise ConfigError(f"{layer}(noise_shape={given!r}) must be a tuple with an entry "
+def _checked_noise(layer: str, noise_shape: Any) -> tuple | None:
+    if noise_shape is not None and not isinstance(noise_shape, (list, tuple)):
+        raise ConfigError(f"{layer}(noise_shape={noise_shape!r}) must be a tuple with an entry "
                           "for each axis, such as (None, 1, 64)")
-    return None if given is None else tuple(given)
+    return None if noise_shape is None else tuple(noise_shape)
 
 
 def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
@@ -58,7 +58,7 @@ def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
     return tuple(n if m is None else m for m, n in zip(noise, x.shape, strict=True))
 
 
-class _SpatialDropout(Layer):
+class BaseSpatialDropout(Layer, abstract=True):
     """Drops whole channels: all positions of one channel share the decision."""
 
     axes = 0  # of each example
@@ -82,7 +82,7 @@ class _SpatialDropout(Layer):
                            noise_shape=self.noise(x.shape))
 
 
-class SpatialDropout1D(_SpatialDropout):
+class SpatialDropout1D(BaseSpatialDropout):
     """Dropout of whole channels of a sequence (steps, channels).
 
     >>> SpatialDropout1D(0.2).noise((32, 10, 8))
@@ -92,7 +92,7 @@ class SpatialDropout1D(_SpatialDropout):
     axes, inputs = 2, "(steps, channels)"
 
 
-class SpatialDropout2D(_SpatialDropout):
+class SpatialDropout2D(BaseSpatialDropout):
     """Dropout of whole channels of an image.
 
     >>> SpatialDropout2D(0.2, data_format="channels_first").noise((32, 8, 28, 28))
@@ -104,7 +104,7 @@ class SpatialDropout2D(_SpatialDropout):
     def __init__(self, rate: float, data_format: str | None = None, seed: int | None = None,
                  **common: Any):
         super().__init__(rate, seed, **common)
-        self.data_format = known_format("SpatialDropout2D", data_format)
+        self.data_format = checked_format("SpatialDropout2D", data_format)
 
     def noise(self, shape: Shape) -> Shape:
         return super().noise(shape) if self.data_format == "channels_last" else (*shape[:2], 1, 1)

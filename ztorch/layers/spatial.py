@@ -16,21 +16,21 @@ _INPUTS = {1: ("(steps, channels)", "(channels, steps)"),
            2: ("(rows, columns, channels)", "(channels, rows, columns)")}
 
 
-def known_format(of: str, given: Any) -> str:
+def checked_format(layer: str, data_format: Any) -> str:
     """Where a layer finds the channels, or a ConfigError that names it.
 
-    >>> known_format("Flatten", None)
+    >>> checked_format("Flatten", None)
     'channels_last'
     """
-    if given is None:
+    if data_format is None:
         return "channels_last"
-    if not isinstance(given, str) or given not in ("channels_last", "channels_first"):
-        raise ConfigError(f"{of}(data_format={given!r}) must be 'channels_last' or "
+    if not isinstance(data_format, str) or data_format not in ("channels_last", "channels_first"):
+        raise ConfigError(f"{layer}(data_format={data_format!r}) must be 'channels_last' or "
                           "'channels_first'")
-    return given
+    return data_format
 
 
-class _Spatial(Layer):
+class SpatialLayer(Layer, abstract=True):
     """Base of layers that work along `axes` axes beside the channels.
 
     Subclasses compute with channels last; other inputs are turned on the way in and out, which
@@ -41,39 +41,39 @@ class _Spatial(Layer):
 
     def __init__(self, data_format: str | None = None, **common: Any):
         super().__init__(**common)
-        self.data_format = known_format(type(self).__name__, data_format)
+        self.data_format = checked_format(type(self).__name__, data_format)
 
     @property
     def channels_first(self) -> bool:
         return self.data_format == "channels_first"
 
-    def each(self, what: str, given: Any, least: int = 1) -> Shape:
+    def each(self, argument: str, size: Any, least: int = 1) -> Shape:
         """A whole number for each axis; a single one stands for all."""
-        name = f"{type(self).__name__}({what}=...)"
-        sizes = given if isinstance(given, (list, tuple)) else (given,) * self.axes
+        name = f"{type(self).__name__}({argument}=...)"
+        sizes = size if isinstance(size, (list, tuple)) else (size,) * self.axes
         if len(sizes) != self.axes:
-            raise ConfigError(f"{name} must be one whole number or {self.axes}, not {given!r}")
+            raise ConfigError(f"{name} must be one whole number or {self.axes}, not {size!r}")
         return tuple(whole(name, n, least) for n in sizes)
 
-    def pairs(self, what: str, given: Any) -> tuple[Shape, ...]:
+    def pairs(self, argument: str, amounts: Any) -> tuple[Shape, ...]:
         """(before, after) for each axis: from one number for all, or one for each axis of several,
         or pairs."""
-        name = f"{type(self).__name__}({what}=...)"
-        parts = given if isinstance(given, (list, tuple)) else (given,) * self.axes
+        name = f"{type(self).__name__}({argument}=...)"
+        parts = amounts if isinstance(amounts, (list, tuple)) else (amounts,) * self.axes
         if self.axes == 1 and len(parts) == 2:
             parts = (parts,)
         wide = [p if isinstance(p, (list, tuple)) else (p, p) for p in parts]
         if len(wide) != self.axes or any(len(p) != 2 for p in wide):
             raise ConfigError(f"{name} must be a whole number, or a pair for each of {self.axes} "
-                              f"axes, not {given!r}")
+                              f"axes, not {amounts!r}")
         return tuple((whole(name, a), whole(name, b)) for a, b in wide)
 
-    def choice(self, what: str, given: Any, allowed: tuple[str, ...]) -> str:
+    def choice(self, argument: str, word: Any, allowed: tuple[str, ...]) -> str:
         """One of some words."""
-        if not isinstance(given, str) or given not in allowed:
-            raise ConfigError(f"{type(self).__name__}({what}={given!r}) must be "
+        if not isinstance(word, str) or word not in allowed:
+            raise ConfigError(f"{type(self).__name__}({argument}={word!r}) must be "
                               f"{' or '.join(map(repr, allowed))}")
-        return given
+        return word
 
     def channels(self, shape: Shape) -> int:
         """How many channels inputs of this shape (without the batch) have."""

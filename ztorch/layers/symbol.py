@@ -1,6 +1,6 @@
 """Tensors of a model that is being declared: what layers will give, known by shape and dtype.
 
-Calling a layer on them gives more of them, and leaves a Call that remembers who was called on
+Calling a layer on them gives more of them, and leaves a LayerCall that remembers who was called on
 what; a Model follows the calls back from its outputs.
 """
 
@@ -14,7 +14,7 @@ from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Shape
-from ztorch.layers.context import Context, Made, States
+from ztorch.layers.context import Context, Producers, States
 
 if TYPE_CHECKING:
     from ztorch.layers.layer import Layer
@@ -23,7 +23,7 @@ class NoNumbers(ConfigError, AttributeError):
     """A symbolic tensor asked for what only tensors with numbers have."""
 
 
-class Symbol:
+class SymbolicTensor:
     """A tensor of a model being declared; its shape leaves out the batch.
 
     `+`, `-` and `*` with another one, or with a number, are layers too: Add, Subtract, Multiply
@@ -36,11 +36,11 @@ class Symbol:
     ((3,), (3,))
     """
 
-    def __init__(self, value: Value, layer: Layer, call: Call | None, made: Made):
+    def __init__(self, value: Value, layer: Layer, call: LayerCall | None, producers: Producers):
         self.value = value  # for one example
         self.layer = layer  # which gives it
         self.call = call  # None for an Input
-        self.made = made
+        self.producers = producers
 
     @property
     def shape(self) -> Shape:
@@ -61,8 +61,8 @@ class Symbol:
     def _scaled(self, scale: float, offset: float) -> Any:
         return self._layer("Rescaling", scale=scale, offset=offset)(self)
 
-    def _layer(self, name: str, **how: Any) -> Any:
-        return type(self.layer).known[name](**how)
+    def _layer(self, name: str, **keywords: Any) -> Any:
+        return type(self.layer).known[name](**keywords)
 
     def __add__(self, other: Any) -> Any:
         return self._scaled(1.0, other) if _number(other) else self._with("Add", other)
@@ -118,25 +118,25 @@ def _number(x: Any) -> bool:
 
 
 @dataclass(eq=False)
-class Call:
+class LayerCall:
     """One layer called once."""
 
     layer: Layer
     args: tuple[Any, ...]  # symbols, or lists and dicts of them
-    how: dict[str, Any]  # keyword arguments, symbols among them
+    keywords: dict[str, Any]  # keyword arguments, symbols among them
     gives: Any = None  # a symbol, or a list or dict of them
 
     @property
-    def inputs(self) -> list[Symbol]:
-        return symbols((self.args, self.how))
+    def inputs(self) -> list[SymbolicTensor]:
+        return symbols((self.args, self.keywords))
 
 
 # -- nested arguments ------------------------------------------------------------------------------
 
 
-def as_symbol(x: Any) -> Symbol | None:
+def as_symbol(x: Any) -> SymbolicTensor | None:
     """A symbol, or that of an Input; None for anything else."""
-    return x if isinstance(x, Symbol) else x.symbol if hasattr(type(x), "symbol") else None
+    return x if isinstance(x, SymbolicTensor) else x.symbol if hasattr(type(x), "symbol") else None
 
 
 def nested(change: Callable[[Any], Any], x: Any) -> Any:
@@ -160,7 +160,7 @@ def leaves(x: Any) -> list[Any]:
     return [x]
 
 
-def symbols(x: Any) -> list[Symbol]:
+def symbols(x: Any) -> list[SymbolicTensor]:
     """The symbols among the leaves, where an Input stands for its own."""
     return [s for s in map(as_symbol, leaves(x)) if s is not None]
 
@@ -168,31 +168,32 @@ def symbols(x: Any) -> list[Symbol]:
 # -- declaring -------------------------------------------------------------------------------------
 
 
-def declare(layer: Layer, args: tuple[Any, ...], how: dict[str, Any]) -> Any:
+def declare(layer: Layer, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """What a layer gives when called on symbols: traced at once for one example, so that a mistake
     shows in the line that makes it."""
-    call = Call(layer, *(nested(lambda x: x if as_symbol(x) is None else as_symbol(x), given)
-                         for given in (args, how)))
-    made = _together(call.inputs)
-    context = Context(states=States(data=False), made=made)
-    values = [nested(lambda x: x.value if isinstance(x, Symbol) else x, given)
-              for given in (call.args, call.how)]
+    call = LayerCall(layer, *(
+        nested(lambda x: x if as_symbol(x) is None else as_symbol(x), arguments)
+        for arguments in (args, keywords)))
+    producers = _together(call.inputs)
+    context = Context(states=States(data=False), producers=producers)
+    values = [nested(lambda x: x.value if isinstance(x, SymbolicTensor) else x, arguments)
+              for arguments in (call.args, call.keywords)]
     y = layer(*values[0], context=context, **values[1])
-    call.gives = nested(lambda value: Symbol(value, layer, call, made), y)
+    call.gives = nested(lambda value: SymbolicTensor(value, layer, call, producers), y)
     return call.gives
 
 
-def _together(given: Iterable[Symbol]) -> Made:
+def _together(inputs: Iterable[SymbolicTensor]) -> Producers:
     """What is known of the origins of all of them."""
-    made, *others = {id(s.made): s.made for s in given}.values()
+    producers, *others = {id(s.producers): s.producers for s in inputs}.values()
     for other in others:
-        made.update(other)
-    return made
+        producers.update(other)
+    return producers
 
 
-def source(layer: Layer, shape: Shape, d: DType | str) -> Symbol:
+def source(layer: Layer, shape: Shape, d: DType | str) -> SymbolicTensor:
     """The symbol of an Input."""
     from ztorch.graph.op import leaf
 
     with layer_scope(layer.name):
-        return Symbol(leaf("input", layer.name, (1, *shape), d), layer, None, {})
+        return SymbolicTensor(leaf("input", layer.name, (1, *shape), d), layer, None, {})

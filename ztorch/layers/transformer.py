@@ -9,7 +9,7 @@ from ztorch.config import fraction, number, positive
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import Given, known
+from ztorch.layers.activation import ActivationLike, checked_activation
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.context import Context
 from ztorch.layers.core import Dense
@@ -21,7 +21,7 @@ from ztorch.layers.regularization import Dropout
 Step = tuple[Callable[[Value], Value], LayerNormalization]
 
 
-class _TransformerBlock(Layer):
+class TransformerBlock(Layer, abstract=True):
     """Attention, then two dense layers at each position; all added to what they were given.
 
     The residual sums are normalised, or with `normalize_first=True` what goes into each part.
@@ -32,16 +32,16 @@ class _TransformerBlock(Layer):
     needs_floats = True
 
     def __init__(self, intermediate_dim: int, num_heads: int, dropout: float = 0.0,
-                 activation: Given = "relu", layer_norm_epsilon: float = 1e-5,
+                 activation: ActivationLike = "relu", layer_norm_epsilon: float = 1e-5,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  normalize_first: bool = False, rotary: bool = False, **common: Any):
         super().__init__(**common)
-        own = type(self).__name__
-        self.intermediate_dim = positive(f"{own}(intermediate_dim=...)", intermediate_dim)
-        self.num_heads = positive(f"{own}(num_heads=...)", num_heads)
-        self.dropout = fraction(f"{own}(dropout=...)", dropout)
-        self.activation = known(activation)
-        self.layer_norm_epsilon = number(f"{own}(layer_norm_epsilon=...)", layer_norm_epsilon,
+        kind = type(self).__name__
+        self.intermediate_dim = positive(f"{kind}(intermediate_dim=...)", intermediate_dim)
+        self.num_heads = positive(f"{kind}(num_heads=...)", num_heads)
+        self.dropout = fraction(f"{kind}(dropout=...)", dropout)
+        self.activation = checked_activation(activation)
+        self.layer_norm_epsilon = number(f"{kind}(layer_norm_epsilon=...)", layer_norm_epsilon,
                                          above=0)
         self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
         self.normalize_first, self.rotary = normalize_first, rotary
@@ -62,11 +62,13 @@ class _TransformerBlock(Layer):
         return [self.self_attention, self.self_attention_norm, self.feedforward_norm,
                 self.intermediate, self.output, self.drop]
 
-    def _attending(self, name: str, **how: Any) -> tuple[MultiHeadAttention, LayerNormalization]:
-        """A layer that attends, and the normalisation that goes with it."""
-        return MultiHeadAttention(
+    def _attending(self, name: str,
+                   **keywords: Any) -> tuple[MultiHeadAttention, LayerNormalization]:
+        """An attention layer and the normalization that goes with it."""
+        attention = MultiHeadAttention(
             self.num_heads, dropout=self.dropout, kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer, name=name, **how), self._norm(f"{name}_norm")
+            bias_initializer=self.bias_initializer, name=name, **keywords)
+        return attention, self._norm(f"{name}_norm")
 
     def _norm(self, name: str) -> LayerNormalization:
         return LayerNormalization(epsilon=self.layer_norm_epsilon, name=name)
@@ -111,7 +113,7 @@ def _both(padding: Value | None, attention: Value | None, x: Value, of: str = ""
     return seen if attention is None else OPS.bitwise_and(attention, seen)
 
 
-class TransformerEncoder(_TransformerBlock):
+class TransformerEncoder(TransformerBlock):
     """A block in which every position sees all others.
 
     In a Model it is called on (x, padding_mask, attention_mask): true where a position holds
@@ -129,7 +131,7 @@ class TransformerEncoder(_TransformerBlock):
         return self.run(x, context, self.attending(context, mask))
 
 
-class TransformerDecoder(_TransformerBlock):
+class TransformerDecoder(TransformerBlock):
     """A block in which each position sees itself and those before it; and, where it is called on
     two sequences, all of the second.
 
@@ -157,7 +159,7 @@ class TransformerDecoder(_TransformerBlock):
         return [self.self_attention, self.self_attention_norm, self.intermediate, self.output,
                 self.feedforward_norm, self.drop]
 
-    def prepare(self, x: Any, encoder_sequence: Any = None, *more: Any, **how: Any) -> None:
+    def prepare(self, x: Any, encoder_sequence: Any = None, *more: Any, **keywords: Any) -> None:
         """Finds out by the first call whether there is a second sequence."""
         if encoder_sequence is not None and not self.built and self.cross_attention is None:
             self.cross_attention, self.cross_attention_norm = self._attending("cross_attention")
@@ -179,9 +181,8 @@ class TransformerDecoder(_TransformerBlock):
         attentions = [self.attending(context, seen)]
         cross = self.cross_attention
         if encoder_sequence is not None and cross is not None:
-            found = _both(encoder_padding_mask, encoder_attention_mask, encoder_sequence,
-                          "encoder_")
-            attentions.append((lambda x: cross(x, encoder_sequence, context, attention_mask=found),
+            mask = _both(encoder_padding_mask, encoder_attention_mask, encoder_sequence, "encoder_")
+            attentions.append((lambda x: cross(x, encoder_sequence, context, attention_mask=mask),
                                self.cross_attention_norm))
         elif encoder_padding_mask is not None or encoder_attention_mask is not None:
             raise shape_error("it is given a mask of an encoder_sequence, but no encoder_sequence",

@@ -55,14 +55,14 @@ class Weight:
     def checked(self, array: Any) -> np.ndarray:
         """A copy of the array, if it can be this weight."""
         need_no_mask(f"weight {self.path!r}", array)
-        given = np.asarray(array)
-        if given.shape != self.shape:
+        numbers = np.asarray(array)
+        if numbers.shape != self.shape:
             raise WeightsError(f"weight {self.path!r} has shape {self.shape}, the given array "
-                               f"{given.shape}; use weights of a model with the same layers")
-        if given.dtype.kind not in "fiu":
-            raise WeightsError(f"weight {self.path!r} takes numbers, not {given.dtype}")
+                               f"{numbers.shape}; use weights of a model with the same layers")
+        if numbers.dtype.kind not in "fiu":
+            raise WeightsError(f"weight {self.path!r} takes numbers, not {numbers.dtype}")
         # float64 stays: a float64 program's weights must survive the way back and forth
-        return given.astype(np.float64 if given.dtype == np.float64 else np.float32)
+        return numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise ConfigError(f"weight {self.path!r} is no array of numbers; those it starts from are "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ztorch.dtypes import lying, to_storage
-from ztorch.graph.memory import Buffer
+from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -68,7 +68,7 @@ class Plan:
     outputs: list[tuple[str, Value]]
     steps: list[Step]
     arena: int
-    buffers: list[tuple[str, Buffer, int]]  # label, lifetime, offset
+    buffers: list[tuple[str, ArenaBuffer, int]]  # label, lifetime, offset
 
     @property
     def cycles(self) -> float:
@@ -195,7 +195,7 @@ class _Plan:
                     return False
         return True
 
-    def _place_rest(self) -> tuple[int, list[tuple[str, Buffer, int]]]:
+    def _place_rest(self) -> tuple[int, list[tuple[str, ArenaBuffer, int]]]:
         for slot, v in enumerate(self.inputs):
             self.places[v] = Place("inputs", slot, self._bytes(v))
         for slot, v in enumerate(self.graph.outputs.values()):
@@ -205,12 +205,12 @@ class _Plan:
                 self.places[v] = Place("params", self.params.state(v), self._bytes(v))
             elif v.op.kind == "leaf" and v.attrs["role"] == "constant":
                 self.places[v] = Place("params", self.params.constant(v), self._bytes(v))
-        buffers: dict[Value, Buffer] = {}
+        buffers: dict[Value, ArenaBuffer] = {}
         last = {v: k for k, touched in enumerate(self.touched) for v in touched}
         for k, region in enumerate(self.regions):
             for v in region.stores:
                 if v not in self.places:
-                    buffers[v] = Buffer(v.serial, self._bytes(v), k, last.get(v, k),
+                    buffers[v] = ArenaBuffer(v.serial, self._bytes(v), k, last.get(v, k),
                                         self.limits.align)
         offsets, total = place_buffers(list(buffers.values()))
         for v, buffer in buffers.items():

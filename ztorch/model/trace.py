@@ -22,7 +22,7 @@ from ztorch.layers.context import Context, States
 from ztorch.layers.decoding import Decoding, need_stepwise
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
-from ztorch.losses import Loss, Target
+from ztorch.losses import Loss, TargetSpec
 from ztorch.metrics import Metric
 from ztorch.model.loss_scale import scaled
 from ztorch.model.summary import layer_rows
@@ -36,7 +36,7 @@ class Goal:
     """What one output is trained for."""
 
     loss: Loss
-    target: Target
+    target: TargetSpec
     metrics: list[Metric]
     weight: float  # of its loss in the sum
 

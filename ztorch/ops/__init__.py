@@ -21,8 +21,8 @@ from ztorch.errors import nearest
 from ztorch.graph.op import OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.value import Value
 
-for _found in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_found.name}")
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 for _name in REGISTRY:
     globals().pop(_name, None)  # `ops.attention` is the op, not the file of its family
 
@@ -47,9 +47,9 @@ def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
     >>> sorted(signature("take")[1])
     ['indices', 'x']
     """
-    found = inspect.signature(REGISTRY[name].call)
-    return found, frozenset(
-        p.name for p in found.parameters.values() if "Value" in str(p.annotation))
+    parameters = inspect.signature(REGISTRY[name].call)
+    return parameters, frozenset(
+        p.name for p in parameters.parameters.values() if "Value" in str(p.annotation))
 
 
 @functools.cache
@@ -70,12 +70,12 @@ def _face(name: str) -> Callable[..., Any]:
     return face
 
 
-def _has_values(given: Iterable[Any]) -> bool:
-    return next(_values(given), None) is not None
+def _has_values(arguments: Iterable[Any]) -> bool:
+    return next(_values(arguments), None) is not None
 
 
-def _values(given: Iterable[Any]) -> Iterator[Value]:
-    for x in given:
+def _values(arguments: Iterable[Any]) -> Iterator[Value]:
+    for x in arguments:
         if isinstance(x, Value):
             yield x
         elif isinstance(x, (list, tuple)):
@@ -87,11 +87,11 @@ def _as_values(name: str, args: tuple[Any, ...],
     """The arguments of a call with arrays and lists, where it takes tensors, as constants of the
     graph; floats among them in the dtype of the call's values. Elementwise ops take mere numbers
     as they are; as an index, one is a whole number."""
-    own, tensors = signature(name)
+    declared, tensors = signature(name)
     try:
-        bound = own.bind(*args, **attrs)
+        bound = declared.bind(*args, **attrs)
     except TypeError as error:
-        raise TypeError(f"zt.ops.{name}: {error}; it is {name}{own}") from None
+        raise TypeError(f"zt.ops.{name}: {error}; it is {name}{declared}") from None
     like = next((v for v in _values(bound.arguments.values()) if v.dtype.is_float), None)
 
     def tensor(x: Any, numbers: bool) -> Any:
@@ -104,8 +104,8 @@ def _as_values(name: str, args: tuple[Any, ...],
 
     for parameter, x in bound.arguments.items():
         if parameter in tensors:
-            numbers = "float" in str(own.parameters[parameter].annotation)
-            many = own.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
+            numbers = "float" in str(declared.parameters[parameter].annotation)
+            many = declared.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
             bound.arguments[parameter] = (tuple(tensor(y, numbers) for y in x) if many else
                                           tensor(x, numbers))
     return bound.args, bound.kwargs
@@ -114,21 +114,21 @@ def _as_values(name: str, args: tuple[Any, ...],
 def _with_example(public: Public) -> str:
     """The op's docstring, with a call on its first sample if it shows none."""
     doc = inspect.cleandoc(public.call.__doc__ or "")
-    given = next((s for s in public.samples if s.shapes and s.dtypes != "b"), None)
-    if ">>>" in doc or given is None or public.results:
+    sample = next((s for s in public.samples if s.shapes and s.dtypes != "b"), None)
+    if ">>>" in doc or sample is None or public.results:
         return doc
-    kinds = ["b" if public.name == "where" and k == 0 else given.dtypes[0]
-             for k in range(len(given.shapes))]
-    args = ", ".join([*(_array_text(a, kind, given.high)
-                        for a, kind in zip(given.shapes, kinds, strict=True)),
+    kinds = ["b" if public.name == "where" and k == 0 else sample.dtypes[0]
+             for k in range(len(sample.shapes))]
+    args = ", ".join([*(_array_text(a, kind, sample.high)
+                        for a, kind in zip(sample.shapes, kinds, strict=True)),
                       *(f"{k}={(v.long if isinstance(v, DType) else v)!r}"
-                        for k, v in given.attrs.items())])
+                        for k, v in sample.attrs.items())])
     values = [leaf("input", "x", np.shape(a) if isinstance(a, np.ndarray) else a,
                    a.dtype if isinstance(a, np.ndarray) else _SHOWN[kind])
-              for a, kind in zip(given.shapes, kinds, strict=True)]
-    made = public.call(*values, **given.attrs)
+              for a, kind in zip(sample.shapes, kinds, strict=True)]
+    result = public.call(*values, **sample.attrs)
     whole = f"zt.ops.{public.name}({args})"
-    return f"{doc}\n\n>>> import numpy as np, ztorch as zt\n>>> {whole}.shape\n{made.shape}"
+    return f"{doc}\n\n>>> import numpy as np, ztorch as zt\n>>> {whole}.shape\n{result.shape}"
 
 
 _SHOWN = {"f": "float64", "s": "int64", "u": "uint32", "b": "bool"}  # dtypes of examples, by kind

@@ -191,9 +191,9 @@ def glu(x: Value, axis: int = -1) -> Value:
     if odd:
         raise shape_error(f"ops.glu needs an even number of elements on axis {axis}, got", x.shape)
     size = (*x.shape[:a], half, *x.shape[a + 1:])
-    one = (1,) * x.rank
-    second = tuple(half if k == a else 0 for k in range(x.rank))
-    return OPS.slice(x, (0,) * x.rank, one, size) * sigmoid(OPS.slice(x, second, one, size))
+    step = (1,) * x.rank
+    middle = tuple(half if k == a else 0 for k in range(x.rank))
+    return OPS.slice(x, (0,) * x.rank, step, size) * sigmoid(OPS.slice(x, middle, step, size))
 
 
 # -- piecewise linear and their kin ----------------------------------------------------------------

@@ -21,7 +21,7 @@ _ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
 
 # What a convolution gave beside what it was made of: its gradient is a convolution as well, over
 # what lies as far apart as windows began; adding up what windows made of each element takes longer.
-def _convolved_grad(o: Any, g: Value, y: Value, made: Value, x: Value, kernel: Value, low: Shape,
+def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel: Value, low: Shape,
                     stride: Shape, dilation: Shape, groups: int) -> tuple:
     size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
     last, span = len(size), spans(size, dilation)
@@ -49,9 +49,9 @@ def _far_apart(g: Value, stride: Shape) -> Value:
     return OPS.slice(wide, (0,) * g.rank, (1,) * g.rank, (batch, *seen, channels))
 
 
-_CONVOLVED = Op("convolved", "map", lambda made, x, kernel, **how: (made.shape, made.dtype),
-                numpy=lambda made, x, kernel, **how: made, grad=_convolved_grad,
-                body=lambda e, index, **how: e.read(0, index), movement=True)
+_CONVOLVED = Op("convolved", "map", lambda result, x, kernel, **attrs: (result.shape, result.dtype),
+                numpy=lambda result, x, kernel, **attrs: result, grad=_convolved_grad,
+                body=lambda e, index, **attrs: e.read(0, index), movement=True)
 WIDE = 8  # channels from which the gradient is worth it: fewer leave most of a vector idle
 
 
@@ -100,8 +100,8 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
     _need_ranks(x, kernel)
     *size, into, filters = kernel.shape
     axes = tuple(range(1, x.rank - 1))
-    stride, dilation = (for_each(what, given, len(axes))
-                        for what, given in (("stride", stride), ("dilation", dilation)))
+    stride, dilation = (for_each(label, sizes, len(axes))
+                        for label, sizes in (("stride", stride), ("dilation", dilation)))
     if groups < 1 or x.shape[-1] != into * groups or filters % groups:
         raise shape_error(f"inputs and kernel do not fit in {groups} groups:" if groups != 1 else
                           "channels of inputs and kernel do not fit:", x.shape, kernel.shape,
@@ -119,8 +119,8 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
     full = groups == 1 and set(stride) == {1}  # zeros between elements would be multiplied as well
     if (alone or full) and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
             max(a, b) < k for a, b, k in zip(low, high, span, strict=True)):
-        made = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
-        return _CONVOLVED(made, x, kernel, low=low, stride=stride, dilation=dilation,
+        result = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
+        return _CONVOLVED(result, x, kernel, low=low, stride=stride, dilation=dilation,
                           groups=groups)
     return _products(x, kernel, low, high, stride, dilation, groups)
 
@@ -229,7 +229,7 @@ def _need_ranks(x: Value, kernel: Value) -> None:
 # -- transposed ------------------------------------------------------------------------------------
 
 
-def _crops(size: int, stride: int, padding: str, extra: int | None) -> Shape:
+def transpose_crops(size: int, stride: int, padding: str, extra: int | None) -> Shape:
     """(before, after) that Keras cuts from all that the windows reach; less than 0 adds zeros."""
     if padding == "valid":
         return 0, -max(stride - size, 0) if extra is None else -extra
@@ -250,7 +250,7 @@ def _conv_transpose_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: str =
                  x.dtype)
     for place in np.ndindex(*size):
         y[_slices(place, lengths, stride, dilation)] += x @ kernel[place].T
-    cuts = [_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
+    cuts = [transpose_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
     kept = (slice(None), *(slice(a, n - b) for n, (a, b) in zip(whole, cuts, strict=True)))
     return y[kept]
 
@@ -276,8 +276,8 @@ def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "v
     _need_ranks(x, kernel)
     *size, filters, into = kernel.shape
     count = len(size)
-    stride, dilation = (for_each(what, given, count)
-                        for what, given in (("stride", stride), ("dilation", dilation)))
+    stride, dilation = (for_each(label, sizes, count)
+                        for label, sizes in (("stride", stride), ("dilation", dilation)))
     if x.shape[-1] != into:
         raise shape_error("channels of inputs and kernel do not fit:", x.shape, kernel.shape,
                           fix=f"the inputs' last axis must be {into}")
@@ -285,7 +285,7 @@ def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "v
         raise shape_error(f"padding {padding!r} is neither 'valid' nor 'same'")
     extra = output_padding if isinstance(output_padding, tuple) else (output_padding,) * count
     span = spans(tuple(size), dilation)
-    cuts = [_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
+    cuts = [transpose_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
     matrix = OPS.transpose(OPS.reshape(kernel, (math.prod(size) * filters, into)))
     left = _ROWS(OPS.reshape(OPS.matmul(x, matrix), (*x.shape[:-1], *size, filters)))
     last = x.rank - 1

@@ -38,8 +38,8 @@ def _cut_grad(o: Any, g: Value, y: Value, x: Value, start: Value, size: int, axi
 def _put_numpy(x: Any, start: Any, size: int, axis: int) -> Any:
     out = np.zeros((*x.shape[:axis], size, *x.shape[axis + 1:]), x.dtype)
     n = x.shape[axis]
-    for row, given, s in zip(out, x, _starts(start, size - n), strict=True):
-        np.moveaxis(row, axis - 1, 0)[s:s + n] = np.moveaxis(given, axis - 1, 0)
+    for row, source, s in zip(out, x, _starts(start, size - n), strict=True):
+        np.moveaxis(row, axis - 1, 0)[s:s + n] = np.moveaxis(source, axis - 1, 0)
     return out
 
 

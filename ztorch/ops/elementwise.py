@@ -176,9 +176,9 @@ def _where() -> Callable[..., Value]:
 @op(Sample(((3, 5),)), numpy=np.sign)
 def sign(x: Value) -> Value:
     """-1, 0 or 1."""
-    where = _where()
+    select = _where()
     zero = zeros_like(x)
-    return where(x > 0.0, ones_like(x), where(x < 0.0, -ones_like(x), zero))
+    return select(x > 0.0, ones_like(x), select(x < 0.0, -ones_like(x), zero))
 
 
 @op(Sample(((3, 5),)), numpy=np.square)

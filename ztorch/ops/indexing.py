@@ -62,8 +62,8 @@ def _take_numpy(x: Any, indices: Any, axis: int = 0) -> Any:
 def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
     n = x.shape[axis]
     places = OPS.reshape(_held(indices, n), (1, indices.size, 1))
-    found = _collected(_flat(g, axis, indices.rank), places, n)
-    return o.reshape(found, x.shape), None
+    sums = _collected(_flat(g, axis, indices.rank), places, n)
+    return o.reshape(sums, x.shape), None
 
 
 _TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8)
@@ -111,9 +111,9 @@ def _along_body(e: Any, index: Any, axis: int, n: int, once: bool) -> Any:
     b, shape = e.b, [n if k == axis else m for k, m in enumerate(e.shape(1))]
     strides = [math.prod(shape[k + 1:]) for k in range(len(shape))]
     at = b.max(b.min(b.cast(e.read(1, index), dtype=b.index), n - 1), 0)
-    own = sum((i * s for k, (i, s) in enumerate(zip(index, strides, strict=True)) if k != axis),
+    offset = sum((i * s for k, (i, s) in enumerate(zip(index, strides, strict=True)) if k != axis),
               e.zero)
-    flat = b.add(b.mul(at, strides[axis]), e.value(own))
+    flat = b.add(b.mul(at, strides[axis]), e.value(offset))
     return e.read(0, (e.index(flat, math.prod(shape)),))
 
 
@@ -131,8 +131,8 @@ def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int,
     if once:  # a permutation: its gradient goes the way back
         back = _ALONG(o.reshape(g, (g.size,)), o.argsort(indices, axis), axis=axis, n=n, once=True)
         return o.reshape(back, x.shape), None
-    found = _collected(_flat(g, axis), _flat(_held(indices, n), axis), n)
-    return o.reshape(found, x.shape), None
+    sums = _collected(_flat(g, axis), _flat(_held(indices, n), axis), n)
+    return o.reshape(sums, x.shape), None
 
 
 _ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_grad, _along_body,
@@ -200,39 +200,39 @@ def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Valu
     return x + OPS.reshape(_collected(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)
 
 
-def _collected(given: Value, places: Value, n: int) -> Value:
+def _collected(updates: Value, places: Value, n: int) -> Value:
     """given (outer, m, inner) added up at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
-    outer, m, inner = given.shape
-    if not given.size or not n:
-        return OPS.full((outer, n, inner), 0, given.dtype)
+    outer, m, inner = updates.shape
+    if not updates.size or not n:
+        return OPS.full((outer, n, inner), 0, updates.dtype)
     if m > LONGEST:
         half = m // 2
-        return _collected(given[:, :half], places[:, :half], n) + _collected(
-            given[:, half:], places[:, half:], n)
+        return _collected(updates[:, :half], places[:, :half], n) + _collected(
+            updates[:, half:], places[:, half:], n)
     rows, bits = places.shape[0] * places.shape[2], m.bit_length()
     sorting = rows * (effort(m) + 16 * n * bits) + outer * inner * (3 * m * bits + n)
     looking = outer * inner * n * m
     if looking <= max(sorting, MUCH):
-        return _looked_through(given, places, n)
-    return _sorted_sums(given, places, n)
+        return _looked_through(updates, places, n)
+    return _sorted_sums(updates, places, n)
 
 
-def _looked_through(given: Value, places: Value, n: int) -> Value:
+def _looked_through(updates: Value, places: Value, n: int) -> Value:
     """Each place looks through all that is given."""
-    outer, m, inner = given.shape
+    outer, m, inner = updates.shape
     at = OPS.reshape(places, (places.shape[0], 1, m, places.shape[2]))
     hit = OPS.equal(at, OPS.iota((1, n, 1, 1), 1, places.dtype))
-    spread = OPS.reshape(given, (outer, 1, m, inner))
+    spread = OPS.reshape(updates, (outer, 1, m, inner))
     return OPS.sum(OPS.where(hit, spread, OPS.zeros_like(spread)), axis=2)
 
 
-def _sorted_sums(given: Value, places: Value, n: int) -> Value:
+def _sorted_sums(updates: Value, places: Value, n: int) -> Value:
     """Sorted by place, equals are neighbours: after steps of 1, 2, 4, ... the last of each run
     holds its sum."""
-    m = given.shape[1]
+    m = updates.shape[1]
     order = OPS.argsort(places, 1)
     place = OPS.take_along_axis(places, order, 1)
-    total = widened(_rows(given, order))
+    total = widened(_rows(updates, order))
     for bit in range((m - 1).bit_length()):
         step = 1 << bit
         back = ((0, step, 0), (0, 0, 0))  # nothing comes before the first: zeros, wherever added
@@ -242,8 +242,8 @@ def _sorted_sums(given: Value, places: Value, n: int) -> Value:
     rows = OPS.broadcast_to(OPS.iota((1, n, 1), 1, place.dtype),
                             (place.shape[0], n, place.shape[2]))
     last = OPS.maximum(count_before(place, rows, "right") - 1, 0)
-    found = OPS.equal(OPS.take_along_axis(place, last, 1), rows)
-    return OPS.cast(OPS.where(found, _rows(total, last), 0), given.dtype)
+    present = OPS.equal(OPS.take_along_axis(place, last, 1), rows)
+    return OPS.cast(OPS.where(present, _rows(total, last), 0), updates.dtype)
 
 
 def _rows(x: Value, at: Value) -> Value:

@@ -30,8 +30,8 @@ def _broadcast_infer(x: Value, shape: Shape) -> tuple[Shape, DType]:
 
 def _broadcast_body(e: Any, index: Any, shape: Shape) -> Any:
     inner = e.shape(0)
-    own = index[len(index) - len(inner):]
-    return e.read(0, tuple(0 if n == 1 else i for i, n in zip(own, inner, strict=True)))
+    inner_index = index[len(index) - len(inner):]
+    return e.read(0, tuple(0 if n == 1 else i for i, n in zip(inner_index, inner, strict=True)))
 
 
 def _broadcast_grad(o: Any, g: Value, y: Value, x: Value, shape: Shape) -> tuple:
@@ -229,9 +229,9 @@ _PAD = Op("pad", "map", _pad_infer,
         x, list(zip(low, high, strict=True)), constant_values=value))
 def pad(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
     """x with `low` elements of `value` before and `high` after it on each axis."""
-    for given in (low, high):
-        if not isinstance(given, (list, tuple)) or len(given) != x.rank:
-            raise shape_error(f"padding {given!r} must be a number for each axis of", x.shape,
+    for amounts in (low, high):
+        if not isinstance(amounts, (list, tuple)) or len(amounts) != x.rank:
+            raise shape_error(f"padding {amounts!r} must be a number for each axis of", x.shape,
                               fix="such as (0, 1) to pad the second of two axes by 1")
     if any(n < 0 for n in (*low, *high)):
         raise shape_error(f"padding {tuple(low)}, {tuple(high)} is negative for", x.shape)

@@ -11,13 +11,13 @@ from ztorch.graph.value import Value
 from ztorch.ops.reduction import Axes, widened
 
 
-def _spread_over(name: str, what: str, p: Value, x: Value, axis: Axes) -> Value:
+def _spread_over(name: str, argument: str, p: Value, x: Value, axis: Axes) -> Value:
     """Parameters of the normalised axes in the shape that broadcasts against x."""
     axes = normal_axes(axis, x.rank)
     shape = tuple(n for k, n in enumerate(x.shape) if k in axes)
     if p.shape != shape:
-        raise shape_error(f"ops.{name}: {what} does not fit axis {axis} of x:", p.shape, x.shape,
-                          fix=f"it must have shape {shape}")
+        raise shape_error(f"ops.{name}: {argument} does not fit axis {axis} of x:", p.shape,
+                          x.shape, fix=f"it must have shape {shape}")
     return OPS.reshape(p, tuple(n if k in axes else 1 for k, n in enumerate(x.shape)))
 
 
@@ -97,8 +97,8 @@ def batch_norm(x: Value, mean: Value, variance: Value, scale: Value | None = Non
            [ 1.,  1.]])
     """
     wide = widened(x)
-    spread = [OPS.cast(_spread_over("batch_norm", what, p, x, axis), wide.dtype)
-              for what, p in (("mean", mean), ("variance", variance))]
+    spread = [OPS.cast(_spread_over("batch_norm", argument, p, x, axis), wide.dtype)
+              for argument, p in (("mean", mean), ("variance", variance))]
     factor = OPS.rsqrt(spread[1] + epsilon)
     if scale is not None:  # it is smaller than x, so the two factors meet first
         factor = factor * OPS.cast(_spread_over("batch_norm", "scale", scale, x, axis), wide.dtype)

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
-_NUMPY = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or, shl=np.left_shift,
+NUMPY_WORDS = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or, shl=np.left_shift,
                          shr=np.right_shift)
 
 
@@ -32,7 +32,7 @@ def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[An
     so that NumPy and a kernel builder run the same lines.
 
     >>> zero = np.zeros(1, np.uint32)
-    >>> [hex(word[0]) for word in threefry(_NUMPY, (zero, zero), (zero, zero))]
+    >>> [hex(word[0]) for word in threefry(NUMPY_WORDS, (zero, zero), (zero, zero))]
     ['0x6b200159', '0x99ba4efe']
     """
     keys = (*key, o.xor(o.xor(key[0], key[1]), _PARITY))
@@ -58,7 +58,7 @@ def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int) -> tu
 def _numpy(seed: Any, step: Any, shape: Shape, stream: int, word: int) -> Any:
     position = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
     key = (np.asarray(seed[0]), seed[1] ^ np.uint32(stream))
-    return threefry(_NUMPY, key, (position, step))[word]
+    return threefry(NUMPY_WORDS, key, (position, step))[word]
 
 
 def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:

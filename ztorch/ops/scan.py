@@ -69,9 +69,9 @@ def _scan(x: Value, reduce: Callable[..., Value], combine: Callable[..., Value],
         return reduce(OPS.where(goes, each, neutral), axis=1)
     blocks = -(-n // BLOCK)
     filled = OPS.pad(x, (0, 0, 0), (0, blocks * BLOCK - n, 0), neutral)
-    own = _scan(OPS.reshape(filled, (outer * blocks, BLOCK, inner)), reduce, combine, neutral)
-    own = OPS.reshape(own, (outer, blocks, BLOCK, inner))
-    ends = OPS.reshape(own[:, :-1, -1:], (outer, blocks - 1, inner))
+    scanned = _scan(OPS.reshape(filled, (outer * blocks, BLOCK, inner)), reduce, combine, neutral)
+    scanned = OPS.reshape(scanned, (outer, blocks, BLOCK, inner))
+    ends = OPS.reshape(scanned[:, :-1, -1:], (outer, blocks - 1, inner))
     before = OPS.pad(_scan(ends, reduce, combine, neutral), (0, 1, 0), (0, 0, 0), neutral)
-    y = OPS.reshape(combine(own, OPS.expand_dims(before, 2)), (outer, blocks * BLOCK, inner))
+    y = OPS.reshape(combine(scanned, OPS.expand_dims(before, 2)), (outer, blocks * BLOCK, inner))
     return y[:, :n]

@@ -128,7 +128,7 @@ def searchsorted(sorted: Value, values: Value | float, side: str = "left") -> Va
 
 
 def effort(n: int) -> int:
-    """What sorting a row costs, in comparisons of a vectorised loop."""
+    """The cost of sorting a row, in comparisons of a vectorised loop."""
     bits = (n - 1).bit_length()
     return 3 * n * n if n <= COUNTED else 15 * n * bits * (bits + 1)
 
@@ -155,8 +155,8 @@ def _counted(key: Value, tie: Value) -> Value:
     mine = [OPS.reshape(x, (outer, 1, n, inner)) for x in (key, tie)]
     theirs = [OPS.reshape(x, (outer, n, 1, inner)) for x in (key, tie)]
     place = OPS.sum(OPS.cast(_before(*theirs, *mine), "int32"), axis=1)
-    found = OPS.equal(OPS.reshape(place, (outer, n, 1, inner)), OPS.iota((1, 1, n, 1), 2))
-    return OPS.sum(OPS.where(found, theirs[1], 0), axis=1)
+    here = OPS.equal(OPS.reshape(place, (outer, n, 1, inner)), OPS.iota((1, 1, n, 1), 2))
+    return OPS.sum(OPS.where(here, theirs[1], 0), axis=1)
 
 
 def _network(key: Value, tie: Value) -> Value:

@@ -21,11 +21,11 @@ Sizes = int | tuple[int, ...]
 # -- geometry --------------------------------------------------------------------------------------
 
 
-def for_each(what: str, given: Sizes, count: int) -> Shape:
+def for_each(label: str, size: Sizes, count: int) -> Shape:
     """A positive number for each of `count` axes; a single one stands for all."""
-    sizes = (given,) * count if isinstance(given, int) else tuple(given)
+    sizes = (size,) * count if isinstance(size, int) else tuple(size)
     if len(sizes) != count or any(n < 1 for n in sizes):
-        raise shape_error(f"{what} {given} must be {count} positive numbers, or one for all axes")
+        raise shape_error(f"{label} {size} must be {count} positive numbers, or one for all axes")
     return sizes
 
 
@@ -181,7 +181,7 @@ def windows(x: Value, axes: Shape, size: Sizes, stride: Sizes = 1, dilation: Siz
     [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
     """
     axes = tuple(a % x.rank for a in axes)
-    size, stride, dilation = (for_each(what, given, len(axes)) for what, given in (
+    size, stride, dilation = (for_each(label, sizes, len(axes)) for label, sizes in (
         ("window size", size), ("stride", stride), ("dilation", dilation)))
     span = spans(size, dilation)
     for axis, k in zip(axes, span, strict=True):
@@ -244,8 +244,8 @@ def fold(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Siz
     >>> evaluate([fold(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
     [1.0, 2.0, 3.0, 2.0, 1.0]
     """
-    stride, dilation = (for_each(what, given, len(axes))
-                        for what, given in (("stride", stride), ("dilation", dilation)))
+    stride, dilation = (for_each(label, sizes, len(axes))
+                        for label, sizes in (("stride", stride), ("dilation", dilation)))
     span = spans(x.shape[-len(axes):], dilation)
     for axis, n, k, s in zip(axes, lengths, span, stride, strict=True):
         if (x.shape[axis] - 1) * s + k > n:

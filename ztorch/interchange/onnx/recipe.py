@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ztorch.graph.op import REGISTRY, Call
+from ztorch.graph.op import REGISTRY, OpCall
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.writer import Writer
-from ztorch.layers.context import Context, Made
+from ztorch.layers.context import Context, Producers
 from ztorch.layers.layer import Layer
 from ztorch.layers.weight import Weight
 
@@ -78,12 +78,12 @@ class Choice:
     """What is known of a traced graph."""
 
     context: Context
-    calls: Mapping[Value, list[Call]]
+    calls: Mapping[Value, list[OpCall]]
     uses: Counter[Value]
 
     @property
-    def made(self) -> Made:
-        return self.context.made
+    def made(self) -> Producers:
+        return self.context.producers
 
     def recipe(self, v: Value) -> Recipe | None:
         """The largest thing that v is the result of and that can be written, or None."""
@@ -154,7 +154,7 @@ class Choice:
         return Recipe(v.args, lambda w: PRIMITIVES[v.op.name](w, v))
 
 
-def bound(made: Call) -> dict[str, Any]:
+def bound(made: OpCall) -> dict[str, Any]:
     """The arguments of a call by name, defaults included."""
     found = inspect.signature(REGISTRY[made.name].call).bind(*made.args, **made.attrs)
     found.apply_defaults()
