@@ -15,24 +15,41 @@ from ztorch.losses import Loss, TargetSpec, rows
 
 
 class Metric(Named, family="metric"):
-    """Base of metrics. Subclasses give values, elementwise or for each position.
+    """Base class of metrics.
 
-    `name` is the key in the history: as given by the user, else the class' own.
+    A subclass implements `values`, one number for each element or position. An epoch reports the
+    mean over all rows.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> BinaryAccuracy(name="right").name
+        'right'
     """
 
     def __init__(self, name: str | None = None):
         self.name = name or (self.names[0] if self.names else type(self).__name__)
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
+        """The metric of each element, or of each position.
+
+        Args:
+            y_true: The targets of the loss.
+            y_pred: The predictions.
+
+        Returns:
+            A tensor whose first axis is the batch.
+        """
         raise NotImplementedError
 
     def __call__(self, y_true: Value, y_pred: Value) -> Value:
-        """One value a row, in the dtype of the predictions."""
+        """The metric of each row, in the dtype of the predictions."""
         return rows(OPS.cast(self.values(y_true, y_pred), y_pred.dtype))
 
 
 def alike(name: str, y_true: Value, y_pred: Value) -> Value:
-    """y_true in the shape and dtype of y_pred, where only the writing differs."""
+    """y_true in the shape and dtype of y_pred, if both have as many elements."""
     if y_true.size != y_pred.size:
         raise shape_error(f"metric {name!r} compares element by element, not", y_true.shape,
                           y_pred.shape, fix="choose a metric that fits the loss")
@@ -40,7 +57,7 @@ def alike(name: str, y_true: Value, y_pred: Value) -> Value:
 
 
 def labels_of(y_true: Value, y_pred: Value) -> Value:
-    """Class numbers from class numbers or from one probability a class."""
+    """Class numbers, from class numbers or from one probability for each class."""
     if y_true.shape == y_pred.shape:
         return OPS.argmax(y_true, axis=-1)
     if y_true.size * y_pred.shape[-1] != y_pred.size:
@@ -50,18 +67,43 @@ def labels_of(y_true: Value, y_pred: Value) -> Value:
 
 
 class SparseCategoricalAccuracy(Metric, names=("sparse_categorical_accuracy",)):
-    """How often the likeliest class is the true one; y holds class numbers."""
+    """How often the most likely class is the true one; targets hold class numbers.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> SparseCategoricalAccuracy()
+        SparseCategoricalAccuracy(name='sparse_categorical_accuracy')
+    """
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
         return OPS.equal(labels_of(y_true, y_pred), OPS.argmax(y_pred, axis=-1))
 
 
 class CategoricalAccuracy(SparseCategoricalAccuracy, names=("categorical_accuracy",)):
-    """How often the likeliest class is the true one; y holds a probability for each class."""
+    """How often the most likely class is the true one; targets hold a probability for each class.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> CategoricalAccuracy()
+        CategoricalAccuracy(name='categorical_accuracy')
+    """
 
 
 class BinaryAccuracy(Metric, names=("binary_accuracy",)):
-    """How often the prediction falls on the right side of the threshold."""
+    """How often a prediction falls on the right side of a threshold.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        threshold: Predictions above it count as 1, others as 0. Default: `0.5`.
+
+    Examples:
+        >>> BinaryAccuracy(threshold=0.7).threshold
+        0.7
+    """
 
     def __init__(self, name: str | None = None, threshold: float = 0.5):
         super().__init__(name)
@@ -73,7 +115,19 @@ class BinaryAccuracy(Metric, names=("binary_accuracy",)):
 
 
 class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
-    """How often the true class is among the k likeliest; ties count as among them."""
+    """How often the true class is among the k most likely; targets hold a probability for each
+    class.
+
+    Classes that are as likely as the true one do not count against it.
+
+    Args:
+        k: Number of classes. A positive integer. Default: `5`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> TopKCategoricalAccuracy(k=3).k
+        3
+    """
 
     def __init__(self, k: int = 5, name: str | None = None):
         super().__init__(name)
@@ -87,11 +141,29 @@ class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
 
 class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy,
                                     names=("sparse_top_k_categorical_accuracy",)):
-    """The same; y holds class numbers."""
+    """How often the true class is among the k most likely; targets hold class numbers.
+
+    Args:
+        k: Number of classes. A positive integer. Default: `5`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> SparseTopKCategoricalAccuracy(k=3).k
+        3
+    """
 
 
 class LossMetric(Metric):
-    """Any loss as a metric, such as mse beside a Huber loss."""
+    """A loss as a metric, such as mse beside a Huber loss.
+
+    Args:
+        loss: A loss, or its name.
+        name: Name in the history. `None` uses the name of the loss. Default: `None`.
+
+    Examples:
+        >>> LossMetric("mse").name
+        'mean_squared_error'
+    """
 
     def __init__(self, loss: Any, name: str | None = None):
         self.loss = Loss.get(loss)
@@ -105,7 +177,7 @@ class LossMetric(Metric):
 
 
 class FunctionMetric(Metric, abstract=True):
-    """A function of (y_true, y_pred) on tensors, under its own name."""
+    """A user's function of (y_true, y_pred) as a metric, under its own name."""
 
     def __init__(self, function: Callable[[Value, Value], Value]):
         super().__init__(getattr(function, "__name__", "metric"))
@@ -122,12 +194,27 @@ _WHOLE = {"auc", "precision", "recall", "f1", "f1score", "fbeta", "r2", "root", 
 
 
 def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
-    """The metric for a name, an instance, a loss or a function. "accuracy" becomes binary, sparse
-    or categorical by the shapes, as in Keras.
+    """The metric for a name, an instance, a loss or a function.
 
-    >>> from ztorch.dtypes import i32
-    >>> get("accuracy", TargetSpec((32,), i32, 10), (32, 10))
-    SparseCategoricalAccuracy(name='accuracy')
+    As in Keras, `"accuracy"` becomes the binary, sparse or categorical one by the shapes.
+
+    Args:
+        spec: A name such as `"accuracy"`, a `Metric`, a `Loss`, or a function of `(y_true,
+            y_pred)`.
+        target: Description of the targets, from `Loss.target`.
+        prediction: Shape of the predictions, with the batch.
+
+    Returns:
+        The metric.
+
+    Raises:
+        UnknownName: No metric and no loss has this name.
+        Unsupported: A metric of this name needs all rows at once.
+
+    Examples:
+        >>> from ztorch.dtypes import i32
+        >>> get("accuracy", TargetSpec((32,), i32, 10), (32, 10))
+        SparseCategoricalAccuracy(name='accuracy')
     """
     if isinstance(spec, str) and spec.lower() in ACCURACY:
         if prediction[-1:] == (1,):
@@ -159,7 +246,7 @@ def _named(cls: type[Metric], name: str) -> Metric:
 
 
 def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...]) -> list[Metric]:
-    """All metrics of a model; their names differ from each other and from "loss"."""
+    """All metrics of a model, with names that differ from each other and from "loss"."""
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
     metrics = [get(s, target, prediction) for s in specs]

@@ -25,10 +25,18 @@ ActivationLike = str | Callable[[Value], Value] | None
 
 
 def checked_activation(activation: ActivationLike) -> ActivationLike:
-    """An activation as layers keep it: a name, a function of your own, or None.
+    """An activation in the form that layers keep: a name, a function, or None.
 
-    >>> checked_activation("relu"), checked_activation(None)
-    ('relu', None)
+    Args:
+        activation: A name such as `"relu"`, a function of a tensor, or `None`.
+
+    Raises:
+        UnknownName: No activation has this name.
+        ConfigError: It is a layer, a class, or not callable.
+
+    Examples:
+        >>> checked_activation("relu"), checked_activation(None)
+        ('relu', None)
     """
     if activation is None:
         return None
@@ -70,10 +78,21 @@ def activate(activation: ActivationLike, x: Value, context: Context) -> Value:
 
 
 class Activation(Layer):
-    """An activation by name, or any function of a tensor.
+    """Applies an activation.
 
-    >>> Activation("relu").get_config()
-    {'name': 'activation', 'activation': 'relu'}
+    Args:
+        activation: A name such as `"relu"`, a function of a tensor, or `None` for none.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape, unless the function changes it.
+
+    Examples:
+        >>> Activation("relu").get_config()
+        {'name': 'activation', 'activation': 'relu'}
     """
 
     def __init__(self, activation: ActivationLike, **common: Any):
@@ -85,7 +104,24 @@ class Activation(Layer):
 
 
 class ReLU(Layer):
-    """max(x, 0), with an optional slope below the threshold and an optional ceiling."""
+    """The rectifier: `max(x, 0)`, with an optional slope, threshold and ceiling.
+
+    Args:
+        max_value: Largest output. `None` means no limit. Default: `None`.
+        negative_slope: Slope below the threshold. Default: `0.0`.
+        threshold: Inputs up to this value are negative ones. Default: `0.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> ReLU(max_value=6.0).max_value
+        6.0
+    """
 
     def __init__(self, max_value: float | None = None, negative_slope: float = 0.0,
                  threshold: float = 0.0, **common: Any):
@@ -101,7 +137,22 @@ class ReLU(Layer):
 
 
 class LeakyReLU(Layer):
-    """x above zero, negative_slope * x below."""
+    """`x` above zero, `negative_slope * x` below.
+
+    Args:
+        negative_slope: Slope below zero. Default: `0.3`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> LeakyReLU(0.1).negative_slope
+        0.1
+    """
 
     needs_floats = True
 
@@ -114,9 +165,25 @@ class LeakyReLU(Layer):
 
 
 class PReLU(Layer):
-    """x above zero, alpha * x below, with a learned alpha for each feature.
+    """`x` above zero, `alpha * x` below, with a learned `alpha` for each feature.
 
-    Axes in `shared_axes` (counted with the batch as axis 0, as in Keras) share one alpha.
+    Args:
+        alpha_initializer: Initializer of `alpha`: a name or an `Initializer`. Default: `"zeros"`.
+        shared_axes: Axes along which one `alpha` is shared, counted with the batch as axis 0.
+            `None` means none. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((8, 8, 3)), PReLU(shared_axes=(1, 2))]).weights[0].shape
+        (1, 1, 3)
     """
 
     needs_floats = True
@@ -137,7 +204,22 @@ class PReLU(Layer):
 
 
 class ELU(Layer):
-    """x above zero, alpha * (e ** x - 1) below."""
+    """The exponential linear unit: `x` above zero, `alpha * (e ** x - 1)` below.
+
+    Args:
+        alpha: Limit of the output for very negative inputs, with its sign changed. Default: `1.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> ELU(0.5).alpha
+        0.5
+    """
 
     needs_floats = True
 
@@ -150,7 +232,22 @@ class ELU(Layer):
 
 
 class Softmax(Layer):
-    """Probabilities along an axis."""
+    """Probabilities that sum to 1 along an axis.
+
+    Args:
+        axis: Axis or axes of one distribution, counted with the batch as axis 0. Default: `-1`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> Softmax().axis
+        -1
+    """
 
     needs_floats = True
 

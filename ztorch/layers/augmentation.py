@@ -26,7 +26,7 @@ Factor = float | tuple[float, float]
 
 
 class AugmentationLayer(SpatialLayer, abstract=True):
-    """Base of layers that work on (rows, columns, channels), changed by chance while training."""
+    """Base of the layers that change images at random while training."""
 
     def __init__(self, seed: int | None = None, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
@@ -82,11 +82,28 @@ def _between(u: Value, ends: Pair) -> Value:
 
 
 class RandomFlip(AugmentationLayer):
-    """Turns each image over with probability one half: "horizontal" swaps left and right,
-    "vertical" top and bottom, "horizontal_and_vertical" does either, independently.
+    """While training, flips each image with probability one half.
 
-    >>> RandomFlip("horizontal").mode
-    'horizontal'
+    Args:
+        mode: `"horizontal"` swaps left and right, `"vertical"` swaps top and bottom,
+            `"horizontal_and_vertical"` does each independently. Default:
+            `"horizontal_and_vertical"`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomFlip("horizontal").mode
+        'horizontal'
     """
 
     def __init__(self, mode: str = "horizontal_and_vertical", seed: int | None = None,
@@ -102,15 +119,33 @@ class RandomFlip(AugmentationLayer):
 
 
 class RandomCrop(AugmentationLayer):
-    """A part of each image at a random place; its middle when predicting and evaluating.
+    """While training, a part of each image at a random position; otherwise its middle.
 
-    Images that are smaller than the part are enlarged, in their proportions, as in CenterCrop. A
-    ZeroPadding2D before it moves images about within a border.
+    Images that are smaller than the part are enlarged as in `CenterCrop`. With a `ZeroPadding2D`
+    before it, images move within a border.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input, ZeroPadding2D
-    >>> Sequential([Input((32, 32, 3)), ZeroPadding2D(4), RandomCrop(32, 32)]).output_shape
-    (32, 32, 3)
+    Args:
+        height: Number of output rows.
+        width: Number of output columns.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, height, width, channels)`, or with channels first `(batch, channels, height,
+        width)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input, ZeroPadding2D
+        >>> Sequential([Input((32, 32, 3)), ZeroPadding2D(4), RandomCrop(32, 32)]).output_shape
+        (32, 32, 3)
     """
 
     def __init__(self, height: int, width: int, seed: int | None = None,
@@ -133,16 +168,33 @@ class RandomCrop(AugmentationLayer):
 
 
 class RandomTranslation(AugmentationLayer):
-    """Moves each image down by up to height_factor of its height and right by up to width_factor
-    of its width, or up and left where the factor drawn is negative; one number stands for both
-    directions, (-0.2, 0.3) goes from one to the other.
+    """While training, moves each image by a random distance.
 
-    What comes in is a reflection of the image (fill_mode "reflect"), its other side ("wrap"), its
-    border ("nearest") or fill_value ("constant"). Fractions of a pixel are mixed from neighbours,
-    or with interpolation="nearest" rounded.
+    Args:
+        height_factor: Range of the move downwards, in heights of the image. A pair such as `(-0.2,
+            0.3)`, or one number for both directions; negative moves up.
+        width_factor: Range of the move to the right, in widths of the image, in the same form.
+        fill_mode: What moves in: `"reflect"` a reflection of the image, `"wrap"` its other side,
+            `"nearest"` its border, `"constant"` the fill value. Default: `"reflect"`.
+        interpolation: `"bilinear"` interpolates fractions of a pixel, `"nearest"` rounds them.
+            Default: `"bilinear"`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    >>> RandomTranslation(0.1, (-0.2, 0.3)).width_factor
-    (-0.2, 0.3)
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomTranslation(0.1, (-0.2, 0.3)).width_factor
+        (-0.2, 0.3)
     """
 
     def __init__(self, height_factor: Factor, width_factor: Factor, fill_mode: str = "reflect",
@@ -205,13 +257,29 @@ def _repeated(x: Value, axis: int, times: int) -> Value:
 
 
 class RandomContrast(AugmentationLayer):
-    """Multiplies what each channel of an image differs from its mean by a random number from
-    1 - lower to 1 + upper; `factor` is (lower, upper), or one number for both.
+    """While training, scales the difference of each channel from its mean by a random factor.
 
-    Results are clipped to value_range: for images in 0..1 give (0, 1).
+    Args:
+        factor: Range of the factor: from `1 - lower` to `1 + upper` for a pair `(lower, upper)`.
+            One number stands for both. From 0 to 1.
+        value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
+            it. Default: `(0, 255)`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    >>> RandomContrast(0.2, value_range=(0, 1)).factor
-    0.2
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomContrast(0.2, value_range=(0, 1)).factor
+        0.2
     """
 
     def __init__(self, factor: Factor, value_range: Any = (0, 255), seed: int | None = None,
@@ -233,11 +301,29 @@ class RandomContrast(AugmentationLayer):
 
 
 class RandomBrightness(AugmentationLayer):
-    """Adds to each image a random share of value_range: from -factor to factor, or from the first
-    to the second of a pair. Results are clipped to value_range: for images in 0..1 give (0, 1).
+    """While training, adds a random number to each image.
 
-    >>> RandomBrightness((-0.1, 0.3), value_range=(0, 1)).value_range
-    (0.0, 1.0)
+    Args:
+        factor: Range of the number, in units of the size of `value_range`: a pair, or one number
+            for both directions. From -1 to 1.
+        value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
+            it. Default: `(0, 255)`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomBrightness((-0.1, 0.3), value_range=(0, 1)).value_range
+        (0.0, 1.0)
     """
 
     def __init__(self, factor: Factor, value_range: Any = (0, 255), seed: int | None = None,
@@ -254,15 +340,35 @@ class RandomBrightness(AugmentationLayer):
 
 
 class RandomErasing(AugmentationLayer):
-    """Puts a rectangle over part of each image, with a probability of `factor` (one drawn between
-    two where it is a pair).
+    """While training, covers a random rectangle of each image.
 
-    The rectangle's height and width are the roots of two shares drawn between both ends of
-    `scale`, of those of the image. It is filled with fill_value (one for all channels or one for
-    each), else with noise: normal, value_range[1] wide, clipped to value_range.
+    Args:
+        factor: Probability that an image gets a rectangle, from 0 to 1. A pair draws the
+            probability between its numbers; one number is drawn from 0 up to it, as in Keras.
+            Default: `1.0`.
+        scale: Range of the share of the image that a rectangle covers. Height and width are the
+            square roots of two independent draws, times those of the image. Default: `(0.02,
+            0.33)`.
+        fill_value: Value of the rectangle: one number, or one for each channel. `None` fills it
+            with normal noise of deviation `value_range[1]`. Default: `None`.
+        value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
+            it. Default: `(0, 255)`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    >>> RandomErasing(0.5, fill_value=0.0).scale
-    (0.02, 0.33)
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomErasing(0.5, fill_value=0.0).scale
+        (0.02, 0.33)
     """
 
     def __init__(self, factor: Factor = 1.0, scale: Factor = (0.02, 0.33), fill_value: Any = None,

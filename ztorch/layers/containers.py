@@ -22,21 +22,53 @@ if TYPE_CHECKING:
 
 
 class Identity(Layer):
-    """Its input: the branch that does nothing."""
+    """Returns its input: the branch that does nothing.
+
+    Args:
+        name: Name of the layer. `None` makes one from the class. Default: `None`.
+        trainable: Whether an optimizer may change the weights. Default: `True`.
+        input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
+            Default: `None`.
+        **wrong: Collects unknown arguments for the error.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch.layers import Input
+        >>> Identity()(Input((4,))).shape
+        (4,)
+    """
 
     def call(self, x: Value, context: Context) -> Value:
         return x
 
 
 class Residual(Container):
-    """What its layers make of the input, plus the input; or plus what `shortcut` makes of it.
+    """Adds the input to the output of a chain of layers.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Dense, Input
-    >>> block = Residual(Dense(8, activation="relu"), Dense(4))
-    >>> wider = Residual(Dense(6), shortcut=Dense(6, use_bias=False, name="project"))
-    >>> [w.path for w in Sequential([Input((4,)), block, wider]).weights][-3:]
-    ['residual_1/dense/kernel', 'residual_1/dense/bias', 'residual_1/project/kernel']
+    Args:
+        *layers: Layers that are called one after another.
+        shortcut: Layer that the input passes before it is added, for chains that change the shape.
+            `None` adds the input itself. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any that the layers take.
+
+    Output shape:
+        The output shape of the last layer.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Dense, Input
+        >>> block = Residual(Dense(8, activation="relu"), Dense(4))
+        >>> wider = Residual(Dense(6), shortcut=Dense(6, use_bias=False, name="project"))
+        >>> [w.path for w in Sequential([Input((4,)), block, wider]).weights][-3:]
+        ['residual_1/dense/kernel', 'residual_1/dense/bias', 'residual_1/project/kernel']
     """
 
     def __init__(self, *layers: Layer, shortcut: Layer | None = None, **common: Any):
@@ -64,16 +96,28 @@ class Residual(Container):
 
 
 class Parallel(Container):
-    """Branches on one input, and what becomes of what they give: `merge` is "concat", "add",
-    "subtract", "multiply", "average", "maximum", "minimum" or a merge layer.
+    """Calls several branches on one input and merges their outputs.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Concatenate, Dense, Input
-    >>> Sequential([Input((4,)), Parallel([Dense(3), Dense(2), Identity()])]).output_shape
-    (9,)
-    >>> Sequential([Input((5, 4)), Parallel([Dense(4), Identity()],
-    ...                                     merge=Concatenate(axis=1))]).output_shape
-    (10, 4)
+    Args:
+        branches: A list of layers.
+        merge: `"concat"`, `"add"`, `"subtract"`, `"multiply"`, `"average"`, `"maximum"`,
+            `"minimum"`, or a merge layer without branches. Default: `"concat"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any that the branches take.
+
+    Output shape:
+        The merged shape of the branches' outputs.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Concatenate, Dense, Input
+        >>> Sequential([Input((4,)), Parallel([Dense(3), Dense(2), Identity()])]).output_shape
+        (9,)
+        >>> Sequential([Input((5, 4)), Parallel([Dense(4), Identity()],
+        ...                                     merge=Concatenate(axis=1))]).output_shape
+        (10, 4)
     """
 
     layers_are = "branches"
@@ -111,13 +155,25 @@ class Parallel(Container):
 
 
 class TimeDistributed(Layer):
-    """One layer for every step of a sequence: axis 1 is time. All steps run as one larger batch,
-    so that BatchNormalization inside sees all of them.
+    """Calls one layer on every step of a sequence.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Dense, Flatten, Input
-    >>> Sequential([Input((5, 4, 2)), TimeDistributed(Flatten())]).output_shape
-    (5, 8)
+    All steps run as one larger batch, so a BatchNormalization inside sees all of them.
+
+    Args:
+        layer: The layer for one step.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, ...)`, with at least one axis after the steps.
+
+    Output shape:
+        `(batch, steps, ...)`: the output shape of the layer for each step.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Dense, Flatten, Input
+        >>> Sequential([Input((5, 4, 2)), TimeDistributed(Flatten())]).output_shape
+        (5, 8)
     """
 
     def __init__(self, layer: Layer, **common: Any):
@@ -144,13 +200,26 @@ class TimeDistributed(Layer):
 
 
 class Lambda(Layer):
-    """A function of yours, made of `zt.ops`, of one tensor or a list of several. It has no weights
-    and cannot be saved in a config.
+    """A function of `zt.ops` as a layer.
 
-    >>> from ztorch import Sequential, ops
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((4, 6)), Lambda(lambda x: ops.mean(x, axis=1))]).output_shape
-    (6,)
+    It has no weights and cannot be saved in a config.
+
+    Args:
+        function: A function of one tensor, or of a list of tensors, that returns a tensor. It must
+            keep the batch axis.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        That of the function's result.
+
+    Examples:
+        >>> from ztorch import Sequential, ops
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((4, 6)), Lambda(lambda x: ops.mean(x, axis=1))]).output_shape
+        (6,)
     """
 
     takes_many = True

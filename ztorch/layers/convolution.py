@@ -16,10 +16,10 @@ from ztorch.layers.weight import Weight
 
 
 class BaseConvolution(SpatialLayer, abstract=True):
-    """What all convolutions share: a window that moves, and what follows the sum.
+    """Base of the convolutions: a moving window, then a bias and an activation.
 
-    Beside Keras' words, padding is a whole number, as in PyTorch, one for each axis, or a pair
-    (before, after) for each.
+    In addition to Keras' words, `padding` may be numbers, as in PyTorch: an integer, one for each
+    axis, or a pair (before, after) for each axis.
     """
 
     paddings: tuple[str, ...] = ("valid", "same")
@@ -69,7 +69,7 @@ class BaseConvolution(SpatialLayer, abstract=True):
 
 
 class BaseConv(BaseConvolution, abstract=True):
-    """activation(windows of x @ kernel + bias)."""
+    """Base of `Conv1D` and `Conv2D`: `activation(windows of x @ kernel + bias)`."""
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, groups: int = 1,
@@ -102,27 +102,84 @@ class BaseConv(BaseConvolution, abstract=True):
 
 
 class Conv1D(BaseConv, names=("Convolution1D",)):
-    """Filters that move along (steps, channels). padding="causal" sees the past only.
+    """A convolution along sequences.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((20, 3)), Conv1D(8, 5, padding="causal")]).output_shape
-    (20, 8)
+    Args:
+        filters: Number of filters, which is the number of output channels.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(steps / strides)` outputs, `"causal"` so
+            that no output reads later steps, an integer, or a pair (before, after). Default:
+            `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels; must
+            divide both numbers. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        `(batch, new_steps, filters)`, or `(batch, filters, new_steps)` with channels first.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((20, 3)), Conv1D(8, 5, padding="causal")]).output_shape
+        (20, 8)
     """
 
     axes, paddings = 1, ("valid", "same", "causal")
 
 
 class Conv2D(BaseConv, names=("Convolution2D",)):
-    """Filters that move over (rows, columns, channels).
+    """A convolution over images.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((28, 28, 3)), Conv2D(8, 5, strides=2, padding="same")])
-    >>> model.output_shape, [w.shape for w in model.weights]
-    ((14, 14, 8), [(5, 5, 3, 8), (8,)])
-    >>> Sequential([Input((28, 28, 3)), Conv2D(8, 5, padding=((2, 2), (0, 1)))]).output_shape
-    (28, 25, 8)
+    Args:
+        filters: Number of filters, which is the number of output channels.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, an integer, one
+            for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels; must
+            divide both numbers. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, new_rows, new_columns, filters)`, or `(batch, filters, new_rows, new_columns)` with
+        channels first.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((28, 28, 3)), Conv2D(8, 5, strides=2, padding="same")])
+        >>> model.output_shape, [w.shape for w in model.weights]
+        ((14, 14, 8), [(5, 5, 3, 8), (8,)])
+        >>> Sequential([Input((28, 28, 3)), Conv2D(8, 5, padding=((2, 2), (0, 1)))]).output_shape
+        (28, 25, 8)
     """
 
 
@@ -130,7 +187,7 @@ class Conv2D(BaseConv, names=("Convolution2D",)):
 
 
 class BaseDepthwiseConv(BaseConvolution, abstract=True):
-    """`depth_multiplier` filters for each channel, which see that channel only."""
+    """Base of the depthwise convolutions: each filter reads one channel only."""
 
     def __init__(self, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  depth_multiplier: int = 1, data_format: str | None = None, dilation_rate: Any = 1,
@@ -159,29 +216,83 @@ class BaseDepthwiseConv(BaseConvolution, abstract=True):
 
 
 class DepthwiseConv1D(BaseDepthwiseConv):
-    """A filter of its own for each channel of (steps, channels).
+    """A convolution along sequences in which each filter reads one channel only.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.shape for w in Sequential([Input((20, 3)), DepthwiseConv1D(5)]).weights]
-    [(5, 3, 1), (3,)]
+    Args:
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(steps / strides)` outputs, `"causal"` so
+            that no output reads later steps, an integer, or a pair (before, after). Default:
+            `"valid"`.
+        depth_multiplier: Number of filters for each input channel. Default: `1`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        depthwise_initializer: Initializer of the depthwise kernel: a name or an `Initializer`.
+            Default: `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        `(batch, new_steps, channels * depth_multiplier)`, or with channels first `(batch, channels
+        * depth_multiplier, new_steps)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> [w.shape for w in Sequential([Input((20, 3)), DepthwiseConv1D(5)]).weights]
+        [(5, 3, 1), (3,)]
     """
 
     axes, paddings = 1, ("valid", "same", "causal")
 
 
 class DepthwiseConv2D(BaseDepthwiseConv):
-    """A filter of its own for each channel of (rows, columns, channels).
+    """A convolution over images in which each filter reads one channel only.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((28, 28, 3)), DepthwiseConv2D(3, depth_multiplier=2)]).output_shape
-    (26, 26, 6)
+    Args:
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, an integer, one
+            for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
+        depth_multiplier: Number of filters for each input channel. Default: `1`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        depthwise_initializer: Initializer of the depthwise kernel: a name or an `Initializer`.
+            Default: `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, new_rows, new_columns, channels * depth_multiplier)`, or with channels first
+        `(batch, channels * depth_multiplier, new_rows, new_columns)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((28, 28, 3)), DepthwiseConv2D(3, depth_multiplier=2)]).output_shape
+        (26, 26, 6)
     """
 
 
 class BaseSeparableConv(BaseDepthwiseConv, abstract=True):
-    """A depthwise convolution, then a matrix that mixes the channels."""
+    """Base of the separable convolutions: a depthwise one, then a matrix that mixes channels."""
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, depth_multiplier: int = 1,
@@ -212,24 +323,83 @@ class BaseSeparableConv(BaseDepthwiseConv, abstract=True):
 
 
 class SeparableConv1D(BaseSeparableConv, names=("SeparableConvolution1D",)):
-    """DepthwiseConv1D and a matrix that mixes channels, in one layer.
+    """A depthwise convolution along sequences, then a matrix that mixes channels.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((20, 3)), SeparableConv1D(8, 5)]).output_shape
-    (16, 8)
+    Args:
+        filters: Number of filters, which is the number of output channels.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(steps / strides)` outputs, `"causal"` so
+            that no output reads later steps, an integer, or a pair (before, after). Default:
+            `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        depth_multiplier: Number of filters for each input channel. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        depthwise_initializer: Initializer of the depthwise kernel: a name or an `Initializer`.
+            Default: `"glorot_uniform"`.
+        pointwise_initializer: Initializer of the pointwise kernel: a name or an `Initializer`.
+            Default: `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        `(batch, new_steps, filters)`, or `(batch, filters, new_steps)` with channels first.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((20, 3)), SeparableConv1D(8, 5)]).output_shape
+        (16, 8)
     """
 
     axes, paddings = 1, ("valid", "same", "causal")
 
 
 class SeparableConv2D(BaseSeparableConv, names=("SeparableConvolution2D",)):
-    """DepthwiseConv2D and a matrix that mixes channels, in one layer.
+    """A depthwise convolution over images, then a matrix that mixes channels.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.shape for w in Sequential([Input((28, 28, 3)), SeparableConv2D(8, 5)]).weights]
-    [(5, 5, 3, 1), (1, 1, 3, 8), (8,)]
+    Args:
+        filters: Number of filters, which is the number of output channels.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, an integer, one
+            for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        depth_multiplier: Number of filters for each input channel. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        depthwise_initializer: Initializer of the depthwise kernel: a name or an `Initializer`.
+            Default: `"glorot_uniform"`.
+        pointwise_initializer: Initializer of the pointwise kernel: a name or an `Initializer`.
+            Default: `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, new_rows, new_columns, filters)`, or `(batch, filters, new_rows, new_columns)` with
+        channels first.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> [w.shape for w in Sequential([Input((28, 28, 3)), SeparableConv2D(8, 5)]).weights]
+        [(5, 5, 3, 1), (1, 1, 3, 8), (8,)]
     """
 
 
@@ -237,7 +407,10 @@ class SeparableConv2D(BaseSeparableConv, names=("SeparableConvolution2D",)):
 
 
 class BaseConvTranspose(BaseConvolution, abstract=True):
-    """What the gradient of a convolution does: each element leaves a multiple of the kernel."""
+    """Base of the transposed convolutions, which compute the gradient of a convolution.
+
+    Each element of the input adds a multiple of the kernel to the output.
+    """
 
     counted_padding = False
 
@@ -270,23 +443,79 @@ class BaseConvTranspose(BaseConvolution, abstract=True):
 
 
 class Conv1DTranspose(BaseConvTranspose, names=("Convolution1DTranspose",)):
-    """Longer sequences from shorter ones: (steps, channels) to (steps * strides, filters).
+    """A transposed convolution, which makes sequences longer.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((10, 3)), Conv1DTranspose(8, 4, 2, padding="same")]).output_shape
-    (20, 8)
+    Args:
+        filters: Number of filters, which is the number of output channels.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for the whole result, or `"same"` for `steps * strides` outputs. Default:
+            `"valid"`.
+        output_padding: Number of extra outputs at the end, less than `strides`. `None` derives it
+            from `padding`. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        `(batch, new_steps, filters)`, or `(batch, filters, new_steps)` with channels first.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((10, 3)), Conv1DTranspose(8, 4, 2, padding="same")]).output_shape
+        (20, 8)
     """
 
     axes = 1
 
 
 class Conv2DTranspose(BaseConvTranspose, names=("Convolution2DTranspose",)):
-    """Larger images from smaller ones.
+    """A transposed convolution, which makes images larger.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((7, 7, 3)), Conv2DTranspose(8, 3, 2, padding="same")])
-    >>> model.output_shape, model.weights[0].shape
-    ((14, 14, 8), (3, 3, 8, 3))
+    Args:
+        filters: Number of filters, which is the number of output channels.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for the whole result, or `"same"` for `length * strides` outputs along
+            each axis. Default: `"valid"`.
+        output_padding: Number of extra outputs at the end of each axis, less than `strides`. `None`
+            derives it from `padding`. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, new_rows, new_columns, filters)`, or `(batch, filters, new_rows, new_columns)` with
+        channels first.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((7, 7, 3)), Conv2DTranspose(8, 3, 2, padding="same")])
+        >>> model.output_shape, model.weights[0].shape
+        ((14, 14, 8), (3, 3, 8, 3))
     """

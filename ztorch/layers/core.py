@@ -21,14 +21,23 @@ from ztorch.layers.symbol import SymbolicTensor, source
 
 
 class Input(Layer):
-    """The shape of one example, without the batch. The dtype is the model's unless given.
+    """The shape and dtype of one example, without the batch axis.
 
-    It begins a Sequential, or is the tensor that layers of a Model are called on.
+    It is the first layer of a `Sequential`, or the symbolic tensor that the layers of a `Model` are
+    called on.
 
-    >>> Input((28, 28, 1)).shape
-    (28, 28, 1)
-    >>> Dense(10)(Input((4,))).shape
-    (10,)
+    Args:
+        shape: Shape of one example, a tuple of positive integers. Shapes are fixed when the model
+            is compiled.
+        dtype: Dtype of the input, such as `"int32"`. `None` means the dtype of the model. Default:
+            `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Examples:
+        >>> Input((28, 28, 1)).shape
+        (28, 28, 1)
+        >>> Dense(10)(Input((4,))).shape
+        (10,)
     """
 
     def __init__(self, shape: Any, dtype: DType | str | None = None, **common: Any):
@@ -86,12 +95,29 @@ def as_name(d: DType | str) -> str:
 
 
 class Dense(Layer):
-    """activation(x @ kernel + bias), over the last axis of inputs of any rank.
+    """A fully connected layer: `activation(x @ kernel + bias)` over the last axis.
 
-    >>> from ztorch import Sequential
-    >>> model = Sequential([Input((3,)), Dense(2)])
-    >>> [w.shape for w in model.weights]
-    [(3, 2), (2,)]
+    Args:
+        units: Size of the last axis of the output. A positive integer.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, ..., features)`, of any rank from 2.
+
+    Output shape:
+        `(batch, ..., units)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> model = Sequential([Input((3,)), Dense(2)])
+        >>> [w.shape for w in model.weights]
+        [(3, 2), (2,)]
     """
 
     needs_floats = True
@@ -127,8 +153,27 @@ class Dense(Layer):
 
 
 class Flatten(Layer):
-    """Each example as one row. With data_format="channels_first", as in Keras, inputs have their
-    channels first, and the row is that of the same image with channels last."""
+    """Flattens each example to one row.
+
+    As in Keras, inputs with their channels first are read channels last, so both formats give the
+    same row.
+
+    Args:
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, ...)`.
+
+    Output shape:
+        `(batch, number of elements of one example)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> Sequential([Input((2, 3, 4)), Flatten()]).output_shape
+        (24,)
+    """
 
     def __init__(self, data_format: str | None = None, **common: Any):
         super().__init__(**common)
@@ -141,11 +186,23 @@ class Flatten(Layer):
 
 
 class Reshape(Layer):
-    """Each example in another shape; one axis may be -1.
+    """Changes the shape of each example and keeps its elements in order.
 
-    >>> from ztorch import Sequential
-    >>> Sequential([Input((6,)), Reshape((2, -1))]).output_shape
-    (2, 3)
+    Args:
+        target_shape: Shape of one output example. One axis may be -1: its size follows from the
+            others.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, ...)`.
+
+    Output shape:
+        `(batch, *target_shape)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> Sequential([Input((6,)), Reshape((2, -1))]).output_shape
+        (2, 3)
     """
 
     def __init__(self, target_shape: Any, **common: Any):
@@ -168,7 +225,23 @@ class Reshape(Layer):
 
 
 class Permute(Layer):
-    """Axes in another order, counted from 1 as in Keras: (2, 1) swaps the first two."""
+    """Reorders the axes of each example.
+
+    Args:
+        dims: The new order of the axes, counted from 1 as in Keras: `(2, 1)` swaps the first two.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, ...)`, with as many axes after the batch as `dims` has entries.
+
+    Output shape:
+        The input shape in the new order; the batch stays first.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> Sequential([Input((4, 5)), Permute((2, 1))]).output_shape
+        (5, 4)
+    """
 
     def __init__(self, dims: Any, **common: Any):
         super().__init__(**common)
@@ -185,7 +258,23 @@ class Permute(Layer):
 
 
 class RepeatVector(Layer):
-    """Each row n times: (features,) becomes (n, features)."""
+    """Repeats each row `n` times.
+
+    Args:
+        n: Number of repetitions. A positive integer.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, features)`.
+
+    Output shape:
+        `(batch, n, features)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> Sequential([Input((4,)), RepeatVector(3)]).output_shape
+        (3, 4)
+    """
 
     def __init__(self, n: int, **common: Any):
         super().__init__(**common)
@@ -198,7 +287,26 @@ class RepeatVector(Layer):
 
 
 class Rescaling(Layer):
-    """x * scale + offset in the model's dtype; takes integers, such as the bytes of images."""
+    """Computes `x * scale + offset` in the dtype of the model.
+
+    It also takes integers, such as the bytes of images.
+
+    Args:
+        scale: Factor of every element.
+        offset: Added to every element after scaling. Default: `0.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> Sequential([Input((8, 8, 3), dtype="uint8"), Rescaling(1 / 255)]).output_shape
+        (8, 8, 3)
+    """
 
     def __init__(self, scale: float, offset: float = 0.0, **common: Any):
         super().__init__(**common)

@@ -26,21 +26,35 @@ _serial = itertools.count()
 
 
 class Layer(Named, family="layer"):
-    """Base of all layers. Subclasses keep their arguments as attributes of the same names, make
-    weights in `build` and compute with ops in `call`; registering is subclassing.
+    """Base class of all layers.
 
-    Shapes never include the batch axis in `build`; tensors in `call` have it first. A layer made
-    of layers adopts them in `__init__` and calls them in `call`. One that takes several tensors
-    has them behind the context, or with `takes_many` as a list in place of x.
+    A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
+    computes with ops in `call`. Defining the class registers its name.
 
-    >>> from ztorch.layers import Layer
-    >>> class Scale(Layer):
-    ...     def build(self, input_shape):
-    ...         self.factor = self.add_weight("factor", (), "ones")
-    ...     def call(self, x, context):
-    ...         return x * context.read(self.factor)
-    >>> Scale(name="s").get_config()
-    {'name': 's'}
+    Shapes in `build` leave out the batch axis; tensors in `call` have it first. A layer made of
+    layers adopts them in `__init__` and calls them in `call`. A layer that takes several tensors
+    has them after the context, or, with `takes_many`, as a list in place of x.
+
+    Args:
+        name: Name of the layer, printable and without `/`. `None` makes one from the class.
+            Default: `None`.
+        trainable: Whether an optimizer may change the weights. Default: `True`.
+        input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
+            Default: `None`.
+        **wrong: Collects unknown arguments for the error.
+
+    Raises:
+        UnknownName: An argument that neither the layer nor its bases know.
+
+    Examples:
+        >>> from ztorch.layers import Layer
+        >>> class Scale(Layer):
+        ...     def build(self, input_shape):
+        ...         self.factor = self.add_weight("factor", (), "ones")
+        ...     def call(self, x, context):
+        ...         return x * context.read(self.factor)
+        >>> Scale(name="s").get_config()
+        {'name': 's'}
     """
 
     takes_many = False  # whether it can be called on a list of tensors
@@ -165,7 +179,21 @@ class Layer(Named, family="layer"):
 
     def add_weight(self, name: str, shape: Shape, initializer: Any = "glorot_uniform",
                    trainable: bool = True) -> Weight:
-        """A weight of this layer, in Keras' order: the order of the calls."""
+        """Makes a weight of this layer. Weights keep the order of these calls.
+
+        Args:
+            name: Name of the weight within the layer, such as `"kernel"`.
+            shape: Shape of the weight.
+            initializer: Initializer of its values: a name or an `Initializer`. Default:
+                `"glorot_uniform"`.
+            trainable: Whether an optimizer may change it. Default: `True`.
+
+        Returns:
+            The weight; `context.read(weight)` gives its tensor in `call`.
+
+        Raises:
+            ConfigError: The layer has a weight of this name.
+        """
         if any(w.name == name for w in self.own_weights):
             raise ConfigError(f"layer {self.path!r} has two weights named {name!r}")
         weight = Weight(self, name, tuple(shape), Initializer.get(initializer), trainable)
@@ -251,13 +279,20 @@ class Layer(Named, family="layer"):
         return Marks(layer for _, layer in self.walk())
 
     def get_weights(self) -> list[np.ndarray]:
-        """Copies of all weights, in Keras' order; none before a model around it is built."""
+        """Copies of all weights, in Keras' order. There are none before the layer is built."""
         self.marks.warn("get_weights gives", "", 2)
         return [w.value.copy() for w in self.weights]
 
     @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replaces all weights; a model takes what `get_weights` of it or of a program gives."""
+        """Replaces all weights, or none if one of the arrays does not fit.
+
+        Args:
+            weights: Arrays in the order of `get_weights`, of this layer or of a program.
+
+        Raises:
+            WeightsError: The number of arrays or a shape is wrong.
+        """
         current, kind = self.weights, "layer" if self.path else "model"
         if not isinstance(weights, Iterable):
             raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "

@@ -17,8 +17,11 @@ from ztorch.layers.normalization import of_length_1
 
 
 class Merge(Container, abstract=True):
-    """Called on a list of tensors, it merges them. With branches it is called on one tensor, and
-    merges what each branch makes of that."""
+    """Base of the layers that merge tensors.
+
+    Called on a list of tensors, it merges them. With branches it is called on one tensor, and
+    merges the outputs of the branches.
+    """
 
     layers_are = "branches"
     takes_many = True
@@ -98,15 +101,27 @@ def mismatch(problem: str, values: list[Value], k: int, context: Context,
 
 
 class Add(Merge):
-    """The sum.
+    """The sum of tensors, element by element.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Dense, Input
-    >>> Sequential([Input((4,)), Add(Dense(3), Dense(3))]).count_params()
-    30
-    >>> x = Input((4,))
-    >>> Add()([Dense(3)(x), Dense(3)(x)]).shape
-    (3,)
+    Args:
+        *branches: Layers that are called on the same input. Without branches, the layer is called
+            on a list of tensors.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        A list of at least two tensors that broadcast together; with branches, one tensor.
+
+    Output shape:
+        The shape that the tensors broadcast to.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Dense, Input
+        >>> Sequential([Input((4,)), Add(Dense(3), Dense(3))]).count_params()
+        30
+        >>> x = Input((4,))
+        >>> Add()([Dense(3)(x), Dense(3)(x)]).shape
+        (3,)
     """
 
     def merge(self, values: list[Value]) -> Value:
@@ -114,7 +129,24 @@ class Add(Merge):
 
 
 class Subtract(Merge):
-    """The first minus the second."""
+    """The first tensor minus the second, element by element.
+
+    Args:
+        *branches: Layers that are called on the same input. Without branches, the layer is called
+            on a list of tensors.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        A list of two tensors that broadcast together; with branches, one tensor.
+
+    Output shape:
+        The shape that the tensors broadcast to.
+
+    Examples:
+        >>> from ztorch.layers import Input
+        >>> Subtract()([Input((3,)), Input((3,))]).shape
+        (3,)
+    """
 
     takes = "2"
 
@@ -123,29 +155,98 @@ class Subtract(Merge):
 
 
 class Multiply(Merge):
-    """The product, by element: `Multiply(Identity(), gate)` lets a gate decide how much of each
-    number passes."""
+    """The product of tensors, element by element.
+
+    `Multiply(Identity(), gate)` lets a gate decide how much of each number passes.
+
+    Args:
+        *branches: Layers that are called on the same input. Without branches, the layer is called
+            on a list of tensors.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        A list of at least two tensors that broadcast together; with branches, one tensor.
+
+    Output shape:
+        The shape that the tensors broadcast to.
+
+    Examples:
+        >>> from ztorch.layers import Input
+        >>> Multiply()([Input((5, 3)), Input((1, 3))]).shape
+        (5, 3)
+    """
 
     def merge(self, values: list[Value]) -> Value:
         return reduce(OPS.mul, self.alike(values))
 
 
 class Average(Merge):
-    """The mean, by element."""
+    """The mean of tensors, element by element.
+
+    Args:
+        *branches: Layers that are called on the same input. Without branches, the layer is called
+            on a list of tensors.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        A list of at least two tensors that broadcast together; with branches, one tensor.
+
+    Output shape:
+        The shape that the tensors broadcast to.
+
+    Examples:
+        >>> from ztorch.layers import Input
+        >>> Average()([Input((3,)), Input((3,))]).shape
+        (3,)
+    """
 
     def merge(self, values: list[Value]) -> Value:
         return reduce(OPS.add, self.alike(values)) * (1.0 / len(values))
 
 
 class Maximum(Merge):
-    """The largest, by element."""
+    """The largest of tensors, element by element.
+
+    Args:
+        *branches: Layers that are called on the same input. Without branches, the layer is called
+            on a list of tensors.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        A list of at least two tensors that broadcast together; with branches, one tensor.
+
+    Output shape:
+        The shape that the tensors broadcast to.
+
+    Examples:
+        >>> from ztorch.layers import Input
+        >>> Maximum()([Input((3,)), Input((3,))]).shape
+        (3,)
+    """
 
     def merge(self, values: list[Value]) -> Value:
         return reduce(OPS.maximum, self.alike(values))
 
 
 class Minimum(Merge):
-    """The smallest, by element."""
+    """The smallest of tensors, element by element.
+
+    Args:
+        *branches: Layers that are called on the same input. Without branches, the layer is called
+            on a list of tensors.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        A list of at least two tensors that broadcast together; with branches, one tensor.
+
+    Output shape:
+        The shape that the tensors broadcast to.
+
+    Examples:
+        >>> from ztorch.layers import Input
+        >>> Minimum()([Input((3,)), Input((3,))]).shape
+        (3,)
+    """
 
     def merge(self, values: list[Value]) -> Value:
         return reduce(OPS.minimum, self.alike(values))
@@ -155,14 +256,27 @@ class Minimum(Merge):
 
 
 class Concatenate(Merge):
-    """One after another along an axis, which counts the batch as axis 0.
+    """Joins tensors along an axis.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Dense, Identity, Input
-    >>> Sequential([Input((4,)), Concatenate(Dense(3), Dense(2), Identity())]).output_shape
-    (9,)
-    >>> Concatenate(axis=1)([Input((5, 4)), Input((2, 4))]).shape
-    (7, 4)
+    Args:
+        *branches: Layers that are called on the same input. Without branches, the layer is called
+            on a list of tensors.
+        axis: Axis along which tensors are joined, counted with the batch as axis 0. Default: `-1`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        A list of at least two tensors that differ only along `axis`; with branches, one tensor.
+
+    Output shape:
+        The input shape, with the sizes along `axis` added up.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Dense, Identity, Input
+        >>> Sequential([Input((4,)), Concatenate(Dense(3), Dense(2), Identity())]).output_shape
+        (9,)
+        >>> Concatenate(axis=1)([Input((5, 4)), Input((2, 4))]).shape
+        (7, 4)
     """
 
     def __init__(self, *branches: Layer, axis: int = -1, **common: Any):
@@ -192,12 +306,25 @@ class Concatenate(Merge):
 
 
 class Dot(Merge):
-    """Products summed along an axis of each of two tensors, which counts the batch as axis 0;
-    `normalize` gives the cosine of their angle.
+    """Sums the products of two tensors along one axis of each.
 
-    >>> from ztorch.layers import Input
-    >>> Dot(axes=(2, 1))([Input((5, 4)), Input((4, 3))]).shape, Dot(1)([Input((7,))] * 2).shape
-    ((5, 3), (1,))
+    Args:
+        axes: The axis of both tensors, or one for each, counted with the batch as axis 0.
+        normalize: Whether to scale vectors along the axes to length 1 first, which gives the cosine
+            of their angle. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        A list of two tensors with the same size along their axes.
+
+    Output shape:
+        The remaining axes of the first tensor, then those of the second; `(batch, 1)` if none
+        remain.
+
+    Examples:
+        >>> from ztorch.layers import Input
+        >>> Dot(axes=(2, 1))([Input((5, 4)), Input((4, 3))]).shape, Dot(1)([Input((7,))] * 2).shape
+        ((5, 3), (1,))
     """
 
     takes = "2"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Container(Layer, abstract=True):
-    """Takes layers one by one, and describes them as a list."""
+    """Base of the layers that take other layers one by one, and describe them as a list."""
 
     layers_are = "layers"  # what the description calls them
 

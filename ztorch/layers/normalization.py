@@ -16,7 +16,7 @@ from ztorch.layers.layer import Layer
 
 
 class ScaledNormalization(Layer, abstract=True):
-    """Base of the normalisations that end in a learned scale (gamma) and shift (beta)."""
+    """Base of the normalizations with a learned scale (`gamma`) and shift (`beta`)."""
 
     needs_floats = True
 
@@ -69,14 +69,29 @@ def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
 
 
 class LayerNormalization(ScaledNormalization):
-    """Mean 0 and variance 1 along axes of each example, then a learned scale and shift.
+    """Brings each example to mean 0 and variance 1 along axes, then scales and shifts it.
 
-    Axes count as in Keras, with the batch as axis 0.
+    Args:
+        axis: Axis or axes of the mean and the variance, counted with the batch as axis 0. Default:
+            `-1`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        center: Whether to add a learned shift, `beta`. Default: `True`.
+        scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
+        beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
+        gamma_initializer: Initializer of `gamma`: a name or an `Initializer`. Default: `"ones"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.path for w in Sequential([Input((4,)), LayerNormalization()]).weights]
-    ['layer_normalization/gamma', 'layer_normalization/beta']
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> [w.path for w in Sequential([Input((4,)), LayerNormalization()]).weights]
+        ['layer_normalization/gamma', 'layer_normalization/beta']
     """
 
     def call(self, x: Value, context: Context) -> Value:
@@ -85,22 +100,43 @@ class LayerNormalization(ScaledNormalization):
 
 
 class BatchNormalization(ScaledNormalization):
-    """Each feature with mean 0 and variance 1 over the batch, then a learned scale and shift.
+    """Brings each feature to mean 0 and variance 1 over the batch, then scales and shifts it.
 
-    Training uses the mean and variance (of the population, as in Keras) of the batch, and moves
-    `moving_mean` and `moving_variance` towards them by `1 - momentum`. Predicting, evaluating and
-    a frozen layer (trainable=False) use the moving ones. `axis` is the axis of features: 1 for
-    channels first.
+    Training uses the mean and the population variance of the batch, as Keras does, and moves
+    `moving_mean` and `moving_variance` towards them by `1 - momentum`. Predicting, evaluating and a
+    frozen layer (`trainable=False`) use the moving ones.
 
-    A program's batches have a fixed size. The last one of an epoch is filled up with its own rows
-    again, at weight 0: they change no loss, but here they count like any row, so a last batch
-    that is not full has the statistics of its rows with some of them taken twice.
+    The batches of a program have a fixed size. If the last batch of an epoch is not full, some of
+    its rows are repeated with weight 0. They do not count in the loss, but they do count in the
+    statistics of this layer.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((4,)), BatchNormalization(name="bn")])
-    >>> [(w.path, w.trains) for w in model.weights][1:3]
-    [('bn/beta', True), ('bn/moving_mean', False)]
+    Args:
+        axis: Axis of the features, counted with the batch as axis 0: 1 for channels first. Default:
+            `-1`.
+        momentum: Share of the moving statistics that each step keeps, from 0 to 1. Default: `0.99`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        center: Whether to add a learned shift, `beta`. Default: `True`.
+        scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
+        beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
+        gamma_initializer: Initializer of `gamma`: a name or an `Initializer`. Default: `"ones"`.
+        moving_mean_initializer: Initializer of `moving_mean`: a name or an `Initializer`. Default:
+            `"zeros"`.
+        moving_variance_initializer: Initializer of `moving_variance`: a name or an `Initializer`.
+            Default: `"ones"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((4,)), BatchNormalization(name="bn")])
+        >>> [(w.path, w.trains) for w in model.weights][1:3]
+        [('bn/beta', True), ('bn/moving_mean', False)]
     """
 
     def __init__(self, axis: int = -1, momentum: float = 0.99, epsilon: float = 1e-3,
@@ -140,14 +176,32 @@ class BatchNormalization(ScaledNormalization):
 
 
 class GroupNormalization(ScaledNormalization):
-    """Mean 0 and variance 1 over each group of features of each example, and over all its
-    positions; then a learned scale and shift for each feature. `groups=-1` gives each feature a
-    group of its own (instance normalisation).
+    """Brings each group of features to mean 0 and variance 1, then scales and shifts each feature.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((8, 8, 6)), GroupNormalization(groups=3)]).count_params()
-    12
+    The statistics of a group are those of one example, over all its positions.
+
+    Args:
+        groups: Number of groups, which must divide the number of features. -1 makes each feature a
+            group, which is instance normalization. Default: `32`.
+        axis: Axis of the features, counted with the batch as axis 0. Default: `-1`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        center: Whether to add a learned shift, `beta`. Default: `True`.
+        scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
+        beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
+        gamma_initializer: Initializer of `gamma`: a name or an `Initializer`. Default: `"ones"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((8, 8, 6)), GroupNormalization(groups=3)]).count_params()
+        12
     """
 
     def __init__(self, groups: int = 32, axis: int = -1, epsilon: float = 1e-3,
@@ -182,12 +236,24 @@ class GroupNormalization(ScaledNormalization):
 
 
 class RMSNormalization(Layer):
-    """Mean square 1 along axes of each example, then a learned scale; the mean is left alone.
+    """Brings each example to mean square 1 along axes, then applies a learned scale.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.path for w in Sequential([Input((4,)), RMSNormalization()]).weights]
-    ['rms_normalization/scale']
+    Args:
+        axis: Axis or axes of the mean square, counted with the batch as axis 0. Default: `-1`.
+        epsilon: Added to the mean square, so that nothing is divided by zero. Default: `1e-06`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> [w.path for w in Sequential([Input((4,)), RMSNormalization()]).weights]
+        ['rms_normalization/scale']
     """
 
     needs_floats = True
@@ -209,10 +275,21 @@ class RMSNormalization(Layer):
 
 
 class UnitNormalization(Layer):
-    """Each example, along axes, as a vector of length 1; a vector of zeros stays one.
+    """Scales each example to length 1 along axes. Zeros stay zeros.
 
-    >>> UnitNormalization(axis=(1, 2)).axis
-    (1, 2)
+    Args:
+        axis: Axis or axes of one vector, counted with the batch as axis 0. Default: `-1`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> UnitNormalization(axis=(1, 2)).axis
+        (1, 2)
     """
 
     needs_floats = True
@@ -226,8 +303,11 @@ class UnitNormalization(Layer):
 
 
 def of_length_1(x: Value, axes: tuple[int, ...], shortest: float) -> Value:
-    """x over its length along axes, or over `shortest`, Keras' epsilon, if it is shorter. Brought
-    to numbers around 1 before they are squared, for squares overflow long before lengths do."""
+    """x divided by its length along axes, or by `shortest`, Keras' epsilon, if that is larger.
+
+    x is scaled to numbers around 1 before it is squared, since squares overflow long before lengths
+    do.
+    """
     largest = OPS.maximum(OPS.stop_gradient(OPS.max(OPS.abs(x), axes, True)), shortest)
     y = x / largest
     squares = OPS.sum(y * y, axes, True)  # below 1 only where the length is below `shortest`

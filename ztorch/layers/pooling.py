@@ -12,8 +12,7 @@ from ztorch.ops.windows import pad_axes
 
 
 class BasePooling(SpatialLayer, abstract=True):
-    """One number for each window of each channel; windows lie side by side unless strides says
-    otherwise."""
+    """Base of the pooling layers: one number for each window of each channel."""
 
     op = ""
 
@@ -37,53 +36,123 @@ class BaseMaxPooling(BasePooling, abstract=True):
 
 
 class MaxPooling1D(BaseMaxPooling, names=("MaxPool1D",)):
-    """The largest of each window of (steps, channels).
+    """The largest element of each window of a sequence.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((20, 3)), MaxPooling1D(3)]).output_shape
-    (6, 3)
+    Args:
+        pool_size: Size of the window: an integer, or one for each axis. Default: `2`.
+        strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
+            Default: `None`.
+        padding: `"valid"` for none, or `"same"` for `ceil(steps / strides)` outputs. Default:
+            `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        The input shape with fewer steps.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((20, 3)), MaxPooling1D(3)]).output_shape
+        (6, 3)
     """
 
     axes = 1
 
 
 class MaxPooling2D(BaseMaxPooling, names=("MaxPool2D",)):
-    """The largest of each window of (rows, columns, channels).
+    """The largest element of each window of an image.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((7, 7, 3)), MaxPooling2D(padding="same")]).output_shape
-    (4, 4, 3)
+    Args:
+        pool_size: Size of the window: an integer, or one for each axis. Default: `2`.
+        strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
+            Default: `None`.
+        padding: `"valid"` for none, or `"same"` for `ceil(length / strides)` outputs along each
+            axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The input shape with fewer rows and columns.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((7, 7, 3)), MaxPooling2D(padding="same")]).output_shape
+        (4, 4, 3)
     """
 
 
 class AveragePooling1D(BasePooling, names=("AvgPool1D",)):
-    """The mean of each window of (steps, channels); padding does not count.
+    """The mean of each window of a sequence. Padding does not count.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((20, 3)), AveragePooling1D(4, strides=2)]).output_shape
-    (9, 3)
+    Args:
+        pool_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
+            Default: `None`.
+        padding: `"valid"` for none, or `"same"` for `ceil(steps / strides)` outputs. Default:
+            `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        The input shape with fewer steps.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((20, 3)), AveragePooling1D(4, strides=2)]).output_shape
+        (9, 3)
     """
 
     axes, op, needs_floats = 1, "average_pool", True
 
 
 class AveragePooling2D(BasePooling, names=("AvgPool2D",)):
-    """The mean of each window of (rows, columns, channels); padding does not count.
+    """The mean of each window of an image. Padding does not count.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((8, 6, 3)), AveragePooling2D((2, 3))]).output_shape
-    (4, 2, 3)
+    Args:
+        pool_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
+            Default: `None`.
+        padding: `"valid"` for none, or `"same"` for `ceil(length / strides)` outputs along each
+            axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The input shape with fewer rows and columns.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((8, 6, 3)), AveragePooling2D((2, 3))]).output_shape
+        (4, 2, 3)
     """
 
     op, needs_floats = "average_pool", True
 
 
 class BaseGlobalPooling(SpatialLayer, abstract=True):
-    """One number for each channel."""
+    """Base of the global pooling layers: one number for each channel."""
 
     op = ""
 
@@ -99,37 +168,103 @@ class BaseGlobalPooling(SpatialLayer, abstract=True):
 
 
 class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
-    """The mean of each channel of (steps, channels).
+    """The mean of each channel of a sequence.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((20, 3)), GlobalAveragePooling1D()]).output_shape
-    (3,)
+    Args:
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        `(batch, channels)`; with `keepdims`, the steps have size 1.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((20, 3)), GlobalAveragePooling1D()]).output_shape
+        (3,)
     """
 
     axes, op, needs_floats = 1, "mean", True
 
 
 class GlobalAveragePooling2D(BaseGlobalPooling, names=("GlobalAvgPool2D",)):
-    """The mean of each channel of (rows, columns, channels).
+    """The mean of each channel of an image.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((7, 7, 3)), GlobalAveragePooling2D(keepdims=True)]).output_shape
-    (1, 1, 3)
+    Args:
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, channels)`; with `keepdims`, rows and columns have size 1.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((7, 7, 3)), GlobalAveragePooling2D(keepdims=True)]).output_shape
+        (1, 1, 3)
     """
 
     op, needs_floats = "mean", True
 
 
 class GlobalMaxPooling1D(BaseGlobalPooling, names=("GlobalMaxPool1D",)):
-    """The largest of each channel of (steps, channels)."""
+    """The largest element of each channel of a sequence.
+
+    Args:
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        `(batch, channels)`; with `keepdims`, the steps have size 1.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((20, 3)), GlobalMaxPooling1D()]).output_shape
+        (3,)
+    """
 
     axes, op = 1, "max"
 
 
 class GlobalMaxPooling2D(BaseGlobalPooling, names=("GlobalMaxPool2D",)):
-    """The largest of each channel of (rows, columns, channels)."""
+    """The largest element of each channel of an image.
+
+    Args:
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, channels)`; with `keepdims`, rows and columns have size 1.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((7, 7, 3)), GlobalMaxPooling2D()]).output_shape
+        (3,)
+    """
 
     op = "max"
 
@@ -138,12 +273,23 @@ class GlobalMaxPooling2D(BaseGlobalPooling, names=("GlobalMaxPool2D",)):
 
 
 class UpSampling1D(SpatialLayer):
-    """Each step `size` times.
+    """Repeats each step of a sequence.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((5, 3)), UpSampling1D(2)]).output_shape
-    (10, 3)
+    Args:
+        size: Number of repetitions. Default: `2`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`.
+
+    Output shape:
+        `(batch, steps * size, channels)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 3)), UpSampling1D(2)]).output_shape
+        (10, 3)
     """
 
     axes = 1
@@ -157,12 +303,28 @@ class UpSampling1D(SpatialLayer):
 
 
 class UpSampling2D(SpatialLayer):
-    """Each row and column `size` times, or with interpolation="bilinear" what lies between.
+    """Enlarges images by whole factors.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((5, 4, 3)), UpSampling2D((2, 3))]).output_shape
-    (10, 12, 3)
+    Args:
+        size: Factor of rows and columns: an integer, or one for each. Default: `2`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        interpolation: `"nearest"` repeats pixels, `"bilinear"` interpolates between their centres.
+            Default: `"nearest"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The input shape with rows and columns multiplied by `size`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 4, 3)), UpSampling2D((2, 3))]).output_shape
+        (10, 12, 3)
     """
 
     def __init__(self, size: Any = 2, data_format: str | None = None,
@@ -179,12 +341,25 @@ class UpSampling2D(SpatialLayer):
 
 
 class ZeroPadding1D(SpatialLayer):
-    """Zeros before and after the steps: as many on both sides, or a pair.
+    """Adds zeros before and after a sequence.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((5, 3)), ZeroPadding1D((1, 2))]).output_shape
-    (8, 3)
+    Args:
+        padding: Number of zeros on each side, or a pair (before, after). Default: `1`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        The input shape with `before + after` more steps.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 3)), ZeroPadding1D((1, 2))]).output_shape
+        (8, 3)
     """
 
     axes = 1
@@ -199,13 +374,27 @@ class ZeroPadding1D(SpatialLayer):
 
 
 class ZeroPadding2D(SpatialLayer):
-    """A frame of zeros: a number, one for rows and one for columns, or ((top, bottom), (left,
-    right)).
+    """Adds a border of zeros to images.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((5, 4, 3)), ZeroPadding2D(((1, 0), (2, 2)))]).output_shape
-    (6, 8, 3)
+    Args:
+        padding: Width of the border: an integer, one for rows and one for columns, or `((top,
+            bottom), (left, right))`. Default: `1`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The input shape with more rows and columns.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 4, 3)), ZeroPadding2D(((1, 0), (2, 2)))]).output_shape
+        (6, 8, 3)
     """
 
     def __init__(self, padding: Any = 1, data_format: str | None = None, **common: Any):
@@ -228,12 +417,23 @@ def _cropped(x: Value, pairs: Any) -> Value:
 
 
 class Cropping1D(SpatialLayer):
-    """Steps without the first and the last ones.
+    """Removes the first and the last steps of a sequence.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((5, 3)), Cropping1D((1, 2))]).output_shape
-    (2, 3)
+    Args:
+        cropping: Number of steps on each side, or a pair (before, after). Default: `1`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`.
+
+    Output shape:
+        `(batch, steps - before - after, channels)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 3)), Cropping1D((1, 2))]).output_shape
+        (2, 3)
     """
 
     axes = 1
@@ -247,13 +447,27 @@ class Cropping1D(SpatialLayer):
 
 
 class Cropping2D(SpatialLayer):
-    """Images without their frame: a number, one for rows and one for columns, or ((top, bottom),
-    (left, right)).
+    """Removes the border of images.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((5, 4, 3)), Cropping2D(((1, 0), (1, 1)))]).output_shape
-    (4, 2, 3)
+    Args:
+        cropping: Width of the border: an integer, one for rows and one for columns, or `((top,
+            bottom), (left, right))`. Default: `0`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The input shape with fewer rows and columns.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 4, 3)), Cropping2D(((1, 0), (1, 1)))]).output_shape
+        (4, 2, 3)
     """
 
     def __init__(self, cropping: Any = 0, data_format: str | None = None, **common: Any):

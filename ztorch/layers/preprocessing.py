@@ -25,16 +25,30 @@ _LONGEST_SIDE = 1 << 16
 
 
 class Normalization(Layer):
-    """(x - mean) / sqrt(variance), with a mean and a variance for each index along `axis` (counted
-    with the batch as axis 0), or one of each with axis=None.
+    """Computes `(x - mean) / sqrt(variance)`, with the statistics of a data set.
 
-    Give both, or let `adapt(data)` measure them before the model is compiled. With invert=True the
-    layer goes the other way.
+    Give `mean` and `variance`, or let `adapt(data)` measure them before the model is compiled.
 
-    >>> layer = Normalization()
-    >>> layer.adapt(np.array([[0.0, 10.0], [2.0, 30.0]]))
-    >>> [w.value.tolist() for w in layer.weights]
-    [[1.0, 20.0], [1.0, 100.0]]
+    Args:
+        axis: Axis or axes with statistics of their own, counted with the batch as axis 0. `None`
+            means one mean and one variance for everything. Default: `-1`.
+        mean: The mean: a number, or a list of numbers. `None` leaves it to `adapt`. Default:
+            `None`.
+        variance: The variance, in the same form. Default: `None`.
+        invert: Whether to compute `x * sqrt(variance) + mean` instead. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> layer = Normalization()
+        >>> layer.adapt(np.array([[0.0, 10.0], [2.0, 30.0]]))
+        >>> [w.value.tolist() for w in layer.weights]
+        [[1.0, 20.0], [1.0, 100.0]]
     """
 
     def __init__(self, axis: int | tuple[int, ...] | None = -1, mean: Any = None,
@@ -67,8 +81,17 @@ class Normalization(Layer):
                                   fix=f"give numbers, or lists of shape {sizes}") from None
 
     def adapt(self, data: Any) -> None:
-        """Measures mean and variance over an array, or over batches: x, or a tuple that begins
-        with x. A program compiled before keeps what it was compiled with."""
+        """Measures the mean and the variance of data. Programs that are already compiled keep
+        theirs.
+
+        Args:
+            data: An array, or an iterable of batches: `x`, or tuples that begin with `x`.
+
+        Raises:
+            ConfigError: The layer was made with a mean and a variance.
+            DataError: Rows have another shape than the layer's, or hold numbers that are not
+                finite.
+        """
         if self.mean is not None:
             raise ConfigError(f"layer {self.name!r} was given its mean and variance; make it "
                               "without them to adapt it")
@@ -214,12 +237,28 @@ def fitted(x: Value, height: int, width: int) -> Value:
 
 
 class CenterCrop(SpatialLayer):
-    """The middle of images. Images that are too small are enlarged, in their proportions, first.
+    """The middle of images. Smaller images are enlarged first, with their proportions kept.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((32, 40, 3)), CenterCrop(28, 28)]).output_shape
-    (28, 28, 3)
+    Args:
+        height: Number of output rows.
+        width: Number of output columns.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, height, width, channels)`, or with channels first `(batch, channels, height,
+        width)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((32, 40, 3)), CenterCrop(28, 28)]).output_shape
+        (28, 28, 3)
     """
 
     def __init__(self, height: int, width: int, data_format: str | None = None, **common: Any):
@@ -232,16 +271,35 @@ class CenterCrop(SpatialLayer):
 
 
 class Resizing(SpatialLayer):
-    """Images in another size: "bilinear" or "nearest".
+    """Resizes images. Results are floats of the model and are not rounded.
 
-    Proportions change with the size, unless crop_to_aspect_ratio cuts off what is too much or
-    pad_to_aspect_ratio fills up what is missing with fill_value. With antialias, smaller images
-    are means of all pixels. In and out, numbers are the model's floats and are not rounded.
+    Args:
+        height: Number of output rows.
+        width: Number of output columns.
+        interpolation: `"bilinear"` or `"nearest"`. Default: `"bilinear"`.
+        crop_to_aspect_ratio: Whether to crop images to the new proportions first. Default: `False`.
+        pad_to_aspect_ratio: Whether to pad images to the new proportions first. Default: `False`.
+        fill_mode: Only `"constant"`: padding is `fill_value`. Default: `"constant"`.
+        fill_value: Value of the padding. Default: `0.0`.
+        antialias: Whether pixels of a smaller image are means of all pixels that they cover.
+            Default: `False`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((32, 40, 3)), Resizing(24, 24)]).output_shape
-    (24, 24, 3)
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, height, width, channels)`, or with channels first `(batch, channels, height,
+        width)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((32, 40, 3)), Resizing(24, 24)]).output_shape
+        (24, 24, 3)
     """
 
     def __init__(self, height: int, width: int, interpolation: str = "bilinear",

@@ -21,10 +21,9 @@ from ztorch.layers.layer import Layer
 
 
 class RecurrentLayer(Layer, abstract=True):
-    """What the three share: weights in Keras' shapes, projection of inputs, the loop.
+    """Base of the recurrent layers: weights, the projection of the inputs and the loop over steps.
 
-    A kernel holds the columns of all gates side by side. `dropout` and `recurrent_dropout` draw one
-    mask for all steps of a call.
+    A kernel holds the columns of all gates side by side, as in Keras.
     """
 
     gates = 1
@@ -113,12 +112,40 @@ class RecurrentLayer(Layer, abstract=True):
 
 
 class SimpleRNN(RecurrentLayer):
-    """h = activation(x @ kernel + bias + h @ recurrent_kernel), step by step.
+    """A plain recurrent layer: `h = activation(x @ kernel + bias + h @ recurrent_kernel)`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((5, 3)), SimpleRNN(4, return_sequences=True)]).output_shape
-    (5, 4)
+    Args:
+        units: Size of the output and of the state. A positive integer.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `"tanh"`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel that multiplies the inputs: a name or an
+            `Initializer`. Default: `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the kernel that multiplies the last output: a name or
+            an `Initializer`. Default: `"orthogonal"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        dropout: Rate at which inputs are dropped while training, from 0 to below 1. All steps share
+            one mask. Default: `0.0`.
+        recurrent_dropout: Rate at which the last output is dropped while training. All steps share
+            one mask. Default: `0.0`.
+        return_sequences: Whether to return the output of every step rather than the last one.
+            Default: `False`.
+        go_backwards: Whether to read the sequence from its end. Default: `False`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, features)`.
+
+    Output shape:
+        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 3)), SimpleRNN(4, return_sequences=True)]).output_shape
+        (5, 4)
     """
 
     def step(self, x: Value, h: Value, state: tuple[Value, ...],
@@ -142,12 +169,42 @@ class _ForgetGateOpen(Initializer):
 
 
 class LSTM(RecurrentLayer):
-    """Long short-term memory. Gates lie in the kernels as input, forget, cell, output.
+    """A long short-term memory layer. Kernels hold the gates input, forget, cell and output, in
+    this order.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.shape for w in Sequential([Input((5, 3)), LSTM(4)]).weights]
-    [(3, 16), (4, 16), (16,)]
+    Args:
+        units: Size of the output and of the state. A positive integer.
+        activation: Activation of the cell and of the output. Default: `"tanh"`.
+        recurrent_activation: Activation of the gates. Default: `"sigmoid"`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel that multiplies the inputs: a name or an
+            `Initializer`. Default: `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the kernel that multiplies the last output: a name or
+            an `Initializer`. Default: `"orthogonal"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        unit_forget_bias: Whether the bias of the forget gate starts at 1. Default: `True`.
+        dropout: Rate at which inputs are dropped while training, from 0 to below 1. All steps share
+            one mask. Default: `0.0`.
+        recurrent_dropout: Rate at which the last output is dropped while training. All steps share
+            one mask. Default: `0.0`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        return_sequences: Whether to return the output of every step rather than the last one.
+            Default: `False`.
+        go_backwards: Whether to read the sequence from its end. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, features)`.
+
+    Output shape:
+        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> [w.shape for w in Sequential([Input((5, 3)), LSTM(4)]).weights]
+        [(3, 16), (4, 16), (16,)]
     """
 
     gates, states = 4, 2
@@ -180,16 +237,43 @@ class LSTM(RecurrentLayer):
 
 
 class GRU(RecurrentLayer):
-    """Gated recurrent unit. Gates lie in the kernels as update, reset, candidate.
+    """A gated recurrent unit. Kernels hold the gates update, reset and candidate, in this order.
 
-    With reset_after (as in cuDNN and PyTorch) the reset gate works on the product of the last
-    output and the recurrent kernel, and the bias has a second row for that product; without, on
-    the last output itself.
+    Args:
+        units: Size of the output and of the state. A positive integer.
+        activation: Activation of the candidate. Default: `"tanh"`.
+        recurrent_activation: Activation of the gates. Default: `"sigmoid"`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel that multiplies the inputs: a name or an
+            `Initializer`. Default: `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the kernel that multiplies the last output: a name or
+            an `Initializer`. Default: `"orthogonal"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        dropout: Rate at which inputs are dropped while training, from 0 to below 1. All steps share
+            one mask. Default: `0.0`.
+        recurrent_dropout: Rate at which the last output is dropped while training. All steps share
+            one mask. Default: `0.0`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        return_sequences: Whether to return the output of every step rather than the last one.
+            Default: `False`.
+        go_backwards: Whether to read the sequence from its end. Default: `False`.
+        reset_after: Whether the reset gate multiplies the product of the last output and the
+            recurrent kernel, as in cuDNN and PyTorch, rather than the last output. The bias then
+            has a second row, for that product. Default: `True`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.shape for w in Sequential([Input((5, 3)), GRU(4)]).weights]
-    [(3, 12), (4, 12), (2, 12)]
+    Input shape:
+        `(batch, steps, features)`.
+
+    Output shape:
+        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> [w.shape for w in Sequential([Input((5, 3)), GRU(4)]).weights]
+        [(3, 12), (4, 12), (2, 12)]
     """
 
     gates = 3
@@ -240,13 +324,28 @@ MERGE_MODES = ("concat", "sum", "mul", "ave")
 
 
 class Bidirectional(Layer):
-    """A recurrent layer and a second one that reads the sequence from its end, merged.
+    """A recurrent layer and a copy that reads the sequence from its end, with their outputs merged.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((5, 3)), Bidirectional(LSTM(4))])
-    >>> model.output_shape, model.weights[3].path
-    ((8,), 'bidirectional/backward_lstm/kernel')
+    Args:
+        layer: A `SimpleRNN`, `LSTM` or `GRU`.
+        merge_mode: How outputs are merged: `"concat"`, `"sum"`, `"mul"` or `"ave"`. Default:
+            `"concat"`.
+        backward_layer: The layer that reads from the end. `None` makes a copy of `layer`. Default:
+            `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, features)`.
+
+    Output shape:
+        That of `layer`, with twice the features for `"concat"`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((5, 3)), Bidirectional(LSTM(4))])
+        >>> model.output_shape, model.weights[3].path
+        ((8,), 'bidirectional/backward_lstm/kernel')
     """
 
     def __init__(self, layer: Layer, merge_mode: str = "concat",

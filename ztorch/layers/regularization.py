@@ -16,14 +16,29 @@ from ztorch.layers.spatial import checked_format
 
 
 class Dropout(Layer):
-    """While training, zeroes elements at this rate and scales the others up to keep the mean.
+    """While training, sets elements to zero and scales the others up to keep the mean.
 
-    The numbers depend on the program's seed, the step and the layer's place in the model (or its
-    own seed), so a run can be repeated to the bit. Where noise_shape has a 1, a whole axis shares
-    one decision; it counts the batch as axis 0, and None stands for the size of the input.
+    The random numbers depend only on the program's seed, the step and the layer's position in the
+    model (or its own seed), so a run can be repeated to the bit.
 
-    >>> Dropout(0.5).rate
-    0.5
+    Args:
+        rate: Share of the elements that become zero, from 0 to below 1.
+        noise_shape: Shape of the decisions, with one entry for each axis, the batch included. `1`
+            shares one decision along that axis; `None` means the size of the input. Default: one
+            decision for each element.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> Dropout(0.5).rate
+        0.5
     """
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: int | None = None,
@@ -59,7 +74,8 @@ def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
 
 
 class BaseSpatialDropout(Layer, abstract=True):
-    """Drops whole channels: all positions of one channel share the decision."""
+    """Base of the layers that drop whole channels: all positions of a channel share the decision.
+    """
 
     axes = 0  # of each example
     inputs = ""
@@ -83,20 +99,49 @@ class BaseSpatialDropout(Layer, abstract=True):
 
 
 class SpatialDropout1D(BaseSpatialDropout):
-    """Dropout of whole channels of a sequence (steps, channels).
+    """While training, drops whole channels of sequences.
 
-    >>> SpatialDropout1D(0.2).noise((32, 10, 8))
-    (32, 1, 8)
+    Args:
+        rate: Share of the channels that become zero, from 0 to below 1.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> SpatialDropout1D(0.2).noise((32, 10, 8))
+        (32, 1, 8)
     """
 
     axes, inputs = 2, "(steps, channels)"
 
 
 class SpatialDropout2D(BaseSpatialDropout):
-    """Dropout of whole channels of an image.
+    """While training, drops whole channels of images.
 
-    >>> SpatialDropout2D(0.2, data_format="channels_first").noise((32, 8, 28, 28))
-    (32, 8, 1, 1)
+    Args:
+        rate: Share of the channels that become zero, from 0 to below 1.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> SpatialDropout2D(0.2, data_format="channels_first").noise((32, 8, 28, 28))
+        (32, 8, 1, 1)
     """
 
     axes, inputs = 3, "(rows, columns, channels)"
@@ -111,7 +156,24 @@ class SpatialDropout2D(BaseSpatialDropout):
 
 
 class GaussianNoise(Layer):
-    """While training, adds normally distributed noise."""
+    """While training, adds normally distributed noise of mean 0.
+
+    Args:
+        stddev: Standard deviation of the noise.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> GaussianNoise(0.1).stddev
+        0.1
+    """
 
     def __init__(self, stddev: float, seed: int | None = None, **common: Any):
         super().__init__(**common)
@@ -125,8 +187,26 @@ class GaussianNoise(Layer):
 
 
 class GaussianDropout(Layer):
-    """While training, multiplies by noise of mean 1 with the variance that dropout at this rate
-    would have."""
+    """While training, multiplies by normally distributed noise of mean 1.
+
+    The noise has the variance of dropout at the same rate.
+
+    Args:
+        rate: Rate of the dropout with the same variance, from 0 to below 1.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> GaussianDropout(0.5).rate
+        0.5
+    """
 
     def __init__(self, rate: float, seed: int | None = None, **common: Any):
         super().__init__(**common)
@@ -146,10 +226,29 @@ def _normal(x: Value, context: Context, own_seed: int | None) -> Value:
 
 
 class AlphaDropout(Layer):
-    """Dropout for selu: what is dropped takes the value that selu has far below zero, and all is
-    scaled and moved so that mean 0 and variance 1 stay.
+    """Dropout for selu, which keeps mean 0 and variance 1.
 
-    Where noise_shape has a 1, a whole axis shares one decision, as in Dropout.
+    Dropped elements take the value that selu has for very negative inputs; then all elements are
+    scaled and shifted.
+
+    Args:
+        rate: Share of the elements that are dropped, from 0 to below 1.
+        noise_shape: Shape of the decisions, with one entry for each axis, the batch included. `1`
+            shares one decision along that axis; `None` means the size of the input. Default: one
+            decision for each element.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> AlphaDropout(0.1).rate
+        0.1
     """
 
     lowest = -1.7580993408473766  # -alpha * scale of selu

@@ -22,10 +22,10 @@ Step = tuple[Callable[[Value], Value], LayerNormalization]
 
 
 class TransformerBlock(Layer, abstract=True):
-    """Attention, then two dense layers at each position; all added to what they were given.
+    """Base of the transformer blocks: attention, then two dense layers at each position.
 
-    The residual sums are normalised, or with `normalize_first=True` what goes into each part.
-    Arguments and the order of weights are KerasHub's.
+    Each part has a residual connection. Sums are normalized, or with `normalize_first=True` the
+    inputs of each part. Arguments and the order of weights are those of KerasHub.
     """
 
     causal = False
@@ -114,15 +114,38 @@ def _both(padding: Value | None, attention: Value | None, x: Value, of: str = ""
 
 
 class TransformerEncoder(TransformerBlock):
-    """A block in which every position sees all others.
+    """A transformer block in which every position attends to all positions.
 
-    In a Model it is called on (x, padding_mask, attention_mask): true where a position holds
-    something, (length,), and where one may see another, (length, length).
+    In a `Model` it is called on `(x, padding_mask, attention_mask)`, both boolean: true where a
+    position holds something, `(batch, length)`, and where one position may attend to another,
+    `(batch, length, length)`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((7, 16)), TransformerEncoder(32, num_heads=4)]).output_shape
-    (7, 16)
+    Args:
+        intermediate_dim: Size of the layer between the two dense ones. A positive integer.
+        num_heads: Number of attention heads, which must divide the number of features.
+        dropout: Rate of dropout after attention and the dense layers, and of attention weights.
+            Default: `0.0`.
+        activation: Activation of the first dense layer. Default: `"relu"`.
+        layer_norm_epsilon: Epsilon of the layer normalizations. Default: `1e-05`.
+        kernel_initializer: Initializer of all kernels: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of all biases: a name or an `Initializer`. Default: `"zeros"`.
+        normalize_first: Whether to normalize the input of each part rather than the residual sums.
+            Default: `False`.
+        rotary: Whether to rotate queries and keys by their positions. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((7, 16)), TransformerEncoder(32, num_heads=4)]).output_shape
+        (7, 16)
     """
 
     def call(self, x: Value, context: Context, padding_mask: Value | None = None,
@@ -132,22 +155,45 @@ class TransformerEncoder(TransformerBlock):
 
 
 class TransformerDecoder(TransformerBlock):
-    """A block in which each position sees itself and those before it; and, where it is called on
-    two sequences, all of the second.
+    """A transformer block in which each position attends to itself and to earlier ones.
 
-    In a Model it is called on (x, encoder_sequence) and masks for each of both: true where a
-    position holds something, (length,), and where one may see another. Whether there is a second
-    sequence is settled by the first call, for the weights depend on it. `rotary` turns queries and
-    keys of the first sequence only.
+    In a `Model` it is called on `(x, encoder_sequence)`, and attends to all of the second sequence
+    as well. It takes a padding mask `(batch, length)` and an attention mask for each of the two:
+    true where a position holds something, and where it may be seen. The first call decides whether
+    there is a second sequence, since the weights depend on it.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((7, 16)), TransformerDecoder(32, num_heads=4, name="block")])
-    >>> model.weights[0].path
-    'block/self_attention/query/kernel'
-    >>> words, image = Input((7, 16)), Input((49, 24))
-    >>> TransformerDecoder(32, num_heads=4)(words, image).shape
-    (7, 16)
+    Args:
+        intermediate_dim: Size of the layer between the two dense ones. A positive integer.
+        num_heads: Number of attention heads, which must divide the number of features.
+        dropout: Rate of dropout after attention and the dense layers, and of attention weights.
+            Default: `0.0`.
+        activation: Activation of the first dense layer. Default: `"relu"`.
+        layer_norm_epsilon: Epsilon of the layer normalizations. Default: `1e-05`.
+        kernel_initializer: Initializer of all kernels: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of all biases: a name or an `Initializer`. Default: `"zeros"`.
+        normalize_first: Whether to normalize the input of each part rather than the residual sums.
+            Default: `False`.
+        rotary: Whether to rotate queries and keys of the first sequence by their positions.
+            Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, length, features)`; the second sequence is `(batch, source length, source
+        features)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((7, 16)), TransformerDecoder(32, num_heads=4, name="block")])
+        >>> model.weights[0].path
+        'block/self_attention/query/kernel'
+        >>> words, image = Input((7, 16)), Input((49, 24))
+        >>> TransformerDecoder(32, num_heads=4)(words, image).shape
+        (7, 16)
     """
 
     causal = True
