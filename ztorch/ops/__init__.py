@@ -128,7 +128,8 @@ def _with_example(public: Public) -> str:
               for a, kind in zip(sample.shapes, kinds, strict=True)]
     result = public.call(*values, **sample.attrs)
     whole = f"zt.ops.{public.name}({args})"
-    return f"{doc}\n\n>>> import numpy as np, ztorch as zt\n>>> {whole}.shape\n{result.shape}"
+    return (f"{doc}\n\nExamples:\n    >>> import numpy as np, ztorch as zt\n"
+            f"    >>> {whole}.shape\n    {result.shape}")
 
 
 _SHOWN = {"f": "float64", "s": "int64", "u": "uint32", "b": "bool"}  # dtypes of examples, by kind

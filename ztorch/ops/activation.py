@@ -44,7 +44,14 @@ _SIGMOID = Op(
 
 @op(_WIDE, primitive=_SIGMOID, numpy=_sigmoid_numpy)
 def sigmoid(x: Value) -> Value:
-    """1 / (1 + e ** -x)."""
+    """The logistic function: `1 / (1 + e ** -x)`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return _SIGMOID(x)
 
 
@@ -65,7 +72,17 @@ def _relu_numpy(x: Any, negative_slope: float = 0.0, max_value: float | None = N
     Sample(((4, 7),), {"threshold": 0.5}), numpy=_relu_numpy)
 def relu(x: Value, negative_slope: float = 0.0, max_value: float | None = None,
          threshold: float = 0.0) -> Value:
-    """x where it is above the threshold, else 0 (or a slope); held below max_value."""
+    """x where it is above the threshold, otherwise 0 or a slope; at most `max_value`.
+
+    Args:
+        x: Float tensor.
+        negative_slope: Slope below the threshold. Default: `0.0`.
+        max_value: Largest result. `None` means no limit. Default: `None`.
+        threshold: Inputs up to this value are negative ones. Default: `0.0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     low: Any = 0.0
     if negative_slope:
         low = (x - threshold if threshold else x) * negative_slope
@@ -75,14 +92,29 @@ def relu(x: Value, negative_slope: float = 0.0, max_value: float | None = None,
 
 @op(Sample(((4, 5),), low=-3.0, high=9.0), numpy=lambda x: np.clip(x, 0, 6))
 def relu6(x: Value) -> Value:
-    """relu held below 6."""
+    """`relu` with results of at most 6.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return relu(x, max_value=6.0)
 
 
 @op(Sample(((3, 5),)), Sample(((3, 5),), {"negative_slope": 0.01}),
     numpy=lambda x, negative_slope=0.2: np.where(x > 0, x, negative_slope * x))
 def leaky_relu(x: Value, negative_slope: float = 0.2) -> Value:
-    """x above zero, negative_slope * x below."""
+    """x above zero, `negative_slope * x` below.
+
+    Args:
+        x: Float tensor.
+        negative_slope: Slope below zero. Default: `0.2`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.where(x > 0.0, x, x * negative_slope)
 
 
@@ -98,20 +130,43 @@ def _below(x: Value) -> Value:
 
 @op(Sample(((3, 5),)), Sample(((3, 5),), {"alpha": 0.5}), numpy=_elu_numpy)
 def elu(x: Value, alpha: float = 1.0) -> Value:
-    """x above zero, alpha * (e ** x - 1) below."""
+    """x above zero, `alpha * (e ** x - 1)` below.
+
+    Args:
+        x: Float tensor.
+        alpha: Limit of the result for very negative inputs, with its sign changed. Default: `1.0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.where(x > 0.0, x, OPS.expm1(_below(x)) * alpha)
 
 
 @op(Sample(((3, 5),)), numpy=lambda x: _SELU_SCALE * _elu_numpy(x, _SELU_ALPHA))
 def selu(x: Value) -> Value:
-    """elu with the scales that keep mean 0 and variance 1 from layer to layer."""
+    """`elu` with the scales that keep mean 0 and variance 1 from layer to layer.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return elu(x, _SELU_ALPHA) * _SELU_SCALE
 
 
 @op(Sample(((3, 5),)), Sample(((3, 5),), {"alpha": 0.5}),
     numpy=lambda x, alpha=1.0: np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha))
 def celu(x: Value, alpha: float = 1.0) -> Value:
-    """elu whose slope is continuous for every alpha."""
+    """`elu` with `x / alpha` in the exponent, so that its slope is continuous for every alpha.
+
+    Args:
+        x: Float tensor.
+        alpha: Limit of the result for very negative inputs, with its sign changed. Default: `1.0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.where(x > 0.0, x, OPS.expm1(_below(x) * (1.0 / alpha)) * alpha)
 
 
@@ -126,7 +181,16 @@ def _gelu_numpy(x: Any, approximate: bool = False) -> Any:
 
 @op(_WIDE, Sample(((4, 5),), {"approximate": True}), numpy=_gelu_numpy)
 def gelu(x: Value, approximate: bool = False) -> Value:
-    """x times the normal distribution function of x; the tanh formula if approximate."""
+    """x times the cumulative normal distribution of x.
+
+    Args:
+        x: Float tensor.
+        approximate: Whether to use the formula with `tanh`, which is faster and less exact.
+            Default: `False`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     if approximate:
         inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
         return x * 0.5 * (OPS.tanh(inner) + 1.0)
@@ -135,49 +199,106 @@ def gelu(x: Value, approximate: bool = False) -> Value:
 
 @op(_WIDE, numpy=lambda x: x * _sigmoid_numpy(x))
 def silu(x: Value) -> Value:
-    """x * sigmoid(x)."""
+    """`x * sigmoid(x)`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return x * sigmoid(x)
 
 
 @op(_WIDE, numpy=lambda x: x * _sigmoid_numpy(x))
 def swish(x: Value) -> Value:
-    """Another name of silu."""
+    """Another name of `silu`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return silu(x)
 
 
 @op(_WIDE, numpy=_softplus)
 def softplus(x: Value) -> Value:
-    """log(e ** x + 1)."""
+    """`log(e ** x + 1)`, without overflow.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.maximum(x, 0.0) + OPS.log1p(OPS.exp(-OPS.abs(x)))
 
 
 @op(_WIDE, numpy=lambda x: -_softplus(-x))
 def log_sigmoid(x: Value) -> Value:
-    """log(sigmoid(x)), exact where sigmoid is almost 0 or 1."""
+    """`log(sigmoid(x))`, exact where sigmoid is almost 0 or 1.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return -softplus(-x)
 
 
 @op(_WIDE, numpy=lambda x: x * np.tanh(_softplus(x)))
 def mish(x: Value) -> Value:
-    """x * tanh(softplus(x))."""
+    """`x * tanh(softplus(x))`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return x * OPS.tanh(softplus(x))
 
 
 @op(_WIDE, numpy=lambda x: x / (1 + np.abs(x)))
 def softsign(x: Value) -> Value:
-    """x / (1 + |x|)."""
+    """`x / (1 + |x|)`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return x / (OPS.abs(x) + 1.0)
 
 
 @op(_WIDE, Sample(((4, 5),), {"b": 1.0}), numpy=lambda x, b=4.0: (x + np.sqrt(x * x + b)) / 2)
 def squareplus(x: Value, b: float = 4.0) -> Value:
-    """(x + sqrt(x * x + b)) / 2."""
+    """`(x + sqrt(x * x + b)) / 2`.
+
+    Args:
+        x: Float tensor.
+        b: How far the curve stays above `relu`. 0 or more. Default: `4.0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return (x + OPS.sqrt(x * x + b)) * 0.5
 
 
 @op(_WIDE, numpy=lambda x: x - np.tanh(x))
 def tanh_shrink(x: Value) -> Value:
-    """x - tanh(x)."""
+    """`x - tanh(x)`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return x - OPS.tanh(x)
 
 
@@ -185,7 +306,15 @@ def tanh_shrink(x: Value) -> Value:
     numpy=lambda x, axis=-1: np.multiply(
         np.split(x, 2, axis)[0], _sigmoid_numpy(np.split(x, 2, axis)[1])))
 def glu(x: Value, axis: int = -1) -> Value:
-    """The first half along an axis, gated by the sigmoid of the second."""
+    """The gated linear unit: the first half along an axis, times the sigmoid of the second half.
+
+    Args:
+        x: Float tensor with an even size along the axis.
+        axis: Axis that is split in half. Default: `-1`.
+
+    Returns:
+        A tensor with half the size along the axis.
+    """
     [a] = normal_axes(axis, x.rank)
     half, odd = divmod(x.shape[a], 2)
     if odd:
@@ -201,39 +330,83 @@ def glu(x: Value, axis: int = -1) -> Value:
 
 @op(_WIDE, numpy=lambda x: np.clip(x + 3, 0, 6) / 6)
 def hard_sigmoid(x: Value) -> Value:
-    """relu6(x + 3) / 6."""
+    """`relu6(x + 3) / 6`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return relu6(x + 3.0) * (1.0 / 6.0)
 
 
 @op(_WIDE, numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6)
 def hard_silu(x: Value) -> Value:
-    """x * hard_sigmoid(x)."""
+    """`x * hard_sigmoid(x)`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return x * hard_sigmoid(x)
 
 
 @op(_WIDE, numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6)
 def hard_swish(x: Value) -> Value:
-    """Another name of hard_silu."""
+    """Another name of `hard_silu`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return hard_silu(x)
 
 
 @op(Sample(((3, 5),)), numpy=lambda x: np.clip(x, -1, 1))
 def hard_tanh(x: Value) -> Value:
-    """x held between -1 and 1."""
+    """x clipped to the range from -1 to 1.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.clip(x, -1.0, 1.0)
 
 
 @op(Sample(((3, 5),)), Sample(((3, 5),), {"threshold": 1.0}),
     numpy=lambda x, threshold=0.5: np.where(np.abs(x) <= threshold, 0, x))
 def hard_shrink(x: Value, threshold: float = 0.5) -> Value:
-    """x, but 0 where |x| is at most the threshold."""
+    """x, but 0 where `|x|` is at most the threshold.
+
+    Args:
+        x: Float tensor.
+        threshold: Largest absolute value that becomes 0. Default: `0.5`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.where(OPS.abs(x) <= threshold, 0.0, x)
 
 
 @op(Sample(((3, 5),)), Sample(((3, 5),), {"threshold": 1.0}),
     numpy=lambda x, threshold=0.5: x - np.clip(x, -threshold, threshold))
 def soft_shrink(x: Value, threshold: float = 0.5) -> Value:
-    """x moved towards zero by the threshold, and 0 within it."""
+    """x moved towards zero by the threshold, and 0 within it.
+
+    Args:
+        x: Float tensor.
+        threshold: Distance of the move. Default: `0.5`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return x - OPS.clip(x, -threshold, threshold)
 
 
@@ -241,30 +414,67 @@ def soft_shrink(x: Value, threshold: float = 0.5) -> Value:
     numpy=lambda x, threshold=0.0, default_value=0.0: np.where(
         x <= threshold, default_value, x))
 def threshold(x: Value, threshold: float = 0.0, default_value: float = 0.0) -> Value:
-    """x where it is above the threshold, else default_value."""
+    """x where it is above the threshold, otherwise `default_value`.
+
+    Args:
+        x: Float tensor.
+        threshold: Inputs up to this value are replaced. Default: `0.0`.
+        default_value: Value that replaces them. Default: `0.0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.where(x <= threshold, default_value, x)
 
 
 @op(Sample(((3, 5),)),
     numpy=lambda x: np.where(x <= -1, 0, np.where(x < 1, (x + 1) ** 2 / 4, x)))
 def sparse_plus(x: Value) -> Value:
-    """0 up to -1, x from 1 on, a parabola between."""
+    """0 up to -1, x from 1 on, and a parabola between.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.where(x <= -1.0, 0.0, OPS.where(x < 1.0, OPS.square(x + 1.0) * 0.25, x))
 
 
 @op(Sample(((3, 5),)), numpy=lambda x: np.clip((x + 1) / 2, 0, 1))
 def sparse_sigmoid(x: Value) -> Value:
-    """(x + 1) / 2 held between 0 and 1."""
+    """`(x + 1) / 2`, clipped to the range from 0 to 1.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.clip((x + 1.0) * 0.5, 0.0, 1.0)
 
 
 @op(Sample(((3, 5),)), numpy=np.exp)
 def exponential(x: Value) -> Value:
-    """Keras' name of exp."""
+    """`e ** x`: Keras' name of `exp`.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return OPS.exp(x)
 
 
 @op(Sample(((3, 5),)), numpy=lambda x: x)
 def linear(x: Value) -> Value:
-    """x itself."""
+    """x unchanged.
+
+    Args:
+        x: Tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return x

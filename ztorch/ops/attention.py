@@ -40,11 +40,22 @@ def _attention_numpy(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = Fa
     Sample(((4, 3, 2), (2, 3, 2)), {"causal": True, "scale": 1.5}), numpy=_weights_numpy)
 def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: bool = False,
                       scale: float | None = None) -> Value:
-    """How much each query attends to each key: (..., heads, queries, keys), rows that sum to 1.
+    """How much each query attends to each key; rows sum to 1.
 
-    Where `mask` is false a key is not seen; `causal` hides key j from query i for j > i. The row of
-    a query that sees nothing is zero, and so are its gradients. Scores are scaled by
-    1 / sqrt(dim) unless `scale` is given.
+    Several heads of `q` may share one head of `k`: those heads are adjacent. The row of a query
+    that sees no key is zero, and so are its gradients.
+
+    Args:
+        q: Queries `(..., heads, queries, dim)`, floats.
+        k: Keys `(..., heads, keys, dim)`, of the same dtype. Heads of `q` must be a multiple of
+            these.
+        mask: Boolean tensor that broadcasts to `(..., heads, queries, keys)`: true where a query
+            may see a key. `None` shows all. Default: `None`.
+        causal: Whether key `j` is hidden from query `i` for `j > i`. Default: `False`.
+        scale: Factor of the scores. `None` means `1 / sqrt(dim)`. Default: `None`.
+
+    Returns:
+        A tensor `(..., heads, queries, keys)`.
     """
     _check(q, k)
     k = _one_for_each(k, q)
@@ -71,16 +82,30 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
     Sample(((2, 4, 3, 2), (2, 2, 3, 2), (2, 2, 3, 2)), {"causal": True}), numpy=_attention_numpy)
 def attention(q: Value, k: Value, v: Value, mask: Value | None = None, causal: bool = False,
               scale: float | None = None) -> Value:
-    """softmax(q @ k.T * scale) @ v for (..., heads, length, dim), with the masks of
-    `attention_weights`. Several heads of q may share one of k and v: then they are next to each
-    other.
+    """Scaled dot-product attention: `softmax(q @ k.T * scale) @ v`.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> q, v = constant(np.zeros((1, 2, 4))), constant(np.array([[[1.0], [3.0]]]))
-    >>> evaluate([attention(q, q, v), attention(q, q, v, causal=True)], {})
-    [array([[[2.],
-            [2.]]]), array([[[1.],
-            [2.]]])]
+    Several heads of `q` may share one head of `k` and `v`: those heads are adjacent.
+
+    Args:
+        q: Queries `(..., heads, queries, dim)`, floats.
+        k: Keys `(..., heads, keys, dim)`, of the same dtype. Heads of `q` must be a multiple of
+            these.
+        v: Values `(..., heads, keys, value dim)`, of the same dtype.
+        mask: Boolean tensor that broadcasts to `(..., heads, queries, keys)`: true where a query
+            may see a key. `None` shows all. Default: `None`.
+        causal: Whether key `j` is hidden from query `i` for `j > i`. Default: `False`.
+        scale: Factor of the scores. `None` means `1 / sqrt(dim)`. Default: `None`.
+
+    Returns:
+        A tensor `(..., heads, queries, value dim)`.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> q, v = constant(np.zeros((1, 2, 4))), constant(np.array([[[1.0], [3.0]]]))
+        >>> evaluate([attention(q, q, v), attention(q, q, v, causal=True)], {})
+        [array([[[2.],
+                [2.]]]), array([[[1.],
+                [2.]]])]
     """
     if v.shape[:-1] != k.shape[:-1]:
         raise shape_error("keys and values do not fit:", k.shape, v.shape,
@@ -141,8 +166,20 @@ def _rotary_numpy(x: Any, axis: int = -2, max_wavelength: float = 10000.0) -> An
 @op(Sample(((2, 3, 4),)), Sample(((3, 2, 6),), {"axis": 0, "max_wavelength": 100.0}),
     numpy=_rotary_numpy)
 def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
-    """Each pair of elements (i, i + dim / 2) of the last axis turned by an angle that grows with
-    the position along `axis`, so that products of two such vectors depend on their distance."""
+    """Rotates pairs of elements of the last axis by angles that grow with the position.
+
+    Elements `i` and `i + dim / 2` are a pair. The product of two such vectors depends only on their
+    distance.
+
+    Args:
+        x: Float tensor whose last axis has an even size.
+        axis: Axis of the positions, not the last one. Default: `-2`.
+        max_wavelength: Limit of the wavelengths, in units of `2 * pi` positions. Default:
+            `10000.0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     dim, at = x.shape[-1], axis % x.rank
     if dim % 2 or at == x.rank - 1:
         raise shape_error(f"ops.rotary turns pairs of the last axis by positions on axis {axis}; "

@@ -39,13 +39,25 @@ def _gemm_numpy(a: Any, b: Any, c: Any = 0.0, alpha: float = 1.0, beta: float = 
     Sample(((2, 3, 5), (2, 5, 4), (4,)), {"alpha": 2.0}), numpy=_gemm_numpy)
 def gemm(a: Value, b: Value, c: Value | None = None, alpha: float = 1.0,
          beta: float | None = None, transpose_a: bool = False, transpose_b: bool = False) -> Value:
-    """alpha * (a @ b) + beta * c, with a or b transposed on the way; beta is 1 if c is given.
-    Leading axes are a batch, and broadcast; so does c.
+    """`alpha * (a @ b) + beta * c`. Leading axes are a batch and broadcast; `c` broadcasts too.
 
-    >>> import ztorch as zt
-    >>> a, b = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]])
-    >>> zt.ops.gemm(a, b, np.array([1.0, 1.0]), alpha=2.0, transpose_b=True)
-    array([[23., 35.]])
+    Args:
+        a: Matrices `(..., m, k)`, or `(..., k, m)` if transposed.
+        b: Matrices `(..., k, n)`, or `(..., n, k)` if transposed, of the same dtype.
+        c: Tensor that broadcasts to the product. `None` means none. Default: `None`.
+        alpha: Factor of the product. Default: `1.0`.
+        beta: Factor of `c`. `None` means 1 where `c` is given. Default: `None`.
+        transpose_a: Whether to transpose `a` first. Default: `False`.
+        transpose_b: Whether to transpose `b` first. Default: `False`.
+
+    Returns:
+        A tensor `(..., m, n)`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> a, b = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]])
+        >>> zt.ops.gemm(a, b, np.array([1.0, 1.0]), alpha=2.0, transpose_b=True)
+        array([[23., 35.]])
     """
     if a.rank < 2 or b.rank < 2:
         raise shape_error("ops.gemm needs matrices, not", a.shape, b.shape,
@@ -59,11 +71,23 @@ def gemm(a: Value, b: Value, c: Value | None = None, alpha: float = 1.0,
         alpha * ((a.T if transpose_a else a) @ x) + beta * y))
 def gemv(a: Value, x: Value, y: Value | None = None, alpha: float = 1.0,
          beta: float | None = None, transpose_a: bool = False) -> Value:
-    """alpha * (a @ x) + beta * y for a matrix and vectors; beta is 1 if y is given.
+    """`alpha * (a @ x) + beta * y` for a matrix and vectors.
 
-    >>> import ztorch as zt
-    >>> zt.ops.gemv(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]), transpose_a=True)
-    array([4., 6.])
+    Args:
+        a: Matrix `(m, n)`, or `(n, m)` if transposed.
+        x: Vector `(n,)` of the same dtype.
+        y: Vector `(m,)`. `None` means none. Default: `None`.
+        alpha: Factor of the product. Default: `1.0`.
+        beta: Factor of `y`. `None` means 1 where `y` is given. Default: `None`.
+        transpose_a: Whether to transpose `a` first. Default: `False`.
+
+    Returns:
+        A vector `(m,)`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.gemv(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]), transpose_a=True)
+        array([4., 6.])
     """
     if a.rank != 2 or x.rank != 1:
         raise shape_error("ops.gemv needs a matrix and a vector, not", a.shape, x.shape,
@@ -105,16 +129,40 @@ def gemm_strided(a: Value, b: Value, c: Value | None = None, size: Size = (1, 1,
                  transpose_b: bool = False, lda: int | None = None, ldb: int | None = None,
                  ldc: int | None = None, batch: int = 1, stride_a: int | None = None,
                  stride_b: int | None = None, stride_c: int | None = None) -> Value:
-    """`gemm` of size (m, n, k) on flat buffers: rows start `lda`, `ldb`, `ldc` elements apart, and
-    the matrices of a batch `stride_a`, `stride_b`, `stride_c` (0 means they share one).
+    """`gemm` on flat buffers, with the strides of BLAS.
 
-    The result is laid out like c: all elements between and behind its rows are c's own, or 0
-    without a c.
+    Args:
+        a: Flat buffer of the left matrices, row by row.
+        b: Flat buffer of the right matrices, of the same dtype.
+        c: Flat buffer of the matrices that are added. `None` means none. Default: `None`.
+        size: `(m, n, k)` of one product. Default: `(1, 1, 1)`.
+        alpha: Factor of the product. Default: `1.0`.
+        beta: Factor of `c`. `None` means 1 where `c` is given. Default: `None`.
+        transpose_a: Whether to transpose `a` first. Default: `False`.
+        transpose_b: Whether to transpose `b` first. Default: `False`.
+        lda: Distance between the starts of rows of `a`. `None` means that rows are dense. Default:
+            `None`.
+        ldb: Distance between the starts of rows of `b`. `None` means that rows are dense. Default:
+            `None`.
+        ldc: Distance between the starts of rows of `c` and of the result. `None` means that rows
+            are dense. Default: `None`.
+        batch: Number of products. Default: `1`.
+        stride_a: Distance between the matrices of `a`. 0 shares one; `None` means that they are
+            dense. Default: `None`.
+        stride_b: Distance between the matrices of `b`. 0 shares one; `None` means that they are
+            dense. Default: `None`.
+        stride_c: Distance between the matrices of `c` and of the result. `None` means that they are
+            dense. Default: `None`.
 
-    >>> import ztorch as zt
-    >>> a, b = np.array([1.0, 2.0, 0.0, 3.0, 4.0, 0.0]), np.eye(2).reshape(-1)
-    >>> zt.ops.gemm_strided(a, b, size=(2, 2, 2), lda=3)
-    array([1., 2., 3., 4.])
+    Returns:
+        A flat buffer laid out like `c`. Elements between and after its rows are those of `c`, or 0
+        without `c`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> a, b = np.array([1.0, 2.0, 0.0, 3.0, 4.0, 0.0]), np.eye(2).reshape(-1)
+        >>> zt.ops.gemm_strided(a, b, size=(2, 2, 2), lda=3)
+        array([1., 2., 3., 4.])
     """
     m, n, k = size
     left = _matrices("a", a, batch, k if transpose_a else m, m if transpose_a else k, lda, stride_a)

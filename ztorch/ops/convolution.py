@@ -87,15 +87,27 @@ def _conv_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: Any = "valid",
     numpy=_conv_numpy)
 def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dilation: Sizes = 1,
          groups: int = 1) -> Value:
-    """x (batch, *axes, channels) convolved with kernel (*window, channels / groups, filters).
+    """A convolution over any number of axes, channels last.
 
-    `padding` is "valid", "same" (ceil(length / stride) positions) or a pair for each axis. With
-    groups, each part of the filters sees its own part of the channels.
+    Args:
+        x: Inputs `(batch, *axes, channels)`, floats.
+        kernel: Kernel `(*window, channels / groups, filters)`, of the same dtype.
+        stride: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+        dilation: Distance between the elements that a window reads: an integer, or one for each
+            axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels.
+            Default: `1`.
 
-    >>> from ztorch.graph.op import leaf
-    >>> image = leaf("input", "x", (1, 28, 28, 3), "float32")
-    >>> conv(image, leaf("state", "k", (5, 5, 3, 8), "float32"), stride=2, padding="same").shape
-    (1, 14, 14, 8)
+    Returns:
+        A tensor `(batch, *new axes, filters)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> image = leaf("input", "x", (1, 28, 28, 3), "float32")
+        >>> conv(image, leaf("state", "k", (5, 5, 3, 8), "float32"), stride=2, padding="same").shape
+        (1, 14, 14, 8)
     """
     _need_ranks(x, kernel)
     *size, into, filters = kernel.shape
@@ -173,12 +185,30 @@ def _keras_conv(axes: int, inputs: Value, kernel: Value, strides: Sizes, padding
 def conv1d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "valid",
            data_format: str = "channels_last", dilation_rate: Sizes = 1,
            groups: int = 1) -> Value:
-    """`conv` of sequences, with Keras' names: inputs (batch, length, channels), kernel
-    (size, channels / groups, filters).
+    """A convolution of sequences, with Keras' argument names.
 
-    >>> import ztorch as zt
-    >>> zt.ops.conv1d(np.arange(5.0).reshape(1, 5, 1), np.ones((2, 1, 1))).reshape(-1)
-    array([1., 3., 5., 7.])
+    Args:
+        inputs: Sequences `(batch, length, channels)`, or `(batch, channels, length)` with channels
+            first.
+        kernel: Kernel `(size, channels / groups, filters)`, of the same dtype.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / strides)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where `inputs` have their channels.
+            Default: `"channels_last"`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels.
+            Default: `1`.
+
+    Returns:
+        A tensor `(batch, new length, filters)`, or `(batch, filters, new length)` with channels
+        first.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.conv1d(np.arange(5.0).reshape(1, 5, 1), np.ones((2, 1, 1))).reshape(-1)
+        array([1., 3., 5., 7.])
     """
     return _keras_conv(1, inputs, kernel, strides, padding, data_format, dilation_rate, groups)
 
@@ -189,13 +219,30 @@ def conv1d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "val
 def conv2d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "valid",
            data_format: str = "channels_last", dilation_rate: Sizes = 1,
            groups: int = 1) -> Value:
-    """`conv` of images, with Keras' names: inputs (batch, rows, columns, channels), or
-    (batch, channels, rows, columns) with channels first; kernel
-    (height, width, channels / groups, filters).
+    """A convolution of images, with Keras' argument names.
 
-    >>> import ztorch as zt
-    >>> zt.ops.conv2d(np.ones((1, 28, 28, 3)), np.ones((5, 5, 3, 8)), strides=2).shape
-    (1, 12, 12, 8)
+    Args:
+        inputs: Images `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)`
+            with channels first.
+        kernel: Kernel `(height, width, channels / groups, filters)`, of the same dtype.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / strides)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where `inputs` have their channels.
+            Default: `"channels_last"`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels.
+            Default: `1`.
+
+    Returns:
+        A tensor `(batch, new rows, new columns, filters)`, or with channels first `(batch, filters,
+        new rows, new columns)`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.conv2d(np.ones((1, 28, 28, 3)), np.ones((5, 5, 3, 8)), strides=2).shape
+        (1, 12, 12, 8)
     """
     return _keras_conv(2, inputs, kernel, strides, padding, data_format, dilation_rate, groups)
 
@@ -262,16 +309,30 @@ def _conv_transpose_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: str =
     numpy=_conv_transpose_numpy)
 def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "valid",
                    dilation: Sizes = 1, output_padding: Sizes | None = None) -> Value:
-    """Each element of x (batch, *axes, channels) leaves its multiple of the kernel
-    (*window, filters, channels), `stride` apart: what the gradient of `conv` does.
+    """A transposed convolution: the gradient of `conv` with respect to its input.
 
-    The result has length * stride elements along each axis with padding="same", and as many as
-    windows reach with "valid"; unless `output_padding` says how many more than the fewest.
+    Each element of x adds its multiple of the kernel to the result, `stride` apart.
 
-    >>> from ztorch.graph.op import leaf
-    >>> x = leaf("input", "x", (1, 7, 7, 8), "float32")
-    >>> conv_transpose(x, leaf("state", "k", (3, 3, 4, 8), "float32"), 2, "same").shape
-    (1, 14, 14, 4)
+    Args:
+        x: Inputs `(batch, *axes, channels)`, floats.
+        kernel: Kernel `(*window, filters, channels)`, of the same dtype.
+        stride: Distance between the windows of neighbours: an integer, or one for each axis.
+            Default: `1`.
+        padding: `"valid"` for all that windows reach, or `"same"` for `length * stride` outputs.
+            Default: `"valid"`.
+        dilation: Distance between the elements that a window writes: an integer, or one for each
+            axis. Default: `1`.
+        output_padding: Number of outputs beyond the fewest: an integer, or one for each axis.
+            `None` derives it from `padding`. Default: `None`.
+
+    Returns:
+        A tensor `(batch, *new axes, filters)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> x = leaf("input", "x", (1, 7, 7, 8), "float32")
+        >>> conv_transpose(x, leaf("state", "k", (3, 3, 4, 8), "float32"), 2, "same").shape
+        (1, 14, 14, 4)
     """
     _need_ranks(x, kernel)
     *size, filters, into = kernel.shape

@@ -65,15 +65,25 @@ _PUT = Op("put", "map", _cut_infer, _put_numpy, _put_grad, _put_body, cost=6)
     Sample(((2, 5), np.array([0, 0], np.int32)), {"size": 5, "axis": -1}), primitive=_CUT,
     numpy=lambda x, start, size, axis: _cut_numpy(x, start, size, axis % x.ndim))
 def crop(x: Value, start: Value, size: int, axis: int) -> Value:
-    """`size` elements along an axis, in each example (axis 0) from a start of its own.
+    """A part of each example along an axis, from a start of its own.
 
-    Starts beyond the last possible one count as that one, those below zero as zero.
+    Args:
+        x: Tensor `(batch, ...)`.
+        start: First position of each example, an integer tensor `(batch,)`. Values out of range are
+            clamped to the nearest valid start.
+        size: Number of elements to keep.
+        axis: Axis to crop, not the batch.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> from ztorch.graph.op import constant
-    >>> rows, starts = constant(np.arange(8.0).reshape(2, 4)), constant(np.array([0, 2], np.int32))
-    >>> evaluate([crop(rows, starts, 2, axis=1)], {})[0].tolist()
-    [[0.0, 1.0], [6.0, 7.0]]
+    Returns:
+        A tensor of the shape of `x` with `size` elements along the axis.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> from ztorch.graph.op import constant
+        >>> rows = constant(np.arange(8.0).reshape(2, 4))
+        >>> starts = constant(np.array([0, 2], np.int32))
+        >>> evaluate([crop(rows, starts, 2, axis=1)], {})[0].tolist()
+        [[0.0, 1.0], [6.0, 7.0]]
     """
     a = axis % x.rank if -x.rank <= axis < x.rank else 0
     if a == 0:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
-from ztorch.graph.op import Op, Sample, broadcast_together, normal_axes, op, shape_error
+from ztorch.graph.op import OPS, Op, Sample, broadcast_together, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import OPCODES, Opcode
 
@@ -63,7 +63,7 @@ def _declare(row: Opcode) -> None:
                    for n in names]
     call.__signature__ = Signature(by_position, return_annotation="Value")  # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = primitive.name
-    call.__doc__ = f"{row.doc}; element by element, with broadcasting."
+    call.__doc__ = _documentation(row, names)
     low, high = _DOMAIN.get(row.name, (-2.0, 2.0))
     kinds = "".join(k for k in row.kinds if k in "fsub")
     shapes: tuple[Any, ...] = ((3, 5),) * row.arity
@@ -71,6 +71,26 @@ def _declare(row: Opcode) -> None:
     if row.arity == 2:
         samples.append(Sample(((4, 1, 3), (2, 1)), {}, low, high, kinds))
     op(*samples, name=primitive.name, primitive=primitive, numpy=row.meaning)(call)
+
+
+_KINDS = {"f": "floats", "s": "signed integers", "u": "unsigned integers", "b": "bools"}
+
+
+def _documentation(row: Opcode, names: list[str]) -> str:
+    """The docstring of the op of an opcode."""
+    *kinds, last = (_KINDS[kind] for kind in row.kinds)
+    taken = f"{', '.join(kinds)} or {last}" if kinds else last
+    meaning = dict.fromkeys(names, f"Tensor of {taken}, or a number.")
+    if row.name == "select":
+        meaning = {"c": "Bool tensor: the condition.", "a": "Tensor or number where it is true.",
+                   "b": "Tensor or number where it is false, of the dtype of `a`."}
+    elif len(names) > 1:
+        others = "Tensor of the same dtype, or a number."
+        meaning = {name: others if k else meaning[name] for k, name in enumerate(names)}
+    dtype = "bool" if row.result == "bool" else "the same dtype"
+    return "\n".join([f"{row.doc}; element by element, with broadcasting.", "", "Args:",
+                      *(f"    {name}: {text}" for name, text in meaning.items()), "", "Returns:",
+                      f"    A tensor of the broadcast shape, of {dtype}."])
 
 
 for _row in OPCODES.values():
@@ -83,7 +103,18 @@ _BITCAST = _primitive(OPCODES["bitcast"])
 
 @op(Sample(((3, 5),), {"dtype": dtypes.f64}), primitive=_CAST, numpy=OPCODES["cast"].meaning)
 def cast(x: Value, dtype: DType | str) -> Value:
-    """x in another dtype; float to integer saturates, NaN becomes zero."""
+    """x in another dtype.
+
+    Floats become integers by truncation; values out of range saturate and NaN becomes 0. Integers
+    wrap. Any number other than 0 is true.
+
+    Args:
+        x: Tensor of any dtype.
+        dtype: Dtype of the result: a `DType` or a name such as `"float32"`.
+
+    Returns:
+        A tensor of the shape of `x`.
+    """
     to = dtypes.dtype(dtype)
     return x if x.dtype == to else _CAST(x, dtype=to)
 
@@ -92,9 +123,17 @@ def cast(x: Value, dtype: DType | str) -> Value:
 def bitcast(x: Value, dtype: DType | str) -> Value:
     """The bits of x read as another dtype of the same size.
 
-    >>> import ztorch as zt
-    >>> zt.ops.bitcast(np.array([1.0], np.float32), "uint32")
-    array([1065353216], dtype=uint32)
+    Args:
+        x: Tensor of numbers.
+        dtype: Dtype of the result, with as many bits as that of `x`.
+
+    Returns:
+        A tensor of the shape of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.bitcast(np.array([1.0], np.float32), "uint32")
+        array([1065353216], dtype=uint32)
     """
     to = dtypes.dtype(dtype)
     if to.bits != x.dtype.bits:
@@ -121,27 +160,71 @@ _IOTA = Op(
 @op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,
     numpy=lambda shape, value, dtype="float32": np.full(shape, value))
 def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> Value:
-    """A tensor of a graph with one number everywhere; on its own it computes nothing."""
+    """A tensor with one number everywhere, inside a model.
+
+    It has no tensor argument, so it always makes a node of a graph and never a NumPy array.
+
+    Args:
+        shape: Shape of the result.
+        value: The number.
+        dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"float32"`.
+
+    Returns:
+        A value of the graph.
+
+    Examples:
+        >>> full((2, 3), 1.5)
+        <full f32[2x3]>
+    """
     return _FULL(shape=tuple(shape), value=value, dtype=dtypes.dtype(dtype))
 
 
 @op(Sample((), {"shape": (2, 3)}), Sample((), {"shape": (2, 3), "axis": 0}), primitive=_IOTA,
     numpy=lambda shape, axis=-1, dtype="int32": np.indices(shape, np.int32)[axis])
 def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -> Value:
-    """Each element's own position along the axis, in a graph; on its own it computes nothing."""
+    """The position of each element along an axis, inside a model.
+
+    It has no tensor argument, so it always makes a node of a graph and never a NumPy array.
+
+    Args:
+        shape: Shape of the result.
+        axis: Axis along which positions are counted from 0. Default: `-1`.
+        dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"int32"`.
+
+    Returns:
+        A value of the graph.
+
+    Examples:
+        >>> iota((2, 3))
+        <iota i32[2x3]>
+    """
     [at] = normal_axes(axis, len(shape))
     return _IOTA(shape=tuple(shape), axis=at, dtype=dtypes.dtype(dtype))
 
 
 @op(Sample(((2, 3),)), numpy=np.zeros_like)
 def zeros_like(x: Value) -> Value:
-    """Zeros of the shape and dtype of x."""
+    """Zeros of the shape and dtype of x.
+
+    Args:
+        x: Tensor of any dtype.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return full(x.shape, 0, x.dtype)
 
 
 @op(Sample(((2, 3),)), numpy=np.ones_like)
 def ones_like(x: Value) -> Value:
-    """Ones of the shape and dtype of x."""
+    """Ones of the shape and dtype of x.
+
+    Args:
+        x: Tensor of any dtype.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return full(x.shape, 1, x.dtype)
 
 
@@ -155,11 +238,18 @@ _STOP = Op("stop_gradient", "map", _same, numpy=lambda x: x, grad=lambda o, g, y
 
 @op(primitive=_STOP)
 def stop_gradient(x: Value) -> Value:
-    """x itself; gradients do not pass.
+    """x unchanged, with a gradient of zero.
 
-    >>> import ztorch as zt
-    >>> zt.ops.stop_gradient(np.array([1.0, 2.0]))
-    array([1., 2.])
+    Args:
+        x: Tensor of any dtype.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.stop_gradient(np.array([1.0, 2.0]))
+        array([1., 2.])
     """
     return _STOP(x)
 
@@ -167,32 +257,47 @@ def stop_gradient(x: Value) -> Value:
 # -- composites ------------------------------------------------------------------------------------
 
 
-def _where() -> Callable[..., Value]:
-    from ztorch.graph.op import OPS
-
-    return OPS.where
-
 
 @op(Sample(((3, 5),)), numpy=np.sign)
 def sign(x: Value) -> Value:
-    """-1, 0 or 1."""
-    select = _where()
+    """-1 for negative elements, 0 for zero, 1 for positive ones.
+
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     zero = zeros_like(x)
-    return select(x > 0.0, ones_like(x), select(x < 0.0, -ones_like(x), zero))
+    return OPS.where(x > 0.0, ones_like(x), OPS.where(x < 0.0, -ones_like(x), zero))
 
 
 @op(Sample(((3, 5),)), numpy=np.square)
 def square(x: Value) -> Value:
-    """x * x."""
+    """`x * x`.
+
+    Args:
+        x: Tensor of numbers. Integers wrap.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     return x * x
 
 
 @op(Sample(((3, 5),), {"low": -1.0, "high": 0.5}),
     numpy=lambda x, low, high: np.clip(x, low, high))
 def clip(x: Value, low: Value | float, high: Value | float) -> Value:
-    """x held between low and high."""
-    from ztorch.graph.op import OPS
+    """x limited to the range from low to high.
 
+    Args:
+        x: Tensor of numbers.
+        low: Smallest result: a number, or a tensor that broadcasts with `x`.
+        high: Largest result: a number, or a tensor that broadcasts with `x`.
+
+    Returns:
+        A tensor of the broadcast shape and the dtype of `x`.
+    """
     return OPS.minimum(OPS.maximum(x, low), high)
 
 
@@ -232,19 +337,33 @@ _NAN = _by_bits("isnan", "gt", np.isnan)
 def isfinite(x: Value) -> Value:
     """Whether each element is neither infinite nor NaN.
 
-    >>> import ztorch as zt
-    >>> zt.ops.isfinite(np.array([1.0, np.inf, np.nan]))
-    array([ True, False, False])
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A bool tensor of the shape of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.isfinite(np.array([1.0, np.inf, np.nan]))
+        array([ True, False, False])
     """
     return _FINITE(x, of=x.dtype)
 
 
 @op(Sample(((3, 5),)), _ODD, primitive=_NAN, numpy=np.isnan)
 def isnan(x: Value) -> Value:
-    """Whether each element is no number, such as what 0 / 0 gives.
+    """Whether each element is NaN, such as the result of 0 / 0.
 
-    >>> import ztorch as zt
-    >>> zt.ops.isnan(np.array([1.0, np.inf, np.nan]))
-    array([False, False,  True])
+    Args:
+        x: Float tensor.
+
+    Returns:
+        A bool tensor of the shape of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.isnan(np.array([1.0, np.inf, np.nan]))
+        array([False, False,  True])
     """
     return _NAN(x, of=x.dtype)

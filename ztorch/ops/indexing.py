@@ -72,14 +72,22 @@ _TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost
 @op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"), primitive=_TAKE,
     numpy=_take_numpy)
 def take(x: Value, indices: Value, axis: int = 0) -> Value:
-    """Slices of x along an axis at integer positions (an embedding look-up). Positions beyond an
-    end mean that end.
+    """Slices of x along an axis at integer positions, as in an embedding lookup.
 
-    >>> import ztorch as zt
-    >>> zt.ops.take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]))
-    array([[3., 4.],
-           [3., 4.],
-           [1., 2.]])
+    Args:
+        x: Tensor of any dtype.
+        indices: Integer tensor of positions. Those out of range are clamped to the nearest end.
+        axis: Axis along which slices are taken. Default: `0`.
+
+    Returns:
+        A tensor of the shape of `x`, with the axes of `indices` in place of the axis.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]))
+        array([[3., 4.],
+               [3., 4.],
+               [1., 2.]])
     """
     [a] = normal_axes(axis, x.rank)
     return _TAKE(x, _need_integers("take", indices), axis=a)
@@ -87,14 +95,32 @@ def take(x: Value, indices: Value, axis: int = 0) -> Value:
 
 @op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 0}), numpy=_take_numpy)
 def gather(x: Value, indices: Value, axis: int = 0) -> Value:
-    """Another name of take, as in ONNX and TensorFlow."""
+    """Another name of `take`, as in ONNX and TensorFlow.
+
+    Args:
+        x: Tensor of any dtype.
+        indices: Integer tensor of positions. Those out of range are clamped to the nearest end.
+        axis: Axis along which slices are taken. Default: `0`.
+
+    Returns:
+        A tensor of the shape of `x`, with the axes of `indices` in place of the axis.
+    """
     return take(x, indices, axis)
 
 
 @op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),
     numpy=lambda x, classes, dtype="float32": np.eye(classes)[x])
 def one_hot(x: Value, classes: int, dtype: DType | str = "float32") -> Value:
-    """1 at each label, 0 elsewhere, along a new last axis."""
+    """1 at each label and 0 elsewhere, along a new last axis.
+
+    Args:
+        x: Integer tensor of labels. Labels out of range give zeros.
+        classes: Size of the new axis.
+        dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"float32"`.
+
+    Returns:
+        A tensor of the shape of `x` with one more axis.
+    """
     wide = OPS.expand_dims(x, -1)
     return OPS.cast(OPS.equal(wide, OPS.iota((classes,), 0, x.dtype)), dtype)
 
@@ -144,15 +170,26 @@ _ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_gr
     Sample(((4,), np.array([2, 0, 3, 1], np.int32)), {"once": True}),
     primitive=_ALONG, numpy=_along_numpy)
 def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False) -> Value:
-    """For each index the element of x at that position along the axis, and at the index's own
-    place on all others, where the two shapes broadcast. Positions beyond an end mean that end.
+    """The element of x at each index along an axis.
 
-    `once` promises that the indices are a permutation: it makes the gradient a look-up as well.
+    On the other axes, an index reads at its own position; there, both shapes broadcast.
 
-    >>> import ztorch as zt
-    >>> zt.ops.take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
-    array([[2.],
-           [3.]])
+    Args:
+        x: Tensor of any dtype.
+        indices: Integer tensor with as many axes as `x`. Positions out of range are clamped to the
+            nearest end.
+        axis: Axis along which elements are taken. Default: `-1`.
+        once: Whether the indices are known to be a permutation, which makes the gradient a lookup
+            too. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x`, with the size of `indices` along the axis.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
+        array([[2.],
+               [3.]])
     """
     [a] = normal_axes(axis, x.rank)
     indices = _need_integers("take_along_axis", indices)
@@ -181,13 +218,23 @@ def _scatter_numpy(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
     Sample(((2, 4, 2), np.array([[0, 7], [-1, 0]], np.int32), (2, 2, 2, 2)), {"axis": 1}),
     numpy=_scatter_numpy)
 def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
-    """x with each slice of `updates` added at its position along an axis: what `take` with the same
-    indices would read. Positions outside x are left out. Equal positions add up in a fixed order,
-    so the same arguments give the same bits.
+    """x with each slice of `updates` added at its position along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.scatter_add(np.zeros(3), np.array([2, 0, 2]), np.array([1.0, 2.0, 3.0]))
-    array([2., 0., 4.])
+    Equal positions add up in a fixed order, so the same arguments give the same bits.
+
+    Args:
+        x: Tensor of numbers.
+        indices: Integer tensor of positions. Those out of range are ignored.
+        updates: Tensor of the shape of `take(x, indices, axis)` and the dtype of `x`.
+        axis: Axis along which slices are added. Default: `0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.scatter_add(np.zeros(3), np.array([2, 0, 2]), np.array([1.0, 2.0, 3.0]))
+        array([2., 0., 4.])
     """
     [a] = normal_axes(axis, x.rank)
     indices = _need_integers("scatter_add", indices)

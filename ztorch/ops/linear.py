@@ -39,7 +39,15 @@ _CONTRACT = Op(
 @op(Sample(((3, 5), (5, 4))), Sample(((2, 3, 4), (2, 4, 5))), Sample(((2, 3, 4), (4, 5))),
     Sample(((4,), (4, 3))), Sample(((3, 4), (4,))), primitive=_CONTRACT, numpy=np.matmul)
 def matmul(a: Value, b: Value) -> Value:
-    """The matrix product over the last two axes; leading axes broadcast, as in NumPy."""
+    """The matrix product over the last two axes; leading axes broadcast, as in NumPy.
+
+    Args:
+        a: Matrices `(..., m, k)`, or a vector `(k,)`.
+        b: Matrices `(..., k, n)`, or a vector `(k,)`, of the same dtype.
+
+    Returns:
+        A tensor `(..., m, n)`, without the axis of a vector.
+    """
     like = a if isinstance(a, Value) else b
     a, b = as_value(a, like), as_value(b, like)
     if a.rank == 0 or b.rank == 0:
@@ -67,12 +75,21 @@ def matmul(a: Value, b: Value) -> Value:
 
 @op(Sample(((3, 5),), {"dtype": f64}), primitive=ROUNDED, numpy=rounded)
 def rounded_to(x: Value, dtype: DType | str) -> Value:
-    """The nearest numbers that `dtype` holds, in the dtype of x. Gradients pass as if nothing were
-    rounded.
+    """The nearest numbers that a narrower float dtype holds, in the dtype of x.
 
-    >>> import ztorch as zt
-    >>> zt.ops.rounded_to(np.array([1.001, 3.0], np.float32), "bfloat16")
-    array([1., 3.], dtype=float32)
+    Gradients pass as if nothing were rounded.
+
+    Args:
+        x: Float tensor.
+        dtype: Float dtype to round to, such as `"bfloat16"`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.rounded_to(np.array([1.001, 3.0], np.float32), "bfloat16")
+        array([1., 3.], dtype=float32)
     """
     to = as_dtype(dtype)
     if not (x.dtype.is_float and to.is_float):

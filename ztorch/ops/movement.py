@@ -49,7 +49,15 @@ _BROADCAST = Op("broadcast_to", "map", _broadcast_infer,
 @op(Sample(((3, 1),), {"shape": (2, 3, 4)}, dtypes="fsub"), primitive=_BROADCAST,
     numpy=lambda x, shape: np.broadcast_to(x, shape))
 def broadcast_to(x: Value, shape: Shape) -> Value:
-    """x repeated along axes of size 1 and new leading axes."""
+    """x repeated along axes of size 1 and along new leading axes.
+
+    Args:
+        x: Tensor of any dtype.
+        shape: Shape of the result.
+
+    Returns:
+        A tensor of this shape and the dtype of `x`.
+    """
     return x if x.shape == tuple(shape) else _BROADCAST(x, shape=tuple(shape))
 
 
@@ -71,7 +79,15 @@ _RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
 @op(Sample(((4, 6),), {"shape": (3, -1)}, dtypes="fsub"), Sample(((2, 3, 4),), {"shape": (24,)}),
     primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape))
 def reshape(x: Value, shape: Shape) -> Value:
-    """The same elements in another shape; one dimension may be -1."""
+    """The same elements in another shape.
+
+    Args:
+        x: Tensor of any dtype.
+        shape: Shape of the result. One axis may be -1: its size follows from the others.
+
+    Returns:
+        A tensor of this shape and the dtype of `x`.
+    """
     shape = tuple(int(n) for n in shape)
     if shape.count(-1) == 1:
         known = math.prod(n for n in shape if n != -1)
@@ -101,7 +117,16 @@ _TRANSPOSE = Op("transpose", "map", _transpose_infer,
 @op(Sample(((2, 3, 4),), {"axes": (2, 0, 1)}, dtypes="fsub"), Sample(((5, 7),)),
     primitive=_TRANSPOSE, numpy=lambda x, axes=None: np.transpose(x, axes))
 def transpose(x: Value, axes: Shape | None = None) -> Value:
-    """Axes in another order; reversed without `axes`."""
+    """The axes of x in another order.
+
+    Args:
+        x: Tensor of any dtype.
+        axes: The axis of `x` at each axis of the result. `None` reverses the order. Default:
+            `None`.
+
+    Returns:
+        A tensor of the dtype of `x`.
+    """
     order = tuple(a % max(x.rank, 1) for a in axes) if axes is not None else tuple(
         reversed(range(x.rank)))
     if sorted(order) != list(range(x.rank)):
@@ -152,7 +177,17 @@ _SLICE = Op("slice", "map", _slice_infer, _slice_numpy, _slice_grad, movement=Tr
     Sample(((6,),), {"start": (5,), "step": (-2,), "size": (3,)}),
     primitive=_SLICE, numpy=_slice_numpy, name="slice")
 def slice_(x: Value, start: Shape, step: Shape, size: Shape) -> Value:
-    """`size` elements along each axis from `start`, `step` apart."""
+    """Every `step`-th element along each axis, from a start.
+
+    Args:
+        x: Tensor of any dtype.
+        start: First position on each axis.
+        step: Distance between positions on each axis; negative ones go backwards.
+        size: Number of elements on each axis.
+
+    Returns:
+        A tensor of shape `size` and the dtype of `x`.
+    """
     for axis, (a, s, n, dim) in enumerate(zip(start, step, size, x.shape, strict=True)):
         last = a + s * (n - 1)
         if n > 0 and not (0 <= a < dim and 0 <= last < dim):
@@ -164,11 +199,19 @@ def slice_(x: Value, start: Shape, step: Shape, size: Shape) -> Value:
 
 @op()
 def slice_by(x: Value, key: Any) -> Value:
-    """Python's `x[...]` with integers, slices, None and an ellipsis.
+    """Python's `x[key]`, with integers, slices, None and an ellipsis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.slice_by(np.arange(6.0), slice(None, None, 2))
-    array([0., 2., 4.])
+    Args:
+        x: Tensor of any dtype.
+        key: Index, or a tuple of them.
+
+    Returns:
+        A tensor of the dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.slice_by(np.arange(6.0), slice(None, None, 2))
+        array([0., 2., 4.])
     """
     keys = list(key) if isinstance(key, tuple) else [key]
     used = sum(k is not None and k is not Ellipsis for k in keys)
@@ -228,7 +271,17 @@ _PAD = Op("pad", "map", _pad_infer,
     numpy=lambda x, low, high, value=0.0: np.pad(
         x, list(zip(low, high, strict=True)), constant_values=value))
 def pad(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
-    """x with `low` elements of `value` before and `high` after it on each axis."""
+    """x with a border of one value.
+
+    Args:
+        x: Tensor of numbers.
+        low: Number of elements before x on each axis.
+        high: Number of elements after x on each axis.
+        value: Value of the border. Default: `0`.
+
+    Returns:
+        A tensor of the dtype of `x`.
+    """
     for amounts in (low, high):
         if not isinstance(amounts, (list, tuple)) or len(amounts) != x.rank:
             raise shape_error(f"padding {amounts!r} must be a number for each axis of", x.shape,
@@ -284,11 +337,19 @@ _CONCAT = Op("concat", "map", _concat_infer,
     Sample(((2, 3), (1, 3), (4, 3)), {"axis": 0}), primitive=_CONCAT,
     numpy=lambda *xs, axis=-1: np.concatenate(xs, axis))
 def concat(*xs: Value, axis: int = -1) -> Value:
-    """Tensors, or a list of them, one after another along an axis.
+    """Tensors joined along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.concat(np.array([1.0, 2.0]), np.array([3.0]))
-    array([1., 2., 3.])
+    Args:
+        *xs: Tensors of one dtype that differ only along the axis, or one list of them.
+        axis: Axis along which they are joined. Default: `-1`.
+
+    Returns:
+        A tensor with the sizes along the axis added up.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.concat(np.array([1.0, 2.0]), np.array([3.0]))
+        array([1., 2., 3.])
     """
     if len(xs) == 1 and isinstance(xs[0], (list, tuple)):
         xs = tuple(xs[0])
@@ -300,7 +361,15 @@ def concat(*xs: Value, axis: int = -1) -> Value:
 
 @op(Sample(((3, 4),), {"axis": (1,)}, dtypes="fsub"), numpy=lambda x, axis=None: np.flip(x, axis))
 def flip(x: Value, axis: int | Shape | None = None) -> Value:
-    """x with the order along axes reversed."""
+    """x with the order along axes reversed.
+
+    Args:
+        x: Tensor of any dtype.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     axes = normal_axes(axis, x.rank)
     return slice_(x, tuple(n - 1 if k in axes else 0 for k, n in enumerate(x.shape)),
                   tuple(-1 if k in axes else 1 for k in range(x.rank)), x.shape)
@@ -308,6 +377,14 @@ def flip(x: Value, axis: int | Shape | None = None) -> Value:
 
 @op(Sample(((3, 4),), {"axis": 1}, dtypes="fsub"), numpy=np.expand_dims)
 def expand_dims(x: Value, axis: int) -> Value:
-    """x with a new axis of size 1."""
+    """x with a new axis of size 1.
+
+    Args:
+        x: Tensor of any dtype.
+        axis: Position of the new axis in the result.
+
+    Returns:
+        A tensor of the dtype of `x`.
+    """
     [at] = normal_axes(axis, x.rank + 1)
     return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))

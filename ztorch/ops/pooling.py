@@ -57,14 +57,25 @@ def _seen(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
     numpy=lambda x, size, stride=None, padding="valid": _pool_numpy(x, size, stride, padding,
                                                                     np.max))
 def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = "valid") -> Value:
-    """The largest element of each window over the axes between batch and channels; windows lie
-    side by side unless `stride` says otherwise.
+    """The largest element of each window over the axes between batch and channels.
 
-    As with `max`, elements of a window that are equally large share the gradient.
+    Equally large elements of a window share the gradient, as with `max`.
 
-    >>> from ztorch.graph.op import leaf
-    >>> max_pool(leaf("input", "x", (1, 7, 7, 3), "float32"), 2, padding="same").shape
-    (1, 4, 4, 3)
+    Args:
+        x: Tensor `(batch, *axes, channels)` of numbers.
+        size: Size of the window: an integer, or one for each axis.
+        stride: Step of the window. `None` means `size`, so that windows do not overlap. Default:
+            `None`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+
+    Returns:
+        A tensor `(batch, *new axes, channels)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> max_pool(leaf("input", "x", (1, 7, 7, 3), "float32"), 2, padding="same").shape
+        (1, 4, 4, 3)
     """
     if not (x.dtype.is_float or x.dtype.is_int):
         raise shape_error(f"ops.max_pool takes numbers, not {x.dtype}", fix="cast it first")
@@ -78,11 +89,23 @@ def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = 
                                                                     np.mean))
 def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
                  padding: Any = "valid") -> Value:
-    """The mean of each window over the axes between batch and channels; padding does not count.
+    """The mean of each window over the axes between batch and channels. Padding does not count.
 
-    >>> from ztorch.graph.op import leaf
-    >>> average_pool(leaf("input", "x", (1, 7, 3), "float32"), 2).shape
-    (1, 3, 3)
+    Args:
+        x: Float tensor `(batch, *axes, channels)`.
+        size: Size of the window: an integer, or one for each axis.
+        stride: Step of the window. `None` means `size`, so that windows do not overlap. Default:
+            `None`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+
+    Returns:
+        A tensor `(batch, *new axes, channels)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> average_pool(leaf("input", "x", (1, 7, 3), "float32"), 2).shape
+        (1, 3, 3)
     """
     seen, places, inside = _seen(x, size, stride, padding, 0)
     counts = np.ones((1,) * (x.rank - 1))
@@ -113,12 +136,21 @@ def _upsample_numpy(x: Any, size: Sizes, interpolation: str = "nearest") -> Any:
 @op(Sample(((2, 3, 2),), {"size": 3}), Sample(((1, 3, 4, 2),), {"size": (2, 3)}),
     Sample(((1, 3, 4, 2),), {"size": (2, 3), "interpolation": "bilinear"}), numpy=_upsample_numpy)
 def upsample(x: Value, size: Sizes, interpolation: str = "nearest") -> Value:
-    """The axes between batch and channels `size` times as long; "nearest" repeats each element,
-    "bilinear" goes straight from the middle of one to the middle of the next.
+    """The axes between batch and channels, enlarged by whole factors.
 
-    >>> from ztorch.graph.op import leaf
-    >>> upsample(leaf("input", "x", (1, 7, 5, 3), "float32"), (2, 3)).shape
-    (1, 14, 15, 3)
+    Args:
+        x: Tensor `(batch, *axes, channels)`; floats for `"bilinear"`.
+        size: Factor: an integer, or one for each axis.
+        interpolation: `"nearest"` repeats elements, `"bilinear"` interpolates between their
+            centres. Default: `"nearest"`.
+
+    Returns:
+        A tensor `(batch, *new axes, channels)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> upsample(leaf("input", "x", (1, 7, 5, 3), "float32"), (2, 3)).shape
+        (1, 14, 15, 3)
     """
     if x.rank < 3:
         raise shape_error("upsampling needs (batch, *axes, channels), not", x.shape)

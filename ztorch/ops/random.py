@@ -28,12 +28,21 @@ NUMPY_WORDS = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or,
 
 
 def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Two random words from two words of key and two of counter; `o` has the integer operations,
-    so that NumPy and a kernel builder run the same lines.
+    """Two random words from two words of key and two of counter.
 
-    >>> zero = np.zeros(1, np.uint32)
-    >>> [hex(word[0]) for word in threefry(NUMPY_WORDS, (zero, zero), (zero, zero))]
-    ['0x6b200159', '0x99ba4efe']
+    Args:
+        o: Namespace of the integer operations, so that NumPy and a kernel builder run the same
+            lines.
+        key: Two uint32 words.
+        counter: Two uint32 words.
+
+    Returns:
+        Two uint32 words.
+
+    Examples:
+        >>> zero = np.zeros(1, np.uint32)
+        >>> [hex(word[0]) for word in threefry(NUMPY_WORDS, (zero, zero), (zero, zero))]
+        ['0x6b200159', '0x99ba4efe']
     """
     keys = (*key, o.xor(o.xor(key[0], key[1]), _PARITY))
     a, b = o.add(counter[0], keys[0]), o.add(counter[1], keys[1])
@@ -80,12 +89,23 @@ def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, 
 
 @op(primitive=_BITS)
 def random_bits(shape: Shape, seed: Value, step: Value, stream: int = 0) -> Value:
-    """A tensor of random 32-bit words. Same seed (two words), step and stream, same numbers; give
-    every use in a model a stream of its own, and every training step the next `step`.
+    """Random 32-bit words.
 
-    >>> import ztorch as zt
-    >>> zt.ops.random_bits((2,), np.array([1, 2], np.uint32), np.array(0, np.uint32)).dtype
-    dtype('uint32')
+    The same seed, step and stream give the same numbers on every device.
+
+    Args:
+        shape: Shape of the result.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+
+    Returns:
+        A uint32 tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.random_bits((2,), np.array([1, 2], np.uint32), np.array(0, np.uint32)).dtype
+        dtype('uint32')
     """
     return _words(shape, seed, step, stream)[0]
 
@@ -97,12 +117,25 @@ def _mantissa(d: DType) -> int:
 @op()
 def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
                    dtype: DType | str = "float32") -> Value:
-    """Numbers from 0 to below 1, equally likely, with as many random bits as the dtype holds.
+    """Uniformly distributed numbers from 0 to below 1.
 
-    >>> import ztorch as zt
-    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
-    >>> zt.ops.random_uniform((2, 3), seed, step).shape
-    (2, 3)
+    They have as many random bits as the dtype holds.
+
+    Args:
+        shape: Shape of the result.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+        dtype: Float dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A tensor of this shape.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+        >>> zt.ops.random_uniform((2, 3), seed, step).shape
+        (2, 3)
     """
     d = _float(dtype)
     first, second = _words(shape, seed, step, stream)
@@ -116,12 +149,23 @@ def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
 @op()
 def random_normal(shape: Shape, seed: Value, step: Value, stream: int = 0,
                   dtype: DType | str = "float32") -> Value:
-    """Numbers of the normal distribution with mean 0 and deviation 1 (Box and Muller's method).
+    """Normally distributed numbers of mean 0 and deviation 1, by the method of Box and Muller.
 
-    >>> import ztorch as zt
-    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
-    >>> zt.ops.random_normal((2, 3), seed, step).shape
-    (2, 3)
+    Args:
+        shape: Shape of the result.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+        dtype: Float dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A tensor of this shape.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+        >>> zt.ops.random_normal((2, 3), seed, step).shape
+        (2, 3)
     """
     d = _float(dtype)
     wide = f64 if d == f64 else f32
@@ -143,14 +187,25 @@ def _float(dtype: DType | str) -> DType:
 @op()
 def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
             noise_shape: Shape | None = None) -> Value:
-    """x with each element zero at the given rate and the others scaled up to keep the mean.
+    """x with random elements set to zero and the others scaled up to keep the mean.
 
-    Where `noise_shape` has a 1, a whole axis shares one decision.
+    Args:
+        x: Float tensor.
+        rate: Share of the elements that become zero, from 0 to 1.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+        noise_shape: Shape of the decisions, which broadcasts to that of `x`: an axis of size 1
+            shares one decision. `None` means the shape of `x`. Default: `None`.
 
-    >>> import ztorch as zt
-    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
-    >>> sorted(set(zt.ops.dropout(np.ones(1000), 0.5, seed, step).tolist()))
-    [0.0, 2.0]
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+        >>> sorted(set(zt.ops.dropout(np.ones(1000), 0.5, seed, step).tolist()))
+        [0.0, 2.0]
     """
     if not 0.0 <= rate <= 1.0:
         raise ConfigError(f"a dropout rate is between 0 and 1, not {rate}")

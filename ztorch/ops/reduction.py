@@ -71,25 +71,61 @@ def _reduce(which: str, x: Value, axis: Axes, keepdims: bool) -> Value:
 
 @op(*_SAMPLES, _WHOLE, name="sum", primitive=_OPS["sum"], numpy=np.sum)
 def sum_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The sum along axes."""
+    """The sum along axes. Integers wrap.
+
+    Args:
+        x: Tensor of numbers; bool is not accepted.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     return _reduce("sum", x, axis, keepdims)
 
 
 @op(*_SAMPLES, _WHOLE, primitive=_OPS["prod"], numpy=np.prod)
 def prod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The product along axes."""
+    """The product along axes. Integers wrap.
+
+    Args:
+        x: Tensor of numbers; bool is not accepted.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     return _reduce("prod", x, axis, keepdims)
 
 
 @op(*_SAMPLES, _WHOLE, name="max", primitive=_OPS["max"], numpy=np.max)
 def max_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The largest along axes; NaN if one is NaN."""
+    """The largest element along axes; NaN if one is NaN.
+
+    Args:
+        x: Tensor of numbers; bool is not accepted.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     return _reduce("max", x, axis, keepdims)
 
 
 @op(*_SAMPLES, _WHOLE, name="min", primitive=_OPS["min"], numpy=np.min)
 def min_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The smallest along axes; NaN if one is NaN."""
+    """The smallest element along axes; NaN if one is NaN.
+
+    Args:
+        x: Tensor of numbers; bool is not accepted.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     return _reduce("min", x, axis, keepdims)
 
 
@@ -100,11 +136,20 @@ def widened(x: Value) -> Value:
 
 @op(*_SAMPLES, Sample(((4, 3),), {"axis": 0}, dtypes="su"), numpy=np.mean)
 def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The mean along axes; of whole numbers, as in NumPy, in float64. That of nothing is NaN.
+    """The mean along axes; NaN for no elements.
 
-    >>> import ztorch as zt
-    >>> zt.ops.mean(np.array([[1.0, 2.0], [3.0, 5.0]]), axis=1)
-    array([1.5, 4. ])
+    Args:
+        x: Tensor of numbers.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor without these axes, of the dtype of `x`; float64 for integers, as in NumPy.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.mean(np.array([[1.0, 2.0], [3.0, 5.0]]), axis=1)
+        array([1.5, 4. ])
     """
     if not x.dtype.is_float:
         return mean(OPS.cast(x, "float64"), axis, keepdims)
@@ -123,12 +168,27 @@ _SPREADS = (*_SAMPLES, Sample(((3, 5),), {"axis": 1, "ddof": 1}))
 
 @op(*_SPREADS, numpy=_spread_numpy(np.var))
 def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
-    """The variance along axes, exact also where the mean is large: squares of differences from the
-    mean, less the square of what rounding left in them. Divided by the count less `ddof`.
+    """The variance along axes, exact also where the mean is large.
 
-    >>> import ztorch as zt
-    >>> zt.ops.var(np.array([10001.0, 10003.0], np.float32))
-    array(1., dtype=float32)
+    It is the mean of squared differences from the mean, minus the square of the rounding error left
+    in them.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        ddof: Delta degrees of freedom: the sum is divided by the count minus `ddof`. Default: `0`.
+
+    Returns:
+        A tensor without these axes, of the dtype of `x`; float64 for integers.
+
+    Raises:
+        ShapeError: `ddof` is not below the number of elements.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.var(np.array([10001.0, 10003.0], np.float32))
+        array(1., dtype=float32)
     """
     if not x.dtype.is_float:
         return var(OPS.cast(x, "float64"), axis, keepdims, ddof)
@@ -153,12 +213,23 @@ def root(x: Value) -> Value:
 
 @op(*_SPREADS, numpy=_spread_numpy(np.std))
 def std(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
-    """The standard deviation along axes, the square root of `var`; its gradient is 0 where all
-    elements are equal.
+    """The standard deviation along axes: the square root of `var`.
 
-    >>> import ztorch as zt
-    >>> zt.ops.std(np.array([1.0, 3.0]))
-    array(1.)
+    Its gradient is 0 where all elements are equal.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        ddof: Delta degrees of freedom: the sum is divided by the count minus `ddof`. Default: `0`.
+
+    Returns:
+        A tensor without these axes, of the dtype of `x`; float64 for integers.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.std(np.array([1.0, 3.0]))
+        array(1.)
     """
     if not x.dtype.is_float:
         x = OPS.cast(x, "float64")
@@ -174,12 +245,22 @@ def _norm_numpy(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False
 @op(*_SAMPLES, Sample(((3, 5),), {"ord": 1, "axis": 1}), Sample(((3, 5),), {"ord": math.inf}),
     numpy=_norm_numpy)
 def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The length of vectors along axes: 2 for the root of the sum of squares, which neither
-    overflows nor underflows on the way; 1 for the sum of absolute values; math.inf for the largest.
+    """The norm of vectors along axes, without overflow or underflow.
 
-    >>> import ztorch as zt
-    >>> zt.ops.norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
-    array([5.e+30, 0.e+00], dtype=float32)
+    Args:
+        x: Float tensor.
+        ord: Order of the norm: 2 for the root of the sum of squares, 1 for the sum of absolute
+            values, `math.inf` for the largest absolute value. Default: `2`.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
+        array([5.e+30, 0.e+00], dtype=float32)
     """
     if ord not in (1, 2, math.inf):
         raise shape_error(f"ops.norm(ord={ord!r}) is none of 1, 2 and math.inf")
@@ -238,24 +319,40 @@ _ARGS = (Sample(((3, 5),), {"axis": 1}, dtypes="fsu"),
 
 @op(*_ARGS, numpy=_arg_numpy(np.argmax))
 def argmax(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
-    """The first position of the largest element along an axis, as int32; of NaN if there is one.
-    Along several axes, or all (None), it counts as if they were one.
+    """The first position of the largest element along an axis, or of NaN if there is one.
 
-    >>> import ztorch as zt
-    >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]))
-    array([1, 0], dtype=int32)
+    Args:
+        x: Tensor of numbers.
+        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default: `-1`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        An int32 tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]))
+        array([1, 0], dtype=int32)
     """
     return _arg_extreme(x, axis, keepdims, max_)
 
 
 @op(*_ARGS, numpy=_arg_numpy(np.argmin))
 def argmin(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
-    """The first position of the smallest element along an axis, as int32; of NaN if there is one.
-    Along several axes, or all (None), it counts as if they were one.
+    """The first position of the smallest element along an axis, or of NaN if there is one.
 
-    >>> import ztorch as zt
-    >>> zt.ops.argmin(np.array([3.0, 1.0, 1.0]))
-    array(1, dtype=int32)
+    Args:
+        x: Tensor of numbers.
+        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default: `-1`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        An int32 tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.argmin(np.array([3.0, 1.0, 1.0]))
+        array(1, dtype=int32)
     """
     return _arg_extreme(x, axis, keepdims, min_)
 
@@ -271,21 +368,39 @@ def _flags(x: Value) -> Value:
 
 @op(*_BOOLS, name="all", numpy=np.all)
 def all_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """Whether every element along axes is true; of none, yes.
+    """Whether all elements along axes are true. True for no elements.
 
-    >>> import ztorch as zt
-    >>> zt.ops.all(np.array([[True, False], [True, True]]), axis=1)
-    array([False,  True])
+    Args:
+        x: Tensor of any dtype; a number is true unless it is zero.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A bool tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.all(np.array([[True, False], [True, True]]), axis=1)
+        array([False,  True])
     """
     return OPS.equal((min_ if x.size else prod)(_flags(x), axis, keepdims), 1)
 
 
 @op(*_BOOLS, name="any", numpy=np.any)
 def any_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """Whether some element along axes is true; of none, no.
+    """Whether any element along axes is true. False for no elements.
 
-    >>> import ztorch as zt
-    >>> zt.ops.any(np.array([[True, False], [False, False]]), axis=1)
-    array([ True, False])
+    Args:
+        x: Tensor of any dtype; a number is true unless it is zero.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A bool tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.any(np.array([[True, False], [False, False]]), axis=1)
+        array([ True, False])
     """
     return OPS.equal((max_ if x.size else sum_)(_flags(x), axis, keepdims), 1)

@@ -25,22 +25,38 @@ _SAMPLES = (Sample(((3, 5),), dtypes="fsu"), Sample(((1, 40, 2),), {"axis": 1}, 
 
 @op(*_SAMPLES, numpy=lambda x, axis=-1: np.cumsum(x, axis, x.dtype))
 def cumsum(x: Value, axis: int = -1) -> Value:
-    """The sum of each element and all before it along an axis, in the dtype of x.
+    """The sum of each element and all before it along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.cumsum(np.array([1.0, 2.0, 3.0]))
-    array([1., 3., 6.])
+    Args:
+        x: Tensor of numbers; bool is not accepted. Integers wrap.
+        axis: Axis of the sum. Default: `-1`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.cumsum(np.array([1.0, 2.0, 3.0]))
+        array([1., 3., 6.])
     """
     return _along("cumsum", x, axis, OPS.sum, OPS.add, "add")
 
 
 @op(*_SAMPLES, numpy=lambda x, axis=-1: np.cumprod(x, axis, x.dtype))
 def cumprod(x: Value, axis: int = -1) -> Value:
-    """The product of each element and all before it along an axis, in the dtype of x.
+    """The product of each element and all before it along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.cumprod(np.array([1.0, 2.0, 3.0, 4.0]))
-    array([ 1.,  2.,  6., 24.])
+    Args:
+        x: Tensor of numbers; bool is not accepted. Integers wrap.
+        axis: Axis of the product. Default: `-1`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.cumprod(np.array([1.0, 2.0, 3.0, 4.0]))
+        array([ 1.,  2.,  6., 24.])
     """
     return _along("cumprod", x, axis, OPS.prod, OPS.mul, "mul")
 

@@ -40,12 +40,25 @@ _SAMPLES = (Sample(((3, 5),), {}, -9.0, 9.0, "fsu"), Sample(((2, 7, 3),), {"axis
 
 @op(*_SAMPLES, numpy=_order_numpy)
 def argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
-    """The positions, as int32, that bring x into ascending order along an axis; NaN comes last,
-    and equal elements keep their order. Up to 65,536 elements along the axis.
+    """The positions that bring x into order along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.argsort(np.array([3.0, 1.0, 2.0]))
-    array([1, 2, 0], dtype=int32)
+    The order is stable, and NaN comes last.
+
+    Args:
+        x: Tensor of any dtype, with at most 65,536 elements along the axis.
+        axis: Axis to sort along. Default: `-1`.
+        descending: Whether the largest element comes first. Default: `False`.
+
+    Returns:
+        An int32 tensor of the shape of `x`.
+
+    Raises:
+        Unsupported: The axis is longer.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.argsort(np.array([3.0, 1.0, 2.0]))
+        array([1, 2, 0], dtype=int32)
     """
     [a] = normal_axes(axis, x.rank)
     n = x.shape[a]
@@ -66,11 +79,20 @@ def argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
 
 @op(*_SAMPLES, numpy=_sort_numpy)
 def sort(x: Value, axis: int = -1, descending: bool = False) -> Value:
-    """x in ascending order along an axis; NaN comes last, both ways.
+    """x in order along an axis. NaN comes last, in both directions.
 
-    >>> import ztorch as zt
-    >>> zt.ops.sort(np.array([3.0, np.nan, 2.0]), descending=True)
-    array([ 3.,  2., nan])
+    Args:
+        x: Tensor of any dtype, with at most 65,536 elements along the axis.
+        axis: Axis to sort along. Default: `-1`.
+        descending: Whether the largest element comes first. Default: `False`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.sort(np.array([3.0, np.nan, 2.0]), descending=True)
+        array([ 3.,  2., nan])
     """
     order = argsort(x, axis, descending)
     return OPS.take_along_axis(x, order, axis, True)
@@ -84,12 +106,22 @@ def _top_numpy(x: Any, k: int, axis: int = -1) -> Any:
 @op(Sample(((3, 5),), {"k": 2}, -9.0, 9.0, "fs"), Sample(((6, 3),), {"k": 6, "axis": 0}),
     numpy=_top_numpy, results=("values", "indices"))
 def top_k(x: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
-    """The k largest elements along an axis, the largest first, and their positions (int32). Of
-    equals the first comes first, and NaN after all numbers.
+    """The k largest elements along an axis, largest first, and their positions.
 
-    >>> import ztorch as zt
-    >>> zt.ops.top_k(np.array([3.0, 1.0, 2.0]), 2)
-    (array([3., 2.]), array([0, 2], dtype=int32))
+    Of equal elements the first comes first; NaN comes after all numbers.
+
+    Args:
+        x: Tensor of numbers, with at most 65,536 elements along the axis.
+        k: Number of elements.
+        axis: Axis to search along. Default: `-1`.
+
+    Returns:
+        `(values, indices)`: tensors with `k` elements along the axis; indices are int32.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.top_k(np.array([3.0, 1.0, 2.0]), 2)
+        (array([3., 2.]), array([0, 2], dtype=int32))
     """
     [a] = normal_axes(axis, x.rank)
     if not 0 <= k <= x.shape[a]:
@@ -103,12 +135,21 @@ def top_k(x: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
     np.array([0.0, 1.0, 1.5, 9.0])), {"side": "right"}), numpy=lambda sorted, values, side="left":
     np.searchsorted(sorted, values, side).astype(np.int32))
 def searchsorted(sorted: Value, values: Value | float, side: str = "left") -> Value:
-    """How many elements of an ascending vector come before each value, as int32: before its equals
-    with side="left", behind them with "right".
+    """The number of elements of an ascending vector that come before each value.
 
-    >>> import ztorch as zt
-    >>> zt.ops.searchsorted(np.array([1.0, 2.0, 2.0, 5.0]), np.array([2.0, 9.0]))
-    array([1, 4], dtype=int32)
+    Args:
+        sorted: Ascending vector of numbers.
+        values: Tensor of the same dtype, or a number.
+        side: `"left"` counts elements below the value, `"right"` also those equal to it. Default:
+            `"left"`.
+
+    Returns:
+        An int32 tensor of the shape of `values`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.searchsorted(np.array([1.0, 2.0, 2.0, 5.0]), np.array([2.0, 9.0]))
+        array([1, 4], dtype=int32)
     """
     if sorted.rank != 1:
         raise shape_error("ops.searchsorted needs a vector of sorted numbers, not", sorted.shape)

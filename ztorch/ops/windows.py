@@ -172,13 +172,24 @@ def _windows_numpy(x: Any, axes: Shape, size: Sizes, stride: Sizes = 1, dilation
     Sample(((2, 7, 4, 2),), {"axes": (1, 2), "size": 2, "stride": 2}),
     Sample(((7, 3),), {"axes": (0,), "size": 1, "stride": 3}), numpy=_windows_numpy)
 def windows(x: Value, axes: Shape, size: Sizes, stride: Sizes = 1, dilation: Sizes = 1) -> Value:
-    """Every window of x: its places are new last axes, its positions take the places of `axes`.
-    Windows begin `stride` apart, and their elements lie `dilation` apart.
+    """All windows of x. Their elements are new last axes; their positions replace `axes`.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> from ztorch.graph.op import constant
-    >>> evaluate([windows(constant(np.arange(5.0)), (0,), 3)], {})[0].tolist()
-    [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
+    Args:
+        x: Tensor of any dtype.
+        axes: Axes along which windows move.
+        size: Size of the window: an integer, or one for each axis.
+        stride: Step of the window: an integer, or one for each axis. Default: `1`.
+        dilation: Distance between the elements that a window reads: an integer, or one for each
+            axis. Default: `1`.
+
+    Returns:
+        A tensor with `len(axes)` more axes, of the dtype of `x`.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> from ztorch.graph.op import constant
+        >>> evaluate([windows(constant(np.arange(5.0)), (0,), 3)], {})[0].tolist()
+        [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
     """
     axes = tuple(a % x.rank for a in axes)
     size, stride, dilation = (for_each(label, sizes, len(axes)) for label, sizes in (
@@ -237,12 +248,24 @@ def _fold_numpy(x: Any, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation
     Sample(((3, 2, 2, 3, 2),), {"axes": (0, 1), "lengths": (7, 5), "stride": (2, 1),
                                 "dilation": (1, 2)}), numpy=_fold_numpy)
 def fold(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Sizes = 1) -> Value:
-    """Windows, as `windows` gives them, added up where they come from; `axes` get `lengths`.
+    """Adds up windows, in the form of `windows`, at the positions that they come from.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> from ztorch.graph.op import constant
-    >>> evaluate([fold(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
-    [1.0, 2.0, 3.0, 2.0, 1.0]
+    Args:
+        x: Tensor of numbers: windows, their elements as last axes.
+        axes: Axes along which windows move.
+        lengths: Sizes of these axes in the result.
+        stride: Step of the window: an integer, or one for each axis. Default: `1`.
+        dilation: Distance between the elements that a window reads: an integer, or one for each
+            axis. Default: `1`.
+
+    Returns:
+        A tensor without the axes of window elements, of the dtype of `x`.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> from ztorch.graph.op import constant
+        >>> evaluate([fold(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
+        [1.0, 2.0, 3.0, 2.0, 1.0]
     """
     stride, dilation = (for_each(label, sizes, len(axes))
                         for label, sizes in (("stride", stride), ("dilation", dilation)))
