@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, f32, from_storage, to_storage
-from ztorch.graph.op import OPS, Op
+from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Value
+from ztorch.graph.value import Op, Value
 from ztorch.ir.halves import HALVES
 
 

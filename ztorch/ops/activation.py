@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Op, Sample, normal_axes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
+from ztorch.graph.value import Op, Value
 from ztorch.ir.polynomials import erf_meaning
 
 _WIDE = Sample(((4, 5),), low=-6.0, high=6.0)

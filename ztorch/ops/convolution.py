@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.graph.op import OPS, Op, Sample, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.value import Op, Value
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 
 # Windows as rows of a matrix. The product and its gradient both read these rows, in another order

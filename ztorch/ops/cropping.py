@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import Op, Sample, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import Sample, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 

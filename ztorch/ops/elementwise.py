@@ -10,8 +10,8 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Op, Sample, broadcast_together, normal_axes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, broadcast_together, normal_axes, op, shape_error
+from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, Opcode
 
 # Tensor names follow NumPy and Keras where the opcode's own name is too short to be kind.
@@ -44,8 +44,8 @@ def _primitive(row: Opcode) -> Op:
     def body(e: Any, index: Any, **attrs: Any) -> Any:
         return e.b.emit(row.name, *(e.read(k, index) for k in range(row.arity)), **attrs)
 
-    return Op(name, "map", infer, row.meaning, row.grad, body, row.cost, opcode=row.name,  # type: ignore[arg-type]
-              doc=row.doc)
+    meaning: Any = row.meaning
+    return Op(name, "map", infer, meaning, row.grad, body, row.cost, opcode=row.name)
 
 
 def _declare(row: Opcode) -> None:

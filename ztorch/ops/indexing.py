@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Op, Sample, broadcast_shapes, normal_axes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, broadcast_shapes, normal_axes, op, shape_error
+from ztorch.graph.value import Op, Value
 from ztorch.ops.reduction import widened
 from ztorch.ops.sorting import LONGEST, count_before, effort
 

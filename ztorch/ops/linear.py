@@ -10,8 +10,8 @@ import numpy as np
 from ztorch.dtypes import DType, f64
 from ztorch.dtypes import dtype as as_dtype
 from ztorch.graph.narrow import ROUNDED, operand, rounded
-from ztorch.graph.op import OPS, Op, Sample, as_value, broadcast_shapes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, as_value, broadcast_shapes, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 

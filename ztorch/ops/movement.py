@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import Op, Sample, broadcast_shapes, normal_axes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import Sample, broadcast_shapes, normal_axes, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 

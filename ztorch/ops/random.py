@@ -16,8 +16,8 @@ import numpy as np
 from ztorch import dtypes
 from ztorch.dtypes import DType, f32, f64, u32
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS, Op, broadcast_shapes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, broadcast_shapes, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 

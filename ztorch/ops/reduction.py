@@ -9,8 +9,8 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType, f32
-from ztorch.graph.op import OPS, Op, Sample, normal_axes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
+from ztorch.graph.value import Op, Value
 from ztorch.ir.halves import HALVES
 
 Axes = int | tuple[int, ...] | None

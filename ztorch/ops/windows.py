@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Op, Sample, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 Sizes = int | tuple[int, ...]
