@@ -12,8 +12,9 @@ from ztorch.errors import ConfigError, unknown
 from ztorch.graph.op import OPS, shape_error, traced
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
+from ztorch.layers.joining import MERGES
 from ztorch.layers.layer import Layer
-from ztorch.layers.merge import MERGES, Merge
+from ztorch.layers.merge import Merge
 from ztorch.layers.nested import Container
 from ztorch.layers.symbol import leaves
 

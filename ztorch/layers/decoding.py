@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.layers import activation, core, embedding, normalization, regularization
+from ztorch.layers import (
+    activation,
+    core,
+    embedding,
+    normalization,
+    regularization,
+    unit_scale,
+)
 
 if TYPE_CHECKING:
     from ztorch.layers.context import Context
@@ -86,8 +93,8 @@ def _fault(layer: Layer) -> str:
     return "it mixes positions, or nobody has said that it does not"
 
 
-_NORMALIZATIONS = (normalization.LayerNormalization, normalization.RMSNormalization,
-                   normalization.BatchNormalization, normalization.UnitNormalization)
+_NORMALIZATIONS = (normalization.LayerNormalization, unit_scale.RMSNormalization,
+                   normalization.BatchNormalization, unit_scale.UnitNormalization)
 _POSITIONWISE = (
     core.Dense, core.Rescaling, embedding.Embedding, embedding.PositionEmbedding,
     embedding.SinusoidalPosition, activation.Activation, activation.ReLU, activation.LeakyReLU,

@@ -16,6 +16,7 @@ from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import checked_shape
+from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
 from ztorch.layers.learned import Learned, Marks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
@@ -99,15 +100,15 @@ class Layer(Named, family="layer"):
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
         with layer_scope(self.path or self.name):
-            self._check_call(inputs, keywords, context)
+            check_call(self, inputs, keywords, context)
         if context is None and symbols((inputs, keywords)):
             return declare(self, inputs, keywords)
         if current_layer():  # in the call of another layer
-            self._need_adopted(context)
+            need_adopted(self, context)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name):
             if self.needs_floats:
-                self._check_floats(inputs[0])
+                need_floats(self, inputs[0])
             self.prepare(*inputs, **keywords)
             x, *more = inputs
             y = self.call(x, context, *more, **keywords)
@@ -118,56 +119,6 @@ class Layer(Named, family="layer"):
         if isinstance(y, Value):
             context.remember(self, [v for v in leaves(inputs) if isinstance(v, Value)], y)
         return y
-
-    def _check_call(self, inputs: Any, keywords: dict[str, Any], context: Context | None) -> None:
-        """An error unless the layer can be called like this."""
-        wrong = next((x for x in leaves(inputs) if not isinstance(x, Value) and x is not None
-                      and (context is not None or not symbols(x))), None)
-        if wrong is not None or leaves(inputs[:1]) in ([], [None]):
-            description = (f"the {type(wrong).__name__} {wrong!r}" if isinstance(wrong, Layer) else
-                    "nothing" if wrong is None else f"a {type(wrong).__name__}")
-            fix = (f"call that layer first: {self.name}({wrong.name}(x))"
-                   if isinstance(wrong, Layer) else "declare with x = Input(shape) and call the "
-                   "layer on x; numbers go to the program that compile returns")
-            raise shape_error(f"it is called on {description}, not on a tensor", fix=fix)
-        many = len(leaves(inputs[0]))
-        if isinstance(inputs[0], (list, tuple, dict)) and not self.takes_many:
-            alone = len(inspect.signature(self.call).parameters) < 3  # x, context
-            raise shape_error(f"it takes one tensor, not a list of {many}", fix=(
-                "join them first, such as Concatenate()([a, b])" if alone else
-                f"pass them one by one: {self.name}(a, b)"))
-        if len(inputs) > 1 or keywords:
-            try:
-                inspect.signature(self.call).bind(inputs[0], context, *inputs[1:], **keywords)
-            except TypeError as error:
-                if "training" in keywords:
-                    raise shape_error("it is called with training=", fix="leave it out: a layer "
-                                      "trains within train and fit, and nowhere else; one that "
-                                      "never shall has trainable=False") from None
-                more = [*inspect.signature(self.call).parameters][2:]
-                fix = (f"besides one tensor it takes {', '.join(more)}" if more else
-                       "it takes one tensor; layers that merge several take a list, such as "
-                       "Add()([a, b])")
-                raise shape_error(f"it cannot be called like this: {error}", fix=fix) from None
-
-    def _need_adopted(self, context: Context | None) -> None:
-        """An error where weights would belong to nobody, or be read apart from the others."""
-        inner = f"{type(self).__name__}(...)"
-        if self.outer is None:
-            raise ConfigError(f"layer {current_layer()!r} calls layer {self.name!r} without having "
-                              f"adopted it; write self.{self.name} = self.adopt({inner}) in its "
-                              "__init__, so that its weights belong to the model")
-        if context is None:
-            raise ConfigError(f"layer {current_layer()!r} calls layer {self.name!r} without its "
-                              f"context; write {self.name}(x, context)")
-
-    def _check_floats(self, x: Any) -> None:
-        """An error, with a way out, where inputs are whole numbers, such as the bytes of images."""
-        for v in leaves(x):
-            if not v.dtype.is_float:
-                raise shape_error(f"{type(self).__name__} takes numbers with fractions, not "
-                                  f"{v.dtype}", fix="before it, cast them with Rescaling(1.0), or "
-                                                    "look ids up with an Embedding")
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Builds the layer when it is called for the first time."""

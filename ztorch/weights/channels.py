@@ -15,10 +15,10 @@ from ztorch.errors import ConfigError
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.containers import TimeDistributed
-from ztorch.layers.core import Flatten, Reshape
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
 from ztorch.layers.normalization import ScaledNormalization
+from ztorch.layers.reshaping import Flatten, Reshape
 from ztorch.layers.spatial import SpatialLayer
 
 ORDERS = ("channels_first", "channels_last")

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ztorch.layers.attention import MultiHeadAttention
+from ztorch.layers.bidirectional import Bidirectional
 from ztorch.layers.containers import TimeDistributed
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import snake_case
 from ztorch.layers.nested import Container
 from ztorch.layers.network import Network
-from ztorch.layers.recurrent import Bidirectional, RecurrentLayer
+from ztorch.layers.recurrent import RecurrentLayer
 from ztorch.layers.transformer import TransformerBlock
 from ztorch.layers.weight import Weight
 from ztorch.weights.parts import Entry, Part

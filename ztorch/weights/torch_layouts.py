@@ -14,19 +14,19 @@ import numpy as np
 from ztorch.errors import Unsupported
 from ztorch.layers import LAYERS
 from ztorch.layers.attention import MultiHeadAttention
-from ztorch.layers.convolution import (
-    BaseConv,
-    BaseConvTranspose,
-    BaseDepthwiseConv,
-    BaseSeparableConv,
-)
+from ztorch.layers.bidirectional import Bidirectional
+from ztorch.layers.convolution import BaseConv
 from ztorch.layers.core import Dense
 from ztorch.layers.embedding import Embedding, PositionEmbedding
+from ztorch.layers.gated import GRU
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
-from ztorch.layers.normalization import BatchNormalization, RMSNormalization, ScaledNormalization
-from ztorch.layers.recurrent import GRU, Bidirectional, RecurrentLayer
+from ztorch.layers.normalization import BatchNormalization, ScaledNormalization
+from ztorch.layers.recurrent import RecurrentLayer
+from ztorch.layers.separable import BaseDepthwiseConv, BaseSeparableConv
 from ztorch.layers.transformer import TransformerBlock
+from ztorch.layers.transposed import BaseConvTranspose
+from ztorch.layers.unit_scale import RMSNormalization
 from ztorch.layers.weight import Weight
 from ztorch.weights.channels import Channels, to_first
 from ztorch.weights.parts import Arrange, Entry, Part
