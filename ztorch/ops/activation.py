@@ -16,11 +16,7 @@ from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir.polynomials import erf_meaning
 
-_WIDE = Sample(((4, 5),), low=-6.0, high=6.0)
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
-
-
-# -- sigmoid: the one that is a node, for its gradient needs nothing but its result ----------------
+WIDE_SAMPLE = Sample(((4, 5),), low=-6.0, high=6.0)
 
 
 def _sigmoid_infer(x: Value) -> tuple[tuple[int, ...], DType]:
@@ -42,7 +38,7 @@ _SIGMOID = Op(
     grad=lambda o, g, y, x: (g * y * (1.0 - y),))
 
 
-@op(_WIDE, primitive=_SIGMOID, numpy=_sigmoid_numpy)
+@op(WIDE_SAMPLE, primitive=_SIGMOID, numpy=_sigmoid_numpy)
 def sigmoid(x: Value) -> Value:
     """The logistic function: `1 / (1 + e ** -x)`.
 
@@ -59,127 +55,13 @@ def _softplus(x: Any) -> Any:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-# -- the rectifiers --------------------------------------------------------------------------------
-
-
-def _relu_numpy(x: Any, negative_slope: float = 0.0, max_value: float | None = None,
-                threshold: float = 0.0) -> Any:
-    y = np.where(x <= threshold, negative_slope * (x - threshold), x)
-    return y if max_value is None else np.minimum(y, max_value)
-
-
-@op(Sample(((3, 5),)), Sample(((4, 7),), {"negative_slope": 0.1, "max_value": 1.5}),
-    Sample(((4, 7),), {"threshold": 0.5}), numpy=_relu_numpy)
-def relu(x: Value, negative_slope: float = 0.0, max_value: float | None = None,
-         threshold: float = 0.0) -> Value:
-    """x where it is above the threshold, otherwise 0 or a slope; at most `max_value`.
-
-    Args:
-        x: Float tensor.
-        negative_slope: Slope below the threshold. Default: `0.0`.
-        max_value: Largest result. `None` means no limit. Default: `None`.
-        threshold: Inputs up to this value are negative ones. Default: `0.0`.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    low: Any = 0.0
-    if negative_slope:
-        low = (x - threshold if threshold else x) * negative_slope
-    y = OPS.where(x <= threshold, low, x)
-    return y if max_value is None else OPS.where(y >= max_value, max_value, y)
-
-
-@op(Sample(((4, 5),), low=-3.0, high=9.0), numpy=lambda x: np.clip(x, 0, 6))
-def relu6(x: Value) -> Value:
-    """`relu` with results of at most 6.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return relu(x, max_value=6.0)
-
-
-@op(Sample(((3, 5),)), Sample(((3, 5),), {"negative_slope": 0.01}),
-    numpy=lambda x, negative_slope=0.2: np.where(x > 0, x, negative_slope * x))
-def leaky_relu(x: Value, negative_slope: float = 0.2) -> Value:
-    """x above zero, `negative_slope * x` below.
-
-    Args:
-        x: Float tensor.
-        negative_slope: Slope below zero. Default: `0.2`.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return OPS.where(x > 0.0, x, x * negative_slope)
-
-
-def _elu_numpy(x: Any, alpha: float = 1.0) -> Any:
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-
-
-def _below(x: Value) -> Value:
-    """x where it is not above zero, else 0: keeps exp small where its branch is not taken, for
-    an infinity there would turn the gradient into NaN."""
-    return OPS.where(x > 0.0, 0.0, x)
-
-
-@op(Sample(((3, 5),)), Sample(((3, 5),), {"alpha": 0.5}), numpy=_elu_numpy)
-def elu(x: Value, alpha: float = 1.0) -> Value:
-    """x above zero, `alpha * (e ** x - 1)` below.
-
-    Args:
-        x: Float tensor.
-        alpha: Limit of the result for very negative inputs, with its sign changed. Default: `1.0`.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return OPS.where(x > 0.0, x, OPS.expm1(_below(x)) * alpha)
-
-
-@op(Sample(((3, 5),)), numpy=lambda x: _SELU_SCALE * _elu_numpy(x, _SELU_ALPHA))
-def selu(x: Value) -> Value:
-    """`elu` with the scales that keep mean 0 and variance 1 from layer to layer.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return elu(x, _SELU_ALPHA) * _SELU_SCALE
-
-
-@op(Sample(((3, 5),)), Sample(((3, 5),), {"alpha": 0.5}),
-    numpy=lambda x, alpha=1.0: np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha))
-def celu(x: Value, alpha: float = 1.0) -> Value:
-    """`elu` with `x / alpha` in the exponent, so that its slope is continuous for every alpha.
-
-    Args:
-        x: Float tensor.
-        alpha: Limit of the result for very negative inputs, with its sign changed. Default: `1.0`.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return OPS.where(x > 0.0, x, OPS.expm1(_below(x) * (1.0 / alpha)) * alpha)
-
-
-# -- smooth gates ----------------------------------------------------------------------------------
-
-
 def _gelu_numpy(x: Any, approximate: bool = False) -> Any:
     if approximate:
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return 0.5 * x * (1 + erf_meaning(x / math.sqrt(2)))
 
 
-@op(_WIDE, Sample(((4, 5),), {"approximate": True}), numpy=_gelu_numpy)
+@op(WIDE_SAMPLE, Sample(((4, 5),), {"approximate": True}), numpy=_gelu_numpy)
 def gelu(x: Value, approximate: bool = False) -> Value:
     """x times the cumulative normal distribution of x.
 
@@ -197,7 +79,7 @@ def gelu(x: Value, approximate: bool = False) -> Value:
     return x * 0.5 * (OPS.erf(x * math.sqrt(0.5)) + 1.0)
 
 
-@op(_WIDE, numpy=lambda x: x * _sigmoid_numpy(x))
+@op(WIDE_SAMPLE, numpy=lambda x: x * _sigmoid_numpy(x))
 def silu(x: Value) -> Value:
     """`x * sigmoid(x)`.
 
@@ -210,7 +92,7 @@ def silu(x: Value) -> Value:
     return x * sigmoid(x)
 
 
-@op(_WIDE, numpy=lambda x: x * _sigmoid_numpy(x))
+@op(WIDE_SAMPLE, numpy=lambda x: x * _sigmoid_numpy(x))
 def swish(x: Value) -> Value:
     """Another name of `silu`.
 
@@ -223,7 +105,7 @@ def swish(x: Value) -> Value:
     return silu(x)
 
 
-@op(_WIDE, numpy=_softplus)
+@op(WIDE_SAMPLE, numpy=_softplus)
 def softplus(x: Value) -> Value:
     """`log(e ** x + 1)`, without overflow.
 
@@ -236,7 +118,7 @@ def softplus(x: Value) -> Value:
     return OPS.maximum(x, 0.0) + OPS.log1p(OPS.exp(-OPS.abs(x)))
 
 
-@op(_WIDE, numpy=lambda x: -_softplus(-x))
+@op(WIDE_SAMPLE, numpy=lambda x: -_softplus(-x))
 def log_sigmoid(x: Value) -> Value:
     """`log(sigmoid(x))`, exact where sigmoid is almost 0 or 1.
 
@@ -249,7 +131,7 @@ def log_sigmoid(x: Value) -> Value:
     return -softplus(-x)
 
 
-@op(_WIDE, numpy=lambda x: x * np.tanh(_softplus(x)))
+@op(WIDE_SAMPLE, numpy=lambda x: x * np.tanh(_softplus(x)))
 def mish(x: Value) -> Value:
     """`x * tanh(softplus(x))`.
 
@@ -262,7 +144,7 @@ def mish(x: Value) -> Value:
     return x * OPS.tanh(softplus(x))
 
 
-@op(_WIDE, numpy=lambda x: x / (1 + np.abs(x)))
+@op(WIDE_SAMPLE, numpy=lambda x: x / (1 + np.abs(x)))
 def softsign(x: Value) -> Value:
     """`x / (1 + |x|)`.
 
@@ -275,7 +157,7 @@ def softsign(x: Value) -> Value:
     return x / (OPS.abs(x) + 1.0)
 
 
-@op(_WIDE, Sample(((4, 5),), {"b": 1.0}), numpy=lambda x, b=4.0: (x + np.sqrt(x * x + b)) / 2)
+@op(WIDE_SAMPLE, Sample(((4, 5),), {"b": 1.0}), numpy=lambda x, b=4.0: (x + np.sqrt(x * x + b)) / 2)
 def squareplus(x: Value, b: float = 4.0) -> Value:
     """`(x + sqrt(x * x + b)) / 2`.
 
@@ -289,7 +171,7 @@ def squareplus(x: Value, b: float = 4.0) -> Value:
     return (x + OPS.sqrt(x * x + b)) * 0.5
 
 
-@op(_WIDE, numpy=lambda x: x - np.tanh(x))
+@op(WIDE_SAMPLE, numpy=lambda x: x - np.tanh(x))
 def tanh_shrink(x: Value) -> Value:
     """`x - tanh(x)`.
 
@@ -323,135 +205,6 @@ def glu(x: Value, axis: int = -1) -> Value:
     step = (1,) * x.rank
     middle = tuple(half if k == a else 0 for k in range(x.rank))
     return OPS.slice(x, (0,) * x.rank, step, size) * sigmoid(OPS.slice(x, middle, step, size))
-
-
-# -- piecewise linear and their kin ----------------------------------------------------------------
-
-
-@op(_WIDE, numpy=lambda x: np.clip(x + 3, 0, 6) / 6)
-def hard_sigmoid(x: Value) -> Value:
-    """`relu6(x + 3) / 6`.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return relu6(x + 3.0) * (1.0 / 6.0)
-
-
-@op(_WIDE, numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6)
-def hard_silu(x: Value) -> Value:
-    """`x * hard_sigmoid(x)`.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return x * hard_sigmoid(x)
-
-
-@op(_WIDE, numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6)
-def hard_swish(x: Value) -> Value:
-    """Another name of `hard_silu`.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return hard_silu(x)
-
-
-@op(Sample(((3, 5),)), numpy=lambda x: np.clip(x, -1, 1))
-def hard_tanh(x: Value) -> Value:
-    """x clipped to the range from -1 to 1.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return OPS.clip(x, -1.0, 1.0)
-
-
-@op(Sample(((3, 5),)), Sample(((3, 5),), {"threshold": 1.0}),
-    numpy=lambda x, threshold=0.5: np.where(np.abs(x) <= threshold, 0, x))
-def hard_shrink(x: Value, threshold: float = 0.5) -> Value:
-    """x, but 0 where `|x|` is at most the threshold.
-
-    Args:
-        x: Float tensor.
-        threshold: Largest absolute value that becomes 0. Default: `0.5`.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return OPS.where(OPS.abs(x) <= threshold, 0.0, x)
-
-
-@op(Sample(((3, 5),)), Sample(((3, 5),), {"threshold": 1.0}),
-    numpy=lambda x, threshold=0.5: x - np.clip(x, -threshold, threshold))
-def soft_shrink(x: Value, threshold: float = 0.5) -> Value:
-    """x moved towards zero by the threshold, and 0 within it.
-
-    Args:
-        x: Float tensor.
-        threshold: Distance of the move. Default: `0.5`.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return x - OPS.clip(x, -threshold, threshold)
-
-
-@op(Sample(((3, 5),)), Sample(((3, 5),), {"threshold": 0.5, "default_value": -1.0}),
-    numpy=lambda x, threshold=0.0, default_value=0.0: np.where(
-        x <= threshold, default_value, x))
-def threshold(x: Value, threshold: float = 0.0, default_value: float = 0.0) -> Value:
-    """x where it is above the threshold, otherwise `default_value`.
-
-    Args:
-        x: Float tensor.
-        threshold: Inputs up to this value are replaced. Default: `0.0`.
-        default_value: Value that replaces them. Default: `0.0`.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return OPS.where(x <= threshold, default_value, x)
-
-
-@op(Sample(((3, 5),)),
-    numpy=lambda x: np.where(x <= -1, 0, np.where(x < 1, (x + 1) ** 2 / 4, x)))
-def sparse_plus(x: Value) -> Value:
-    """0 up to -1, x from 1 on, and a parabola between.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return OPS.where(x <= -1.0, 0.0, OPS.where(x < 1.0, OPS.square(x + 1.0) * 0.25, x))
-
-
-@op(Sample(((3, 5),)), numpy=lambda x: np.clip((x + 1) / 2, 0, 1))
-def sparse_sigmoid(x: Value) -> Value:
-    """`(x + 1) / 2`, clipped to the range from 0 to 1.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return OPS.clip((x + 1.0) * 0.5, 0.0, 1.0)
 
 
 @op(Sample(((3, 5),)), numpy=np.exp)

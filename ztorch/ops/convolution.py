@@ -14,8 +14,8 @@ from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 # Windows as rows of a matrix. The product and its gradient both read these rows, in another order
 # than they lie in: so unless they can be read where they are, they are written down once, in the
 # order of their axes, not once a reader. Where a product makes the rows, that is its own last step.
-_ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
-                grad=lambda o, g, y, x: (_ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
+ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
+                grad=lambda o, g, y, x: (ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
                 movement=True, written=True)
 
 
@@ -55,7 +55,7 @@ _CONVOLVED = Op("convolved", "map", lambda result, x, kernel, **attrs: (result.s
 WIDE = 8  # channels from which the gradient is worth it: fewer leave most of a vector idle
 
 
-def _slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
+def window_slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
     """What one place of a window meets as the window moves over an array with a batch."""
     return (slice(None), *(slice(k * d, k * d + (n - 1) * s + 1, s)
                            for k, n, s, d in zip(place, counts, stride, dilation, strict=True)))
@@ -72,7 +72,7 @@ def _conv_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: Any = "valid",
     y = np.zeros((len(x), *counts, out), x.dtype)
     into, each = kernel.shape[-2], out // groups
     for place in np.ndindex(*size):
-        seen = x[_slices(place, counts, stride, dilation)]
+        seen = x[window_slices(place, counts, stride, dilation)]
         for g in range(groups):
             mine = slice(g * each, (g + 1) * each)
             y[..., mine] += seen[..., g * into:(g + 1) * into] @ kernel[place][:, mine]
@@ -109,7 +109,7 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
         >>> conv(image, leaf("state", "k", (5, 5, 3, 8), "float32"), stride=2, padding="same").shape
         (1, 14, 14, 8)
     """
-    _need_ranks(x, kernel)
+    need_ranks(x, kernel)
     *size, into, filters = kernel.shape
     axes = tuple(range(1, x.rank - 1))
     stride, dilation = (for_each(label, sizes, len(axes))
@@ -146,7 +146,7 @@ def _products(x: Value, kernel: Value, low: Shape, high: Shape, stride: Shape, d
     last = x.rank - 1  # (batch, *positions, channels, *window), from here channels come last
     seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))
     if groups == 1:
-        seen = seen if math.prod(size) == 1 else _ROWS(seen)
+        seen = seen if math.prod(size) == 1 else ROWS(seen)
         rows = OPS.reshape(seen, (*seen.shape[:last], math.prod(size) * into))
         return OPS.matmul(rows, OPS.reshape(kernel, (rows.shape[-1], filters)))
     if into == 1:
@@ -260,100 +260,14 @@ def _grouped(seen: Value, kernel: Value, positions: Shape, groups: int) -> Value
     """One matrix product for each group."""
     *size, into, filters = kernel.shape
     window, each = math.prod(size), filters // groups
-    rows = OPS.reshape(_ROWS(seen), (math.prod(positions), window, groups, into))
+    rows = OPS.reshape(ROWS(seen), (math.prod(positions), window, groups, into))
     rows = OPS.reshape(OPS.transpose(rows, (2, 0, 1, 3)), (groups, -1, window * into))
     matrices = OPS.transpose(OPS.reshape(kernel, (window * into, groups, each)), (1, 0, 2))
     y = OPS.matmul(rows, matrices)
     return OPS.reshape(OPS.transpose(y, (1, 0, 2)), (*positions, filters))
 
 
-def _need_ranks(x: Value, kernel: Value) -> None:
+def need_ranks(x: Value, kernel: Value) -> None:
     if x.rank < 3 or kernel.rank != x.rank:
         raise shape_error("inputs and kernel of a convolution do not fit:", x.shape, kernel.shape,
                           fix="inputs are (batch, *axes, channels), the kernel has as many axes")
-
-
-# -- transposed ------------------------------------------------------------------------------------
-
-
-def transpose_crops(size: int, stride: int, padding: str, extra: int | None) -> Shape:
-    """(before, after) that Keras cuts from all that the windows reach; less than 0 adds zeros."""
-    if padding == "valid":
-        return 0, -max(stride - size, 0) if extra is None else -extra
-    total = stride + size - 2 if extra is None else size + size % 2 - 2 + extra
-    before = min(total - total // 2, size - 1)
-    return size - 1 - before, size - 1 - (total - before)
-
-
-def _conv_transpose_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: str = "valid",
-                          dilation: Sizes = 1, output_padding: Sizes | None = None) -> Any:
-    size = kernel.shape[:-2]
-    stride, dilation = (for_each("", n, len(size)) for n in (stride, dilation))
-    span, lengths = spans(size, dilation), x.shape[1:-1]
-    extra = (output_padding,) * len(size) if not isinstance(output_padding, tuple) else (
-        output_padding)
-    whole = [(n - 1) * s + k for n, s, k in zip(lengths, stride, span, strict=True)]
-    y = np.zeros((len(x), *(n + s for n, s in zip(whole, stride, strict=True)), kernel.shape[-2]),
-                 x.dtype)
-    for place in np.ndindex(*size):
-        y[_slices(place, lengths, stride, dilation)] += x @ kernel[place].T
-    cuts = [transpose_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
-    kept = (slice(None), *(slice(a, n - b) for n, (a, b) in zip(whole, cuts, strict=True)))
-    return y[kept]
-
-
-@op(Sample(((2, 4, 3), (3, 2, 3)), {"stride": 2}),
-    Sample(((1, 3, 4, 2), (3, 2, 3, 2)), {"stride": (2, 3), "padding": "same"}),
-    Sample(((1, 3, 2, 2), (2, 3, 1, 2)), {"dilation": 2, "padding": "same"}),
-    Sample(((1, 3, 3, 1), (3, 3, 2, 1)), {"stride": 2, "padding": "same", "output_padding": 1}),
-    numpy=_conv_transpose_numpy)
-def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "valid",
-                   dilation: Sizes = 1, output_padding: Sizes | None = None) -> Value:
-    """A transposed convolution: the gradient of `conv` with respect to its input.
-
-    Each element of x adds its multiple of the kernel to the result, `stride` apart.
-
-    Args:
-        x: Inputs `(batch, *axes, channels)`, floats.
-        kernel: Kernel `(*window, filters, channels)`, of the same dtype.
-        stride: Distance between the windows of neighbours: an integer, or one for each axis.
-            Default: `1`.
-        padding: `"valid"` for all that windows reach, or `"same"` for `length * stride` outputs.
-            Default: `"valid"`.
-        dilation: Distance between the elements that a window writes: an integer, or one for each
-            axis. Default: `1`.
-        output_padding: Number of outputs beyond the fewest: an integer, or one for each axis.
-            `None` derives it from `padding`. Default: `None`.
-
-    Returns:
-        A tensor `(batch, *new axes, filters)`.
-
-    Examples:
-        >>> from ztorch.graph.op import leaf
-        >>> x = leaf("input", "x", (1, 7, 7, 8), "float32")
-        >>> conv_transpose(x, leaf("state", "k", (3, 3, 4, 8), "float32"), 2, "same").shape
-        (1, 14, 14, 4)
-    """
-    _need_ranks(x, kernel)
-    *size, filters, into = kernel.shape
-    count = len(size)
-    stride, dilation = (for_each(label, sizes, count)
-                        for label, sizes in (("stride", stride), ("dilation", dilation)))
-    if x.shape[-1] != into:
-        raise shape_error("channels of inputs and kernel do not fit:", x.shape, kernel.shape,
-                          fix=f"the inputs' last axis must be {into}")
-    if padding not in ("valid", "same"):
-        raise shape_error(f"padding {padding!r} is neither 'valid' nor 'same'")
-    extra = output_padding if isinstance(output_padding, tuple) else (output_padding,) * count
-    span = spans(tuple(size), dilation)
-    cuts = [transpose_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
-    matrix = OPS.transpose(OPS.reshape(kernel, (math.prod(size) * filters, into)))
-    left = _ROWS(OPS.reshape(OPS.matmul(x, matrix), (*x.shape[:-1], *size, filters)))
-    last = x.rank - 1
-    left = OPS.transpose(left, (*range(last), left.rank - 1, *range(last, left.rank - 1)))
-    lengths = tuple((n - 1) * s + k + max(0, -cut[1])
-                    for n, s, k, cut in zip(x.shape[1:-1], stride, span, cuts, strict=True))
-    whole = OPS.fold(left, tuple(range(1, last)), lengths, stride, dilation)
-    start = (0, *(a for a, _ in cuts), 0)
-    kept = tuple(n - a - max(0, b) for n, (a, b) in zip(lengths, cuts, strict=True))
-    return OPS.slice(whole, start, (1,) * x.rank, (x.shape[0], *kept, filters))

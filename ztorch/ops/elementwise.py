@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -10,9 +9,10 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Sample, broadcast_together, normal_axes, op, shape_error
+from ztorch.graph.op import OPS, Sample, broadcast_together, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, Opcode
+from ztorch.ops.fills import ones_like, zeros_like
 
 # Tensor names follow NumPy and Keras where the opcode's own name is too short to be kind.
 TENSOR_NAMES = {
@@ -141,93 +141,6 @@ def bitcast(x: Value, dtype: DType | str) -> Value:
     return _BITCAST(x, dtype=to)
 
 
-# -- fills -----------------------------------------------------------------------------------------
-
-_FULL = Op(
-    "full", "map", lambda shape, value, dtype: (shape, dtype),
-    numpy=lambda shape, value, dtype: np.full(shape, value, dtype.working),
-    grad=lambda o, g, y, **attrs: (),
-    body=lambda e, index, shape, value, dtype: e.b.const(value, dtype))
-_IOTA = Op(
-    "iota", "map", lambda shape, axis, dtype: (shape, dtype),
-    numpy=lambda shape, axis, dtype: np.broadcast_to(
-        np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape
-    ).astype(dtype.working),
-    grad=lambda o, g, y, **attrs: (),
-    body=lambda e, index, shape, axis, dtype: e.b.cast(e.value(index[axis]), dtype=dtype))
-
-
-@op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,
-    numpy=lambda shape, value, dtype="float32": np.full(shape, value))
-def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> Value:
-    """A tensor with one number everywhere, inside a model.
-
-    It has no tensor argument, so it always makes a node of a graph and never a NumPy array.
-
-    Args:
-        shape: Shape of the result.
-        value: The number.
-        dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"float32"`.
-
-    Returns:
-        A value of the graph.
-
-    Examples:
-        >>> full((2, 3), 1.5)
-        <full f32[2x3]>
-    """
-    return _FULL(shape=tuple(shape), value=value, dtype=dtypes.dtype(dtype))
-
-
-@op(Sample((), {"shape": (2, 3)}), Sample((), {"shape": (2, 3), "axis": 0}), primitive=_IOTA,
-    numpy=lambda shape, axis=-1, dtype="int32": np.indices(shape, np.int32)[axis])
-def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -> Value:
-    """The position of each element along an axis, inside a model.
-
-    It has no tensor argument, so it always makes a node of a graph and never a NumPy array.
-
-    Args:
-        shape: Shape of the result.
-        axis: Axis along which positions are counted from 0. Default: `-1`.
-        dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"int32"`.
-
-    Returns:
-        A value of the graph.
-
-    Examples:
-        >>> iota((2, 3))
-        <iota i32[2x3]>
-    """
-    [at] = normal_axes(axis, len(shape))
-    return _IOTA(shape=tuple(shape), axis=at, dtype=dtypes.dtype(dtype))
-
-
-@op(Sample(((2, 3),)), numpy=np.zeros_like)
-def zeros_like(x: Value) -> Value:
-    """Zeros of the shape and dtype of x.
-
-    Args:
-        x: Tensor of any dtype.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return full(x.shape, 0, x.dtype)
-
-
-@op(Sample(((2, 3),)), numpy=np.ones_like)
-def ones_like(x: Value) -> Value:
-    """Ones of the shape and dtype of x.
-
-    Args:
-        x: Tensor of any dtype.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-    """
-    return full(x.shape, 1, x.dtype)
-
-
 def _same(x: Value) -> tuple[tuple[int, ...], DType]:
     return x.shape, x.dtype
 
@@ -254,10 +167,6 @@ def stop_gradient(x: Value) -> Value:
     return _STOP(x)
 
 
-# -- composites ------------------------------------------------------------------------------------
-
-
-
 @op(Sample(((3, 5),)), numpy=np.sign)
 def sign(x: Value) -> Value:
     """-1 for negative elements, 0 for zero, 1 for positive ones.
@@ -268,8 +177,8 @@ def sign(x: Value) -> Value:
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    zero = zeros_like(x)
-    return OPS.where(x > 0.0, ones_like(x), OPS.where(x < 0.0, -ones_like(x), zero))
+    zeros = zeros_like(x)
+    return OPS.where(x > 0.0, ones_like(x), OPS.where(x < 0.0, -ones_like(x), zeros))
 
 
 @op(Sample(((3, 5),)), numpy=np.square)
@@ -299,71 +208,3 @@ def clip(x: Value, low: Value | float, high: Value | float) -> Value:
         A tensor of the broadcast shape and the dtype of `x`.
     """
     return OPS.minimum(OPS.maximum(x, low), high)
-
-
-# -- what is no number -----------------------------------------------------------------------------
-
-_EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF << 52}
-_ODD = Sample((np.array([1.0, -2.0, np.nan, 0.0, np.inf, -np.inf], np.float32),))
-
-
-def _by_bits(name: str, compare: str, numpy: Callable) -> Op:
-    """How the bits of a float but its sign compare with those of infinity. Compilers of shaders may
-    take for granted that there is no NaN, and leave out comparisons of floats that would find one.
-    """
-
-    def infer(x: Value, of: DType) -> tuple[tuple[int, ...], DType]:
-        if not x.dtype.is_float:
-            raise shape_error(f"ops.{name} does not take {x.dtype}, which has neither infinities "
-                              "nor NaN")
-        return x.shape, dtypes.boolean
-
-    def body(e: Any, index: Any, of: DType) -> Any:
-        x = e.read(0, index)
-        if of.bits == 16:
-            x, of = e.b.cast(x, dtype=dtypes.f32), dtypes.f32
-        size = e.b.and_(e.b.bitcast(x, dtype=dtypes.dtype(f"u{of.bits}")), (1 << (of.bits - 1)) - 1)
-        return e.b.emit(compare, size, _EXPONENT[of.name])
-
-    return Op(name, "map", infer, lambda x, of: numpy(x), lambda o, g, y, x, of: (None,), body,
-              cost=3)
-
-
-_FINITE = _by_bits("isfinite", "lt", np.isfinite)
-_NAN = _by_bits("isnan", "gt", np.isnan)
-
-
-@op(Sample(((3, 5),)), _ODD, primitive=_FINITE, numpy=np.isfinite)
-def isfinite(x: Value) -> Value:
-    """Whether each element is neither infinite nor NaN.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A bool tensor of the shape of `x`.
-
-    Examples:
-        >>> import ztorch as zt
-        >>> zt.ops.isfinite(np.array([1.0, np.inf, np.nan]))
-        array([ True, False, False])
-    """
-    return _FINITE(x, of=x.dtype)
-
-
-@op(Sample(((3, 5),)), _ODD, primitive=_NAN, numpy=np.isnan)
-def isnan(x: Value) -> Value:
-    """Whether each element is NaN, such as the result of 0 / 0.
-
-    Args:
-        x: Float tensor.
-
-    Returns:
-        A bool tensor of the shape of `x`.
-
-    Examples:
-        >>> import ztorch as zt
-        >>> zt.ops.isnan(np.array([1.0, np.inf, np.nan]))
-        array([False, False,  True])
-    """
-    return _NAN(x, of=x.dtype)

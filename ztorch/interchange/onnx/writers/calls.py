@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.recipe import Write, call
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.interchange.onnx.writers.primitives import reduced
-from ztorch.ops.convolution import transpose_crops
+from ztorch.ops.transposed import transpose_crops
 from ztorch.ops.windows import for_each, paddings, spans
 
 # -- products --------------------------------------------------------------------------------------
