@@ -1,5 +1,5 @@
-"""How public functions are called: a wrong call is one of our errors, which names function,
-argument and fix, before anything of the function runs."""
+"""Checks the arguments of public functions before they run. Errors name the function, the argument
+and the fix."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any, TypeVar, cast
 from ztorch.errors import ConfigError, ZtorchError, unknown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_FILES = ("Path", "str | os.PathLike[str]")  # annotations of names of files
+_FILES = ("Path", "str | os.PathLike[str]")  # annotations of parameters that name a file
 
 
 def checked(function: _F) -> _F:
-    """The function, with errors of ours where it is called with what it does not take.
+    """Decorates a function so that a wrong call raises one of our errors.
+
+    Files must be names of files and functions callable, as far as annotations tell.
 
     >>> @checked
     ... def shut(door: str, *, softly: bool = False) -> None: ...
@@ -45,10 +47,10 @@ def checked(function: _F) -> _F:
     return cast(_F, run)
 
 
-@functools.cache  # at the first call: signatures would slow down every import
+@functools.cache  # computed at the first call, since signatures would slow down the import
 def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tuple[str, bool]],
                                                      list[str]]:
-    """The signature; the parameters that name files, each with whether None is one; functions."""
+    """(signature, parameters that name files with whether they may be None, functions)."""
     signature = inspect.signature(function)
     texts = {p.name: str(p.annotation) for p in signature.parameters.values()}
     files = [(name, text.endswith(" | None")) for name, text in texts.items()
@@ -57,7 +59,7 @@ def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tup
 
 
 def file_name(label: str, path: Any) -> str:
-    """The name of a file as a text, or a ConfigError.
+    """The name of a file as a string, or a ConfigError that begins with the label.
 
     >>> file_name("load(path=...)", "digits.zt")
     'digits.zt'
@@ -69,7 +71,7 @@ def file_name(label: str, path: Any) -> str:
 
 
 def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    """What users call it: `load`, `Program.fit`, `EarlyStopping`."""
+    """The function as users call it: `load`, `Program.fit`, `EarlyStopping`."""
     if "." not in function.__qualname__ or "<locals>" in function.__qualname__:
         return function.__name__
     owner = type(args[0]).__name__ if args else function.__qualname__.partition(".")[0]
@@ -78,7 +80,7 @@ def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
 
 def _misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, ...],
             keywords: Mapping[str, Any], reason: str) -> ZtorchError:
-    """The error of a call that the signature does not allow."""
+    """The error for a call that the signature does not allow."""
     names = [name for name in takes if name != "self"]
     placed = [name for name in names if takes[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     more = [name for name in names if name not in placed]

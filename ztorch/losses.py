@@ -1,4 +1,5 @@
-"""Losses: what training makes small. Each gives one number a row, the mean over its elements."""
+"""Losses, which training minimizes. Each gives one number for each row: the mean over its
+elements."""
 
 from __future__ import annotations
 
@@ -16,17 +17,16 @@ from ztorch.graph.op import OPS, shape_error, traced
 from ztorch.graph.value import Value
 
 Shape = tuple[int, ...]
-EPSILON = 1e-7  # Keras': probabilities are held this far from 0 and 1
+EPSILON = 1e-7  # as in Keras: probabilities are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
 class TargetSpec:
-    """What y must be for a prediction: shape with the batch, dtype, and for class numbers how
-    many classes there are."""
+    """Description of the targets that a loss compares with predictions."""
 
-    shape: Shape
+    shape: Shape  # with the batch
     dtype: DType
-    classes: int | None = None
+    classes: int | None = None  # number of classes, if targets are class numbers
 
 
 def rows(x: Value) -> Value:
@@ -48,8 +48,8 @@ class Loss(Named, family="loss"):
         (32,)
     """
 
-    logits_of: str | None = None  # the activation whose input this loss would rather have
-    probabilities = False  # whether y holds numbers from 0 to 1 alone
+    logits_of: str | None = None  # activation whose input the loss prefers to its output
+    probabilities = False  # whether targets hold only numbers from 0 to 1
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
         """The targets for predictions of this shape and dtype."""
@@ -83,10 +83,10 @@ class Loss(Named, family="loss"):
         Raises:
             ShapeError: Targets do not have the shape that `target` describes.
         """
-        want = self.target(y_pred.shape, y_pred.dtype)
-        if y_true.shape != want.shape:
+        expected = self.target(y_pred.shape, y_pred.dtype)
+        if y_true.shape != expected.shape:
             raise shape_error(f"loss {self.name!r} compares predictions of shape {y_pred.shape} "
-                              f"with targets of shape {want.shape}, not", y_true.shape)
+                              f"with targets of shape {expected.shape}, not", y_true.shape)
         from_logits = getattr(self, "from_logits", False)
         if logits is not None and self.logits_of and not from_logits:
             return rows(self.values(y_true, logits, True))

@@ -1,5 +1,5 @@
-"""Metrics: what is reported beside the loss. Each gives one number a row; an epoch shows the
-mean over its rows."""
+"""Metrics, which are reported beside the loss. Each gives one number for each row; an epoch
+reports the mean over its rows."""
 
 from __future__ import annotations
 
@@ -170,9 +170,9 @@ class LossMetric(Metric):
         super().__init__(name or self.loss.name)
 
     def __call__(self, y_true: Value, y_pred: Value) -> Value:
-        want = self.loss.target(y_pred.shape, y_pred.dtype)
-        if y_true.dtype != want.dtype and want.classes is None:
-            y_true = OPS.cast(y_true, want.dtype)
+        expected = self.loss.target(y_pred.shape, y_pred.dtype)
+        if y_true.dtype != expected.dtype and expected.classes is None:
+            y_true = OPS.cast(y_true, expected.dtype)
         return self.loss(y_true, y_pred)
 
 
@@ -188,9 +188,9 @@ class FunctionMetric(Metric, abstract=True):
 
 
 ACCURACY = ("accuracy", "acc")
-# Metrics of others that look at all rows at once.
-_WHOLE = {"auc", "precision", "recall", "f1", "f1score", "fbeta", "r2", "root", "rmse", "iou",
-          "positives", "negatives", "sensitivity", "specificity"}
+# Words in names of metrics, in other frameworks, that need all rows at once.
+_NEED_ALL_ROWS = {"auc", "precision", "recall", "f1", "f1score", "fbeta", "r2", "root", "rmse",
+                  "iou", "positives", "negatives", "sensitivity", "specificity"}
 
 
 def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
@@ -226,7 +226,7 @@ def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
             return _named(Metric.named(spec), spec)
         if spec in Loss.known:
             return LossMetric(spec, spec)
-        if _WHOLE.intersection(spec.lower().split("_")):
+        if _NEED_ALL_ROWS.intersection(spec.lower().split("_")):
             raise Unsupported(f"metric {spec!r} is no mean over rows, as all metrics here are; "
                               "work it out from what predict gives for all rows")
         known = {"accuracy", *(m.names[0] for m in Metric.known.values() if m.names)}

@@ -1,4 +1,4 @@
-"""Optimizers: how gradients change weights, as part of the graph. The formulas are Keras'."""
+"""Optimizers: training steps as part of the graph. The formulas are those of Keras."""
 
 from __future__ import annotations
 
@@ -174,8 +174,10 @@ class Optimizer(Named, family="optimizer"):
 
 
 def _shrunk(grads: Sequence[Value], norm: float) -> list[Value]:
-    """Gradients with their common norm brought down to `norm`, or left alone if it is below. None
-    is squared before it is brought to 1 at most, so that no square overflows."""
+    """Gradients scaled so that their common norm is at most `norm`.
+
+    They are scaled to at most 1 before they are squared, so that no square overflows.
+    """
     largest = reduce(OPS.maximum, (OPS.max(OPS.abs(g)) for g in grads))
     scale = OPS.maximum(largest, norm)
     parts = [g / scale for g in grads]
@@ -224,8 +226,8 @@ class Adam(Optimizer, names=("adam",)):
     """Adam: running means of the gradient and of its square scale each step.
 
     As in Keras, epsilon is added to the square root of the uncorrected second moment: `rate *
-    sqrt(1 - b2 ** t) / (1 - b1 ** t) * m / (sqrt(v) + epsilon)`. PyTorch corrects `v` first, which
-    is the same for an epsilon that is smaller by the factor `sqrt(1 - b2 ** t)`.
+    sqrt(1 - b2 ** t) / (1 - b1 ** t) * m / (sqrt(v) + epsilon)`. PyTorch corrects `v` first: its
+    epsilon has the effect of `epsilon * sqrt(1 - b2 ** t)` here.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
@@ -263,7 +265,7 @@ class Adam(Optimizer, names=("adam",)):
 
 
 def _bias(beta: float, count: Value) -> Value:
-    """1 - beta ** count. By expm1, for in float32 the plain form loses half its digits."""
+    """1 - beta ** count, by expm1: in float32 the plain formula loses half of its digits."""
     return -OPS.expm1(count * math.log(beta)) if beta else OPS.ones_like(count)
 
 

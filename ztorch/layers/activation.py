@@ -1,4 +1,4 @@
-"""Activations: found by name for other layers, and as layers of their own."""
+"""Activations, as arguments of other layers and as layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 
-# Keras' names; each is the op of the same name.
+# Names of activations, which are Keras'. Each is the op of this name.
 ACTIVATIONS = (
     "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu",
     "hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish",
@@ -50,19 +50,19 @@ def checked_activation(activation: ActivationLike) -> ActivationLike:
     if isinstance(activation, type) or not callable(activation):
         raise ConfigError(f"activation={activation!r}; give a name such as 'relu', a function of a "
                           "tensor, or None")
-    # ops.relu and "relu" are the same thing; by name it can be saved
+    # ops.relu becomes "relu", which can be saved in a config
     return next((n for n in ACTIVATIONS if REGISTRY[n].call is activation), activation)
 
 
 def nonempty_axes(label: str, axis: Any) -> int | tuple[int, ...]:
-    """One axis or several, as given, but not none."""
+    """An axis or a tuple of axes, but not an empty tuple."""
     if isinstance(axis, (list, tuple)) and not axis:
         raise ConfigError(f"{label} is empty; give an axis, such as -1 for the last")
     return checked_axes(label, axis)
 
 
 def activate(activation: ActivationLike, x: Value, context: Context) -> Value:
-    """The activation of x."""
+    """Applies an activation to x. The context keeps the logits of a softmax or sigmoid."""
     if activation is None:
         return x
     if callable(activation):

@@ -1,4 +1,4 @@
-"""Shapes and axes as users give them."""
+"""Checks of shapes and axes in arguments of layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.initializers import Shape
 
 
 def checked_shape(label: str, shape: Any) -> Shape:
-    """A fixed shape without the batch axis."""
+    """A shape without the batch as a tuple, or a ConfigError that begins with the label."""
     if isinstance(shape, (int, np.integer)):
         raise ConfigError(f"{label} is {shape!r}; a shape is a tuple: ({shape},)")
     try:
@@ -29,13 +29,13 @@ def checked_shape(label: str, shape: Any) -> Shape:
 
 
 def checked_axes(label: str, axis: Any) -> int | tuple[int, ...]:
-    """One axis or several, as given."""
+    """An integer or a tuple of integers, or a ConfigError that begins with the label."""
     axes = whole_numbers(label, axis if isinstance(axis, (list, tuple)) else (axis,))
     return axes if isinstance(axis, (list, tuple)) else axes[0]
 
 
 def example_axes(axis: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Axes within each example as sorted positive numbers, for tensors with a batch (axis 0).
+    """Axes as sorted positive integers, for tensors whose axis 0 is the batch.
 
     >>> example_axes(-1, 3), example_axes((2, 1), 3)
     ((2,), (1, 2))

@@ -1,4 +1,4 @@
-"""Convolutions with Keras' arguments, weights and defaults."""
+"""Convolutions with the arguments, weights and defaults of Keras."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class BaseConvolution(SpatialLayer, abstract=True):
     axis, or a pair (before, after) for each axis.
     """
 
-    paddings: tuple[str, ...] = ("valid", "same")
-    counted_padding = True  # whether padding may be numbers
+    paddings: tuple[str, ...] = ("valid", "same")  # the words that `padding` may be
+    numeric_padding = True  # whether `padding` may also be numbers
     needs_floats = True
 
     def __init__(self, kernel_size: Any, strides: Any, padding: Any, data_format: str | None,
@@ -32,36 +32,39 @@ class BaseConvolution(SpatialLayer, abstract=True):
         super().__init__(data_format, **common)
         self.kernel_size = self.each("kernel_size", kernel_size)
         self.strides = self.each("strides", strides)
-        words = isinstance(padding, str) or not self.counted_padding
-        self.padding: Any = (self.choice("padding", padding, self.paddings) if words else
+        is_word = isinstance(padding, str) or not self.numeric_padding
+        self.padding: Any = (self.choice("padding", padding, self.paddings) if is_word else
                              self.pairs("padding", padding))
         self.dilation_rate = self.each("dilation_rate", dilation_rate)
         self.activation = checked_activation(activation)
         self.use_bias = use_bias
         self.bias_initializer = bias_initializer
 
-    def counted(self, argument: str, n: Any) -> int:
+    def count(self, argument: str, n: Any) -> int:
+        """n as a positive integer, or a ConfigError that names the argument."""
         return positive(f"{type(self).__name__}({argument}=...)", n)
 
     def add_bias(self, filters: int) -> None:
+        """Makes the bias, if the layer has one."""
         if self.use_bias:
             self.bias = self.add_weight("bias", (filters,), self.bias_initializer)
 
     def convolve(self, x: Value, kernel: Value, groups: int = 1) -> Value:
-        """x, channels last, with the layer's window."""
+        """The convolution of x, which has channels last, with the layer's window."""
         padding: Any = self.padding
-        if padding == "causal":  # the past only
+        if padding == "causal":
             padding = [((k - 1) * d, 0)
                        for k, d in zip(self.kernel_size, self.dilation_rate, strict=True)]
         return OPS.conv(x, kernel, self.strides, padding, self.dilation_rate, groups)
 
     def finish(self, y: Value, context: Context) -> Value:
+        """y with bias and activation."""
         if self.use_bias:
             y = y + context.read(self.bias)
         return activate(self.activation, y, context)
 
-    def same_channels(self, x: Value, weight: Weight, channels: int) -> None:
-        """A ShapeError where a layer is used again for other inputs."""
+    def need_channels(self, x: Value, weight: Weight, channels: int) -> None:
+        """Raises a ShapeError if the layer was built for another number of channels."""
         if x.shape[-1] != channels:
             raise shape_error("channels of inputs and kernel do not fit:", x.shape[1:],
                               weight.shape, fix=f"the layer was built for {channels} channels; "
@@ -78,8 +81,8 @@ class BaseConv(BaseConvolution, abstract=True):
                  **common: Any):
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
                          use_bias, bias_initializer, **common)
-        self.filters = self.counted("filters", filters)
-        self.groups = self.counted("groups", groups)
+        self.filters = self.count("filters", filters)
+        self.groups = self.count("groups", groups)
         self.kernel_initializer = kernel_initializer
         if self.filters % self.groups:
             raise ConfigError(f"{type(self).__name__}(filters={filters}, groups={groups}): each "
@@ -97,7 +100,7 @@ class BaseConv(BaseConvolution, abstract=True):
         self.add_bias(self.filters)
 
     def last(self, x: Value, context: Context) -> Value:
-        self.same_channels(x, self.kernel, self.kernel.shape[-2] * self.groups)
+        self.need_channels(x, self.kernel, self.kernel.shape[-2] * self.groups)
         return self.finish(self.convolve(x, context.read(self.kernel), self.groups), context)
 
 

@@ -1,4 +1,4 @@
-"""Input, Dense and the layers that only change the shape."""
+"""Input, Dense and Rescaling."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Input(Layer):
     def __init__(self, shape: Any, dtype: DType | str | None = None, **common: Any):
         super().__init__(**common)
         self.shape = checked_shape("Input(shape=...)", shape)
-        self.dtype = None if dtype is None else as_name(dtype)
+        self.dtype = None if dtype is None else dtype_name(dtype)
         self.input_shape = self.shape
 
     @cached_property
     def symbol(self) -> SymbolicTensor:
-        """The tensor that it stands for while a Model is declared."""
+        """The symbolic tensor that stands for the input while a Model is declared."""
         return source(self, self.shape, self.dtype or "float32")
 
     def call(self, x: Value, context: Context) -> Value:
@@ -68,7 +68,7 @@ class Input(Layer):
     def __rsub__(self, other: Any) -> Any:
         return other - self.symbol
 
-    # what a tensor without numbers cannot do is said by its symbol
+    # Operators that need numbers: the symbolic tensor raises the error.
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.symbol.__array__()
 
@@ -87,7 +87,8 @@ class Input(Layer):
     __rtruediv__, __matmul__, __lt__, __ge__, __le__ = __truediv__, __pow__, __gt__, __gt__, __gt__
 
 
-def as_name(d: DType | str) -> str:
+def dtype_name(d: DType | str) -> str:
+    """The name of a dtype as users write it."""
     return dtype(d).long
 
 

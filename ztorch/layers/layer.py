@@ -1,4 +1,4 @@
-"""What a layer is: arguments, weights made once the input shape is known, and a traced call."""
+"""The base class of layers: arguments, weights, the traced call, and layers inside layers."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Layer(Named, family="layer"):
         {'name': 's'}
     """
 
-    takes_many = False  # whether it can be called on a list of tensors
-    needs_floats = False  # whether it computes with fractions, which whole numbers have not
+    takes_many = False  # whether it is called on a list of tensors
+    needs_floats = False  # whether it refuses integers
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **wrong: Any):
@@ -69,12 +69,12 @@ class Layer(Named, family="layer"):
         self.trainable = trainable
         self.input_shape = None if input_shape is None else checked_shape(
             f"{type(self).__name__}(input_shape=...)", input_shape)
-        self.own_weights: list[Weight] = []  # without those of layers inside
-        self.inner: list[Layer] = []
+        self.own_weights: list[Weight] = []  # without those of inner layers
+        self.inner: list[Layer] = []  # adopted layers
         self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
         self.learned = Learned()
-        self.serial = next(_serial)  # layers without a name are counted in this order
+        self.serial = next(_serial)  # layers without a name are numbered in this order
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -88,22 +88,34 @@ class Layer(Named, family="layer"):
                                   "context.training says whether this is training")
 
     def build(self, input_shape: Shape) -> None:
-        """Makes the weights for inputs of this shape (without the batch)."""
+        """Makes the weights for inputs of this shape, without the batch. Called once."""
 
     def call(self, x: Value, context: Context) -> Value:
-        """The layer's output as a value of the graph."""
+        """The output for x, a tensor with the batch as axis 0."""
         raise NotImplementedError(f"{type(self).__name__}.call")
 
     def __call__(self, *inputs: Any, context: Context | None = None, **keywords: Any) -> Any:
-        """Traces the layer, building it if needed; errors name it. On symbolic tensors, such as
-        an Input, it declares a part of a Model."""
+        """Traces the layer and builds it first if needed.
+
+        Args:
+            *inputs: Tensors, or symbolic tensors such as an Input, which declare part of a Model.
+                The context may be the last of them.
+            context: Context of the trace. `None` makes a new one. Default: `None`.
+            **keywords: Other arguments of `call`.
+
+        Returns:
+            What `call` returns.
+
+        Raises:
+            ShapeError: The layer does not take these arguments; the message names the layer.
+        """
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
         with layer_scope(self.path or self.name):
             check_call(self, inputs, keywords, context)
         if context is None and symbols((inputs, keywords)):
             return declare(self, inputs, keywords)
-        if current_layer():  # in the call of another layer
+        if current_layer():  # inside the call of another layer
             need_adopted(self, context)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name):
@@ -121,9 +133,9 @@ class Layer(Named, family="layer"):
         return y
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
-        """Builds the layer when it is called for the first time."""
+        """Builds the layer at its first call."""
         if not self.built:
-            self.own_weights = []  # of a build that failed halfway
+            self.own_weights = []  # drops those of a build that failed
             shapes: Any = x.shape[1:] if isinstance(x, Value) else [v.shape[1:] for v in x]
             self.build(shapes)
             self.built = True
@@ -154,10 +166,20 @@ class Layer(Named, family="layer"):
     # -- layers in layers --------------------------------------------------------------------------
 
     def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
-        """Takes a layer, or what describes one, into this layer: its weights are this layer's too.
+        """Makes a layer part of this one, so that its weights count as this layer's too.
 
-        Without a name of its own it is named after its class, counted among its siblings and
-        apart from names that are reserved for some of them."""
+        A layer without a given name is named after its class and numbered among its siblings.
+
+        Args:
+            spec: A layer, or its config.
+            reserved: Names that a numbered layer must avoid.
+
+        Returns:
+            The layer.
+
+        Raises:
+            ConfigError: It is not a layer, or is in this one already, or has a name that is taken.
+        """
         kind = "layer" if self.path else "model"
         here = f"{kind} {self.name!r}"
         layer = Layer.get(spec) if isinstance(spec, dict) else spec
@@ -177,25 +199,25 @@ class Layer(Named, family="layer"):
         while not layer.keeps_name and (layer.name in taken or layer.name in reserved):
             k += 1
             layer.name = f"{base}_{k}"
-        if layer.outer is None:  # a layer that models share keeps the name it has in the first
+        if layer.outer is None:  # a shared layer keeps its path in the first model
             layer.outer = self
         self.inner.append(layer)
         return layer
 
     @property
     def keeps_name(self) -> bool:
-        """Whether its name stands: it was given, or a model knows the layer by it."""
+        """Whether the name is final: it was given, or a model uses it."""
         return self.given_name is not None or self.outer is not None
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
-        """This layer and all layers inside, each with how deep it lies; in the order of weights."""
+        """(depth, layer) for this layer and all layers inside it, in the order of weights."""
         yield depth, self
         for layer in self.inner:
             yield from layer.walk(depth + 1)
 
     @property
     def path(self) -> str:
-        """The name within the model, `encoder/dense` for a layer in a layer."""
+        """The name within the model: `encoder/dense` for a layer inside a layer."""
         above = self.outer.path if self.outer is not None else ""
         return f"{above}/{self.name}" if above else self.name
 
@@ -211,22 +233,22 @@ class Layer(Named, family="layer"):
 
     @property
     def weights(self) -> list[Weight]:
-        """All weights in Keras' order: own ones first, then those of the layers inside."""
+        """All weights in Keras' order: the layer's own, then those of the layers inside."""
         return [*self.own_weights, *(w for layer in self.inner for w in layer.weights)]
 
     @property
     def trainable_weights(self) -> list[Weight]:
-        """Those that an optimizer may change."""
+        """The weights that an optimizer may change."""
         return [w for w in self.weights if w.trains]
 
     @property
     def non_trainable_weights(self) -> list[Weight]:
-        """Those that it may not: of frozen layers, and running means."""
+        """The weights that it may not change: those of frozen layers, and moving statistics."""
         return [w for w in self.weights if not w.trains]
 
     @property
     def marks(self) -> Marks:
-        """Whether programs learned what the layer has not taken over."""
+        """Marks of all layers inside: whether a program was trained after these weights."""
         return Marks(layer for _, layer in self.walk())
 
     def get_weights(self) -> list[np.ndarray]:
@@ -258,13 +280,13 @@ class Layer(Named, family="layer"):
         self.marks.set(False)
 
     def need_rank(self, shape: Shape, rank: int, axes: str, fix: str) -> None:
-        """A ShapeError unless inputs (without batch) have this many axes."""
+        """Raises a ShapeError unless inputs have this many axes besides the batch."""
         if len(shape) != rank:
             raise shape_error(f"{type(self).__name__} needs inputs of {rank} axes {axes} besides "
                               "the batch, not", shape, fix=fix)
 
     def count_params(self) -> int:
-        """How many numbers the layer's weights hold."""
+        """The number of elements of all weights."""
         return sum(w.size for w in self.weights)
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What all layers share that take other layers one by one."""
+"""Base of the layers that take other layers as positional arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Container(Layer, abstract=True):
     """Base of the layers that take other layers one by one, and describe them as a list."""
 
-    layers_are = "layers"  # what the description calls them
+    layers_are = "layers"  # the key of the list in the config
 
     def __init__(self, *layers: Layer, **common: Any):
         super().__init__(**common)

@@ -72,18 +72,18 @@ class Reshape(Layer):
         self.target_shape = whole_numbers("Reshape(target_shape=...)", target_shape)
 
     def call(self, x: Value, context: Context) -> Value:
-        target, have = self.target_shape, math.prod(x.shape[1:])
-        known_part = math.prod(n for n in target if n != -1)
+        target, size = self.target_shape, math.prod(x.shape[1:])
+        known_size = math.prod(n for n in target if n != -1)
         open_axes = target.count(-1)
         if open_axes > 1:
             raise shape_error("cannot reshape each example of shape", x.shape[1:],
                               fix=f"{target} leaves {open_axes} axes open, and only one can be -1")
-        fits = (known_part == have if open_axes == 0 else
-                open_axes == 1 and known_part > 0 and have % known_part == 0)
+        fits = (known_size == size if open_axes == 0 else
+                known_size > 0 and size % known_size == 0)
         if not fits:
             raise shape_error("cannot reshape each example from", x.shape[1:], target,
-                              fix=f"its {have} elements must stay {have}")
-        return OPS.reshape(x, (x.shape[0], *(have // known_part if n == -1 else n for n in target)))
+                              fix=f"its {size} elements must stay {size}")
+        return OPS.reshape(x, (x.shape[0], *(size // known_size if n == -1 else n for n in target)))
 
 
 class Permute(Layer):

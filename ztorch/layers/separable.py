@@ -23,7 +23,7 @@ class BaseDepthwiseConv(BaseConvolution, abstract=True):
                  **common: Any):
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
                          use_bias, bias_initializer, **common)
-        self.depth_multiplier = self.counted("depth_multiplier", depth_multiplier)
+        self.depth_multiplier = self.count("depth_multiplier", depth_multiplier)
         self.depthwise_initializer = depthwise_initializer
 
     def build(self, input_shape: Shape) -> None:
@@ -37,7 +37,7 @@ class BaseDepthwiseConv(BaseConvolution, abstract=True):
 
     def depthwise(self, x: Value, weight: Weight, context: Context) -> Value:
         *size, channels, each = weight.shape
-        self.same_channels(x, weight, channels)
+        self.need_channels(x, weight, channels)
         kernel = OPS.reshape(context.read(weight), (*size, 1, channels * each))
         return self.convolve(x, kernel, groups=channels)
 
@@ -130,7 +130,7 @@ class BaseSeparableConv(BaseDepthwiseConv, abstract=True):
         super().__init__(kernel_size, strides, padding, depth_multiplier, data_format,
                          dilation_rate, activation, use_bias, depthwise_initializer,
                          bias_initializer, **common)
-        self.filters = self.counted("filters", filters)
+        self.filters = self.count("filters", filters)
         self.pointwise_initializer = pointwise_initializer
 
     def build(self, input_shape: Shape) -> None:

@@ -1,4 +1,4 @@
-"""What layers over sequences and images share: the two formats, and sizes for each axis."""
+"""Base of layers over sequences and images: the two data formats, and sizes for each axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INPUTS = {1: ("(steps, channels)", "(channels, steps)"),
 
 
 def checked_format(layer: str, data_format: Any) -> str:
-    """Where a layer finds the channels, or a ConfigError that names it.
+    """A data format, "channels_last" for None, or a ConfigError that names the layer.
 
     >>> checked_format("Flatten", None)
     'channels_last'
@@ -31,13 +31,13 @@ def checked_format(layer: str, data_format: Any) -> str:
 
 
 class SpatialLayer(Layer, abstract=True):
-    """Base of layers that work along `axes` axes beside the channels.
+    """Base of layers over one or two axes besides the channels.
 
-    Subclasses compute with channels last; other inputs are turned on the way in and out, which
-    costs nothing where the next kernel can read them as they lie.
+    Subclasses implement `last`, with channels last. Inputs with channels first are transposed on
+    the way in and out, which is free where the next kernel can read the transposed layout.
     """
 
-    axes = 2
+    axes = 2  # besides batch and channels
 
     def __init__(self, data_format: str | None = None, **common: Any):
         super().__init__(**common)
@@ -48,7 +48,7 @@ class SpatialLayer(Layer, abstract=True):
         return self.data_format == "channels_first"
 
     def each(self, argument: str, size: Any, least: int = 1) -> Shape:
-        """A whole number for each axis; a single one stands for all."""
+        """One integer for each axis, from an integer for all or a tuple."""
         name = f"{type(self).__name__}({argument}=...)"
         sizes = size if isinstance(size, (list, tuple)) else (size,) * self.axes
         if len(sizes) != self.axes:
@@ -56,8 +56,7 @@ class SpatialLayer(Layer, abstract=True):
         return tuple(whole(name, n, least) for n in sizes)
 
     def pairs(self, argument: str, amounts: Any) -> tuple[Shape, ...]:
-        """(before, after) for each axis: from one number for all, or one for each axis of several,
-        or pairs."""
+        """(before, after) for each axis, from an integer for all, one for each axis, or pairs."""
         name = f"{type(self).__name__}({argument}=...)"
         parts = amounts if isinstance(amounts, (list, tuple)) else (amounts,) * self.axes
         if self.axes == 1 and len(parts) == 2:
@@ -69,14 +68,14 @@ class SpatialLayer(Layer, abstract=True):
         return tuple((whole(name, a), whole(name, b)) for a, b in wide)
 
     def choice(self, argument: str, word: Any, allowed: tuple[str, ...]) -> str:
-        """One of some words."""
+        """The word if it is allowed, or a ConfigError that names the argument."""
         if not isinstance(word, str) or word not in allowed:
             raise ConfigError(f"{type(self).__name__}({argument}={word!r}) must be "
                               f"{' or '.join(map(repr, allowed))}")
         return word
 
     def channels(self, shape: Shape) -> int:
-        """How many channels inputs of this shape (without the batch) have."""
+        """The number of channels of inputs of this shape, without the batch."""
         self.need_rank(shape, self.axes + 1, _INPUTS[self.axes][self.channels_first],
                        "add a Reshape before it")
         return shape[0] if self.channels_first else shape[-1]
@@ -92,7 +91,7 @@ class SpatialLayer(Layer, abstract=True):
         return OPS.transpose(y, (0, y.rank - 1, *range(1, y.rank - 1)))
 
     def turned(self, shape: Shape) -> str:
-        """What to add to an error where inputs look like images of the other format."""
+        """A hint for an error, if inputs look like images of the other data format."""
         first, *between, last = shape
         few, many = (last, first) if self.channels_first else (first, last)
         if few not in (1, 3, 4) or few >= min([many, *between]):

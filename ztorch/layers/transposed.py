@@ -19,7 +19,7 @@ class BaseConvTranspose(BaseConvolution, abstract=True):
     Each element of the input adds a multiple of the kernel to the output.
     """
 
-    counted_padding = False
+    numeric_padding = False
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid",
                  output_padding: Any = None, data_format: str | None = None,
@@ -28,7 +28,7 @@ class BaseConvTranspose(BaseConvolution, abstract=True):
                  **common: Any):
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
                          use_bias, bias_initializer, **common)
-        self.filters = self.counted("filters", filters)
+        self.filters = self.count("filters", filters)
         self.output_padding = (None if output_padding is None else
                                self.each("output_padding", output_padding, least=0))
         if any(o >= s for o, s in zip(self.output_padding or (), self.strides, strict=False)):
@@ -43,7 +43,7 @@ class BaseConvTranspose(BaseConvolution, abstract=True):
         self.add_bias(self.filters)
 
     def last(self, x: Value, context: Context) -> Value:
-        self.same_channels(x, self.kernel, self.kernel.shape[-1])
+        self.need_channels(x, self.kernel, self.kernel.shape[-1])
         y = OPS.conv_transpose(x, context.read(self.kernel), self.strides, self.padding,
                                self.dilation_rate, self.output_padding)
         return self.finish(y, context)

@@ -1,4 +1,4 @@
-"""Elementwise ops: one for each scalar opcode of the IR, and what is made of them."""
+"""Elementwise ops: one for each scalar opcode of the IR, and a few made of those."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, Opcode
 from ztorch.ops.fills import ones_like, zeros_like
 
-# Tensor names follow NumPy and Keras where the opcode's own name is too short to be kind.
+# Names of ops that differ from their opcode's: those of NumPy and Keras.
 TENSOR_NAMES = {
     "min": "minimum", "max": "maximum", "select": "where", "pow": "power", "lt": "less",
     "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not",
     "shl": "shift_left", "shr": "shift_right",
 }
+# Ranges of random inputs on which an opcode is defined and well conditioned.
 _DOMAIN = {"log": (0.1, 4.0), "log2": (0.1, 4.0), "sqrt": (0.1, 4.0), "rsqrt": (0.1, 4.0),
            "pow": (0.1, 2.0), "log1p": (-0.5, 3.0), "div": (0.5, 2.0), "rem": (0.5, 2.0),
            "shl": (0, 7), "shr": (0, 7)}
 
 
 def _primitive(row: Opcode) -> Op:
+    """The primitive op that applies an opcode to each element."""
     name = TENSOR_NAMES.get(row.name, row.name)
 
     def infer(*args: Value, **attrs: Any) -> tuple[tuple[int, ...], DType]:
@@ -49,6 +51,7 @@ def _primitive(row: Opcode) -> Op:
 
 
 def _declare(row: Opcode) -> None:
+    """Registers the op of an opcode; its arguments broadcast."""
     primitive = _primitive(row)
 
     def call(*args: Any) -> Value:

@@ -12,15 +12,15 @@ from ztorch.dtypes import DType
 from ztorch.graph.op import Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 
+# The exponent bits of a float: also the bits of infinity.
 _EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF << 52}
-
-
 _ODD = Sample((np.array([1.0, -2.0, np.nan, 0.0, np.inf, -np.inf], np.float32),))
 
 
 def _by_bits(name: str, compare: str, numpy: Callable) -> Op:
-    """How the bits of a float but its sign compare with those of infinity. Compilers of shaders may
-    take for granted that there is no NaN, and leave out comparisons of floats that would find one.
+    """A test that compares the bits of |x| with those of infinity, as integers.
+
+    Shader compilers may assume that there is no NaN and remove float comparisons that test for it.
     """
 
     def infer(x: Value, of: DType) -> tuple[tuple[int, ...], DType]:
@@ -41,8 +41,6 @@ def _by_bits(name: str, compare: str, numpy: Callable) -> Op:
 
 
 _FINITE = _by_bits("isfinite", "lt", np.isfinite)
-
-
 _NAN = _by_bits("isnan", "gt", np.isnan)
 
 
