@@ -1,7 +1,7 @@
-"""Tensor operations, a file a family; every function here is registered by its decorator.
+"""Tensor operations, one file for each family; decorators register the functions.
 
-Called on values of a graph, an op makes a node. Called on arrays (NumPy's, or anything that has
-`__array__` or `__dlpack__`), numbers or lists, it computes, and returns a NumPy array.
+Called on values of a graph, an op makes nodes. Called on arrays (of NumPy, or anything with
+`__array__` or `__dlpack__`), numbers or lists, it computes and returns a NumPy array.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ztorch.graph.value import Value
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 for _name in REGISTRY:
-    globals().pop(_name, None)  # `ops.attention` is the op, not the file of its family
+    globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
 __all__ = sorted(REGISTRY)
 
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     if name not in REGISTRY:
         hint = "" if name.startswith("_") else nearest(name, REGISTRY)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
-    return _face(name)  # not kept here: names like `any` would hide Python's own in this file
+    return _public(name)  # not stored: names such as `any` would shadow Python's in this file
 
 
 def __dir__() -> list[str]:
@@ -42,7 +42,7 @@ def __dir__() -> list[str]:
 
 @functools.cache
 def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
-    """The signature of an op, and which of its parameters are tensors, by their annotation.
+    """The signature of an op, and the names of its tensor parameters, by their annotations.
 
     >>> sorted(signature("take")[1])
     ['indices', 'x']
@@ -53,21 +53,21 @@ def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
 
 
 @functools.cache
-def _face(name: str) -> Callable[..., Any]:
-    """The op as users call it."""
-    public, computes = REGISTRY[name], bool(signature(name)[1])
+def _public(name: str) -> Callable[..., Any]:
+    """The op as users call it, on values or on arrays."""
+    public, takes_tensors = REGISTRY[name], bool(signature(name)[1])
 
     @functools.wraps(public.call)
-    def face(*args: Any, **attrs: Any) -> Any:
-        if not computes:
+    def call(*args: Any, **attrs: Any) -> Any:
+        if not takes_tensors:
             return getattr(OPS, name)(*args, **attrs)
         if _has_values((*args, *attrs.values())):
             args, attrs = _as_values(name, args, attrs)
             return getattr(OPS, name)(*args, **attrs)
         return dispatch.on_arrays(public, args, attrs)
 
-    face.__doc__ = _with_example(public)
-    return face
+    call.__doc__ = _with_example(public)
+    return call
 
 
 def _has_values(arguments: Iterable[Any]) -> bool:
@@ -84,9 +84,11 @@ def _values(arguments: Iterable[Any]) -> Iterator[Value]:
 
 def _as_values(name: str, args: tuple[Any, ...],
                attrs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call with arrays and lists, where it takes tensors, as constants of the
-    graph; floats among them in the dtype of the call's values. Elementwise ops take mere numbers
-    as they are; as an index, one is a whole number."""
+    """The arguments of a call, with arrays and lists for tensors as constants of the graph.
+
+    Arrays of floats take the dtype of the values in the call. Parameters that accept numbers get
+    them unchanged.
+    """
     declared, tensors = signature(name)
     try:
         bound = declared.bind(*args, **attrs)
@@ -112,7 +114,7 @@ def _as_values(name: str, args: tuple[Any, ...],
 
 
 def _with_example(public: Public) -> str:
-    """The op's docstring, with a call on its first sample if it shows none."""
+    """The docstring of an op; without an example, it gets a call on the first sample."""
     doc = inspect.cleandoc(public.call.__doc__ or "")
     sample = next((s for s in public.samples if s.shapes and s.dtypes != "b"), None)
     if ">>>" in doc or sample is None or public.results:

@@ -1,7 +1,8 @@
-"""Activations of one number each (and gates): made of other ops, and safe far from zero.
+"""Smooth activations and gates, made of other ops and safe far from zero.
 
-Gradients at a kink follow PyTorch and TensorFlow (relu'(0) is 0). Comparisons are written so that
-NaN passes: it compares false with everything, so the last branch must be the one that keeps x.
+In this and the files of other activations, gradients at a kink follow PyTorch and TensorFlow
+(relu'(0) is 0). NaN compares false with everything, so the last branch of a choice keeps x, which
+lets NaN through.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention, and rotations that tell it positions; made of other ops, so also its gradient is."""
+"""Attention and rotary positions, made of other ops."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
         mask = below if mask is None else OPS.bitwise_and(mask, below)
     if mask is None:
         return OPS.softmax(scores)
-    # Scores are hidden before they meet exp: a large one must not reach it even where its result
-    # is thrown away, for the gradient would be 0 * infinity.
+    # Scores are masked before exp. Masking the result would leave a gradient of 0 * infinity where
+    # a hidden score is large.
     scores = OPS.where(mask, scores, -math.inf)
     largest = OPS.stop_gradient(OPS.max(scores, -1, True))
     e = OPS.exp(scores - OPS.where(largest > -math.inf, largest, 0.0))
@@ -123,7 +123,7 @@ def _check(q: Value, k: Value) -> None:
 
 
 def _one_for_each(x: Value, q: Value) -> Value:
-    """Keys or values with a head for each head of the queries."""
+    """Keys or values, repeated so that each head of the queries has one."""
     if q.rank == 2 or q.shape[-3] == x.shape[-3]:
         return x
     *batch, heads, length, dim = x.shape
@@ -149,7 +149,7 @@ def _checked_mask(mask: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _turns(length: int, dim: int, max_wavelength: float) -> np.ndarray:
-    """The angle by which each position turns each pair of elements."""
+    """The angle of each pair of elements at each position."""
     slower = max_wavelength ** (-np.arange(dim // 2) / max(dim // 2, 1))
     return np.arange(length)[:, None] * slower
 

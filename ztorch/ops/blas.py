@@ -1,4 +1,4 @@
-"""Matrix products by the names, and with the arguments, of BLAS; rows lie one after another."""
+"""Matrix products with the names and arguments of BLAS, in row-major order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _turned(x: Value) -> Value:
 
 
 def _joined(product: Value, c: Value | None, alpha: float, beta: float | None) -> Value:
-    """alpha * product + beta * c; c is not even read where beta is 0."""
+    """alpha * product + beta * c; c is not read if beta is 0."""
     y = product if alpha == 1.0 else product * alpha
     beta = (1.0 if c is not None else 0.0) if beta is None else beta
     if c is None:
@@ -187,7 +187,7 @@ def gemm_strided(a: Value, b: Value, c: Value | None = None, size: Size = (1, 1,
 
 def _steps(name: str, rows: int, columns: int, ld: int | None,
            stride: int | None) -> tuple[int, int]:
-    """How far apart rows and matrices are."""
+    """The distances between the starts of rows and of matrices."""
     wide = columns if ld is None else ld
     if wide < columns:
         raise shape_error(f"ld{name}={wide} is less than the {columns} columns of {name}")
@@ -218,5 +218,5 @@ def _matrices(name: str, x: Value, batch: int, rows: int, columns: int, ld: int 
 
 
 def _filled(x: Value, size: int) -> Value:
-    """A buffer cut, or filled up with zeros, to a size: its last row may end early."""
+    """A buffer cut or zero-padded to a size, since its last row may end early."""
     return x[:size] if x.size >= size else OPS.pad(x, (0,), (size - x.size,))

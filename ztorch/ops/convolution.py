@@ -1,4 +1,4 @@
-"""Convolutions of any number of axes, channels last: windows, then a matrix product."""
+"""Convolutions over any number of axes, channels last: windows, then a matrix product."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 
-# Windows as rows of a matrix. The product and its gradient both read these rows, in another order
-# than they lie in: so unless they can be read where they are, they are written down once, in the
-# order of their axes, not once a reader. Where a product makes the rows, that is its own last step.
+# Windows as rows of a matrix. The product and its gradient both read these rows. Unless they can be
+# read in place, they are written once, in the order of their axes, rather than once per reader. If
+# a product computes them, writing is its last step.
 ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
                 grad=lambda o, g, y, x: (ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
                 movement=True, written=True)
 
 
-# What a convolution gave beside what it was made of: its gradient is a convolution as well, over
-# what lies as far apart as windows began; adding up what windows made of each element takes longer.
+# The gradient of a convolution with respect to its input. It is a convolution too, over the
+# gradients with `stride - 1` zeros between them, which is faster than folding windows.
 def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel: Value, low: Shape,
                     stride: Shape, dilation: Shape, groups: int) -> tuple:
     size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
@@ -49,14 +49,15 @@ def _far_apart(g: Value, stride: Shape) -> Value:
     return OPS.slice(wide, (0,) * g.rank, (1,) * g.rank, (batch, *seen, channels))
 
 
+# The result of a convolution, with its input and kernel as arguments for `_convolved_grad`.
 _CONVOLVED = Op("convolved", "map", lambda result, x, kernel, **attrs: (result.shape, result.dtype),
                 numpy=lambda result, x, kernel, **attrs: result, grad=_convolved_grad,
                 body=lambda e, index, **attrs: e.read(0, index), movement=True)
-WIDE = 8  # channels from which the gradient is worth it: fewer leave most of a vector idle
+WIDE = 8  # channels from which `_convolved_grad` pays off: fewer leave most of a vector idle
 
 
 def window_slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
-    """What one place of a window meets as the window moves over an array with a batch."""
+    """The elements that one position within the window reads as the window moves."""
     return (slice(None), *(slice(k * d, k * d + (n - 1) * s + 1, s)
                            for k, n, s, d in zip(place, counts, stride, dilation, strict=True)))
 
@@ -248,7 +249,8 @@ def conv2d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "val
 
 
 def _depthwise(seen: Value, kernel: Value, places: Shape) -> Value:
-    """Channels do not mix, so there is no matrix: products of elements, and a sum over places."""
+    """A depthwise convolution: elementwise products, summed over the window. Channels do not mix,
+    so there is no matrix product."""
     channels, filters = seen.shape[-1], kernel.shape[-1]
     each = filters // channels
     taps = OPS.reshape(kernel, (*kernel.shape[:-2], channels, each))

@@ -1,4 +1,4 @@
-"""Cuts whose places are known only when the program runs: one for each example."""
+"""Crops whose position is data, one for each example."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reads and sums at positions that are data: rows of a table, one element a place, and back.
+"""Lookups and sums at positions that are data.
 
-What reads often collects often: the gradient of a look-up is a sum over all that read the same
-place. It has a fixed order: either each place looks through all readers, or, where that is too
-much work, the readers are sorted by place, and runs of equals added up in steps of 1, 2, 4, ...
+The gradient of a lookup is a sum over all readers of the same position. Its order is fixed: either
+each position goes through all readers, or, where that is too much work, readers are sorted by
+position and runs of equal positions are added up in steps of 1, 2, 4, ...
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ztorch.ops.sorting import LONGEST, count_before, effort
 
 Shape = tuple[int, ...]
 
-MUCH = 1 << 22  # comparisons up to which nothing else is worth its kernels
+SCAN_LIMIT = 1 << 22  # comparisons up to which going through all readers needs no alternative
 
 
 def _need_integers(name: str, indices: Value) -> Value:
-    """Indices wide enough to name any place."""
+    """Indices of at least 32 bits, or a ShapeError if they are not integers."""
     if not indices.dtype.is_int:
         raise shape_error(f"ops.{name} needs integer indices, not {indices.dtype}",
                           fix="use ops.cast(indices, 'int32')")
@@ -32,7 +32,7 @@ def _need_integers(name: str, indices: Value) -> Value:
 
 
 def _flat(x: Value, axis: int, count: int = 1) -> Value:
-    """x with three axes: all before the axis, the axis (and the next), all behind it."""
+    """x with three axes: those before the axis, `count` axes from it on, and the rest."""
     return OPS.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:axis + count]),
                            math.prod(x.shape[axis + count:])))
 
@@ -133,7 +133,7 @@ def _along_infer(x: Value, indices: Value, axis: int, n: int, once: bool) -> tup
 
 
 def _along_body(e: Any, index: Any, axis: int, n: int, once: bool) -> Any:
-    """x is flat: which element it is depends on the loops and on data at once."""
+    """x is flat, since the position of an element depends on loops and on data."""
     b, shape = e.b, [n if k == axis else m for k, m in enumerate(e.shape(1))]
     strides = [math.prod(shape[k + 1:]) for k in range(len(shape))]
     at = b.max(b.min(b.cast(e.read(1, index), dtype=b.index), n - 1), 0)
@@ -154,7 +154,7 @@ def _along_flat_numpy(x: Any, indices: Any, axis: int, n: int, once: bool) -> An
 
 def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int, n: int,
                 once: bool) -> tuple:
-    if once:  # a permutation: its gradient goes the way back
+    if once:  # a permutation: the gradient is a lookup with the inverse one
         back = _ALONG(o.reshape(g, (g.size,)), o.argsort(indices, axis), axis=axis, n=n, once=True)
         return o.reshape(back, x.shape), None
     sums = _collected(_flat(g, axis), _flat(_held(indices, n), axis), n)
@@ -248,7 +248,7 @@ def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Valu
 
 
 def _collected(updates: Value, places: Value, n: int) -> Value:
-    """given (outer, m, inner) added up at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
+    """Updates (outer, m, inner) summed at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
     outer, m, inner = updates.shape
     if not updates.size or not n:
         return OPS.full((outer, n, inner), 0, updates.dtype)
@@ -259,13 +259,13 @@ def _collected(updates: Value, places: Value, n: int) -> Value:
     rows, bits = places.shape[0] * places.shape[2], m.bit_length()
     sorting = rows * (effort(m) + 16 * n * bits) + outer * inner * (3 * m * bits + n)
     looking = outer * inner * n * m
-    if looking <= max(sorting, MUCH):
+    if looking <= max(sorting, SCAN_LIMIT):
         return _looked_through(updates, places, n)
     return _sorted_sums(updates, places, n)
 
 
 def _looked_through(updates: Value, places: Value, n: int) -> Value:
-    """Each place looks through all that is given."""
+    """The sums, where each place goes through all updates."""
     outer, m, inner = updates.shape
     at = OPS.reshape(places, (places.shape[0], 1, m, places.shape[2]))
     hit = OPS.equal(at, OPS.iota((1, n, 1, 1), 1, places.dtype))
@@ -274,15 +274,15 @@ def _looked_through(updates: Value, places: Value, n: int) -> Value:
 
 
 def _sorted_sums(updates: Value, places: Value, n: int) -> Value:
-    """Sorted by place, equals are neighbours: after steps of 1, 2, 4, ... the last of each run
-    holds its sum."""
+    """The sums, with updates sorted by place: after steps of 1, 2, 4, ... the last update of a run
+    of equal places holds the sum of the run."""
     m = updates.shape[1]
     order = OPS.argsort(places, 1)
     place = OPS.take_along_axis(places, order, 1)
     total = widened(_rows(updates, order))
     for bit in range((m - 1).bit_length()):
         step = 1 << bit
-        back = ((0, step, 0), (0, 0, 0))  # nothing comes before the first: zeros, wherever added
+        back = ((0, step, 0), (0, 0, 0))  # zeros before the first, which add nothing
         same = OPS.equal(OPS.pad(place[:, :m - step], *back), place)
         earlier = OPS.pad(total[:, :m - step], *back)
         total = total + OPS.where(same, earlier, 0)
@@ -294,6 +294,6 @@ def _sorted_sums(updates: Value, places: Value, n: int) -> Value:
 
 
 def _rows(x: Value, at: Value) -> Value:
-    """Elements along the middle axis; whole rows at once where they share their places."""
+    """Elements along the middle axis; whole rows at once if all rows share their places."""
     return take(x, OPS.reshape(at, (at.size,)), 1) if at.shape[::2] == (1, 1) else (
         OPS.take_along_axis(x, at, 1))

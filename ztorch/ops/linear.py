@@ -1,4 +1,4 @@
-"""Matrix products: the one contraction everything linear is made of."""
+"""Matrix products: the only contraction, which all linear ops are made of."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _infer(a: Value, b: Value, dtype: DType | None = None) -> tuple[Shape, DType
 
 
 def _numpy(a: np.ndarray, b: np.ndarray, dtype: DType | None = None) -> np.ndarray:
-    """With a dtype, that of the sums, operands may be narrower, and differ."""
+    """The product; with a dtype, which is that of the sums, operands may have narrower dtypes."""
     if dtype is not None:
         a, b = a.astype(dtype.working), b.astype(dtype.working)
     return np.matmul(a, b)
@@ -52,7 +52,7 @@ def matmul(a: Value, b: Value) -> Value:
     a, b = as_value(a, like), as_value(b, like)
     if a.rank == 0 or b.rank == 0:
         raise shape_error("ops.matmul needs vectors or matrices, not", a.shape, b.shape)
-    if b.rank == 1:  # vectors become matrices, and lose the axis again
+    if b.rank == 1:  # a vector becomes a matrix, and the result loses its axis
         y = matmul(a, OPS.reshape(b, (*b.shape, 1)))
         return OPS.reshape(y, y.shape[:-1])
     if a.rank == 1:

@@ -1,4 +1,4 @@
-"""Normalisations as functions: the layers' arithmetic on arrays or values at hand."""
+"""Normalizations as functions, with the formulas of the layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.ops.reduction import Axes, widened
 
 
 def _spread_over(name: str, argument: str, p: Value, x: Value, axis: Axes) -> Value:
-    """Parameters of the normalised axes in the shape that broadcasts against x."""
+    """Parameters of the normalized axes, reshaped to broadcast with x."""
     axes = normal_axes(axis, x.rank)
     shape = tuple(n for k, n in enumerate(x.shape) if k in axes)
     if p.shape != shape:

@@ -1,4 +1,4 @@
-"""Pooling over windows, and its opposite; channels last."""
+"""Pooling over windows, and upsampling; channels last."""
 
 from __future__ import annotations
 

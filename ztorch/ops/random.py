@@ -1,8 +1,8 @@
-"""Random numbers without state: a hash of (seed, step, stream, position), the same on every target.
+"""Random numbers without state: a hash of (seed, step, stream, position), equal on all targets.
 
 The generator is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3", 2011): additions, exclusive ors and shifts of 32-bit words, so that it needs no 64-bit
-integers, vectorises, and gives each element its number whatever the order and number of threads.
+1, 2, 3", 2011). It consists of additions, exclusive ors and shifts of 32-bit words. So it needs no
+64-bit integers, vectorises, and does not depend on the number or order of threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reductions along axes, and what is made of them."""
+"""Reductions along axes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _spread(o: Any, g: Value, x: Value, axes: tuple[int, ...]) -> Value:
 
 
 def _extreme_grad(o: Any, g: Value, y: Value, x: Value, axes: tuple[int, ...]) -> tuple:
-    """Shared equally among the elements that reach the extreme."""
+    """The gradient of max and min, shared equally by all elements that reach the extreme."""
     hit = o.cast(o.equal(x, _spread(o, y, x, axes)), x.dtype)
     share = g / o.sum(hit, axis=axes)
     return (hit * _spread(o, share, x, axes),)
@@ -130,7 +130,7 @@ def min_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
 
 
 def widened(x: Value) -> Value:
-    """16-bit floats as float32, for what would lose digits or overflow on the way."""
+    """16-bit floats as float32, for computations that would lose digits or overflow."""
     return OPS.cast(x, f32) if x.dtype in HALVES else x
 
 

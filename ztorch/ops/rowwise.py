@@ -1,6 +1,6 @@
-"""What rows are brought to one scale with, along an axis: softmax and its kin, and standardize.
+"""Ops that normalize rows along an axis: softmax and its relatives, and standardize.
 
-All are made of other ops, and none overflows: rows are taken below their largest first.
+None of them overflows, since the largest element of a row is subtracted first.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ROWS = (Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1}), Sample(((2, 3, 4)
 
 
 def _below_largest(x: Value, axis: Axes) -> Value:
-    """x minus its largest along the axis. The shift cancels out of every result, so no gradient
-    goes through it."""
+    """x minus its largest element along the axis. The shift cancels in every result, so it needs
+    no gradient."""
     return x - OPS.stop_gradient(OPS.max(x, axis, True))
 
 

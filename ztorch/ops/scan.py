@@ -1,7 +1,7 @@
-"""Running sums and products, by blocks: short scans inside, a scan of their ends, and both joined.
+"""Cumulative sums and products, in blocks: a scan of each block, then a scan of their ends.
 
-A block scans itself by brute force, each element from all before it, which fills vectors; its depth
-grows with the logarithm of the length, so rounding does too, and no order depends on threads.
+Within a block, each result is reduced from all elements before it, which fills vectors. The depth
+grows with the logarithm of the length, and so does the rounding error. No order depends on threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.ops.reduction import widened
 
-BLOCK = 16
+BLOCK = 16  # elements: the work within a block grows with its square
 
 _SAMPLES = (Sample(((3, 5),), dtypes="fsu"), Sample(((1, 40, 2),), {"axis": 1}, 0.5, 1.25))
 
@@ -76,7 +76,7 @@ def _along(name: str, x: Value, axis: int, reduce: Callable[..., Value],
 
 def _scan(x: Value, reduce: Callable[..., Value], combine: Callable[..., Value],
           neutral: Any) -> Value:
-    """Along the middle one of three axes."""
+    """The scan along the middle one of three axes."""
     outer, n, inner = x.shape
     if n <= BLOCK:  # axes: outer, element, result that it goes into, inner
         shape = (outer, n, n, inner)

@@ -1,8 +1,7 @@
-"""Order: sorting, the largest few, and where a number belongs in a sorted row.
+"""Sorting, the k largest elements, and search in a sorted vector.
 
-All are made of comparisons that know NaN (it comes last) and break ties by position, so that every
-order is stable. Short axes count for each element how many come before it; long ones run a bitonic
-network, whose stages compare each element with one partner.
+Comparisons put NaN last and break ties by position, so every order is stable. On short axes, the
+position of an element is the number of elements before it; long axes use a bitonic network.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from ztorch.graph.op import OPS, Sample, as_value, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 
-COUNTED = 2048  # elements up to which counting, two kernels, is worth a network's many
-LONGEST = 1 << 16  # a network of as many elements is 136 kernels
+COUNTED = 2048  # elements up to which counting (two kernels) beats a network of many kernels
+LONGEST = 1 << 16  # elements: a network of this size has 136 kernels
 
 
 def _order_numpy(x: Any, axis: int = -1, descending: bool = False) -> Any:

@@ -84,7 +84,7 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> V
 
 
 def root(x: Value) -> Value:
-    """The square root of a sum of squares: at 0 its gradient is 0, not infinite."""
+    """The square root of a sum of squares, with gradient 0 at 0 rather than infinity."""
     none = OPS.less_equal(x, 0.0)
     return OPS.where(none, 0.0, OPS.sqrt(OPS.where(none, 1.0, x)))
 

@@ -1,4 +1,4 @@
-"""Steps of optimisers as functions, each one kernel."""
+"""Steps of optimizers as functions, each compiled to one kernel."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def fused_adam_step(weight: Value, gradient: Value, m: Value, v: Value, step: Va
 
 
 def _bias(beta: float, count: Value) -> Value:
-    """1 - beta ** count. By expm1, for in float32 the plain form loses half its digits."""
+    """1 - beta ** count, by expm1: in float32 the plain formula loses half of its digits."""
     return -OPS.expm1(count * math.log(beta)) if beta else OPS.ones_like(count)

@@ -1,7 +1,7 @@
-"""Windows: every position of a small frame over a tensor, and their way back.
+"""Sliding windows over a tensor, and their inverse, which adds windows up.
 
-Taking windows only chooses which element to read, so it costs nothing until something copies it.
-Its gradient adds up what overlapping windows made of one element.
+Taking windows only chooses which element to read, so it is free until something copies them. The
+gradient adds up the contributions of overlapping windows.
 """
 
 from __future__ import annotations
