@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 import ztorch as zt
-from tests.artifact.artifacts import apart, flowers, predictor, same_states, trainer, whole
+from tests.cases.artifacts import apart, flowers, predictor, same_states, trainer, whole
 from ztorch.artifact.write import pack, write_artifact
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions

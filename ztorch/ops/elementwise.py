@@ -11,7 +11,7 @@ from ztorch import dtypes
 from ztorch.dtypes import DType
 from ztorch.graph.op import OPS, Sample, broadcast_together, op, shape_error
 from ztorch.graph.value import Op, Value
-from ztorch.ir.opcodes import OPCODES, Opcode
+from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
 from ztorch.ops.fills import ones_like, zeros_like
 
 # Names of ops that differ from their opcode's: those of NumPy and Keras.
@@ -96,9 +96,9 @@ def _documentation(row: Opcode, names: list[str]) -> str:
                       f"    A tensor of the broadcast shape, of {dtype}."])
 
 
-for _row in OPCODES.values():
-    if _row.meaning is not None and _row.result != "attr":
-        _declare(_row)
+for _name in SCALAR:
+    if OPCODES[_name].result != "attr":
+        _declare(OPCODES[_name])
 
 _CAST = _primitive(OPCODES["cast"])
 _BITCAST = _primitive(OPCODES["bitcast"])

@@ -16,8 +16,6 @@ _FULL = Op(
     numpy=lambda shape, value, dtype: np.full(shape, value, dtype.working),
     grad=lambda o, g, y, **attrs: (),
     body=lambda e, index, shape, value, dtype: e.b.const(value, dtype))
-
-
 _IOTA = Op(
     "iota", "map", lambda shape, axis, dtype: (shape, dtype),
     numpy=lambda shape, axis, dtype: np.broadcast_to(

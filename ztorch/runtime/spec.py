@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ztorch.dtypes import DType, dtype
+from ztorch.machines.processors import SIMD_LEVELS
 
 
 def spelled(shape: list[Any], batch: Any) -> str:
@@ -23,7 +24,7 @@ def spelled(shape: list[Any], batch: Any) -> str:
 
 
 PREPARE = "prepare"  # the function that fills derived states, where there are any
-CPU_LEVELS = ("scalar", "sse4.1", "avx2", "avx512", "neon")  # what cpu:LEVEL names
+CPU_LEVELS = tuple(level.name for level in SIMD_LEVELS)  # what cpu:LEVEL names
 
 
 class TensorSpec(NamedTuple):
