@@ -77,14 +77,14 @@ class Named:
             return spec()
         shown = next((m.names[0] for m in cls.known.values() if getattr(m, "names", ())),
                      next(iter(cls.known), ""))
-        raise ConfigError(f"{spec!r} is no {cls.family}; give a name such as {shown!r}, "
+        raise ConfigError(f"{spec!r} is not a valid {cls.family}; give a name such as {shown!r}, "
                           f"or an instance")
 
     @classmethod
     def named(cls, name: str) -> type[Self]:
         """The class of this name; upper and lower case count as equal."""
         if not isinstance(name, str):
-            raise ConfigError(f"the name of a {cls.family} is a text, not {name!r}")
+            raise ConfigError(f"the name of a {cls.family} must be a string, not {name!r}")
         if name in cls.known:
             return cls.known[name]
         folded = {known.lower(): member for known, member in cls.known.items()}
@@ -193,7 +193,7 @@ def positive(label: str, n: Any) -> int:
     """n as an integer of at least 1, or a ConfigError that begins with the label."""
     whole_number = _index(n)
     if whole_number is None or whole_number < 1:
-        raise ConfigError(f"{label} must be a positive whole number, not {n!r}")
+        raise ConfigError(f"{label} must be a positive integer, not {n!r}")
     if whole_number > _MOST:
         raise ConfigError(f"{label} is {n!r}, more than any machine can hold; is it a mistake?")
     return whole_number
@@ -211,7 +211,7 @@ def whole(label: str, n: Any, least: int = 0) -> int:
     """n as an integer of at least `least`, or a ConfigError that begins with the label."""
     whole_number = _index(n)
     if whole_number is None or whole_number < least:
-        raise ConfigError(f"{label} must be a whole number of at least {least}, not {n!r}")
+        raise ConfigError(f"{label} must be an integer of at least {least}, not {n!r}")
     return whole_number
 
 
@@ -223,7 +223,7 @@ def whole_numbers(label: str, sequence: Any) -> tuple[int, ...]:
     """
     numbers = [_index(n) for n in sequence] if isinstance(sequence, (list, tuple)) else [None]
     if None in numbers:
-        raise ConfigError(f"{label} must be a tuple of whole numbers, such as (2, 1), "
+        raise ConfigError(f"{label} must be a tuple of integers, such as (2, 1), "
                           f"not {sequence!r}")
     return tuple(n for n in numbers if n is not None)
 
@@ -263,5 +263,5 @@ def whole_seed(n: Any) -> int:
         return 0
     seed = _index(n)
     if seed is None or not 0 <= seed < 1 << 64:
-        raise ConfigError(f"seed must be a whole number from 0 to 2**64 - 1, not {n!r}")
+        raise ConfigError(f"seed must be an integer from 0 to 2**64 - 1, not {n!r}")
     return seed

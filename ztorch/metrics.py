@@ -227,7 +227,7 @@ def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
         if spec in Loss.known:
             return LossMetric(spec, spec)
         if _NEED_ALL_ROWS.intersection(spec.lower().split("_")):
-            raise Unsupported(f"metric {spec!r} is no mean over rows, as all metrics here are; "
+            raise Unsupported(f"metric {spec!r} is not a mean over rows, as all metrics here are; "
                               "work it out from what predict gives for all rows")
         known = {"accuracy", *(m.names[0] for m in Metric.known.values() if m.names)}
         error = unknown("metric", spec, known, [*ACCURACY, *Metric.known, *Loss.known])

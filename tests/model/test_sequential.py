@@ -395,7 +395,7 @@ def test_native_code_agrees_with_the_oracle():
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"batch_size": 0}, "batch_size must be a positive whole number, not 0"),
+    ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
     ({"batch_size": 2.5}, "batch_size"), ({"batch_size": True}, "batch_size"),
     ({"optimizer": "adam"}, "an optimizer but no loss"), ({"metrics": ["mae"]}, "metrics but no"),
     ({"dtype": "float16"}, "models compute in 'float32', 'float64'"), ({"dtype": "float"}, "unknown dtype"),

@@ -35,7 +35,8 @@ def plan(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
         raise ValueError("two buffers have the same id")
     for b in buffers:
         if b.size < 0 or b.last < b.first or b.align < 1:
-            raise ValueError(f"{b} is no buffer: it needs size >= 0, last >= first, align >= 1")
+            raise ValueError(f"{b} is not a valid buffer: it needs size >= 0, last >= first, "
+                             "align >= 1")
     enough = lower_bound([replace(b, size=_up(b.size, b.align)) for b in buffers])
     best: tuple[dict[Hashable, int], int] = ({}, 0)
     for order in (_largest_first(buffers), _crowded_first(buffers)):

@@ -227,7 +227,8 @@ def as_value(x: Any, like: Value | None = None) -> Value:
     if isinstance(x, (bool, int, float, np.number, np.bool_)):
         d = like.dtype if like is not None else dtype("float32")
         if d.is_int and isinstance(x, (float, np.floating)) and not float(x).is_integer():
-            raise shape_error(f"{x} is no {d}", fix="use ops.cast to make the tensor a float")
+            raise shape_error(f"{x} is not a valid {d}",
+                              fix="use ops.cast to make the tensor a float")
         return OPS.full((), x.item() if isinstance(x, np.generic) else x, d)
     array = np.asarray(x)
     if array.dtype.kind not in "biufV":  # V: 16-bit floats that NumPy lacks, such as bfloat16
@@ -280,7 +281,7 @@ def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...
     axes = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
     for a in axes:
         if not hasattr(a, "__index__"):
-            raise shape_error(f"axis {a!r} is no whole number",
+            raise shape_error(f"axis {a!r} is not an integer",
                               fix="count axes from 0, or with negative numbers from the last")
         if not -rank <= a < rank:
             raise shape_error(f"axis {a} is out of range for rank {rank}",

@@ -22,7 +22,7 @@ def checked_shape(label: str, shape: Any) -> Shape:
         raise ConfigError(f"{label} is {shape!r}; a shape is a tuple such as (28, 28, 1)") from None
     for n in dims:
         if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
-            raise ConfigError(f"{label} is {dims}: every axis must be a positive whole number; "
+            raise ConfigError(f"{label} is {dims}: every axis must be a positive integer; "
                               "shapes are fixed when the model is compiled, and leave out the "
                               "batch")
     return tuple(n.__index__() for n in dims)

@@ -55,7 +55,7 @@ def _wrong_arguments(layer: Layer, keywords: dict[str, Any], error: TypeError) -
     if "training" in keywords:
         return shape_error("it is called with training=",
                            fix="leave it out: a layer trains within train and fit, and nowhere "
-                               "else; one that never shall has trainable=False")
+                               "else; freeze a layer with trainable=False")
     others = [*inspect.signature(layer.call).parameters][2:]
     fix = (f"besides one tensor it takes {', '.join(others)}" if others else
            "it takes one tensor; layers that merge several take a list, such as Add()([a, b])")
@@ -79,6 +79,6 @@ def need_floats(layer: Layer, x: Any) -> None:
     """Raises a ShapeError if inputs are integers, such as the bytes of images."""
     for v in leaves(x):
         if not v.dtype.is_float:
-            raise shape_error(f"{type(layer).__name__} takes numbers with fractions, not {v.dtype}",
+            raise shape_error(f"{type(layer).__name__} takes floats, not {v.dtype}",
                               fix="before it, cast them with Rescaling(1.0), or look ids up with "
                                   "an Embedding")

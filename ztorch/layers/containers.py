@@ -91,7 +91,7 @@ class Residual(Container):
                    "other branch" if self.shortcut is None else
                    f"make it fit the shortcut, layer {self.shortcut.name!r}")
             raise shape_error("branches cannot be added: layers and shortcut give", y.shape[1:],
-                              short.shape[1:], fix="they part at "
+                              short.shape[1:], fix="they diverge at "
                               f"{context.origin(y, short.shape)}: {fix}")
         return y + short
 

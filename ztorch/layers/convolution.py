@@ -85,8 +85,8 @@ class BaseConv(BaseConvolution, abstract=True):
         self.groups = self.count("groups", groups)
         self.kernel_initializer = kernel_initializer
         if self.filters % self.groups:
-            raise ConfigError(f"{type(self).__name__}(filters={filters}, groups={groups}): each "
-                              f"group makes as many filters, so {groups} must divide {filters}")
+            raise ConfigError(f"{type(self).__name__}(filters={filters}, groups={groups}): "
+                              "groups must divide filters")
 
     def build(self, input_shape: Shape) -> None:
         channels = self.channels(input_shape)

@@ -59,7 +59,7 @@ class Embedding(Layer):
 
     def call(self, x: Value, context: Context) -> Value:
         if not x.dtype.is_int:
-            raise shape_error(f"Embedding takes whole numbers, not {x.dtype}",
+            raise shape_error(f"Embedding takes integers, not {x.dtype}",
                               fix=f"begin the model with Input({x.shape[1:]}, dtype='int32')")
         context.need_range(x, 0, self.input_dim - 1)
         return OPS.take(context.read(self.embeddings), x)

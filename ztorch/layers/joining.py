@@ -45,7 +45,7 @@ class Concatenate(Merge):
                               f"Concatenate(axis={branches[0]})")
         super().__init__(*branches, **common)
         if isinstance(axis, bool) or not isinstance(axis, int):
-            raise ConfigError(f"Concatenate(axis={axis!r}) must be a whole number, such as -1")
+            raise ConfigError(f"Concatenate(axis={axis!r}) must be an integer, such as -1")
         self.axis = axis
 
     def fit(self, values: list[Value], context: Context, branches: list[str] | None) -> None:
@@ -106,7 +106,7 @@ class Dot(Merge):
         lengths = [v.shape[axis] for v, axis in zip(values, self.axes, strict=True)]
         if lengths[0] != lengths[1]:
             raise mismatch(f"have {lengths[0]} and {lengths[1]} numbers along axes {self.axes}",
-                           values, 1, context, branches, "both axes must be as long")
+                           values, 1, context, branches, "both axes must have the same size")
 
     def merge(self, values: list[Value]) -> Value:
         (a, a_rest), (b, b_rest) = (self._rows(v, axis)

@@ -297,7 +297,7 @@ class Layer(Named, family="layer"):
     def __getattr__(self, name: str) -> Any:
         if name != "inner" and "inner" in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise AttributeError(f"a {type(self).__name__} is no layer yet: begin its __init__ with "
+        raise AttributeError(f"a {type(self).__name__} is not a layer yet: begin its __init__ with "
                              "super().__init__(), or super().__init__(**common) to take a name")
 
     def __repr__(self) -> str:

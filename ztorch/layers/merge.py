@@ -90,7 +90,7 @@ def mismatch(problem: str, values: list[Value], k: int, context: Context,
     first, other = values[0], values[k]
     both = f"branches {branches[0]!r} and {branches[k]!r}" if branches else f"tensors 0 and {k}"
     return shape_error(f"{both} {problem}:", first.shape[1:], other.shape[1:],
-                       fix=f"they part at {context.origin(first, other.shape)}, and "
+                       fix=f"they diverge at {context.origin(first, other.shape)}, and "
                            f"{context.origin(other, first.shape)}: {fix}")
 
 

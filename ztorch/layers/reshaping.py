@@ -109,12 +109,12 @@ class Permute(Layer):
         super().__init__(**common)
         self.dims = whole_numbers("Permute(dims=...)", dims)
         if sorted(self.dims) != list(range(1, len(self.dims) + 1)):
-            raise ConfigError(f"Permute(dims={self.dims}) must have each of 1 to {len(self.dims)} "
-                              "once; the batch is axis 0, and stays")
+            raise ConfigError(f"Permute(dims={self.dims}) must contain each of 1 to "
+                              f"{len(self.dims)} once; the batch is axis 0 and stays first")
 
     def call(self, x: Value, context: Context) -> Value:
         if len(self.dims) != x.rank - 1:
-            raise shape_error(f"Permute({self.dims}) is no order of the axes of", x.shape[1:],
+            raise shape_error(f"Permute({self.dims}) does not permute the axes of", x.shape[1:],
                               fix=f"use each of 1 to {x.rank - 1} once")
         return OPS.transpose(x, (0, *self.dims))
 

@@ -52,7 +52,7 @@ class SpatialLayer(Layer, abstract=True):
         name = f"{type(self).__name__}({argument}=...)"
         sizes = size if isinstance(size, (list, tuple)) else (size,) * self.axes
         if len(sizes) != self.axes:
-            raise ConfigError(f"{name} must be one whole number or {self.axes}, not {size!r}")
+            raise ConfigError(f"{name} must be one integer or {self.axes}, not {size!r}")
         return tuple(whole(name, n, least) for n in sizes)
 
     def pairs(self, argument: str, amounts: Any) -> tuple[Shape, ...]:
@@ -63,7 +63,7 @@ class SpatialLayer(Layer, abstract=True):
             parts = (parts,)
         wide = [p if isinstance(p, (list, tuple)) else (p, p) for p in parts]
         if len(wide) != self.axes or any(len(p) != 2 for p in wide):
-            raise ConfigError(f"{name} must be a whole number, or a pair for each of {self.axes} "
+            raise ConfigError(f"{name} must be an integer, or a pair for each of {self.axes} "
                               f"axes, not {amounts!r}")
         return tuple((whole(name, a), whole(name, b)) for a, b in wide)
 

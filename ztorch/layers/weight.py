@@ -65,8 +65,8 @@ class Weight:
         return numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise ConfigError(f"weight {self.path!r} is no array of numbers; those it starts from are "
-                          "its value, and the call of a layer has it as a tensor by "
+        raise ConfigError(f"weight {self.path!r} is not an array of numbers; weight.value holds "
+                          "its initial values, and the call of a layer gets it as a tensor by "
                           f"context.read(self.{self.name})")
 
     def __repr__(self) -> str:

@@ -146,7 +146,7 @@ def _inputs(inputs: Any, model: str) -> dict[str, Input]:
     if isinstance(inputs, dict):
         for name in inputs:
             if not isinstance(name, str) or not name or "/" in name:
-                raise ConfigError(f"model {model!r}: {name!r} cannot name an input; use a text "
+                raise ConfigError(f"model {model!r}: {name!r} cannot name an input; use a string "
                                   "without '/'")
         return dict(zip(inputs, flat, strict=True))
     names: dict[str, Input] = {}
@@ -172,7 +172,7 @@ def _outputs(ends: Any, model: str) -> Any:
         if flat != list(ends.values()) or any(
                 not isinstance(n, str) or not n or "/" in n for n in ends):
             raise ConfigError(f"model {model!r}: outputs={list(ends)} must name single tensors, by "
-                              "texts without '/'")
+                              "strings without '/'")
         return dict(ends)
     for k, end in enumerate(flat):
         if end.layer in [other.layer for other in flat[:k]]:

@@ -90,7 +90,7 @@ def crop(x: Value, start: Value, size: int, axis: int) -> Value:
         raise shape_error(f"ops.crop cannot cut along axis {axis} of", x.shape,
                           fix="use an axis of the examples, 1 or above")
     if start.shape != x.shape[:1] or not start.dtype.is_int:
-        raise shape_error(f"ops.crop needs a whole number for each of {x.shape[0]} examples, not "
+        raise shape_error(f"ops.crop needs an integer for each of {x.shape[0]} examples, not "
                           f"{start.dtype} of shape", start.shape)
     if not 1 <= size <= x.shape[a]:
         raise shape_error(f"cannot cut {size} elements from axis {axis} of", x.shape)
