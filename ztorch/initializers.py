@@ -1,7 +1,7 @@
-"""First values of weights, drawn by NumPy on the host.
+"""Initial values of weights, drawn by NumPy on the host.
 
-Each weight has its own random stream, a function of the model's seed and the weight's name alone,
-so adding a layer changes no other weight.
+Each weight has its own random stream, which depends only on the model's seed and the weight's
+name. So adding a layer changes no other weight.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class RandomUniform(Initializer, names=("random_uniform", "uniform")):
 
 
 def _truncated(random: np.random.Generator, shape: Shape) -> np.ndarray:
-    """Standard normal numbers; what lies beyond two standard deviations is drawn again."""
+    """Standard normal numbers; those beyond two standard deviations are drawn again."""
     x = random.standard_normal(shape)
     while (far := np.abs(x) > 2).any():
         x = np.where(far, random.standard_normal(shape), x)
@@ -253,7 +253,7 @@ class Orthogonal(Initializer, names=("orthogonal",)):
             raise ConfigError(f"initializer 'orthogonal' fills matrices, not shape {shape}")
         rows, columns = math.prod(shape[:-1]), shape[-1]
         q, r = np.linalg.qr(random.standard_normal((max(rows, columns), min(rows, columns))))
-        q *= np.sign(np.diag(r))  # makes the factorisation unique, hence the draw uniform
+        q *= np.sign(np.diag(r))  # a unique factorization makes the draw uniform
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 
 
@@ -293,7 +293,7 @@ class VarianceScaling(Initializer, names=("variance_scaling",)):
             return random.uniform(-limit, limit, shape)
         if self.distribution == "untruncated_normal":
             return random.normal(0.0, math.sqrt(variance), shape)
-        # Cutting the tails at 2 takes the deviation of a standard normal to 0.8796.
+        # 0.8796 is the deviation of a standard normal distribution truncated at 2.
         return math.sqrt(variance) / 0.87962566103423978 * _truncated(random, shape)
 
 

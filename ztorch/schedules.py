@@ -1,6 +1,6 @@
-"""Learning-rate schedules: the rate as a function of the step count, computed in the graph.
+"""Learning-rate schedules: the rate as a function of the step, computed in the graph.
 
-The formulas, names and arguments are Keras'; the first step has number 0.
+Formulas, names and arguments are those of Keras. The first step has number 0.
 """
 
 from __future__ import annotations

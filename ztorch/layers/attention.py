@@ -1,4 +1,4 @@
-"""Attention as a layer."""
+"""Multi-head attention."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ztorch.layers.weight import Weight
 
 
 class _AsMatrix(Initializer):
-    """Draws a kernel as the matrix that it is used as: what counts is how many numbers flow in and
-    out, over all heads."""
+    """Draws a kernel as the matrix that it is used as, so that fans count all heads."""
 
     def __init__(self, initializer: Any, rows: int):
         self.initializer = Initializer.get(initializer)
@@ -114,7 +113,7 @@ class MultiHeadAttention(Layer):
                                     (heads, value_dim, self.output_shape or width), 1)}
 
     def _project(self, name: str, shape: Shape, outputs: int = 2) -> list[Weight]:
-        """The kernel and the bias, over the last axes of the kernel, of one projection."""
+        """Makes the weights of one projection: a kernel, and a bias over its output axes."""
         rows = math.prod(shape[:-outputs])
         weights = [self.add_weight(f"{name}/kernel", shape,
                                  _AsMatrix(self.kernel_initializer, rows))]
@@ -124,7 +123,7 @@ class MultiHeadAttention(Layer):
 
     def prepare(self, x: Any, value: Any = None, key: Any = None, *more: Any,
                 **keywords: Any) -> None:
-        """Builds for query, value and key, as far as they are given."""
+        """Builds the layer for query, value and key, as far as they are given."""
         if not self.built:
             self.own_weights = []
             value = x if value is None else value

@@ -1,8 +1,8 @@
-"""Layers that change images by chance while training, inside the compiled step.
+"""Layers that change images at random while training, inside the compiled step.
 
-Each example has its own luck. The numbers depend on the program's seed, the step and the layer's
-place in the model (or its own seed) alone, so a run can be repeated, and resumed, to the bit.
-Predicting and evaluating let images pass as they are.
+Each example gets its own random numbers. They depend only on the program's seed, the step and the
+layer's position in the model (or its own seed), so a run can be repeated and resumed to the bit.
+Predicting and evaluating leave images unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AugmentationLayer(SpatialLayer, abstract=True):
         return self.changed(x, context) if context.training else self.settled(x)
 
     def settled(self, x: Value) -> Value:
-        """What comes out when chance has no part."""
+        """The output when predicting and evaluating."""
         return x
 
     def changed(self, x: Value, context: Context) -> Value:
@@ -43,39 +43,40 @@ class AugmentationLayer(SpatialLayer, abstract=True):
         raise NotImplementedError
 
     def draw(self, x: Value, context: Context, count: int) -> list[Value]:
-        """`count` numbers from 0 to below 1 for each example, each of shape (batch, 1, 1, 1).
+        """`count` random numbers from 0 to below 1 for each example, as (batch, 1, 1, 1) each.
 
-        Drawn as float32 in every model: so one of float64 sees the same images."""
+        They are drawn as float32 in every model, so that float64 models see the same images.
+        """
         seed, step, stream = context.random(self.seed)
         numbers = OPS.random_uniform((x.shape[0], count), seed, step, stream)
         return [OPS.reshape(OPS.cast(numbers[:, k], x.dtype), (-1, 1, 1, 1)) for k in range(count)]
 
     def bounds(self, argument: str, factor: Any, low: float, high: float) -> Pair:
-        """The ends of a range: from one number for both directions, or a pair."""
+        """The ends of a range, from a pair or from one number for both directions."""
         name = f"{type(self).__name__}({argument}=...)"
-        pair = factor if isinstance(factor, (list, tuple)) else (-abs(number(name, factor)),
-                                                               abs(number(name, factor)))
+        is_pair = isinstance(factor, (list, tuple))
+        pair = factor if is_pair else (-abs(number(name, factor)), abs(number(name, factor)))
         ends = [number(name, end) for end in pair]
         if len(ends) != 2 or not all(-high <= end <= high for end in ends) or (
-                isinstance(factor, (list, tuple)) and min(ends) < low):
+                is_pair and min(ends) < low):
             raise ConfigError(f"{name} must be a number from {low:g} to {high:g} or a pair of "
                               f"them, not {factor!r}")
         return min(ends), max(ends)
 
     def values(self, value_range: Any) -> Pair:
-        """The least and the greatest value of a pixel."""
+        """The smallest and the largest value of a pixel."""
         name = f"{type(self).__name__}(value_range=...)"
         if not isinstance(value_range, (list, tuple)) or len(value_range) != 2:
             raise ConfigError(f"{name} must be a pair such as (0, 255) or (0, 1), "
                               f"not {value_range!r}")
         low, high = (number(name, end) for end in value_range)
         if not low < high:
-            raise ConfigError(f"{name} must begin below its end, not {value_range!r}")
+            raise ConfigError(f"{name} must be a rising pair, not {value_range!r}")
         return low, high
 
 
 def between(u: Value, ends: Pair) -> Value:
-    """Numbers from 0 to 1 spread over a range."""
+    """Numbers from 0 to 1, mapped to a range."""
     return u * (ends[1] - ends[0]) + ends[0]
 
 

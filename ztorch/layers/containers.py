@@ -1,6 +1,6 @@
-"""Layers made of layers: branches that meet again, steps of a sequence, functions of your own.
+"""Layers made of layers: residual connections, parallel branches, steps of a sequence, functions.
 
-Several layers in a row are a `Sequential`, which is a layer too.
+For a chain of layers use `Sequential`, which is a layer too.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Residual(Container):
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers of the branch that is not the shortcut."""
+        """The chain of layers, without the shortcut."""
         return [layer for layer in self.inner if layer is not self.shortcut]
 
     def call(self, x: Value, context: Context) -> Value:
@@ -194,7 +194,7 @@ class TimeDistributed(Layer):
             return OPS.reshape(v, (*steps, *v.shape[1:]))
 
         result = parted(y)
-        if y in context.probabilities:  # the loss still finds the logits
+        if y in context.probabilities:  # keep the logits for the loss
             activation, logits = context.probabilities[y]
             context.remember_logits(result, activation, parted(logits))
         return result

@@ -115,7 +115,7 @@ class Dot(Merge):
         return OPS.reshape(y, (y.shape[0], *((*a_rest, *b_rest) or (1,))))
 
     def _rows(self, v: Value, axis: int) -> tuple[Value, Shape]:
-        """The tensor as (batch, rows, numbers along the axis), and the axes that rows stand for."""
+        """The tensor as (batch, rows, numbers along the axis), and the sizes that make the rows."""
         axis %= v.rank
         if self.normalize:
             v = of_length_1(v, (axis,), 1e-7)

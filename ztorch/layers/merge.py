@@ -1,4 +1,4 @@
-"""Several tensors become one: of a list, as in Keras, or of branches that work on one input."""
+"""Layers that merge several tensors: those of a list, as in Keras, or the outputs of branches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Merge(Container, abstract=True):
 
     layers_are = "branches"
     takes_many = True
-    takes = "at least 2"
+    takes = "at least 2"  # number of tensors
 
     def __init__(self, *branches: Layer, **common: Any):
         super().__init__(*branches, **common)
@@ -30,7 +30,7 @@ class Merge(Container, abstract=True):
             self.need_count(len(branches), self.name)
 
     def need_count(self, count: int, name: str) -> None:
-        """An error unless it can merge that many."""
+        """Raises a ConfigError unless the layer can merge this many branches."""
         if self.takes == "2" and count != 2:
             raise ConfigError(f"{type(self).__name__} takes 2 branches, not {count}: layer "
                               f"{name!r}")
@@ -52,7 +52,7 @@ class Merge(Container, abstract=True):
 
     def merged(self, values: list[Value], context: Context,
                branches: list[str] | None = None) -> Value:
-        """What becomes of the tensors; errors name their branches and the layers before them."""
+        """The merged tensor; errors name branches, and the layers that made the shapes."""
         for k, v in enumerate(values):
             if v.dtype != values[0].dtype:
                 raise mismatch(f"are {values[0].dtype} and {v.dtype}", values, k, context,
@@ -64,8 +64,8 @@ class Merge(Container, abstract=True):
         raise NotImplementedError
 
     def fit(self, values: list[Value], context: Context, branches: list[str] | None) -> None:
-        """An error unless the tensors can be combined by element. As in Keras, axes that one lacks
-        are put behind its batch: (8,) meets (4, 4, 8) channel by channel."""
+        """Raises a ShapeError unless the tensors broadcast together. As in Keras, missing axes are
+        inserted after the batch, so (8,) and (4, 4, 8) match by channel."""
         first, *others = widened(values)
         for k, v in enumerate(others, 1):
             if any(a != b and 1 not in (a, b) for a, b in zip(v.shape, first.shape, strict=True)):
@@ -73,7 +73,7 @@ class Merge(Container, abstract=True):
                                "axes must be equal or 1")
 
     def alike(self, values: list[Value]) -> list[Value]:
-        """All of them in the shape that they have together."""
+        """The tensors, broadcast to their common shape."""
         wide = widened(values)
         shape = broadcast_shapes(*(v.shape for v in wide))
         return [OPS.broadcast_to(v, shape) for v in wide]

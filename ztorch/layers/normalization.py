@@ -1,4 +1,4 @@
-"""Layers that bring their inputs to one scale: over features, groups of them, or the batch."""
+"""Normalizations to mean 0 and variance 1: over features, groups of features, or the batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScaledNormalization(Layer, abstract=True):
         self.beta_initializer, self.gamma_initializer = beta_initializer, gamma_initializer
 
     def one_axis(self) -> None:
-        """A ConfigError unless `axis` is a single axis."""
+        """Raises a ConfigError unless `axis` is a single axis."""
         if not isinstance(self.axis, int):
             raise ConfigError(f"{type(self).__name__}(axis={self.axis!r}) takes one axis, such as "
                               "-1 for the last")
@@ -44,7 +44,7 @@ class ScaledNormalization(Layer, abstract=True):
             self.beta = self.add_weight("beta", shape, self.beta_initializer)
 
     def scaled(self, y: Value, factor: Value | None, context: Context) -> Value:
-        """y * factor * gamma + beta. The factor is smaller than y, so it meets gamma first."""
+        """y * factor * gamma + beta. The small factor is multiplied by gamma first."""
         axes = example_axes(self.axis, y.rank)
         spread = tuple(n if k in axes else 1 for k, n in enumerate(y.shape))
         if self.scale:

@@ -1,4 +1,4 @@
-"""Layers that bring data to the size and scale a model works with, the same in every mode."""
+"""Normalization of inputs with the statistics of a data set."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Normalization(Layer):
 
 
 def _numbers(argument: str, numbers: Any) -> Any:
-    """Numbers as a config can hold them: one, or lists of them."""
+    """A number or nested lists of numbers, in a form that a config can hold."""
     try:
         array = np.asarray(numbers, np.float64)
     except (TypeError, ValueError):
@@ -148,7 +148,7 @@ def _numbers(argument: str, numbers: Any) -> Any:
 
 
 def _batches(data: Any) -> Iterator[np.ndarray]:
-    """The rows of an array in pieces, so that widening them takes little memory, or of batches."""
+    """Batches as float64: those of an iterable, or pieces of an array, which save memory."""
     if hasattr(data, "__array__") or not hasattr(data, "__iter__"):
         need_no_mask("data", data)
         array = np.asarray(data)

@@ -1,7 +1,7 @@
-"""Recurrent layers: a sequence (steps, features), one step after another.
+"""Recurrent layers over sequences (steps, features).
 
-The inputs of all steps are projected by one matrix product before the loop, and the loop is
-unrolled: the length of a sequence is part of its shape, so the graph holds every step.
+One matrix product projects the inputs of all steps before the loop. The loop is unrolled: the
+length of a sequence is part of its shape, so the graph holds every step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RecurrentLayer(Layer, abstract=True):
     """
 
     gates = 1
-    states = 1  # what a step hands on; the first is its output
+    states = 1  # number of states from step to step; the first is the output
     needs_floats = True
 
     def __init__(self, units: int, activation: ActivationLike = "tanh", use_bias: bool = True,
@@ -66,7 +66,7 @@ class RecurrentLayer(Layer, abstract=True):
         return self.bias_initializer
 
     def input_bias(self, context: Context) -> Value:
-        """What is added to the projected inputs."""
+        """The bias of the projected inputs."""
         return context.read(self.bias)
 
     def call(self, x: Value, context: Context) -> Value:

@@ -1,4 +1,4 @@
-"""Layers that make training harder so that the model generalises."""
+"""Layers that add noise while training, against overfitting."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _checked_noise(layer: str, noise_shape: Any) -> tuple | None:
 
 
 def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
-    """The shape of the decisions, for these inputs."""
+    """The shape of the decisions for these inputs; None means one for each element."""
     if noise is None:
         return None
     if len(noise) != x.rank:
@@ -86,7 +86,7 @@ class BaseSpatialDropout(Layer, abstract=True):
         self.seed = None if seed is None else whole_seed(seed)
 
     def noise(self, shape: Shape) -> Shape:
-        """The shape of the decisions, for inputs of this shape."""
+        """The shape of the decisions for inputs of this shape."""
         return (shape[0], *(1,) * (len(shape) - 2), shape[-1])
 
     def call(self, x: Value, context: Context) -> Value:

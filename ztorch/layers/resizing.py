@@ -19,15 +19,17 @@ _LONGEST_SIDE = 1 << 16
 
 
 def side(label: str, n: Any) -> int:
-    """How many rows or columns of pixels, or a ConfigError that names it."""
+    """A number of pixels, or a ConfigError that begins with the label."""
     if positive(label, n) > _LONGEST_SIDE:
         raise ConfigError(f"{label} is {n!r}; images have sides of at most {_LONGEST_SIDE}")
     return n.__index__()
 
 
 def weights_between(length: int, wanted: int, antialias: bool = False) -> np.ndarray:
-    """How much of each of `length` elements each of the `wanted` ones takes, in rows that sum to 1:
-    linear between the middles of elements, over all elements that one covers with antialias.
+    """The matrix that interpolates `length` elements to `wanted` ones. Its rows sum to 1.
+
+    Interpolation is linear between the centres of elements. With antialias, a new element is a
+    weighted mean of all elements that it covers.
 
     >>> weights_between(4, 2).tolist()
     [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]]
@@ -41,7 +43,7 @@ def weights_between(length: int, wanted: int, antialias: bool = False) -> np.nda
 
 def resized(x: Value, height: int, width: int, interpolation: str = "bilinear",
             antialias: bool = False) -> Value:
-    """Images (channels last) in another size."""
+    """Images (channels last), resized."""
     for axis, wanted in ((1, height), (2, width)):
         n = x.shape[axis]
         if n == wanted:
@@ -58,7 +60,7 @@ def resized(x: Value, height: int, width: int, interpolation: str = "bilinear",
 
 
 def centred(x: Value, height: int, width: int) -> Value:
-    """The middle of images (channels last), of this size."""
+    """The middle of images (channels last), in this size."""
     top, left = (x.shape[1] - height) // 2, (x.shape[2] - width) // 2
     return OPS.slice(x, (0, top, left, 0), (1,) * 4, (x.shape[0], height, width, x.shape[3]))
 
@@ -71,8 +73,8 @@ def _same_shape(x: Value, height: int, width: int) -> tuple[int, int]:
 
 
 def fitted(x: Value, height: int, width: int) -> Value:
-    """The middle of images if they are large enough, else as much of it as has those proportions,
-    enlarged."""
+    """The middle of images in this size. Of smaller images, the largest part of these proportions
+    is enlarged."""
     if x.shape[1] >= height and x.shape[2] >= width:
         return centred(x, height, width)
     return resized(centred(x, *_same_shape(x, height, width)), height, width)

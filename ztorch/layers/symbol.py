@@ -1,7 +1,7 @@
-"""Tensors of a model that is being declared: what layers will give, known by shape and dtype.
+"""Symbolic tensors, with which models are declared: they have a shape and a dtype, but no numbers.
 
-Calling a layer on them gives more of them, and leaves a LayerCall that remembers who was called on
-what; a Model follows the calls back from its outputs.
+Calling a layer on symbolic tensors returns new ones and records a LayerCall. A Model follows these
+calls back from its outputs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ztorch.layers.layer import Layer
 
 class NoNumbers(ConfigError, AttributeError):
-    """A symbolic tensor asked for what only tensors with numbers have."""
+    """A symbolic tensor is used where numbers are needed."""
 
 
 class SymbolicTensor:
-    """A tensor of a model being declared; its shape leaves out the batch.
+    """A tensor of a model that is being declared. Its shape leaves out the batch.
 
     `+`, `-` and `*` with another one, or with a number, are layers too: Add, Subtract, Multiply
     and Rescaling.
@@ -37,9 +37,9 @@ class SymbolicTensor:
     """
 
     def __init__(self, value: Value, layer: Layer, call: LayerCall | None, producers: Producers):
-        self.value = value  # for one example
-        self.layer = layer  # which gives it
-        self.call = call  # None for an Input
+        self.value = value  # the tensor of a graph for one example
+        self.layer = layer  # the layer that makes it
+        self.call = call  # the call that makes it; None for an Input
         self.producers = producers
 
     @property
@@ -108,7 +108,7 @@ class SymbolicTensor:
     __pow__ = __matmul__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python and NumPy ask for much that is not there
+        if name.startswith("__"):  # Python and NumPy probe for optional protocols
             raise AttributeError(name)
         self._refuse()
 
@@ -119,12 +119,12 @@ def _number(x: Any) -> bool:
 
 @dataclass(eq=False)
 class LayerCall:
-    """One layer called once."""
+    """One call of a layer on symbolic tensors."""
 
     layer: Layer
-    args: tuple[Any, ...]  # symbols, or lists and dicts of them
-    keywords: dict[str, Any]  # keyword arguments, symbols among them
-    gives: Any = None  # a symbol, or a list or dict of them
+    args: tuple[Any, ...]  # symbolic tensors, or lists and dicts of them
+    keywords: dict[str, Any]  # keyword arguments, which may hold symbolic tensors
+    result: Any = None  # a symbolic tensor, or a list or dict of them
 
     @property
     def inputs(self) -> list[SymbolicTensor]:
@@ -140,7 +140,7 @@ def as_symbol(x: Any) -> SymbolicTensor | None:
 
 
 def nested(change: Callable[[Any], Any], x: Any) -> Any:
-    """x with every leaf of its lists, tuples and dicts changed."""
+    """x with a function applied to every leaf of its lists, tuples and dicts."""
     if isinstance(x, (list, tuple)):
         return type(x)([nested(change, item) for item in x])
     if isinstance(x, dict):
@@ -149,7 +149,7 @@ def nested(change: Callable[[Any], Any], x: Any) -> Any:
 
 
 def leaves(x: Any) -> list[Any]:
-    """All that lies in nested lists, tuples and dicts, in order.
+    """The leaves of nested lists, tuples and dicts, in order.
 
     >>> leaves([1, (2, {"a": 3})])
     [1, 2, 3]
@@ -161,7 +161,7 @@ def leaves(x: Any) -> list[Any]:
 
 
 def symbols(x: Any) -> list[SymbolicTensor]:
-    """The symbols among the leaves, where an Input stands for its own."""
+    """The symbolic tensors among the leaves, those of Inputs included."""
     return [s for s in map(as_symbol, leaves(x)) if s is not None]
 
 
@@ -169,8 +169,10 @@ def symbols(x: Any) -> list[SymbolicTensor]:
 
 
 def declare(layer: Layer, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """What a layer gives when called on symbols: traced at once for one example, so that a mistake
-    shows in the line that makes it."""
+    """Calls a layer on symbolic tensors.
+
+    The call is traced at once, for one example, so that a mistake shows in the line that makes it.
+    """
     call = LayerCall(layer, *(
         nested(lambda x: x if as_symbol(x) is None else as_symbol(x), arguments)
         for arguments in (args, keywords)))
@@ -179,12 +181,12 @@ def declare(layer: Layer, args: tuple[Any, ...], keywords: dict[str, Any]) -> An
     values = [nested(lambda x: x.value if isinstance(x, SymbolicTensor) else x, arguments)
               for arguments in (call.args, call.keywords)]
     y = layer(*values[0], context=context, **values[1])
-    call.gives = nested(lambda value: SymbolicTensor(value, layer, call, producers), y)
-    return call.gives
+    call.result = nested(lambda value: SymbolicTensor(value, layer, call, producers), y)
+    return call.result
 
 
 def _together(inputs: Iterable[SymbolicTensor]) -> Producers:
-    """What is known of the origins of all of them."""
+    """The producers of all these tensors, in one dict."""
     producers, *others = {id(s.producers): s.producers for s in inputs}.values()
     for other in others:
         producers.update(other)
@@ -192,7 +194,7 @@ def _together(inputs: Iterable[SymbolicTensor]) -> Producers:
 
 
 def source(layer: Layer, shape: Shape, d: DType | str) -> SymbolicTensor:
-    """The symbol of an Input."""
+    """The symbolic tensor of an Input."""
     from ztorch.graph.op import leaf
 
     with layer_scope(layer.name):

@@ -1,4 +1,4 @@
-"""The blocks that transformers are made of."""
+"""Transformer blocks, with the arguments and weights of KerasHub."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TransformerBlock(Layer, abstract=True):
         self.feedforward_norm = self._norm("feedforward_norm")
         first = {"kernel_initializer": kernel_initializer, "bias_initializer": bias_initializer}
         self.intermediate = Dense(intermediate_dim, activation, name="intermediate", **first)
-        # its width is that of the inputs, which `build` will know
+        # `build` sets its width to that of the inputs
         self.output = Dense(1, name="output", **first)
         self.drop = Dropout(dropout, name="dropout")
         for layer in self.in_order:
@@ -58,7 +58,7 @@ class TransformerBlock(Layer, abstract=True):
 
     @property
     def in_order(self) -> list[Layer]:
-        """The layers inside as KerasHub counts their weights."""
+        """The layers inside, in KerasHub's order of weights."""
         return [self.self_attention, self.self_attention_norm, self.feedforward_norm,
                 self.intermediate, self.output, self.drop]
 
@@ -83,7 +83,7 @@ class TransformerBlock(Layer, abstract=True):
         self.output.units = width
 
     def run(self, x: Value, context: Context, *attentions: Step) -> Value:
-        """x after each attention and the dense layers."""
+        """x after all attentions and the dense layers, each with its residual connection."""
 
         def feedforward(x: Value) -> Value:
             return self.output(self.intermediate(x, context), context)
@@ -96,13 +96,13 @@ class TransformerBlock(Layer, abstract=True):
         return x
 
     def attending(self, context: Context, mask: Value | None) -> Step:
-        """Each position finds what it needs among the others."""
+        """The self-attention of the block with a mask, and its normalization."""
         return (lambda x: self.self_attention(x, context, attention_mask=mask),
                 self.self_attention_norm)
 
 
 def _both(padding: Value | None, attention: Value | None, x: Value, of: str = "") -> Value | None:
-    """One mask of two: of positions of x that hold something, and of those that one may see."""
+    """A padding mask (batch, length) and an attention mask as one attention mask."""
     if padding is None:
         return attention
     if padding.shape[1:] != x.shape[1:2]:
@@ -206,7 +206,7 @@ class TransformerDecoder(TransformerBlock):
                 self.feedforward_norm, self.drop]
 
     def prepare(self, x: Any, encoder_sequence: Any = None, *more: Any, **keywords: Any) -> None:
-        """Finds out by the first call whether there is a second sequence."""
+        """Builds the block; the first call decides whether it attends to a second sequence."""
         if encoder_sequence is not None and not self.built and self.cross_attention is None:
             self.cross_attention, self.cross_attention_norm = self._attending("cross_attention")
             for layer in (self.cross_attention_norm, self.cross_attention):  # before dense layers

@@ -1,4 +1,4 @@
-"""How the layers of a Model hang together: the calls that lead from its inputs to its outputs."""
+"""The wiring of a Model: the calls of layers that lead from its inputs to its outputs."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, n
 
 @dataclass(frozen=True)
 class Wiring:
-    """Calls in an order that works, and layers in Keras' order: the farthest from the outputs
-    first, as met on the way back from them."""
+    """The calls between inputs and outputs."""
 
-    inputs: dict[str, Input]
-    calls: list[LayerCall]
-    layers: list[Layer]
-    outputs: Any  # a symbol, or a list or dict of several
+    inputs: dict[str, Input]  # by name; the name of a single one is empty
+    calls: list[LayerCall]  # each after those that it depends on
+    layers: list[Layer]  # in Keras' order: those farthest from the outputs first
+    outputs: Any  # a symbolic tensor, or a list or dict of several
 
     @property
     def outputs_are(self) -> str:
+        """One of "one", "list" and "dict"."""
         return type(self.outputs).__name__ if isinstance(self.outputs, (list, dict)) else "one"
 
     @property
     def output_names(self) -> list[str]:
-        """Those of a dict, else of the layers that make them; a single output has none."""
+        """The keys of a dict, or the names of the layers that make a list; empty for one."""
         if isinstance(self.outputs, dict):
             return list(self.outputs)
         return [s.layer.name for s in self.outputs] if isinstance(self.outputs, list) else [""]
 
     @property
     def names(self) -> set[str]:
-        """The names that layers keep; others have to be apart from these."""
+        """The names that are final, which automatic names must avoid."""
         return {layer.name for layer in self.layers if layer.keeps_name}
 
     def run(self, values: dict[SymbolicTensor, Value], context: Context) -> Any:
         """The outputs for values of the inputs."""
 
-        def now(x: Any) -> Any:
+        def valued(x: Any) -> Any:
             return nested(lambda v: values[v] if isinstance(v, SymbolicTensor) else v, x)
 
         for call in self.calls:
-            y = call.layer(*now(call.args), context=context, **now(call.keywords))
-            values.update(zip(leaves(call.gives), leaves(y), strict=True))
-        return now(self.outputs)
+            y = call.layer(*valued(call.args), context=context, **valued(call.keywords))
+            values.update(zip(leaves(call.result), leaves(y), strict=True))
+        return valued(self.outputs)
 
     # -- description -------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
-        """Tensors are numbered: the inputs, then what each call gives."""
+        """The wiring, ready for JSON. Tensors are numbered: inputs first, then results of calls."""
         number = {item.symbol: k for k, item in enumerate(self.inputs.values())}
         for call in self.calls:
-            for symbol in leaves(call.gives):
+            for symbol in leaves(call.result):
                 number[symbol] = len(number)
 
         def numbered(x: Any) -> Any:
@@ -73,7 +73,7 @@ class Wiring:
 
 
 def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Inputs and outputs of the wiring that `get_config` described, its layers called again."""
+    """(inputs, outputs) of the wiring that `get_config` described; its layers are called again."""
     try:
         inputs = {name: Layer.get(spec) for name, spec in config["inputs"].items()}
         layers = {layer.name: layer for layer in map(Layer.get, config["layers"])}
@@ -103,13 +103,26 @@ def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
-    """The wiring between inputs and outputs, or an error that says where it is broken."""
+    """The wiring between inputs and outputs.
+
+    Args:
+        inputs: An Input, or a list or dict of several.
+        outputs: A symbolic tensor, or a list or dict of several.
+        model: Name of the model, for errors.
+
+    Returns:
+        The wiring.
+
+    Raises:
+        ConfigError: An input or output is not a tensor of this model, or they are not connected.
+    """
     named = _inputs(inputs, model)
     ends = nested(lambda x: x if as_symbol(x) is None else as_symbol(x), outputs)
     for end in leaves(ends) or [None]:
         if not isinstance(end, SymbolicTensor):
-            description = (f"the {type(end).__name__} {end.name!r}: call it on a tensor first"
-                    if isinstance(end, Layer) else "nothing" if end is None else repr(end))
+            description = ("nothing" if end is None else repr(end))
+            if isinstance(end, Layer):
+                description = f"the {type(end).__name__} {end.name!r}: call it on a tensor first"
             raise ConfigError(f"model {model!r}: outputs must be tensors that layers give, such as "
                               f"Dense(10)(x), not {description}")
     calls = _calls(leaves(ends), {declared.symbol: declared for declared in named.values()}, model)
@@ -128,7 +141,7 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
 
 
 def _inputs(inputs: Any, model: str) -> dict[str, Input]:
-    """Inputs by name; a single one has none."""
+    """Inputs by name; the name of a single one is empty."""
     for declared in leaves(inputs) or [None]:
         symbol = as_symbol(declared)
         if symbol is None or symbol.call is not None:
@@ -164,7 +177,7 @@ def _inputs(inputs: Any, model: str) -> dict[str, Input]:
 
 
 def _outputs(ends: Any, model: str) -> Any:
-    """One symbol, or a list or dict of several that can be told apart."""
+    """One symbolic tensor, or a list or dict of several with distinct names."""
     flat = leaves(ends)
     if len(flat) == 1:
         return flat[0]
@@ -183,7 +196,7 @@ def _outputs(ends: Any, model: str) -> Any:
 
 def _calls(ends: list[SymbolicTensor], inputs: Mapping[SymbolicTensor, Input],
            model: str) -> list[LayerCall]:
-    """All calls that the ends need, each after those that it needs itself."""
+    """All calls that the outputs depend on, each after those that it depends on."""
     done: dict[LayerCall, None] = {}
     seen: set[LayerCall] = set()
     for end in ends:
@@ -221,7 +234,7 @@ def _layers(calls: list[LayerCall], ends: list[SymbolicTensor]) -> list[Layer]:
 
 
 def _met(ends: list[SymbolicTensor]) -> Iterator[Layer]:
-    """The layers as one meets them on the way back from the outputs."""
+    """The layers, in the order in which a walk back from the outputs meets them."""
     seen: set[LayerCall] = set()
     layers: set[Layer] = set()
     stack = list(reversed(ends))
@@ -236,6 +249,7 @@ def _met(ends: list[SymbolicTensor]) -> Iterator[Layer]:
 
 
 def _need_names(layers: list[Layer], model: str) -> None:
+    """Raises a ConfigError if two layers were given the same name."""
     taken: set[str] = set()
     for layer in layers:
         if layer.keeps_name:
