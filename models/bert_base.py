@@ -29,7 +29,7 @@ BAR = {"accuracy": 0.97}  # 0.98 at best: where both copies of a word are masked
 EPSILON = 1e-12  # of layer normalizations, as in the paper's code
 
 
-def initializer(width: int) -> dict[str, object]:
+def normal(width: int) -> dict[str, object]:
     """Normal values of deviation 0.02 for 768 features; larger for fewer features, so that sums
     over all features keep their size."""
     stddev = 0.02 * (768 / width) ** 0.5
@@ -54,12 +54,12 @@ def build(length: int = 128, words: int = 30522, width: int = 768, blocks: int =
 def encoder(words: int, width: int, blocks: int, heads: int, places: int,
             dropout: float) -> list[L.Layer]:
     return [
-        L.Embedding(words, width, embeddings_initializer=initializer(width), name="words"),
-        L.PositionEmbedding(places, initializer=initializer(width), name="places"),
+        L.Embedding(words, width, embeddings_initializer=normal(width), name="words"),
+        L.PositionEmbedding(places, initializer=normal(width), name="places"),
         L.LayerNormalization(epsilon=EPSILON, name="norm"),
         L.Dropout(dropout),
         *(L.TransformerEncoder(4 * width, heads, dropout=dropout, activation="gelu",
-                               layer_norm_epsilon=EPSILON, kernel_initializer=initializer(width),
+                               layer_norm_epsilon=EPSILON, kernel_initializer=normal(width),
                                name=f"block_{k + 1}") for k in range(blocks)),
     ]
 
@@ -67,15 +67,15 @@ def encoder(words: int, width: int, blocks: int, heads: int, places: int,
 def masked_words(words: int, width: int) -> list[L.Layer]:
     """The head that predicts a word at each position, as in pre-training; its matrix is not tied to
     the embeddings."""
-    return [L.Dense(width, activation="gelu", kernel_initializer=initializer(width), name="transform"),
+    return [L.Dense(width, activation="gelu", kernel_initializer=normal(width), name="transform"),
             L.LayerNormalization(epsilon=EPSILON, name="transform_norm"),
-            L.Dense(words, activation="softmax", kernel_initializer=initializer(width), name="word")]
+            L.Dense(words, activation="softmax", kernel_initializer=normal(width), name="word")]
 
 
 def whole_row(length: int, width: int, classes: int) -> list[L.Layer]:
     """The head that classifies a row, from the features of its first position."""
     return [L.Cropping1D((0, length - 1), name="first_place"),
             L.Flatten(),
-            L.Dense(width, activation="tanh", kernel_initializer=initializer(width), name="pooler"),
+            L.Dense(width, activation="tanh", kernel_initializer=normal(width), name="pooler"),
             L.Dropout(0.1, name="pooler_dropout"),
-            L.Dense(classes, activation="softmax", kernel_initializer=initializer(width), name="class")]
+            L.Dense(classes, activation="softmax", kernel_initializer=normal(width), name="class")]

@@ -46,8 +46,8 @@ def build(blocks: int = 2, width: int = 48, heads: int = 4) -> Sequential:
 
 def write(program: Program, beginning: str, length: int, temperature: float = 0.5,
           top_k: int | None = None, seed: int = 0) -> str:
-    """Continues a text. Each letter is drawn by its probability; a higher temperature makes unlikely
-    ones more frequent."""
+    """Continues a text. Each letter is drawn by its probability; a higher temperature makes
+    unlikely letters more frequent."""
     letters = program.generate(encode(beginning), length, temperature=temperature, top_k=top_k,
                                seed=seed)
     return beginning + decode(np.array(list(letters)))

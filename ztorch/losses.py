@@ -13,7 +13,8 @@ from ztorch import dtypes
 from ztorch.config import Named, fraction, number
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS, shape_error, traced
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
 
 Shape = tuple[int, ...]

@@ -21,7 +21,8 @@ import numpy as np
 from ztorch.compile.pipeline import build
 from ztorch.dtypes import DType, bf16, boolean, dtype, f64, i64, need_no_mask
 from ztorch.errors import ConfigError, DataError, UnknownName, Unsupported, ZtorchError
-from ztorch.graph.op import NotTraced, Public, leaf, traced
+from ztorch.graph.op import Public, leaf
+from ztorch.graph.tracing import NotTraced, traced
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ops import signature

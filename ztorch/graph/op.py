@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import ConfigError, ShapeError, ZtorchError, unknown
+from ztorch.errors import ShapeError, unknown
 from ztorch.graph.value import Op, Value, current_layer
 
 
@@ -152,38 +152,6 @@ def constant(data: Any, d: DType | str | None = None) -> Value:
     array = np.asarray(data)
     d = dtype(d) if d is not None else dtype(array.dtype)
     return leaf("constant", f"c{array.size}", array.shape, d, array.astype(d.working))
-
-
-# -- functions of users ----------------------------------------------------------------------------
-
-
-class NotTraced(ConfigError, TypeError):
-    """A user's function that fails on symbolic tensors, such as one that calls NumPy."""
-
-
-def traced(function: Callable[..., Any], culprit: str, *tensors: Any) -> Any:
-    """Calls a user's function on symbolic tensors.
-
-    Args:
-        function: The function.
-        culprit: What it belongs to, for the error, such as `"loss 'mine'"`.
-        *tensors: Its arguments.
-
-    Returns:
-        Its result.
-
-    Raises:
-        NotTraced: It failed, probably because it computes with NumPy or PyTorch.
-    """
-    try:
-        return function(*tensors)
-    except ZtorchError:
-        raise
-    except (TypeError, AttributeError) as error:
-        fix = ("; compute with zt.ops, such as ops.relu(x), not with NumPy or PyTorch"
-               if "Value" in str(error) else "")
-        raise NotTraced(f"{culprit}: its function failed with {type(error).__name__}: {error}{fix}"
-                        ) from error
 
 
 def _missing(v: Value, name: str) -> Any:

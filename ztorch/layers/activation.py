@@ -7,7 +7,8 @@ from typing import Any
 
 from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
-from ztorch.graph.op import OPS, REGISTRY, shape_error, traced
+from ztorch.graph.op import OPS, REGISTRY, shape_error
+from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value, current_layer
 from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context

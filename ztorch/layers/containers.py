@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, unknown
-from ztorch.graph.op import OPS, shape_error, traced
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.joining import MERGES

@@ -44,8 +44,6 @@ class Layer(Named, family="layer"):
             Default: `None`.
         **wrong: Collects unknown arguments for the error.
 
-    Raises:
-        UnknownName: An argument that neither the layer nor its bases know.
 
     Examples:
         >>> from ztorch.layers import Layer
@@ -173,9 +171,6 @@ class Layer(Named, family="layer"):
         Args:
             spec: A layer, or its config.
             reserved: Names that a numbered layer must avoid.
-
-        Returns:
-            The layer.
 
         Raises:
             ConfigError: It is not a layer, or is in this one already, or has a name that is taken.
