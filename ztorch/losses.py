@@ -356,7 +356,7 @@ class SquaredHinge(Hinge, names=("squared_hinge",)):
 
 
 class CategoricalHinge(Loss, names=("categorical_hinge",)):
-    """How far the best wrong class comes within 1 of the true one; targets are one-hot.
+    """A hinge loss over classes; targets are one-hot.
 
     The formula is `max(1 + best wrong prediction - prediction of the true class, 0)`.
 

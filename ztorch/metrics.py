@@ -67,7 +67,7 @@ def labels_of(y_true: Value, y_pred: Value) -> Value:
 
 
 class SparseCategoricalAccuracy(Metric, names=("sparse_categorical_accuracy",)):
-    """How often the most likely class is the true one; targets hold class numbers.
+    """The share of rows whose most likely class is the true one; targets hold class numbers.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -82,7 +82,7 @@ class SparseCategoricalAccuracy(Metric, names=("sparse_categorical_accuracy",)):
 
 
 class CategoricalAccuracy(SparseCategoricalAccuracy, names=("categorical_accuracy",)):
-    """How often the most likely class is the true one; targets hold a probability for each class.
+    """The share of rows whose most likely class is the true one; targets are one-hot.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -94,7 +94,7 @@ class CategoricalAccuracy(SparseCategoricalAccuracy, names=("categorical_accurac
 
 
 class BinaryAccuracy(Metric, names=("binary_accuracy",)):
-    """How often a prediction falls on the right side of a threshold.
+    """The share of predictions on the right side of a threshold.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -115,8 +115,7 @@ class BinaryAccuracy(Metric, names=("binary_accuracy",)):
 
 
 class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
-    """How often the true class is among the k most likely; targets hold a probability for each
-    class.
+    """The share of rows whose true class is among the k most likely; targets are one-hot.
 
     Classes that are as likely as the true one do not count against it.
 
@@ -141,7 +140,7 @@ class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
 
 class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy,
                                     names=("sparse_top_k_categorical_accuracy",)):
-    """How often the true class is among the k most likely; targets hold class numbers.
+    """The share of rows whose true class is among the k most likely; targets hold class numbers.
 
     Args:
         k: Number of classes. A positive integer. Default: `5`.

@@ -183,7 +183,7 @@ class MultiHeadAttention(Layer):
             if self.rotary:
                 q = OPS.rotary(q) if step_by_step is None else step_by_step.turned(q)
                 k = OPS.rotary(k)
-            if attention_mask is not None and attention_mask.rank == 3:  # alike for all heads
+            if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
                 attention_mask = OPS.expand_dims(attention_mask, 1)
             weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:

@@ -166,7 +166,7 @@ class RandomErasing(AugmentationLayer):
 
     def _fill(self, x: Value, context: Context) -> Value:
         if self.fill_value is None:
-            # with a seed of its own, apart from the numbers that chose the rectangle
+            # a seed that differs from the one that chooses the rectangle
             noise_seed = None if self.seed is None else self.seed + (1 << 30)
             noise = OPS.random_normal(x.shape, *context.random(noise_seed), "float32")
             return OPS.clip(OPS.cast(noise, x.dtype) * self.value_range[1], *self.value_range)

@@ -40,7 +40,7 @@ def _attention_numpy(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = Fa
     Sample(((4, 3, 2), (2, 3, 2)), {"causal": True, "scale": 1.5}), numpy=_weights_numpy)
 def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: bool = False,
                       scale: float | None = None) -> Value:
-    """How much each query attends to each key; rows sum to 1.
+    """The weight of each key for each query; rows sum to 1.
 
     Several heads of `q` may share one head of `k`: those heads are adjacent. The row of a query
     that sees no key is zero, and so are its gradients.

@@ -30,7 +30,7 @@ def for_each(label: str, size: Sizes, count: int) -> Shape:
 
 
 def spans(size: Shape, dilation: Shape) -> Shape:
-    """How far a window reaches, gaps included.
+    """The extent of a window along each axis, gaps included.
 
     >>> spans((3, 2), (1, 4))
     (3, 5)
