@@ -63,9 +63,9 @@ def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
     """
     first = OPS.stop_gradient(x[tuple(slice(0, 1) if k in axes else slice(None)
                                       for k in range(x.rank))])
-    apart = x - first
-    mean = OPS.mean(apart, axes, True)
-    return first + mean, apart - mean
+    shifted = x - first
+    mean = OPS.mean(shifted, axes, True)
+    return first + mean, shifted - mean
 
 
 class LayerNormalization(ScaledNormalization):
@@ -228,8 +228,8 @@ class GroupNormalization(ScaledNormalization):
         [axis] = example_axes(self.axis, x.rank)
         features = x.shape[axis]
         groups = features if self.groups == -1 else self.groups
-        apart = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
-        rest = tuple(k for k in range(1, apart.rank) if k != axis)
-        _, centred = _centred(apart, rest)
+        grouped = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
+        rest = tuple(k for k in range(1, grouped.rank) if k != axis)
+        _, centred = _centred(grouped, rest)
         factor = OPS.rsqrt(OPS.mean(centred * centred, rest, True) + self.epsilon)
         return self.scaled(OPS.reshape(centred * factor, x.shape), None, context)

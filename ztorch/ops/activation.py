@@ -35,7 +35,7 @@ _SIGMOID = Op(
     "sigmoid", "map", _sigmoid_infer, _sigmoid_numpy, cost=22,
     # exp overflows to infinity for very negative x, and 1 / infinity is the right answer.
     body=lambda e, index: e.b.div(1.0, e.b.add(e.b.exp(e.b.neg(e.read(0, index))), 1.0)),
-    # Written with y alone: the derivative of the formula itself would be 0 * infinity out there.
+    # Written with y alone: the derivative of the formula would be 0 * infinity for such x.
     grad=lambda o, g, y, x: (g * y * (1.0 - y),))
 
 

@@ -58,7 +58,7 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
         A tensor `(..., heads, queries, keys)`.
     """
     _check(q, k)
-    k = _one_for_each(k, q)
+    k = _repeated_heads(k, q)
     scores = OPS.matmul(q, OPS.transpose(k, (*range(k.rank - 2), k.rank - 1, k.rank - 2)))
     scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
     if mask is not None:
@@ -110,7 +110,7 @@ def attention(q: Value, k: Value, v: Value, mask: Value | None = None, causal: b
     if v.shape[:-1] != k.shape[:-1]:
         raise shape_error("keys and values do not fit:", k.shape, v.shape,
                           fix="there must be a value for each key, in as many heads")
-    return OPS.matmul(attention_weights(q, k, mask, causal, scale), _one_for_each(v, q))
+    return OPS.matmul(attention_weights(q, k, mask, causal, scale), _repeated_heads(v, q))
 
 
 def _check(q: Value, k: Value) -> None:
@@ -122,7 +122,7 @@ def _check(q: Value, k: Value) -> None:
                           fix="leading axes must be equal, and heads a multiple of those of keys")
 
 
-def _one_for_each(x: Value, q: Value) -> Value:
+def _repeated_heads(x: Value, q: Value) -> Value:
     """Keys or values, repeated so that each head of the queries has one."""
     if q.rank == 2 or q.shape[-3] == x.shape[-3]:
         return x
@@ -148,7 +148,7 @@ def _checked_mask(mask: Value, shape: tuple[int, ...]) -> Value:
 # -- positions -------------------------------------------------------------------------------------
 
 
-def _turns(length: int, dim: int, max_wavelength: float) -> np.ndarray:
+def _angles(length: int, dim: int, max_wavelength: float) -> np.ndarray:
     """The angle of each pair of elements at each position."""
     slower = max_wavelength ** (-np.arange(dim // 2) / max(dim // 2, 1))
     return np.arange(length)[:, None] * slower
@@ -156,10 +156,10 @@ def _turns(length: int, dim: int, max_wavelength: float) -> np.ndarray:
 
 def _rotary_numpy(x: Any, axis: int = -2, max_wavelength: float = 10000.0) -> Any:
     x = np.moveaxis(x, axis, -2)
-    turns = _turns(x.shape[-2], x.shape[-1], max_wavelength)
+    angles = _angles(x.shape[-2], x.shape[-1], max_wavelength)
     a, b = np.split(x, 2, -1)
-    y = np.concatenate([a * np.cos(turns) - b * np.sin(turns),
-                        b * np.cos(turns) + a * np.sin(turns)], -1)
+    y = np.concatenate([a * np.cos(angles) - b * np.sin(angles),
+                        b * np.cos(angles) + a * np.sin(angles)], -1)
     return np.moveaxis(y.astype(x.dtype), -2, axis)
 
 
@@ -185,13 +185,13 @@ def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
         raise shape_error(f"ops.rotary turns pairs of the last axis by positions on axis {axis}; "
                           "that does not fit", x.shape, fix="the last axis must be even, and not "
                           "the axis of positions")
-    turns = _turns(x.shape[at], dim, max_wavelength)  # in float64, whatever x is
+    angles = _angles(x.shape[at], dim, max_wavelength)  # in float64, whatever x is
     spread = (*(n if k == at else 1 for k, n in enumerate(x.shape[:-1])), 2, dim // 2)
 
     def factor(first: np.ndarray, second: np.ndarray) -> Value:
         return constant(np.stack([first, second], 1).reshape(spread), x.dtype)
 
-    cos, sin = np.cos(turns), np.sin(turns)
+    cos, sin = np.cos(angles), np.sin(angles)
     halves = OPS.reshape(x, (*x.shape[:-1], 2, dim // 2))
-    turned = halves * factor(cos, cos) + OPS.flip(halves, halves.rank - 2) * factor(-sin, sin)
-    return OPS.reshape(turned, x.shape)
+    rotated = halves * factor(cos, cos) + OPS.flip(halves, halves.rank - 2) * factor(-sin, sin)
+    return OPS.reshape(rotated, x.shape)

@@ -12,11 +12,11 @@ from ztorch.graph.value import Value
 Size = tuple[int, int, int]
 
 
-def _turned(x: Value) -> Value:
+def _transposed(x: Value) -> Value:
     return OPS.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
 
-def _joined(product: Value, c: Value | None, alpha: float, beta: float | None) -> Value:
+def _combined(product: Value, c: Value | None, alpha: float, beta: float | None) -> Value:
     """alpha * product + beta * c; c is not read if beta is 0."""
     y = product if alpha == 1.0 else product * alpha
     beta = (1.0 if c is not None else 0.0) if beta is None else beta
@@ -62,8 +62,8 @@ def gemm(a: Value, b: Value, c: Value | None = None, alpha: float = 1.0,
     if a.rank < 2 or b.rank < 2:
         raise shape_error("ops.gemm needs matrices, not", a.shape, b.shape,
                           fix="ops.gemv takes a vector, ops.gemm_strided flat buffers")
-    product = OPS.matmul(_turned(a) if transpose_a else a, _turned(b) if transpose_b else b)
-    return _joined(product, c, alpha, beta)
+    product = OPS.matmul(_transposed(a) if transpose_a else a, _transposed(b) if transpose_b else b)
+    return _combined(product, c, alpha, beta)
 
 
 @op(Sample(((3, 5), (5,))), Sample(((5, 3), (5,), (3,)), {"transpose_a": True, "beta": 0.5}),
@@ -92,7 +92,7 @@ def gemv(a: Value, x: Value, y: Value | None = None, alpha: float = 1.0,
     if a.rank != 2 or x.rank != 1:
         raise shape_error("ops.gemv needs a matrix and a vector, not", a.shape, x.shape,
                           fix="ops.gemm takes two matrices")
-    return _joined(OPS.matmul(_turned(a) if transpose_a else a, x), y, alpha, beta)
+    return _combined(OPS.matmul(_transposed(a) if transpose_a else a, x), y, alpha, beta)
 
 
 # -- flat buffers ----------------------------------------------------------------------------------
@@ -168,34 +168,37 @@ def gemm_strided(a: Value, b: Value, c: Value | None = None, size: Size = (1, 1,
     left = _matrices("a", a, batch, k if transpose_a else m, m if transpose_a else k, lda, stride_a)
     right = _matrices("b", b, batch, n if transpose_b else k, k if transpose_b else n, ldb,
                       stride_b)
-    wide, apart = _steps("c", m, n, ldc, stride_c)
-    if batch > 1 and not apart:
+    row_step, matrix_step = _steps("c", m, n, ldc, stride_c)
+    if batch > 1 and not matrix_step:
         raise shape_error("stride_c=0 would write all products of the batch to one place")
     old = None if c is None else _matrices("c", c, batch, m, n, ldc, stride_c)
     y = gemm(left, right, old, alpha, beta, transpose_a, transpose_b)
     if c is None:
-        gaps = OPS.pad(y, (0, 0, 0), (0, 0, wide - n))
-        flat = OPS.reshape(gaps, (batch, m * wide))
-        return OPS.reshape(OPS.pad(flat, (0, 0), (0, apart - m * wide)),
-                           (batch * apart,))[:(batch - 1) * apart + m * wide]
-    beside = OPS.reshape(_filled(c, batch * apart), (batch, apart))
-    kept = OPS.reshape(beside[:, :m * wide], (batch, m, wide))
-    rows = OPS.reshape(OPS.concat(y, kept[:, :, n:], axis=2), (batch, m * wide))
-    flat = OPS.reshape(OPS.concat(rows, beside[:, m * wide:], axis=1), (batch * apart,))
-    return OPS.concat(flat, c[batch * apart:], axis=0) if c.size > flat.size else flat[:c.size]
+        gaps = OPS.pad(y, (0, 0, 0), (0, 0, row_step - n))
+        flat = OPS.reshape(gaps, (batch, m * row_step))
+        return OPS.reshape(OPS.pad(flat, (0, 0), (0, matrix_step - m * row_step)),
+                           (batch * matrix_step,))[:(batch - 1) * matrix_step + m * row_step]
+    beside = OPS.reshape(_resized(c, batch * matrix_step), (batch, matrix_step))
+    kept = OPS.reshape(beside[:, :m * row_step], (batch, m, row_step))
+    rows = OPS.reshape(OPS.concat(y, kept[:, :, n:], axis=2), (batch, m * row_step))
+    flat = OPS.reshape(OPS.concat(rows, beside[:, m * row_step:], axis=1), (batch * matrix_step,))
+    if c.size > flat.size:
+        return OPS.concat(flat, c[batch * matrix_step:], axis=0)
+    return flat[:c.size]
 
 
 def _steps(name: str, rows: int, columns: int, ld: int | None,
            stride: int | None) -> tuple[int, int]:
     """The distances between the starts of rows and of matrices."""
-    wide = columns if ld is None else ld
-    if wide < columns:
-        raise shape_error(f"ld{name}={wide} is less than the {columns} columns of {name}")
-    apart = rows * wide if stride is None else stride
-    if 0 < apart < rows * wide:
-        raise shape_error(f"stride_{name}={apart}: matrices of {rows} rows, {wide} apart, overlap",
-                          fix=f"use at least {rows * wide}, or 0 for a shared one")
-    return wide, apart
+    row_step = columns if ld is None else ld
+    if row_step < columns:
+        raise shape_error(f"ld{name}={row_step} is less than the {columns} columns of {name}")
+    matrix_step = rows * row_step if stride is None else stride
+    if 0 < matrix_step < rows * row_step:
+        raise shape_error(f"stride_{name}={matrix_step}: matrices of {rows} rows, "
+                          f"{row_step} apart, overlap",
+                          fix=f"use at least {rows * row_step}, or 0 for a shared one")
+    return row_step, matrix_step
 
 
 def _matrices(name: str, x: Value, batch: int, rows: int, columns: int, ld: int | None,
@@ -203,20 +206,20 @@ def _matrices(name: str, x: Value, batch: int, rows: int, columns: int, ld: int 
     """(batch, rows, columns) read from a flat buffer."""
     if x.rank != 1:
         raise shape_error(f"ops.gemm_strided reads {name} from a flat buffer, not", x.shape)
-    wide, apart = _steps(name, rows, columns, ld, stride)
-    needed = (batch - 1) * apart + (rows - 1) * wide + columns
+    row_step, matrix_step = _steps(name, rows, columns, ld, stride)
+    needed = (batch - 1) * matrix_step + (rows - 1) * row_step + columns
     if x.size < needed:
-        raise shape_error(f"{batch} matrices {rows} x {columns} with ld{name}={wide} and "
-                          f"stride_{name}={apart} need {needed} elements of {name}; it has",
+        raise shape_error(f"{batch} matrices {rows} x {columns} with ld{name}={row_step} and "
+                          f"stride_{name}={matrix_step} need {needed} elements of {name}; it has",
                           x.shape)
-    if apart:
-        x = OPS.reshape(_filled(x, batch * apart), (batch, apart))
-        x = x[:, :rows * wide]
+    if matrix_step:
+        x = OPS.reshape(_resized(x, batch * matrix_step), (batch, matrix_step))
+        x = x[:, :rows * row_step]
     else:
-        x = OPS.reshape(_filled(x, rows * wide), (1, rows * wide))
-    return OPS.reshape(x, (x.shape[0], rows, wide))[:, :, :columns]
+        x = OPS.reshape(_resized(x, rows * row_step), (1, rows * row_step))
+    return OPS.reshape(x, (x.shape[0], rows, row_step))[:, :, :columns]
 
 
-def _filled(x: Value, size: int) -> Value:
+def _resized(x: Value, size: int) -> Value:
     """A buffer cut or zero-padded to a size, since its last row may end early."""
     return x[:size] if x.size >= size else OPS.pad(x, (0,), (size - x.size,))

@@ -25,17 +25,17 @@ def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel:
                     stride: Shape, dilation: Shape, groups: int) -> tuple:
     size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
     last, span = len(size), spans(size, dilation)
-    far = _far_apart(g, stride)
+    g_wide = _with_gaps(g, stride)
     before = tuple(k - 1 - a for k, a in zip(span, low, strict=True))
-    after = tuple(n + a - seen for n, a, seen in zip(x.shape[1:], low, far.shape[1:], strict=False))
-    turned = o.reshape(o.flip(kernel, tuple(range(last))), (*size, into, groups, filters // groups))
-    turned = o.reshape(o.transpose(turned, (*range(last), last + 2, last + 1, last)),
-                       (*size, filters // groups, groups * into))
-    room = tuple(zip(before, after, strict=True))
-    return g, conv(far, turned, 1, room, dilation, groups), None
+    after = tuple(n + a - m for n, a, m in zip(x.shape[1:], low, g_wide.shape[1:], strict=False))
+    flipped = o.reshape(o.flip(kernel, tuple(range(last))), (*size, into, groups, filters // groups))
+    flipped = o.reshape(o.transpose(flipped, (*range(last), last + 2, last + 1, last)),
+                        (*size, filters // groups, groups * into))
+    padding = tuple(zip(before, after, strict=True))
+    return g, conv(g_wide, flipped, 1, padding, dilation, groups), None
 
 
-def _far_apart(g: Value, stride: Shape) -> Value:
+def _with_gaps(g: Value, stride: Shape) -> Value:
     """g with zeros between its elements along the axes between batch and channels."""
     if set(stride) == {1}:
         return g
@@ -129,7 +129,7 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
         raise shape_error(f"the kernel{wide} is larger than the inputs:", kernel.shape, x.shape,
                           fix="use a smaller kernel, or padding='same'")
     alone = groups > 1 and into == filters // groups == 1
-    full = groups == 1 and set(stride) == {1}  # zeros between elements would be multiplied as well
+    full = groups == 1 and set(stride) == {1}  # else the gaps would be multiplied too
     if (alone or full) and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
             max(a, b) < k for a, b, k in zip(low, high, span, strict=True)):
         result = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)

@@ -37,7 +37,7 @@ def _flat(x: Value, axis: int, count: int = 1) -> Value:
                            math.prod(x.shape[axis + count:])))
 
 
-def _held(indices: Value, n: int) -> Value:
+def _clamped(indices: Value, n: int) -> Value:
     return OPS.clip(indices, 0, n - 1)
 
 
@@ -61,8 +61,8 @@ def _take_numpy(x: Any, indices: Any, axis: int = 0) -> Any:
 
 def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
     n = x.shape[axis]
-    places = OPS.reshape(_held(indices, n), (1, indices.size, 1))
-    sums = _collected(_flat(g, axis, indices.rank), places, n)
+    places = OPS.reshape(_clamped(indices, n), (1, indices.size, 1))
+    sums = _summed_at(_flat(g, axis, indices.rank), places, n)
     return o.reshape(sums, x.shape), None
 
 
@@ -157,7 +157,7 @@ def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int,
     if once:  # a permutation: the gradient is a lookup with the inverse one
         back = _ALONG(o.reshape(g, (g.size,)), o.argsort(indices, axis), axis=axis, n=n, once=True)
         return o.reshape(back, x.shape), None
-    sums = _collected(_flat(g, axis), _flat(_held(indices, n), axis), n)
+    sums = _summed_at(_flat(g, axis), _flat(_clamped(indices, n), axis), n)
     return o.reshape(sums, x.shape), None
 
 
@@ -244,27 +244,27 @@ def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Valu
                           updates.shape, wanted, fix=f"the second is what take(x, indices, {axis}) "
                                                      f"gives, of {x.dtype}")
     places = OPS.reshape(indices, (1, indices.size, 1))
-    return x + OPS.reshape(_collected(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)
+    return x + OPS.reshape(_summed_at(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)
 
 
-def _collected(updates: Value, places: Value, n: int) -> Value:
+def _summed_at(updates: Value, places: Value, n: int) -> Value:
     """Updates (outer, m, inner) summed at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
     outer, m, inner = updates.shape
     if not updates.size or not n:
         return OPS.full((outer, n, inner), 0, updates.dtype)
     if m > LONGEST:
         half = m // 2
-        return _collected(updates[:, :half], places[:, :half], n) + _collected(
+        return _summed_at(updates[:, :half], places[:, :half], n) + _summed_at(
             updates[:, half:], places[:, half:], n)
     rows, bits = places.shape[0] * places.shape[2], m.bit_length()
     sorting = rows * (effort(m) + 16 * n * bits) + outer * inner * (3 * m * bits + n)
-    looking = outer * inner * n * m
-    if looking <= max(sorting, SCAN_LIMIT):
-        return _looked_through(updates, places, n)
-    return _sorted_sums(updates, places, n)
+    searching = outer * inner * n * m
+    if searching <= max(sorting, SCAN_LIMIT):
+        return _summed_by_search(updates, places, n)
+    return _summed_by_sorting(updates, places, n)
 
 
-def _looked_through(updates: Value, places: Value, n: int) -> Value:
+def _summed_by_search(updates: Value, places: Value, n: int) -> Value:
     """The sums, where each place goes through all updates."""
     outer, m, inner = updates.shape
     at = OPS.reshape(places, (places.shape[0], 1, m, places.shape[2]))
@@ -273,7 +273,7 @@ def _looked_through(updates: Value, places: Value, n: int) -> Value:
     return OPS.sum(OPS.where(hit, spread, OPS.zeros_like(spread)), axis=2)
 
 
-def _sorted_sums(updates: Value, places: Value, n: int) -> Value:
+def _summed_by_sorting(updates: Value, places: Value, n: int) -> Value:
     """The sums, with updates sorted by place: after steps of 1, 2, 4, ... the last update of a run
     of equal places holds the sum of the run."""
     m = updates.shape[1]

@@ -77,8 +77,8 @@ def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:
     return threefry(e.b, key, (position, e.read(1, ())))[word]
 
 
-# One node for the hundred instructions. Both words of a position come from the same rounds, which
-# a kernel that uses both computes once.
+# One node for about a hundred instructions. Both words of a position come from the same rounds, so
+# a kernel that uses both computes them once.
 _BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120)
 
 
@@ -170,7 +170,7 @@ def random_normal(shape: Shape, seed: Value, step: Value, stream: int = 0,
     d = _float(dtype)
     wide = f64 if d == f64 else f32
     first, second = _words(shape, seed, step, stream)
-    above_zero = (OPS.cast(first, wide) + 1.0) * 2.0**-32  # log(0) is never asked for
+    above_zero = (OPS.cast(first, wide) + 1.0) * 2.0**-32  # so that log(0) does not occur
     radius = OPS.sqrt(OPS.log(above_zero) * -2.0)
     turn = OPS.cast(second, wide) * (2.0 * math.pi * 2.0**-32)
     return OPS.cast(radius * OPS.cos(turn), d)
@@ -216,7 +216,7 @@ def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
         raise shape_error("noise of shape", shape, x.shape, fix="each axis must be 1 or equal")
     if rate == 1.0:
         return OPS.zeros_like(x)
-    # Compared as whole words: no rounding, so every target drops the same elements.
+    # Compared as integers, without rounding, so that every target drops the same elements.
     threshold = min(round(rate * 2**32), 2**32 - 1)
     keep = OPS.greater_equal(random_bits(shape, seed, step, stream), threshold)
     return OPS.where(OPS.broadcast_to(keep, x.shape), x * (1.0 / (1.0 - rate)), 0.0)

@@ -136,7 +136,7 @@ def widened(x: Value) -> Value:
 
 def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
     axes = normal_axes(axis, x.rank)
-    if len(axes) != 1:  # as one axis, behind the others
+    if len(axes) != 1:  # move these axes to the end and flatten them
         others = tuple(k for k in range(x.rank) if k not in axes)
         rows = OPS.reshape(OPS.transpose(x, (*others, *axes)), (
             *(x.shape[k] for k in others), math.prod(x.shape[k] for k in axes)))
@@ -147,7 +147,7 @@ def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
     n = x.shape[a]
     position = OPS.iota(x.shape, a, "int32")
     hit = OPS.equal(x, OPS.broadcast_to(extreme(x, a, True), x.shape))
-    if x.dtype.is_float:  # where there is NaN, it is the extreme, but equals nothing
+    if x.dtype.is_float:  # NaN is the extreme if there is one, but equals nothing
         hit = OPS.bitwise_or(hit, OPS.not_equal(x, x))
     return min_(OPS.where(hit, position, OPS.full(x.shape, n - 1, "int32")), a, keepdims)
 

@@ -51,7 +51,7 @@ def softmax(x: Value, axis: Axes = -1) -> Value:
         [array([[0.5, 0.5]], dtype=float32)]
     """
     e = OPS.exp(_below_largest(widened(x), axis))
-    return OPS.cast(e * (1.0 / OPS.sum(e, axis, True)), x.dtype)  # one division a row
+    return OPS.cast(e * (1.0 / OPS.sum(e, axis, True)), x.dtype)  # one division per row
 
 
 @op(*_ROWS, numpy=lambda x, axis=-1: _rows(x, axis)[0] - np.log(_rows(x, axis)[1]))
@@ -103,7 +103,7 @@ def sparsemax(x: Value, axis: int = -1) -> Value:
     below = _below_largest(widened(x), axis)
     ordered = OPS.sort(OPS.stop_gradient(below), axis, descending=True)
     rank = OPS.cast(OPS.iota(x.shape, axis), ordered.dtype) + 1.0
-    kept = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a first part of each row
+    kept = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a prefix of each row
     least = OPS.min(OPS.where(kept, ordered, 0.0), axis, True)
     inside = OPS.greater_equal(below, least)
     rest = (OPS.sum(OPS.where(inside, below, 0.0), axis, True) - 1.0) / OPS.sum(
@@ -159,7 +159,7 @@ def standardize(x: Value, axis: Axes = -1, epsilon: float = 1e-3) -> Value:
         array([-1.,  1.], dtype=float32)
     """
     wide = widened(x)
-    apart = wide - OPS.stop_gradient(OPS.mean(wide, axis, True))
-    rest = OPS.mean(apart, axis, True)
-    spread = OPS.maximum(OPS.mean(apart * apart, axis, True) - rest * rest, 0.0)
-    return OPS.cast((apart - rest) * OPS.rsqrt(spread + epsilon), x.dtype)
+    deviations = wide - OPS.stop_gradient(OPS.mean(wide, axis, True))
+    error = OPS.mean(deviations, axis, True)
+    variance = OPS.maximum(OPS.mean(deviations * deviations, axis, True) - error * error, 0.0)
+    return OPS.cast((deviations - error) * OPS.rsqrt(variance + epsilon), x.dtype)

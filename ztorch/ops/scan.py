@@ -78,7 +78,7 @@ def _scan(x: Value, reduce: Callable[..., Value], combine: Callable[..., Value],
           neutral: Any) -> Value:
     """The scan along the middle one of three axes."""
     outer, n, inner = x.shape
-    if n <= BLOCK:  # axes: outer, element, result that it goes into, inner
+    if n <= BLOCK:  # axes: outer, element, result, inner
         shape = (outer, n, n, inner)
         goes = OPS.less_equal(OPS.iota((1, n, 1, 1), 1), OPS.iota((1, 1, n, 1), 2))
         each = OPS.broadcast_to(OPS.expand_dims(x, 2), shape)

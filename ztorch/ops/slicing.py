@@ -31,7 +31,7 @@ def _slice_grad(o: Any, g: Value, y: Value, x: Value, start: Shape, step: Shape,
         start = tuple(a + s * (n - 1) if s < 0 else a
                       for a, s, n in zip(start, step, size, strict=True))
         step, g = tuple(abs(s) for s in step), o.flip(g, axes)
-    if any(s != 1 for s in step):  # spread with zeros between, then pad
+    if any(s != 1 for s in step):  # insert zeros between elements, then pad
         wide = [d for n in size for d in (n, 1)]
         spread = [d for n, s in zip(size, step, strict=True) for d in (n, s)]
         high = [b - a for a, b in zip(wide, spread, strict=True)]

@@ -72,15 +72,15 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> V
         return var(OPS.cast(x, "float64"), axis, keepdims, ddof)
     count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
     wide = widened(x)
-    apart = wide - OPS.stop_gradient(mean(wide, axis, True))
-    rest = mean(apart, axis, keepdims)
-    spread = mean(apart * apart, axis, keepdims) - rest * rest
+    deviations = wide - OPS.stop_gradient(mean(wide, axis, True))
+    error = mean(deviations, axis, keepdims)
+    variance = mean(deviations * deviations, axis, keepdims) - error * error
     if ddof:
         if ddof >= count:
             raise shape_error(f"ops.var(ddof={ddof}) divides by the {count} elements less {ddof}; "
                               "got", x.shape)
-        spread = spread * (count / (count - ddof))
-    return OPS.cast(OPS.maximum(spread, 0.0), x.dtype)
+        variance = variance * (count / (count - ddof))
+    return OPS.cast(OPS.maximum(variance, 0.0), x.dtype)
 
 
 def root(x: Value) -> Value:

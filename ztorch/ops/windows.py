@@ -120,7 +120,7 @@ def _place_body(e: Any, index: Any, axes: Shape, lengths: Shape, stride: Shape,
                 dilation: Shape) -> Any:
     place, at, inside = index[:len(axes)], list(index[len(axes):]), None
     for axis, k, s, d in zip(axes, place, stride, dilation, strict=True):
-        first = at[axis] - k * d  # where the window begins that has this element at k
+        first = at[axis] - k * d  # start of the window that has this element at position k
         tests = [e.within((first,), (0,), ((e.shape(0)[axis] - 1) * s + 1,))]
         if s > 1:
             tests.append(e.b.eq(e.value(first % s), 0))
