@@ -28,7 +28,8 @@ def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel:
     g_wide = _with_gaps(g, stride)
     before = tuple(k - 1 - a for k, a in zip(span, low, strict=True))
     after = tuple(n + a - m for n, a, m in zip(x.shape[1:], low, g_wide.shape[1:], strict=False))
-    flipped = o.reshape(o.flip(kernel, tuple(range(last))), (*size, into, groups, filters // groups))
+    flipped = o.flip(kernel, tuple(range(last)))
+    flipped = o.reshape(flipped, (*size, into, groups, filters // groups))
     flipped = o.reshape(o.transpose(flipped, (*range(last), last + 2, last + 1, last)),
                         (*size, filters // groups, groups * into))
     padding = tuple(zip(before, after, strict=True))
