@@ -9,6 +9,8 @@ from itertools import accumulate
 
 import numpy as np
 
+from ztorch.abi import BUFFER_ALIGN
+
 
 @dataclass(frozen=True, slots=True)
 class ArenaBuffer:
@@ -18,7 +20,7 @@ class ArenaBuffer:
     size: int  # bytes
     first: int  # the step that writes it
     last: int  # the last step that needs it
-    align: int = 64  # bytes
+    align: int = BUFFER_ALIGN  # bytes
 
 
 def plan(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:

@@ -15,7 +15,7 @@ import numpy as np
 from ztorch.dtypes import DType
 from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
-from ztorch.ir.polynomials import erf_meaning
+from ztorch.ir import meanings
 
 WIDE_SAMPLE = Sample(((4, 5),), low=-6.0, high=6.0)
 
@@ -59,7 +59,7 @@ def _softplus(x: Any) -> Any:
 def _gelu_numpy(x: Any, approximate: bool = False) -> Any:
     if approximate:
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + erf_meaning(x / math.sqrt(2)))
+    return 0.5 * x * (1 + meanings.erf(x / math.sqrt(2)))
 
 
 @op(WIDE_SAMPLE, Sample(((4, 5),), {"approximate": True}), numpy=_gelu_numpy)
