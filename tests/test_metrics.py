@@ -88,7 +88,7 @@ def test_names():
         metrics.resolve(["mse", "mse"], ONE_HOT, (4, 3))
     with pytest.raises(UnknownName, match="did you mean 'accuracy'"):
         metrics.get("acuracy", SPARSE, (4, 3))
-    with pytest.raises(ConfigError, match="no metric"):
+    with pytest.raises(ConfigError, match="not a valid metric"):
         metrics.get(3, SPARSE, (4, 3))
 
 

@@ -399,7 +399,7 @@ def test_native_code_agrees_with_the_oracle():
     ({"batch_size": 2.5}, "batch_size"), ({"batch_size": True}, "batch_size"),
     ({"optimizer": "adam"}, "an optimizer but no loss"), ({"metrics": ["mae"]}, "metrics but no"),
     ({"dtype": "float16"}, "models compute in 'float32', 'float64'"), ({"dtype": "float"}, "unknown dtype"),
-    ({"loss": "mse", "optimizer": 3}, "no optimizer; give a name such as 'sgd'"),
+    ({"loss": "mse", "optimizer": 3}, "not a valid optimizer; give a name such as 'sgd'"),
     ({"loss": "msee"}, "did you mean 'mse'"), ({"loss": "mse", "metrics": ["mse", "mse"]}, "two"),
     ({"loss": "mse", "seed": -1}, "seed must be")])
 def test_impossible_compiles(arguments, message):
