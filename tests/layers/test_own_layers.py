@@ -38,7 +38,7 @@ def test_weights_are_read_by_the_context() -> None:
 
     with pytest.raises(ConfigError, match=r"weight 'forgets/w' is not an array.*context.read\(self.w\)"):
         run(Forgets())
-    with pytest.raises(ConfigError, match="weight.value holds its initial values"):
+    with pytest.raises(ConfigError, match=r"weight\.value holds its initial values"):
         np.asarray(zt.Sequential([L.Input((3,)), L.Dense(2)]).weights[0])
 
 
