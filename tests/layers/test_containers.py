@@ -329,7 +329,7 @@ def test_branches_that_part_name_the_layer_and_both_shapes():
     with pytest.raises(ShapeError, match=r"layer 'residual': .*give \(4, 5\) and \(4, 6\); they diverge "
                                          r"at layer 'dense_2', which makes \(4, 5\) of \(4, 6\)"):
         build(L.Input((4, 6)), L.Residual(L.Dense(8), L.Dense(6), L.Dense(5), L.ReLU()))
-    with pytest.raises(ShapeError, match=r"part at layer 'flatten'.*add shortcut="):
+    with pytest.raises(ShapeError, match=r"diverge at layer 'flatten'.*add shortcut="):
         build(L.Input((4, 6)), L.Residual(L.Flatten(), L.Dense(6)))
     with pytest.raises(ShapeError, match=r"\(7,\) and \(8,\).*layer 'dense'.*shortcut, layer 's'"):
         build(L.Input((6,)), L.Residual(L.Dense(7), shortcut=L.Dense(8, name="s")))
