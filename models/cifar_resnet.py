@@ -1,5 +1,5 @@
-"""ResNet-20 for pictures of 32 x 32 pixels: He et al., "Deep residual learning for image
-recognition" (2015), section 4.2, with projections where sizes change.
+"""ResNet-20 for images of 32 x 32 pixels: He et al., "Deep residual learning for image
+recognition" (2015), section 4.2, with projection shortcuts where sizes change.
 
     ztorch train cifar_resnet --out shapes.zt
     ztorch train cifar_resnet --data x.npy,y.npy     # CIFAR-10, from your files
@@ -16,7 +16,7 @@ DATA = "shapes"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
 LEARNING_RATE = 2e-3
-SCHEDULE = CosineDecay(LEARNING_RATE, 504)  # to nothing over the epochs below
+SCHEDULE = CosineDecay(LEARNING_RATE, 504)  # to zero over the epochs below
 METRICS = ("accuracy",)
 EPOCHS = 8
 BATCH_SIZE = 32
@@ -42,7 +42,7 @@ def build(size: int = 32, classes: int = 10, blocks: int = 3, width: int = 16) -
 
 
 def block(name: str, filters: int, stride: int) -> list[L.Layer]:
-    """Two convolutions, and what they were given added to what they make of it."""
+    """Two convolutions with a residual connection."""
     other = Sequential(convolution("fit", filters, 1, stride), name="shortcut")
     return [L.Residual(*convolution("first", filters, 3, stride), L.ReLU(name="relu"),
                        *convolution("second", filters, 3, 1),

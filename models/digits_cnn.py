@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels, which come with ztorch, by a small convolutional net.
+"""A small convolutional network for handwritten digits of 8 x 8 pixels, which ship with ztorch.
 
     ztorch train digits_cnn --out digits.zt
 """
@@ -19,7 +19,7 @@ BAR = {"accuracy": 0.97}
 
 
 def build() -> Sequential:
-    """Fewer weights than digits_mlp, which does not know that pixels have neighbours.
+    """Two convolutions and two dense layers, with fewer weights than digits_mlp.
 
     >>> build().count_params()
     9258

@@ -1,4 +1,5 @@
-"""Handwritten digits of 8 x 8 pixels, which come with ztorch: a net that trains in a second.
+"""A dense network for handwritten digits of 8 x 8 pixels, which ship with ztorch. It trains in a
+second.
 
     ztorch demo
     ztorch train digits_mlp --out digits.zt
@@ -9,7 +10,7 @@ from __future__ import annotations
 from ztorch import Sequential
 from ztorch import layers as L
 
-# What `ztorch train` and `ztorch export` take where the command line says nothing.
+# Defaults of `ztorch train` and `ztorch export`.
 DATA = "digits"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"

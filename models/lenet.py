@@ -1,4 +1,4 @@
-"""LeNet-5 for MNIST, with today's activations: the first convolutional net that went to work.
+"""LeNet-5 for MNIST, with modern activations.
 
 For the data see mnist_mlp; then
 
@@ -22,7 +22,7 @@ BAR = {"accuracy": 0.96}  # of the stand-in
 
 
 def build() -> Sequential:
-    """Two convolutions of 5 x 5, each with a pooling; then 120 - 84 - 10.
+    """Two convolutions of 5 x 5, each with pooling; then dense layers of 120, 84 and 10.
 
     >>> build().count_params()
     61706

@@ -1,4 +1,4 @@
-"""Handwritten digits read row by row: a sequence of 8 steps of 8 pixels through an LSTM.
+"""An LSTM that reads handwritten digits row by row, as sequences of 8 steps of 8 pixels.
 
     ztorch train lstm_classifier --out digits.zt
 """
@@ -19,7 +19,7 @@ BAR = {"accuracy": 0.96}
 
 
 def build() -> Sequential:
-    """8 rows - LSTM of 32, both ways - 10.
+    """A bidirectional LSTM of 32 units over 8 rows, then a dense layer of 10.
 
     >>> build().count_params()
     11146

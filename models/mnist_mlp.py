@@ -1,6 +1,6 @@
-"""MNIST with two hidden layers of 512: the net that every framework is first measured with.
+"""A dense network for MNIST with two hidden layers of 512 units.
 
-The four IDX files of MNIST (or of Fashion-MNIST) are yours to fetch, gzipped or not, from
+Download the four IDX files of MNIST (or of Fashion-MNIST), gzipped or not, from
 https://storage.googleapis.com/cvdf-datasets/mnist/ into the folder data/mnist; then
 
     ztorch train mnist_mlp --out mnist.zt

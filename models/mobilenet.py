@@ -1,8 +1,8 @@
 """MobileNet: Howard et al., "MobileNets: efficient convolutional neural networks" (2017).
 
-A convolution is split in two: one that sees space, each channel for itself, and a matrix that
-mixes channels. By itself it is made for pictures of 32 x 32 pixels;
-`build(224, 1000, alpha=1.0, small_pictures=False)` is the one for ImageNet.
+Each convolution is split into a depthwise one, over space, and a matrix that mixes channels. The
+default is for images of 32 x 32 pixels; `build(224, 1000, alpha=1.0, small_pictures=False)` is the
+one for ImageNet.
 
     ztorch train mobilenet --out shapes.zt
 """
@@ -28,8 +28,10 @@ HALVING = (1, 3, 5, 11)  # the blocks that halve rows and columns
 
 def build(size: int = 32, classes: int = 10, alpha: float = 0.25,
           small_pictures: bool = True, blocks: int = len(FILTERS)) -> Sequential:
-    """A convolution, 13 blocks or the first ones of them, the mean, one matrix. `alpha` scales all
-    numbers of channels; for small pictures the first and the last halving are left out.
+    """A convolution, up to 13 blocks, the mean over positions and a dense layer.
+
+    `alpha` scales all numbers of channels. For small images, the first and the last halving are
+    left out.
 
     >>> build(224, 1000, alpha=1.0, small_pictures=False).count_params()
     4253864

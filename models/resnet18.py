@@ -1,10 +1,10 @@
 """ResNet-18 for ImageNet: He et al., "Deep residual learning for image recognition" (2015).
 
-Layers, sizes and the number of weights are those of the network as PyTorch users know it. The
-small one has an eighth of the channels and is made for pictures of 32 x 32 pixels:
+Layers, sizes and the number of weights are those of PyTorch's resnet18. The small one has a quarter
+of the channels and is for images of 64 x 64 pixels:
 
     ztorch train resnet18:small --out shapes.zt
-    ztorch train resnet18 --data x.npy,y.npy --out resnet18.zt     # pictures (224, 224, 3), yours
+    ztorch train resnet18 --data x.npy,y.npy --out resnet18.zt     # your images, (224, 224, 3)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DATA = "shapes_64"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
 LEARNING_RATE = 2e-3
-SCHEDULE = CosineDecay(LEARNING_RATE, 630)  # to nothing over the epochs below
+SCHEDULE = CosineDecay(LEARNING_RATE, 630)  # to zero over the epochs below
 METRICS = ("accuracy",)
 EPOCHS = 10
 BATCH_SIZE = 32
@@ -26,7 +26,8 @@ BAR = {"accuracy": 0.85}
 
 
 def build(size: int = 224, classes: int = 1000, width: int = 64) -> Sequential:
-    """A stem that makes a quarter of the size, four stages of two blocks, the mean, one matrix.
+    """A stem that reduces rows and columns to a quarter, four stages of two blocks, the mean over
+    positions, and a dense layer.
 
     >>> sum(w.size for w in build().weights if w.trains)
     11689512
@@ -37,7 +38,7 @@ def build(size: int = 224, classes: int = 1000, width: int = 64) -> Sequential:
         L.Input((size, size, 3)),
         *convolution("stem", width, 7, 2),
         L.ReLU(name="stem_relu"),
-        L.ZeroPadding2D(1, name="pool_frame"),  # zero is as good as nothing below a ReLU's output
+        L.ZeroPadding2D(1, name="pool_frame"),  # no output of a ReLU is below zero
         L.MaxPooling2D(3, 2, name="pool"),
         *(layer for stage in stages for layer in stage),
         L.GlobalAveragePooling2D(name="mean"),
@@ -46,7 +47,7 @@ def build(size: int = 224, classes: int = 1000, width: int = 64) -> Sequential:
 
 
 def block(name: str, filters: int, stride: int, shortcut: bool) -> list[L.Layer]:
-    """Two convolutions, and what they were given added to what they make of it."""
+    """Two convolutions with a residual connection."""
     other = Sequential(convolution("fit", filters, 1, stride), name="shortcut")
     return [L.Residual(*convolution("first", filters, 3, stride), L.ReLU(name="relu"),
                        *convolution("second", filters, 3, 1),
@@ -55,7 +56,7 @@ def block(name: str, filters: int, stride: int, shortcut: bool) -> list[L.Layer]
 
 
 def convolution(name: str, filters: int, kernel: int, stride: int) -> list[L.Layer]:
-    """With as much frame on either side, where "same" would put more of it behind."""
+    """A convolution with equal padding on both sides, where "same" would add more at the end."""
     frame = [L.ZeroPadding2D(kernel // 2, name=f"{name}_frame")] if kernel > 1 else []
     return [*frame,
             L.Conv2D(filters, kernel, stride, use_bias=False, kernel_initializer="he_normal",

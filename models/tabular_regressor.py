@@ -1,7 +1,7 @@
-"""A number from the columns of a table: two branches of a net, one of them a plain line.
+"""Regression on the columns of a table: a deep branch plus a linear one.
 
     ztorch train tabular_regressor
-    ztorch train tabular_regressor --data yours.csv     # the last column is what it learns
+    ztorch train tabular_regressor --data yours.csv     # the last column is the target
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BAR = {"loss": 1.6}
 
 
 def build() -> Sequential:
-    """10 - 64 - two residual blocks of 64 - 1, plus a line through all columns.
+    """Dense layers with two residual blocks of 64 features, plus a linear layer over all columns.
 
     >>> build().output_shape
     (1,)

@@ -1,9 +1,9 @@
-"""Who wrote this? 32 letters of verse, read by a small transformer.
+"""A small transformer that tells the poet of 32 letters of verse.
 
     ztorch train text_classifier --out poets.zt
 
-Seven kilobytes teach it to be right about two times in three on lines it has not seen, where
-always naming the same poet would be right in 43 of 100.
+It trains on seven kilobytes of text, and is right about two times in three on lines that it has not
+seen. Always naming the same poet would be right 43 times in 100.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BAR = {"accuracy": 0.6}
 
 
 def build(width: int = 32, heads: int = 4) -> Sequential:
-    """Letters as vectors, attention in both directions, one vector for all positions.
+    """Embedded letters, one encoder block, and the mean over all positions.
 
     >>> build().output_shape
     (3,)

@@ -1,4 +1,4 @@
-"""A transformer that learns to write verse, letter by letter, from the poems that come with ztorch.
+"""A transformer that writes verse letter by letter, trained on the poems that ship with ztorch.
 
     ztorch train tiny_gpt --out gpt.zt
     ztorch generate gpt.zt "Shall I compare thee" --length 200
@@ -23,7 +23,7 @@ LEARNING_RATE = 2e-3
 METRICS = ("accuracy",)
 EPOCHS = 6
 BATCH_SIZE = 32
-DECODE = True  # it can also write
+DECODE = True  # compile the function that generates text too
 BAR = {"accuracy": 0.36}
 
 
@@ -46,7 +46,8 @@ def build(blocks: int = 2, width: int = 48, heads: int = 4) -> Sequential:
 
 def write(program: Program, beginning: str, length: int, temperature: float = 0.5,
           top_k: int | None = None, seed: int = 0) -> str:
-    """Goes on from a beginning, each letter drawn by its probability; bolder when warmer."""
+    """Continues a text. Each letter is drawn by its probability; a higher temperature makes
+    unlikely letters more frequent."""
     letters = program.generate(encode(beginning), length, temperature=temperature, top_k=top_k,
                                seed=seed)
     return beginning + decode(np.array(list(letters)))

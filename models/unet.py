@@ -1,11 +1,10 @@
-"""U-Net: a class for each pixel. Ronneberger et al., "U-Net: convolutional networks for biomedical
-image segmentation" (2015), small and with frames, so that what comes out is as large as what went
-in.
+"""U-Net, which gives each pixel a class: Ronneberger et al., "U-Net: convolutional networks for
+biomedical image segmentation" (2015). It is small, and padded so that outputs are as large as
+inputs.
 
     ztorch train unet --out masks.zt
 
-It learns to find discs, squares and triangles; always saying "nothing here" would be right for two
-pixels in three.
+It learns to find discs, squares and triangles. Two pixels in three are background.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ BAR = {"accuracy": 0.9}
 
 
 def build(size: int = 32, classes: int = 4, width: int = 12, depth: int = 3) -> Sequential:
-    """`depth` times down to half the size and up again; each way up also sees what was there on
-    the way down.
+    """`depth` levels, each at half the size of the one above, with skip connections.
 
     >>> build().output_shape
     (32, 32, 4)
@@ -39,7 +37,8 @@ def build(size: int = 32, classes: int = 4, width: int = 12, depth: int = 3) -> 
 
 
 def level(width: int, depth: int) -> list[L.Layer]:
-    """Two convolutions; below them, at half the size, the deeper levels; and two more."""
+    """Two convolutions, then the deeper levels at half the size beside a skip connection, then two
+    more convolutions."""
     if depth == 0:
         return convolutions("deepest", width)
     below = Sequential([

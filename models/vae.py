@@ -1,5 +1,5 @@
-"""A variational autoencoder of digits: what it learns can be drawn from. Kingma and Welling,
-"Auto-encoding variational Bayes" (2013).
+"""A variational autoencoder, which can draw new digits: Kingma and Welling, "Auto-encoding
+variational Bayes" (2013).
 
     ztorch train vae --out vae.zt
 
@@ -36,10 +36,14 @@ PIXELS, CODE = 64, 8
 
 
 class Latent(Layer):
-    """A code drawn from the normal distribution whose means and logarithms of variances are the
-    two halves of the input; outside of training, the means themselves.
+    """Draws a code from a normal distribution; when predicting, the code is its mean.
 
-    Adds to the loss how far that distribution is from the standard one, times `weight`.
+    The two halves of the input are the means and the logarithms of the variances. The layer adds
+    the divergence of this distribution from the standard normal one to the loss.
+
+    Args:
+        weight: Factor of the divergence in the loss. Default: `1.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
     """
 
     def __init__(self, weight: float = 1.0, **common: Any):
@@ -61,8 +65,9 @@ class Latent(Layer):
 
 
 def build() -> Sequential:
-    """64 - 64 - a code of 8, drawn - 64 - 64. Losses are means over pixels, so the part of the
-    code, which belongs to the whole picture, counts a 64th.
+    """An encoder to a code of 8 numbers and a decoder, both with a hidden layer of 64.
+
+    The loss is a mean over 64 pixels, so the divergence of the code counts a 64th.
 
     >>> build().output_shape
     (8, 8, 1)
@@ -83,7 +88,7 @@ def build() -> Sequential:
 
 
 def draw(model: Sequential, count: int, seed: int = 0) -> np.ndarray:
-    """New digits: codes of the standard normal distribution, as the model draws them."""
+    """New digits, decoded from codes of the standard normal distribution."""
     decoder = model.get_layer("decoder")
     assert isinstance(decoder, Sequential)
     codes = np.random.default_rng(seed).standard_normal((count, CODE))

@@ -69,7 +69,7 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.Dense(3, name="x" * 201), ConfigError, "of a Dense has 201 characters"),
     (lambda: L.Dnse(3), AttributeError, "did you mean 'Dense'"),
     (lambda: L.Input((None, 3)), ConfigError, "leave out the batch"),
-    (lambda: L.Input((-1,)), ConfigError, "positive whole number"),
+    (lambda: L.Input((-1,)), ConfigError, "positive integer"),
     (lambda: row(L.Dense(3, kernel_initializer="zeroes")), UnknownName, "did you mean 'zeros'"),
     (lambda: row(L.Reshape(6)), ConfigError, "target_shape.*tuple.*not 6"),
     (lambda: row(L.Reshape("ab")), ConfigError, "target_shape.*not 'ab'"),
@@ -136,7 +136,7 @@ COMPILED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"decode": "no"}, ConfigError, "decode must be True or False, not 'no'"),
     ({"optimizer": "adma"}, UnknownName, "did you mean 'adam'"),
     ({"metrics": ["acuracy"]}, UnknownName, "did you mean 'accuracy'"),
-    ({"metrics": 5}, ConfigError, "5 is no metric"),
+    ({"metrics": 5}, ConfigError, "5 is not a valid metric"),
     ({"metrics": [lambda a, b: 5]}, ConfigError, "metric '<lambda>' returned 5"),
 ]
 

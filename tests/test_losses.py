@@ -174,7 +174,7 @@ def test_names_like_keras():
         assert losses.get(name).name == "mean_squared_error"
     with pytest.raises(UnknownName, match=r"did you mean 'huber'"):
         losses.get("hubber")
-    with pytest.raises(ConfigError, match=r"no loss; give a name such as 'mean_squared_error'"):
+    with pytest.raises(ConfigError, match=r"not a valid loss; give a name such as 'mean_squared_error'"):
         losses.get(3)
     again = losses.get({"class_name": "Huber", "config": losses.Huber(0.3).get_config()})
     assert again.delta == 0.3

@@ -11,12 +11,12 @@ from ztorch.dtypes import f32, i32
 from ztorch.errors import ConfigError, ShapeError, UnknownName
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
-from ztorch.losses import Target
+from ztorch.losses import TargetSpec
 
 PREDICTED = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.4, 0.35, 0.25]])
 LABELS = np.array([1, 2, 2, 1], np.int32)
-SPARSE = Target((4,), i32, 3)
-ONE_HOT = Target((4, 3), f32)
+SPARSE = TargetSpec((4,), i32, 3)
+ONE_HOT = TargetSpec((4, 3), f32)
 
 
 def measured(metric, y_true, y_pred, target=SPARSE):
@@ -37,7 +37,7 @@ def test_sparse_and_categorical_accuracy():
 
 def test_binary_accuracy():
     y, p = np.array([[1.0], [0.0], [1.0]]), np.array([[0.9], [0.6], [0.5]])
-    target = Target((3, 1), f32)
+    target = TargetSpec((3, 1), f32)
     np.testing.assert_array_equal(measured("accuracy", y, p, target), [1, 0, 0])
     np.testing.assert_array_equal(
         measured(metrics.BinaryAccuracy(threshold=0.4), y, p, target), [1, 0, 1])
@@ -52,7 +52,7 @@ def test_top_k(k, expected):
 
 def test_positions_beyond_rows_are_averaged():
     y = np.array([[1, 2], [2, 1]], np.int32)
-    row = measured("accuracy", y, PREDICTED.reshape(2, 2, 3), Target((2, 2), i32, 3))
+    row = measured("accuracy", y, PREDICTED.reshape(2, 2, 3), TargetSpec((2, 2), i32, 3))
     np.testing.assert_array_equal(row, [0.5, 0.5])
 
 
@@ -73,8 +73,8 @@ def test_a_function_is_a_metric():
 @pytest.mark.parametrize("target, prediction, kind", [
     (SPARSE, (4, 3), metrics.SparseCategoricalAccuracy),
     (ONE_HOT, (4, 3), metrics.CategoricalAccuracy),
-    (Target((4, 1), f32), (4, 1), metrics.BinaryAccuracy),
-    (Target((4, 7), i32, 3), (4, 7, 3), metrics.SparseCategoricalAccuracy)])
+    (TargetSpec((4, 1), f32), (4, 1), metrics.BinaryAccuracy),
+    (TargetSpec((4, 7), i32, 3), (4, 7, 3), metrics.SparseCategoricalAccuracy)])
 def test_accuracy_is_resolved_by_shapes_as_in_keras(target, prediction, kind):
     metric = metrics.get("acc", target, prediction)
     assert type(metric) is kind and metric.name == "acc"
@@ -88,7 +88,7 @@ def test_names():
         metrics.resolve(["mse", "mse"], ONE_HOT, (4, 3))
     with pytest.raises(UnknownName, match="did you mean 'accuracy'"):
         metrics.get("acuracy", SPARSE, (4, 3))
-    with pytest.raises(ConfigError, match="no metric"):
+    with pytest.raises(ConfigError, match="not a valid metric"):
         metrics.get(3, SPARSE, (4, 3))
 
 

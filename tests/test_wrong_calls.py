@@ -192,7 +192,7 @@ def test_names_of_others(look: Callable[[], Any], message: str) -> None:
 
 @pytest.mark.parametrize("name", ["auc", "Precision", "f1_score", "root_mean_squared_error", "mean_iou"])
 def test_metrics_that_are_no_means(name: str) -> None:
-    with pytest.raises(Unsupported, match=f"metric '{name}' is no mean over rows.*predict"):
+    with pytest.raises(Unsupported, match=f"metric '{name}' is not a mean over rows.*predict"):
         model().compile("cpu:scalar", loss="mse", metrics=[name])
 
 

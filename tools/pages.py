@@ -23,7 +23,7 @@ from typing import Any
 
 import ztorch
 from ztorch import callbacks, data, losses, metrics, optimizers, schedules
-from ztorch.commands.look import show
+from ztorch.commands.show import show
 from ztorch.layers import LAYERS
 
 ROOT = Path(__file__).parent.parent

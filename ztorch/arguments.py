@@ -1,5 +1,5 @@
-"""How public functions are called: a wrong call is one of our errors, which names function,
-argument and fix, before anything of the function runs."""
+"""Checks the arguments of public functions before they run. Errors name the function, the argument
+and the fix."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any, TypeVar, cast
 from ztorch.errors import ConfigError, ZtorchError, unknown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_FILES = ("Path", "str | os.PathLike[str]")  # annotations of names of files
+_FILES = ("Path", "str | os.PathLike[str]")  # annotations of parameters that name a file
 
 
 def checked(function: _F) -> _F:
-    """The function, with errors of ours where it is called with what it does not take.
+    """Decorates a function so that a wrong call raises one of our errors.
+
+    Files must be names of files and functions callable, as far as annotations tell.
 
     >>> @checked
     ... def shut(door: str, *, softly: bool = False) -> None: ...
@@ -26,12 +28,12 @@ def checked(function: _F) -> _F:
     """
 
     @functools.wraps(function)
-    def run(*args: Any, **given: Any) -> Any:
+    def run(*args: Any, **keywords: Any) -> Any:
         signature, files, functions = _declared(function)
         try:
-            bound = signature.bind(*args, **given).arguments
+            bound = signature.bind(*args, **keywords).arguments
         except TypeError as error:
-            raise _misfit(_label(function, args), signature.parameters, args, given,
+            raise _misfit(_label(function, args), signature.parameters, args, keywords,
                           str(error)) from None
         for name, optional in files:
             if name in bound and not (optional and bound[name] is None):
@@ -40,15 +42,15 @@ def checked(function: _F) -> _F:
             if name in bound and not callable(bound[name]):
                 raise ConfigError(f"{_label(function, args)}({name}=...) must be a function, not "
                                   f"{bound[name]!r}")
-        return function(*args, **given)
+        return function(*args, **keywords)
 
     return cast(_F, run)
 
 
-@functools.cache  # at the first call: signatures would slow down every import
+@functools.cache  # computed at the first call, since signatures would slow down the import
 def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tuple[str, bool]],
                                                      list[str]]:
-    """The signature; the parameters that name files, each with whether None is one; functions."""
+    """(signature, parameters that name files with whether they may be None, functions)."""
     signature = inspect.signature(function)
     texts = {p.name: str(p.annotation) for p in signature.parameters.values()}
     files = [(name, text.endswith(" | None")) for name, text in texts.items()
@@ -56,20 +58,20 @@ def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tup
     return signature, files, [name for name, text in texts.items() if text.startswith("Callable")]
 
 
-def file_name(what: str, path: Any) -> str:
-    """The name of a file as a text, or a ConfigError.
+def file_name(label: str, path: Any) -> str:
+    """The name of a file as a string, or a ConfigError that begins with the label.
 
     >>> file_name("load(path=...)", "digits.zt")
     'digits.zt'
     """
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str):
-        raise ConfigError(f"{what} must be the name of a file, not {path!r}")
+        raise ConfigError(f"{label} must be the name of a file, not {path!r}")
     return name
 
 
 def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    """What users call it: `load`, `Program.fit`, `EarlyStopping`."""
+    """The function as users call it: `load`, `Program.fit`, `EarlyStopping`."""
     if "." not in function.__qualname__ or "<locals>" in function.__qualname__:
         return function.__name__
     owner = type(args[0]).__name__ if args else function.__qualname__.partition(".")[0]
@@ -77,20 +79,20 @@ def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
 
 
 def _misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, ...],
-            given: Mapping[str, Any], reason: str) -> ZtorchError:
-    """The error of a call that the signature does not allow."""
-    own = [name for name in takes if name != "self"]
-    placed = [name for name in own if takes[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    more = [name for name in own if name not in placed]
+            keywords: Mapping[str, Any], reason: str) -> ZtorchError:
+    """The error for a call that the signature does not allow."""
+    names = [name for name in takes if name != "self"]
+    placed = [name for name in names if takes[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    more = [name for name in names if name not in placed]
     count = len(args) - ("self" in takes)
-    for name in given:
-        if name not in own:
-            return unknown(f"argument of {label}", name, own)
+    for name in keywords:
+        if name not in names:
+            return unknown(f"argument of {label}", name, names)
     if count > len(placed):
         allowed = f"{len(placed)} ({', '.join(placed)})" if placed else "none"
         fix = f"; name the others: {', '.join(f'{name}=' for name in more)}" if more else ""
         return ConfigError(f"{label} takes {allowed} without a name, not {count}{fix}")
-    missing = [name for name in own[count:] if name not in given
+    missing = [name for name in names[count:] if name not in keywords
                and takes[name].default is inspect.Parameter.empty]
     return ConfigError(f"{label} needs {' and '.join(missing)}" if missing else
                        f"{label}: {reason}")

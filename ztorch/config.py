@@ -1,7 +1,8 @@
-"""Families of named, configurable things: layers, losses, metrics, optimizers, initializers.
+"""Families of named classes with a config: layers, losses, metrics, optimizers, initializers.
 
-A member is described by the arguments it was made with, so it needs no code to be saved and read
-back: every parameter of `__init__` is kept as an attribute of the same name.
+The config of a member is the arguments of its `__init__`, each kept as an attribute of the same
+name. So saving and loading a member takes no code of its own. The second half of this file checks
+arguments.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from ztorch.errors import ConfigError, Unsupported, unknown
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-# No layer may take these names: states of the optimizer and of randomness lie beside its weights.
-RESERVED = ("optimizer", "random")
-_MOST = 1 << 40  # of anything: beyond, sizes in bytes would leave what machines count with
+RESERVED = ("optimizer", "random")  # not for layers: prefixes of other states beside the weights
+_MOST = 1 << 40  # largest count of anything, so that no size in bytes overflows 64 bits
 
 
 class Named:
-    """Base of a family. Subclassing registers: `class MSE(Loss, names=("mse",))`."""
+    """Base of a family. Defining a subclass registers it: `class MSE(Loss, names=("mse",))`.
 
-    family: ClassVar[str] = ""
-    known: ClassVar[dict[str, Any]] = {}  # every accepted name
-    names: ClassVar[tuple[str, ...]] = ()  # the member's own short names, the first one shown
+    A subclass with `family="loss"` begins a family of its own; one with `abstract=True`, or whose
+    name begins with an underscore, is not registered.
+    """
+
+    family: ClassVar[str] = ""  # the name of the family in messages
+    known: ClassVar[dict[str, Any]] = {}  # the members by every accepted name
+    names: ClassVar[tuple[str, ...]] = ()  # short names of the member; messages show the first
 
     def __init_subclass__(cls, family: str = "", names: tuple[str, ...] = (),
                           abstract: bool = False, **more: Any) -> None:
@@ -45,11 +49,23 @@ class Named:
 
     @classmethod
     def get(cls, spec: Any) -> Self:
-        """A member from its name, its description, its class or itself.
+        """The member for a name, a config, a class or an instance.
 
-        >>> from ztorch.optimizers import Optimizer
-        >>> Optimizer.get("adam").learning_rate
-        0.001
+        Args:
+            spec: A name such as `"adam"`, a dict with `class_name` and `config`, a class of the
+                family, or an instance, which is returned as it is.
+
+        Returns:
+            An instance.
+
+        Raises:
+            UnknownName: No member has this name.
+            ConfigError: It is none of these, or the config has wrong arguments.
+
+        Examples:
+            >>> from ztorch.optimizers import Optimizer
+            >>> Optimizer.get("adam").learning_rate
+            0.001
         """
         if isinstance(spec, cls):
             return spec
@@ -61,14 +77,14 @@ class Named:
             return spec()
         shown = next((m.names[0] for m in cls.known.values() if getattr(m, "names", ())),
                      next(iter(cls.known), ""))
-        raise ConfigError(f"{spec!r} is no {cls.family}; give a name such as {shown!r}, "
+        raise ConfigError(f"{spec!r} is not a valid {cls.family}; give a name such as {shown!r}, "
                           f"or an instance")
 
     @classmethod
     def named(cls, name: str) -> type[Self]:
-        """The class of that name, whatever the case."""
+        """The class of this name; upper and lower case count as equal."""
         if not isinstance(name, str):
-            raise ConfigError(f"the name of a {cls.family} is a text, not {name!r}")
+            raise ConfigError(f"the name of a {cls.family} must be a string, not {name!r}")
         if name in cls.known:
             return cls.known[name]
         folded = {known.lower(): member for known, member in cls.known.items()}
@@ -80,7 +96,7 @@ class Named:
 
     @classmethod
     def refuse(cls, wrong: Mapping[str, Any]) -> None:
-        """An error for keyword arguments that neither the member nor its bases know."""
+        """Raises an error if there are keyword arguments that no `__init__` takes."""
         if wrong:
             name = next(iter(wrong))
             if name.endswith(("_regularizer", "_constraint")):
@@ -93,7 +109,7 @@ class Named:
             raise unknown(f"argument of {cls.__name__}", name, known)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments this was made with, ready for JSON."""
+        """The arguments of this member, ready for JSON."""
         parameters = inspect.signature(type(self).__init__).parameters.values()
         named = [p.name for p in parameters if p.name != "self" and p.kind not in (
             p.VAR_KEYWORD, p.VAR_POSITIONAL)]
@@ -102,7 +118,17 @@ class Named:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The member that `get_config` described."""
+        """The member that `get_config` described.
+
+        Args:
+            config: Arguments by name.
+
+        Returns:
+            A new instance.
+
+        Raises:
+            ConfigError: The arguments are not those of this class.
+        """
         try:
             inspect.signature(cls).bind(**config)
         except TypeError as error:
@@ -115,18 +141,18 @@ class Named:
 
 
 def _with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
-    """An `__init__` whose parameters of type bool take nothing else: "False" would be true."""
+    """`init`, with an error for parameters of type bool that get anything else, such as "False"."""
     signature = inspect.signature(init)
     flags = [p.name for p in signature.parameters.values() if p.annotation in ("bool", bool)]
     if not flags:
         return init
 
     @functools.wraps(init)
-    def checked(self: Any, *args: Any, **given: Any) -> None:
+    def checked(self: Any, *args: Any, **keywords: Any) -> None:
         try:
-            bound = signature.bind(self, *args, **given)
+            bound = signature.bind(self, *args, **keywords)
         except TypeError:
-            return init(self, *args, **given)  # which says what is wrong
+            return init(self, *args, **keywords)  # raises the error that names the argument
         for name in flags:
             if name in bound.arguments:
                 bound.arguments[name] = flag(f"{type(self).__name__}({name}=...)",
@@ -136,73 +162,74 @@ def _with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def described(x: Any, where: str) -> Any:
-    """x as JSON can hold it; members become a class name with a config."""
+def described(x: Any, owner: str) -> Any:
+    """x in a form that JSON can hold; a member becomes its class name and config."""
     if isinstance(x, Named):
         return {"class_name": type(x).__name__, "config": x.get_config()}
     if isinstance(x, (list, tuple)):
-        return [described(item, where) for item in x]
+        return [described(item, owner) for item in x]
     if x is None or isinstance(x, (bool, int, float, str, dict)):
         return x
     if hasattr(x, "item") and getattr(x, "ndim", 1) == 0:  # a NumPy number
         return x.item()
     name = getattr(x, "__name__", type(x).__name__)
-    raise ConfigError(f"{where}: {name} cannot be written to a config; use a registered name")
+    raise ConfigError(f"{owner}: {name} cannot be written to a config; use a registered name")
 
 
-def flag(what: str, x: Any) -> bool:
-    """x as True or False, or a ConfigError that names it.
+def flag(label: str, x: Any) -> bool:
+    """x as a bool, or a ConfigError that begins with the label.
 
     >>> flag("Dense(use_bias=...)", True)
     True
     """
     if isinstance(x, bool):
         return x
-    if type(x).__name__ in ("bool", "bool_") and hasattr(x, "dtype"):  # NumPy's own
+    if type(x).__name__ in ("bool", "bool_") and hasattr(x, "dtype"):  # a NumPy bool
         return bool(x)
-    raise ConfigError(f"{what} must be True or False, not {x!r}")
+    raise ConfigError(f"{label} must be True or False, not {x!r}")
 
 
-def positive(what: str, n: Any) -> int:
-    """n as a whole number of at least one, or a ConfigError that names it."""
-    found = _index(n)
-    if found is None or found < 1:
-        raise ConfigError(f"{what} must be a positive whole number, not {n!r}")
-    if found > _MOST:
-        raise ConfigError(f"{what} is {n!r}, more than any machine can hold; is it a mistake?")
-    return found
+def positive(label: str, n: Any) -> int:
+    """n as an integer of at least 1, or a ConfigError that begins with the label."""
+    whole_number = _index(n)
+    if whole_number is None or whole_number < 1:
+        raise ConfigError(f"{label} must be a positive integer, not {n!r}")
+    if whole_number > _MOST:
+        raise ConfigError(f"{label} is {n!r}, more than any machine can hold; is it a mistake?")
+    return whole_number
 
 
 def _index(n: Any) -> int | None:
-    """n as an int; None for what is no whole number, such as True or an array."""
+    """n as an int; None for anything else, such as True, 1.0 or an array."""
     try:
         return None if isinstance(n, bool) else operator.index(n)
     except TypeError:
         return None
 
 
-def whole(what: str, n: Any, least: int = 0) -> int:
-    """n as a whole number of at least `least`, or a ConfigError that names it."""
-    found = _index(n)
-    if found is None or found < least:
-        raise ConfigError(f"{what} must be a whole number of at least {least}, not {n!r}")
-    return found
+def whole(label: str, n: Any, least: int = 0) -> int:
+    """n as an integer of at least `least`, or a ConfigError that begins with the label."""
+    whole_number = _index(n)
+    if whole_number is None or whole_number < least:
+        raise ConfigError(f"{label} must be an integer of at least {least}, not {n!r}")
+    return whole_number
 
 
-def whole_numbers(what: str, given: Any) -> tuple[int, ...]:
-    """A list or tuple of whole numbers, or a ConfigError that names it.
+def whole_numbers(label: str, sequence: Any) -> tuple[int, ...]:
+    """A list or tuple of integers as a tuple, or a ConfigError that begins with the label.
 
     >>> whole_numbers("Permute(dims=...)", [2, 1])
     (2, 1)
     """
-    found = [_index(n) for n in given] if isinstance(given, (list, tuple)) else [None]
-    if None in found:
-        raise ConfigError(f"{what} must be a tuple of whole numbers, such as (2, 1), not {given!r}")
-    return tuple(n for n in found if n is not None)
+    numbers = [_index(n) for n in sequence] if isinstance(sequence, (list, tuple)) else [None]
+    if None in numbers:
+        raise ConfigError(f"{label} must be a tuple of integers, such as (2, 1), "
+                          f"not {sequence!r}")
+    return tuple(n for n in numbers if n is not None)
 
 
-def number(what: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
-    """x as a finite number within its bounds, or a ConfigError that names it.
+def number(label: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
+    """x as a finite number within bounds, or a ConfigError that begins with the label.
 
     >>> number("epsilon", 1e-3, above=0)
     0.001
@@ -211,29 +238,30 @@ def number(what: str, x: Any, *, least: float = -math.inf, above: float = -math.
     if not (math.isfinite(value) and value >= least and value > above):
         bound = ("finite number" if max(least, above) == -math.inf else
                  f"number of at least {least}" if least > above else f"number above {above}")
-        raise ConfigError(f"{what} must be a {bound}, not {x!r}")
+        raise ConfigError(f"{label} must be a {bound}, not {x!r}")
     return value
 
 
 def _plain(x: Any) -> float:
-    """Any real number as a float; NaN, which no bound allows, for what is none."""
+    """x as a float; NaN, which no bound allows, for anything that is not a real number."""
     return float(x) if isinstance(x, Real) and not isinstance(x, bool) else math.nan
 
 
-def fraction(what: str, x: Any, below_one: bool = True) -> float:
-    """x as a number from 0 up to (not) 1, or a ConfigError that names it."""
+def fraction(label: str, x: Any, below_one: bool = True) -> float:
+    """x as a number from 0 to 1, or a ConfigError that begins with the label. 1 itself is only
+    accepted with `below_one=False`."""
     value = _plain(x)
     if not (0 <= value < 1 or (value == 1 and not below_one)):
-        raise ConfigError(f"{what} must be a number from 0 to 1{', below 1' if below_one else ''},"
+        raise ConfigError(f"{label} must be a number from 0 to 1{', below 1' if below_one else ''},"
                           f" not {x!r}")
     return value
 
 
 def whole_seed(n: Any) -> int:
-    """n as a seed of 64 bits; None is 0, so that a script gives the same numbers each time."""
+    """n as a seed of 64 bits. None means 0, so that a script gives the same numbers every time."""
     if n is None:
         return 0
-    found = _index(n)
-    if found is None or not 0 <= found < 1 << 64:
-        raise ConfigError(f"seed must be a whole number from 0 to 2**64 - 1, not {n!r}")
-    return found
+    seed = _index(n)
+    if seed is None or not 0 <= seed < 1 << 64:
+        raise ConfigError(f"seed must be an integer from 0 to 2**64 - 1, not {n!r}")
+    return seed

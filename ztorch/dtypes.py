@@ -1,4 +1,4 @@
-"""The dtypes: names, sizes, kinds, and how each is stored and computed in NumPy."""
+"""The dtypes: names, sizes, kinds, and the NumPy dtypes that hold them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from ztorch.errors import DataError, UnknownName, unknown
 
 
 class DType:
-    """One scalar type, of which there is only one object, so that comparing is cheap.
+    """A scalar type. There is one object of each, so `is` compares them.
 
-    `name` is short, as in IR text: f32; `long` is as users say it: float32. `kind` is f(loat),
-    s(igned), u(nsigned) or b(ool). `numpy` is how an array lies in memory (bf16 has no NumPy type:
-    its bits, as uint16), `working` what values are held in while NumPy computes with them.
+    Attributes:
+        name: Short name, as in IR text, such as `"f32"`.
+        long: Name that users write, such as `"float32"`.
+        kind: `"f"` float, `"s"` signed integer, `"u"` unsigned integer, `"b"` bool.
+        bits: Size in bits; 1 for bool.
+        bytes: Size in memory.
+        is_float: Whether it is a float.
+        is_int: Whether it is a signed or unsigned integer.
+        numpy: NumPy dtype of arrays in memory. bfloat16, which NumPy lacks, is stored as uint16.
+        working: NumPy dtype that values are computed in. bfloat16 is computed in float32.
     """
 
     __slots__ = ("bits", "bytes", "is_float", "is_int", "kind", "long", "name", "numpy", "working")
@@ -27,7 +34,7 @@ class DType:
         self.numpy = np.dtype(np.uint16 if short else long)
         self.working = np.dtype(np.float32 if short else long)
 
-    def __reduce__(self) -> tuple:  # a copy or an unpickled one is the same object
+    def __reduce__(self) -> tuple:  # so that copies and unpickled dtypes are the same object
         return dtype, (self.name,)
 
     def __str__(self) -> str:
@@ -56,7 +63,7 @@ _BY_NAME = {d.name: d for d in ALL} | {d.long: d for d in ALL}
 
 
 def dtype(name: str | DType | np.dtype | type) -> DType:
-    """The DType of a short or long name, or of a NumPy dtype.
+    """The DType for a short or long name, or for a NumPy dtype.
 
     >>> dtype("float32"), dtype(np.int8), dtype("u32")
     (f32, i8, u32)
@@ -74,7 +81,7 @@ def dtype(name: str | DType | np.dtype | type) -> DType:
 
 
 def lying(d: DType) -> DType:
-    """What a dtype lies in memory as: a bool as a byte.
+    """The dtype that a dtype is stored as: a bool is a byte in memory.
 
     >>> lying(boolean), lying(f32)
     (u8, f32)
@@ -82,16 +89,17 @@ def lying(d: DType) -> DType:
     return u8 if d is boolean else d
 
 
-def need_no_mask(what: str, x: Any) -> None:
-    """An error where numbers of an array, or of a list of arrays, are masked: NumPy's conversions
-    drop the mask, and with it what the masked numbers stand for.
+def need_no_mask(label: str, x: Any) -> None:
+    """Raises a DataError if an array, or one of a list, has masked elements.
+
+    NumPy's conversions would drop the mask silently.
 
     >>> need_no_mask("x", np.ma.masked_array([1.0, 2.0], [False, False]))
     """
     for part in x if isinstance(x, (list, tuple)) else (x,):
         mask = getattr(part, "mask", None) if isinstance(part, np.ndarray) else None
         if mask is not None and np.any(mask):
-            raise DataError(f"{what} has {np.count_nonzero(mask)} masked numbers, and its mask "
+            raise DataError(f"{label} has {np.count_nonzero(mask)} masked numbers, and its mask "
                             "would be lost; fill them first: x.filled(value)")
 
 
@@ -101,7 +109,7 @@ def round_bf16(x: np.ndarray) -> np.ndarray:
 
 
 def to_storage(d: DType, x: np.ndarray) -> np.ndarray:
-    """Working values as they lie in memory."""
+    """Working values in their storage form."""
     if d.name != "bf16":
         return np.asarray(x).astype(d.numpy, copy=False)
     bits = np.asarray(x, np.float32).view(np.uint32)
@@ -111,7 +119,7 @@ def to_storage(d: DType, x: np.ndarray) -> np.ndarray:
 
 
 def from_storage(d: DType, x: np.ndarray) -> np.ndarray:
-    """Stored values as NumPy computes with them."""
+    """Stored values in their working form."""
     if d.name != "bf16":
         return np.asarray(x)
     return (np.asarray(x, np.uint16).astype(np.uint32) << 16).view(np.float32)

@@ -1,4 +1,4 @@
-"""Every exception ztorch raises on purpose; each message names the culprit and a fix."""
+"""All exceptions that ztorch raises on purpose. Each message names the culprit and a fix."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ from collections.abc import Iterable
 
 
 class ZtorchError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all errors of ztorch."""
 
 
 class ShapeError(ZtorchError, ValueError):
-    """Shapes or dtypes that do not fit together, found while a model is declared or compiled."""
+    """Shapes or dtypes do not fit together."""
 
 
 class UnknownName(ZtorchError, ValueError):
-    """A name (layer, loss, device, ...) that does not exist."""
+    """A name (of a layer, loss, device, ...) does not exist."""
 
 
 class ConfigError(ZtorchError, ValueError):
-    """An argument with an impossible value, such as a batch size of zero."""
+    """An argument has an impossible value, such as a batch size of zero."""
 
 
 class DataError(ZtorchError, ValueError):
-    """Data handed to a compiled program that does not fit it."""
+    """Data does not fit the program that it is given to."""
 
 
 class WeightsError(ZtorchError, ValueError):
-    """Weights that belong to another model, or a damaged weights file."""
+    """Weights belong to another model, or a file of weights is damaged."""
 
 
 class ArtifactError(ZtorchError, ValueError):
-    """A damaged, truncated, newer or hostile artifact."""
+    """An artifact is damaged, truncated, malicious or of a newer version."""
 
 
 class Unsupported(ZtorchError, NotImplementedError):
-    """Something this backend cannot do; names backend, op and dtype."""
+    """A backend cannot do this; the message names backend, op and dtype."""
 
 
 class VerifyError(ZtorchError):
-    """A kernel that breaks a rule of the IR."""
+    """A kernel breaks a rule of the IR."""
 
 
 class InterpretError(VerifyError):
-    """A kernel that broke a rule while it ran: out of bounds, a race, an uninitialised read."""
+    """A kernel broke a rule while it ran: an index out of bounds, a race, an uninitialised read."""
 
 
 class LinkError(ZtorchError):
-    """Compiled code that cannot become a self-contained library."""
+    """Compiled code cannot become a self-contained library."""
 
 
 class FileError(ZtorchError, OSError):
-    """A file that cannot be written."""
+    """A file cannot be written."""
 
 
 class NonFiniteLoss(ZtorchError, ArithmeticError):
@@ -58,36 +58,39 @@ class NonFiniteLoss(ZtorchError, ArithmeticError):
 
 
 class DeviceError(ZtorchError, RuntimeError):
-    """A device that is absent, or a driver call that failed."""
+    """A device is absent, or a call of its driver failed."""
 
 
 class OutOfMemory(DeviceError):
-    """A device has less memory left than was asked for."""
+    """A device has too little free memory."""
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """A suggestion to append to a message, or nothing.
+    """A suggestion to append to a message; empty if no name is near.
 
     >>> nearest("CPU", ["auto", "cpu"])
     "; did you mean 'cpu'?"
     >>> nearest("adma", ["adam", "adamax"])
     "; did you mean 'adam'?"
     """
-    import difflib  # only where something went wrong
+    import difflib  # slow to import, and only needed for errors
 
     folded = {k.lower(): k for k in sorted(known)}
-    swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]  # as typing does
+    # letters in another order are the most common typing error
+    swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]
     near = swapped or difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 
-def unknown(what: str, name: object, known: Iterable[str],
+def unknown(kind: str, name: object, known: Iterable[str],
             also: Iterable[str] = ()) -> UnknownName:
-    """An UnknownName that suggests the nearest known name; those in `also` are not listed.
+    """An UnknownName that lists the known names and suggests the nearest one.
+
+    Names in `also` may be suggested too, but are not listed.
 
     >>> str(unknown("activation", "rellu", ["relu", "tanh"]))
     "unknown activation 'rellu'; did you mean 'relu'? Known: relu, tanh"
     """
     names = sorted(known)
     hint = nearest(name, [*also, *names]) or "."
-    return UnknownName(f"unknown {what} {str(name)!r}{hint} Known: {', '.join(names)}")
+    return UnknownName(f"unknown {kind} {str(name)!r}{hint} Known: {', '.join(names)}")

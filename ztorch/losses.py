@@ -1,4 +1,5 @@
-"""Losses: what training makes small. Each gives one number a row, the mean over its elements."""
+"""Losses, which training minimizes. Each gives one number for each row: the mean over its
+elements."""
 
 from __future__ import annotations
 
@@ -12,21 +13,21 @@ from ztorch import dtypes
 from ztorch.config import Named, fraction, number
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS, shape_error, traced
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
 
 Shape = tuple[int, ...]
-EPSILON = 1e-7  # Keras': probabilities are held this far from 0 and 1
+EPSILON = 1e-7  # as in Keras: probabilities are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
-class Target:
-    """What y must be for a prediction: shape with the batch, dtype, and for class numbers how
-    many classes there are."""
+class TargetSpec:
+    """Description of the targets that a loss compares with predictions."""
 
-    shape: Shape
+    shape: Shape  # with the batch
     dtype: DType
-    classes: int | None = None
+    classes: int | None = None  # number of classes, if targets are class numbers
 
 
 def rows(x: Value) -> Value:
@@ -35,31 +36,58 @@ def rows(x: Value) -> Value:
 
 
 class Loss(Named, family="loss"):
-    """Base of losses. Subclasses say what targets they take and give values, elementwise or for
-    each position; `__call__` averages them to one a row.
+    """Base class of losses.
 
-    >>> from ztorch.graph.op import leaf
-    >>> y = leaf("input", "y", (32, 3), "float32")
-    >>> get("mse")(y, y).shape
-    (32,)
+    A subclass implements `values`, one number for each element or position, and may override
+    `target`, the description of the targets that it takes. Calling a loss averages the values over
+    all axes but the batch.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> y = leaf("input", "y", (32, 3), "float32")
+        >>> get("mse")(y, y).shape
+        (32,)
     """
 
-    logits_of: str | None = None  # the activation whose input this loss would rather have
-    probabilities = False  # whether y holds numbers from 0 to 1 alone
+    logits_of: str | None = None  # activation whose input the loss prefers to its output
+    probabilities = False  # whether targets hold only numbers from 0 to 1
 
-    def target(self, shape: Shape, d: DType) -> Target:
-        """What y must be when the model predicts this shape and dtype."""
-        return Target(shape, d)
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
+        """The targets for predictions of this shape and dtype."""
+        return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        """The loss of each element, or of each position.
+
+        Args:
+            y_true: The targets, as `target` describes them.
+            y_pred: The predictions, or their logits.
+            from_logits: Whether `y_pred` holds logits.
+
+        Returns:
+            A tensor whose first axis is the batch.
+        """
         raise NotImplementedError
 
     def __call__(self, y_true: Value, y_pred: Value, logits: Value | None = None) -> Value:
-        """One loss a row. `logits`, where known, are what y_pred is the activation of."""
-        want = self.target(y_pred.shape, y_pred.dtype)
-        if y_true.shape != want.shape:
+        """The loss of each row.
+
+        Args:
+            y_true: The targets, as `target` describes them.
+            y_pred: The predictions.
+            logits: Input of the activation that gives `y_pred`, where it is known. A loss that
+                prefers logits computes with them. Default: `None`.
+
+        Returns:
+            A tensor of shape `(batch,)`.
+
+        Raises:
+            ShapeError: Targets do not have the shape that `target` describes.
+        """
+        expected = self.target(y_pred.shape, y_pred.dtype)
+        if y_true.shape != expected.shape:
             raise shape_error(f"loss {self.name!r} compares predictions of shape {y_pred.shape} "
-                              f"with targets of shape {want.shape}, not", y_true.shape)
+                              f"with targets of shape {expected.shape}, not", y_true.shape)
         from_logits = getattr(self, "from_logits", False)
         if logits is not None and self.logits_of and not from_logits:
             return rows(self.values(y_true, logits, True))
@@ -71,28 +99,52 @@ class Loss(Named, family="loss"):
 
 
 class MeanSquaredError(Loss, names=("mean_squared_error", "mse", "MSE")):
-    """(y - prediction) squared."""
+    """The mean of `(y_true - y_pred) ** 2`.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("mse")
+        MeanSquaredError()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         return OPS.square(y_pred - y_true)
 
 
 class MeanAbsoluteError(Loss, names=("mean_absolute_error", "mae", "MAE")):
-    """|y - prediction|."""
+    """The mean of `|y_true - y_pred|`.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("mae")
+        MeanAbsoluteError()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         return OPS.abs(y_pred - y_true)
 
 
 class MeanAbsolutePercentageError(Loss, names=("mean_absolute_percentage_error", "mape", "MAPE")):
-    """100 |y - prediction| / |y|, with |y| held above 1e-7."""
+    """The mean of `100 * |y_true - y_pred| / |y_true|`, with `|y_true|` at least 1e-7.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("mape")
+        MeanAbsolutePercentageError()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         return OPS.abs((y_true - y_pred) / OPS.maximum(OPS.abs(y_true), EPSILON)) * 100.0
 
 
 class MeanSquaredLogarithmicError(Loss, names=("mean_squared_logarithmic_error", "msle", "MSLE")):
-    """(log(1 + y) - log(1 + prediction)) squared; neither counts below 1e-7."""
+    """The mean of `(log(1 + y_true) - log(1 + y_pred)) ** 2`, with both at least 1e-7.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("msle")
+        MeanSquaredLogarithmicError()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         y, p = (OPS.log1p(OPS.maximum(x, EPSILON)) for x in (y_true, y_pred))
@@ -100,14 +152,28 @@ class MeanSquaredLogarithmicError(Loss, names=("mean_squared_logarithmic_error",
 
 
 class Poisson(Loss, names=("poisson",)):
-    """prediction - y log(prediction): for counts, of which the model predicts the mean."""
+    """The mean of `y_pred - y_true * log(y_pred)`, for counts.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("poisson")
+        Poisson()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         return y_pred - y_true * OPS.log(y_pred + EPSILON)
 
 
 class Huber(Loss, names=("huber", "huber_loss")):
-    """Squared for errors up to delta, linear beyond."""
+    """Squared error up to `delta`, linear beyond.
+
+    Args:
+        delta: Absolute error at which the loss becomes linear. A positive number. Default: `1.0`.
+
+    Examples:
+        >>> Huber(delta=2.0)
+        Huber(delta=2.0)
+    """
 
     def __init__(self, delta: float = 1.0):
         self.delta = number("Huber(delta=...)", delta, above=0)
@@ -120,18 +186,23 @@ class Huber(Loss, names=("huber", "huber_loss")):
 
 
 class LogCosh(Loss, names=("log_cosh", "logcosh")):
-    """log(cosh(error)): squared for small errors, absolute for large ones."""
+    """The mean of `log(cosh(y_pred - y_true))`: squared for small errors, absolute for large ones.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("log_cosh")
+        LogCosh()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         error = y_pred - y_true
         return error + OPS.softplus(error * -2.0) - math.log(2.0)
 
 
-class _Probabilities(Loss):
-    """Losses on probabilities, or with from_logits=True on what comes before softmax or sigmoid.
+class ProbabilityLoss(Loss, abstract=True):
+    """Base of the losses on probabilities.
 
-    With from_logits=False a model that ends in that activation is still computed from the logits,
-    which is exact where probabilities round to 0 or 1; others are held 1e-7 from both.
+    Probabilities without known logits are clipped to 1e-7 from 0 and 1.
     """
 
     probabilities = True
@@ -141,8 +212,21 @@ class _Probabilities(Loss):
         self.label_smoothing = fraction("label_smoothing", label_smoothing, below_one=False)
 
 
-class BinaryCrossentropy(_Probabilities, names=("binary_crossentropy", "bce", "BCE")):
-    """-log of the probability given to the truth, each output a yes or no of its own."""
+class BinaryCrossentropy(ProbabilityLoss, names=("binary_crossentropy", "bce", "BCE")):
+    """The negative log-likelihood of independent yes-or-no outputs.
+
+    Targets hold 0 or 1, or probabilities, in the shape of the predictions. Probabilities without
+    known logits are clipped to 1e-7 from 0 and 1.
+
+    Args:
+        from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
+            model that ends in that activation is still computed from its logits. Default: `False`.
+        label_smoothing: Share by which targets are moved towards 0.5, from 0 to 1. Default: `0.0`.
+
+    Examples:
+        >>> BinaryCrossentropy(from_logits=True)
+        BinaryCrossentropy(from_logits=True, label_smoothing=0.0)
+    """
 
     logits_of = "sigmoid"
 
@@ -156,7 +240,7 @@ class BinaryCrossentropy(_Probabilities, names=("binary_crossentropy", "bce", "B
 
 
 def log_probabilities(y_pred: Value, from_logits: bool) -> Value:
-    """Logarithms of probabilities that sum to one along the last axis."""
+    """Logarithms of probabilities that sum to 1 along the last axis."""
     if from_logits:
         return OPS.log_softmax(y_pred, axis=-1)
     p = y_pred / OPS.sum(y_pred, axis=-1, keepdims=True)
@@ -170,14 +254,27 @@ def need_classes(loss: str, shape: Shape) -> None:
                                          "binary_crossentropy for a single output")
 
 
-class CategoricalCrossentropy(_Probabilities, names=("categorical_crossentropy", "cce")):
-    """-log of the probability given to the true class; y holds a probability for each class."""
+class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy", "cce")):
+    """The negative log-likelihood of the true class; targets hold a probability for each class.
+
+    Probabilities without known logits are clipped to 1e-7 from 0 and 1.
+
+    Args:
+        from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
+            model that ends in that activation is still computed from its logits. Default: `False`.
+        label_smoothing: Share of the target that is spread evenly over all classes, from 0 to 1.
+            Default: `0.0`.
+
+    Examples:
+        >>> CategoricalCrossentropy(label_smoothing=0.1)
+        CategoricalCrossentropy(from_logits=False, label_smoothing=0.1)
+    """
 
     logits_of = "softmax"
 
-    def target(self, shape: Shape, d: DType) -> Target:
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
         need_classes(self.name, shape)
-        return Target(shape, d)
+        return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         s = self.label_smoothing
@@ -186,30 +283,45 @@ class CategoricalCrossentropy(_Probabilities, names=("categorical_crossentropy",
 
 
 class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentropy", "scce")):
-    """-log of the probability given to the true class; y holds class numbers, int32."""
+    """The negative log-likelihood of the true class; targets hold class numbers as int32.
+
+    Args:
+        from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
+            model that ends in that activation is still computed from its logits. Default: `False`.
+
+    Examples:
+        >>> SparseCategoricalCrossentropy()
+        SparseCategoricalCrossentropy(from_logits=False)
+    """
 
     logits_of = "softmax"
 
     def __init__(self, from_logits: bool = False):
         self.from_logits = from_logits
 
-    def target(self, shape: Shape, d: DType) -> Target:
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
         need_classes(self.name, shape)
-        return Target(shape[:-1], dtypes.i32, shape[-1])
+        return TargetSpec(shape[:-1], dtypes.i32, shape[-1])
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         return -at_label(log_probabilities(y_pred, from_logits), y_true)
 
 
 def at_label(x: Value, labels: Value) -> Value:
-    """The element of the last axis that each label names; 0 for a label out of range."""
+    """The element of the last axis at each label; 0 for labels out of range."""
     position = OPS.iota(x.shape, -1, labels.dtype)
     hit = OPS.equal(OPS.expand_dims(labels, -1), position)
     return OPS.sum(OPS.where(hit, x, 0.0), axis=-1)
 
 
 class KLDivergence(Loss, names=("kl_divergence", "kld", "KLD")):
-    """y log(y / prediction): how far the prediction is from the distribution y."""
+    """The sum of `y_true * log(y_true / y_pred)` over the last axis, both clipped to 1e-7 or more.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("kld")
+        KLDivergence()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         y, p = OPS.clip(y_true, EPSILON, 1.0), OPS.clip(y_pred, EPSILON, 1.0)
@@ -217,7 +329,13 @@ class KLDivergence(Loss, names=("kl_divergence", "kld", "KLD")):
 
 
 class Hinge(Loss, names=("hinge",)):
-    """max(1 - y * prediction, 0) for y of -1 or 1; 0 counts as -1."""
+    """The mean of `max(1 - y_true * y_pred, 0)`, for targets of -1 or 1. Zero counts as -1.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("hinge")
+        Hinge()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         sign = OPS.where(y_true > 0.0, OPS.ones_like(y_true), -OPS.ones_like(y_true))
@@ -225,36 +343,50 @@ class Hinge(Loss, names=("hinge",)):
 
 
 class SquaredHinge(Hinge, names=("squared_hinge",)):
-    """The square of the hinge."""
+    """The mean of `max(1 - y_true * y_pred, 0) ** 2`, for targets of -1 or 1. Zero counts as -1.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("squared_hinge")
+        SquaredHinge()
+    """
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         return OPS.square(super().values(y_true, y_pred, from_logits))
 
 
 class CategoricalHinge(Loss, names=("categorical_hinge",)):
-    """max(1 + the best wrong prediction - that of the true class, 0); y is one-hot."""
+    """A hinge loss over classes; targets are one-hot.
 
-    def target(self, shape: Shape, d: DType) -> Target:
+    The formula is `max(1 + best wrong prediction - prediction of the true class, 0)`.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("categorical_hinge")
+        CategoricalHinge()
+    """
+
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
         need_classes(self.name, shape)
-        return Target(shape, d)
+        return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         right = OPS.sum(y_true * y_pred, axis=-1)
         return OPS.relu(OPS.max((1.0 - y_true) * y_pred, axis=-1) - right + 1.0)
 
 
-def called(function: Callable[[Value, Value], Value], what: str, y_true: Value,
+def called(function: Callable[[Value, Value], Value], culprit: str, y_true: Value,
            y_pred: Value) -> Value:
-    """What a user's function gives, if it is a tensor."""
-    found = traced(function, what, y_true, y_pred)
-    if not isinstance(found, Value):
-        raise ConfigError(f"{what} returned {found!r}, not a tensor; make one of its two arguments "
-                          "with operators and zt.ops")
-    return found
+    """The tensor that a user's function returns, or an error that names the function."""
+    result = traced(function, culprit, y_true, y_pred)
+    if not isinstance(result, Value):
+        raise ConfigError(f"{culprit} returned {result!r}, not a tensor; make one of its two "
+                          "arguments with operators and zt.ops")
+    return result
 
 
-class _Function(Loss):
-    """A function of (y_true, y_pred) on tensors, under its own name."""
+class FunctionLoss(Loss, abstract=True):
+    """A user's function of (y_true, y_pred) as a loss, under its own name."""
 
     def __init__(self, function: Callable[[Value, Value], Value]):
         self.function = function
@@ -271,11 +403,23 @@ class _Function(Loss):
 
 
 def get(spec: Any) -> Loss:
-    """The loss for a name, an instance, or a function of (y_true, y_pred).
+    """The loss for a name, an instance, a class, a config or a function.
 
-    >>> get("mae").name
-    'mean_absolute_error'
+    Args:
+        spec: A name such as `"mse"`, a `Loss`, its class or config, or a function of `(y_true,
+            y_pred)` that returns a tensor.
+
+    Returns:
+        The loss.
+
+    Raises:
+        UnknownName: No loss has this name.
+        ConfigError: It is none of these.
+
+    Examples:
+        >>> get("mae").name
+        'mean_absolute_error'
     """
     if callable(spec) and not isinstance(spec, (Loss, type)):
-        return _Function(spec)
+        return FunctionLoss(spec)
     return Loss.get(spec)

@@ -1,5 +1,5 @@
-"""Metrics: what is reported beside the loss. Each gives one number a row; an epoch shows the
-mean over its rows."""
+"""Metrics, which are reported beside the loss. Each gives one number for each row; an epoch
+reports the mean over its rows."""
 
 from __future__ import annotations
 
@@ -11,28 +11,45 @@ from ztorch.config import Named, positive
 from ztorch.errors import ConfigError, UnknownName, Unsupported, unknown
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
-from ztorch.losses import Loss, Target, rows
+from ztorch.losses import Loss, TargetSpec, rows
 
 
 class Metric(Named, family="metric"):
-    """Base of metrics. Subclasses give values, elementwise or for each position.
+    """Base class of metrics.
 
-    `name` is the key in the history: as given by the user, else the class' own.
+    A subclass implements `values`, one number for each element or position. An epoch reports the
+    mean over all rows.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> BinaryAccuracy(name="right").name
+        'right'
     """
 
     def __init__(self, name: str | None = None):
         self.name = name or (self.names[0] if self.names else type(self).__name__)
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
+        """The metric of each element, or of each position.
+
+        Args:
+            y_true: The targets of the loss.
+            y_pred: The predictions.
+
+        Returns:
+            A tensor whose first axis is the batch.
+        """
         raise NotImplementedError
 
     def __call__(self, y_true: Value, y_pred: Value) -> Value:
-        """One value a row, in the dtype of the predictions."""
+        """The metric of each row, in the dtype of the predictions."""
         return rows(OPS.cast(self.values(y_true, y_pred), y_pred.dtype))
 
 
 def alike(name: str, y_true: Value, y_pred: Value) -> Value:
-    """y_true in the shape and dtype of y_pred, where only the writing differs."""
+    """y_true in the shape and dtype of y_pred, if both have as many elements."""
     if y_true.size != y_pred.size:
         raise shape_error(f"metric {name!r} compares element by element, not", y_true.shape,
                           y_pred.shape, fix="choose a metric that fits the loss")
@@ -40,7 +57,7 @@ def alike(name: str, y_true: Value, y_pred: Value) -> Value:
 
 
 def labels_of(y_true: Value, y_pred: Value) -> Value:
-    """Class numbers from class numbers or from one probability a class."""
+    """Class numbers, from class numbers or from one probability for each class."""
     if y_true.shape == y_pred.shape:
         return OPS.argmax(y_true, axis=-1)
     if y_true.size * y_pred.shape[-1] != y_pred.size:
@@ -50,18 +67,43 @@ def labels_of(y_true: Value, y_pred: Value) -> Value:
 
 
 class SparseCategoricalAccuracy(Metric, names=("sparse_categorical_accuracy",)):
-    """How often the likeliest class is the true one; y holds class numbers."""
+    """The share of rows whose most likely class is the true one; targets hold class numbers.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> SparseCategoricalAccuracy()
+        SparseCategoricalAccuracy(name='sparse_categorical_accuracy')
+    """
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
         return OPS.equal(labels_of(y_true, y_pred), OPS.argmax(y_pred, axis=-1))
 
 
 class CategoricalAccuracy(SparseCategoricalAccuracy, names=("categorical_accuracy",)):
-    """How often the likeliest class is the true one; y holds a probability for each class."""
+    """The share of rows whose most likely class is the true one; targets are one-hot.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> CategoricalAccuracy()
+        CategoricalAccuracy(name='categorical_accuracy')
+    """
 
 
 class BinaryAccuracy(Metric, names=("binary_accuracy",)):
-    """How often the prediction falls on the right side of the threshold."""
+    """The share of predictions on the right side of a threshold.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        threshold: Predictions above it count as 1, others as 0. Default: `0.5`.
+
+    Examples:
+        >>> BinaryAccuracy(threshold=0.7).threshold
+        0.7
+    """
 
     def __init__(self, name: str | None = None, threshold: float = 0.5):
         super().__init__(name)
@@ -73,39 +115,68 @@ class BinaryAccuracy(Metric, names=("binary_accuracy",)):
 
 
 class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
-    """How often the true class is among the k likeliest; ties count as among them."""
+    """The share of rows whose true class is among the k most likely; targets are one-hot.
+
+    Classes that are as likely as the true one do not count against it.
+
+    Args:
+        k: Number of classes. A positive integer. Default: `5`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> TopKCategoricalAccuracy(k=3).k
+        3
+    """
 
     def __init__(self, k: int = 5, name: str | None = None):
         super().__init__(name)
         self.k = positive(f"{type(self).__name__}(k=...)", k)
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
-        given = losses.at_label(y_pred, labels_of(y_true, y_pred))
-        better = OPS.cast(y_pred > OPS.expand_dims(given, -1), "int32")
+        true_score = losses.at_label(y_pred, labels_of(y_true, y_pred))
+        better = OPS.cast(y_pred > OPS.expand_dims(true_score, -1), "int32")
         return OPS.sum(better, axis=-1) < self.k
 
 
 class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy,
                                     names=("sparse_top_k_categorical_accuracy",)):
-    """The same; y holds class numbers."""
+    """The share of rows whose true class is among the k most likely; targets hold class numbers.
+
+    Args:
+        k: Number of classes. A positive integer. Default: `5`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> SparseTopKCategoricalAccuracy(k=3).k
+        3
+    """
 
 
 class LossMetric(Metric):
-    """Any loss as a metric, such as mse beside a Huber loss."""
+    """A loss as a metric, such as mse beside a Huber loss.
+
+    Args:
+        loss: A loss, or its name.
+        name: Name in the history. `None` uses the name of the loss. Default: `None`.
+
+    Examples:
+        >>> LossMetric("mse").name
+        'mean_squared_error'
+    """
 
     def __init__(self, loss: Any, name: str | None = None):
         self.loss = Loss.get(loss)
         super().__init__(name or self.loss.name)
 
     def __call__(self, y_true: Value, y_pred: Value) -> Value:
-        want = self.loss.target(y_pred.shape, y_pred.dtype)
-        if y_true.dtype != want.dtype and want.classes is None:
-            y_true = OPS.cast(y_true, want.dtype)
+        expected = self.loss.target(y_pred.shape, y_pred.dtype)
+        if y_true.dtype != expected.dtype and expected.classes is None:
+            y_true = OPS.cast(y_true, expected.dtype)
         return self.loss(y_true, y_pred)
 
 
-class _Function(Metric):
-    """A function of (y_true, y_pred) on tensors, under its own name."""
+class FunctionMetric(Metric, abstract=True):
+    """A user's function of (y_true, y_pred) as a metric, under its own name."""
 
     def __init__(self, function: Callable[[Value, Value], Value]):
         super().__init__(getattr(function, "__name__", "metric"))
@@ -116,18 +187,33 @@ class _Function(Metric):
 
 
 ACCURACY = ("accuracy", "acc")
-# Metrics of others that look at all rows at once.
-_WHOLE = {"auc", "precision", "recall", "f1", "f1score", "fbeta", "r2", "root", "rmse", "iou",
-          "positives", "negatives", "sensitivity", "specificity"}
+# Words in names of metrics, in other frameworks, that need all rows at once.
+_NEED_ALL_ROWS = {"auc", "precision", "recall", "f1", "f1score", "fbeta", "r2", "root", "rmse",
+                  "iou", "positives", "negatives", "sensitivity", "specificity"}
 
 
-def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
-    """The metric for a name, an instance, a loss or a function. "accuracy" becomes binary, sparse
-    or categorical by the shapes, as in Keras.
+def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
+    """The metric for a name, an instance, a loss or a function.
 
-    >>> from ztorch.dtypes import i32
-    >>> get("accuracy", Target((32,), i32, 10), (32, 10))
-    SparseCategoricalAccuracy(name='accuracy')
+    As in Keras, `"accuracy"` becomes the binary, sparse or categorical one by the shapes.
+
+    Args:
+        spec: A name such as `"accuracy"`, a `Metric`, a `Loss`, or a function of `(y_true,
+            y_pred)`.
+        target: Description of the targets, from `Loss.target`.
+        prediction: Shape of the predictions, with the batch.
+
+    Returns:
+        The metric.
+
+    Raises:
+        UnknownName: No metric and no loss has this name.
+        Unsupported: A metric of this name needs all rows at once.
+
+    Examples:
+        >>> from ztorch.dtypes import i32
+        >>> get("accuracy", TargetSpec((32,), i32, 10), (32, 10))
+        SparseCategoricalAccuracy(name='accuracy')
     """
     if isinstance(spec, str) and spec.lower() in ACCURACY:
         if prediction[-1:] == (1,):
@@ -139,8 +225,8 @@ def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
             return _named(Metric.named(spec), spec)
         if spec in Loss.known:
             return LossMetric(spec, spec)
-        if _WHOLE.intersection(spec.lower().split("_")):
-            raise Unsupported(f"metric {spec!r} is no mean over rows, as all metrics here are; "
+        if _NEED_ALL_ROWS.intersection(spec.lower().split("_")):
+            raise Unsupported(f"metric {spec!r} is not a mean over rows, as all metrics here are; "
                               "work it out from what predict gives for all rows")
         known = {"accuracy", *(m.names[0] for m in Metric.known.values() if m.names)}
         error = unknown("metric", spec, known, [*ACCURACY, *Metric.known, *Loss.known])
@@ -148,7 +234,7 @@ def get(spec: Any, target: Target, prediction: tuple[int, ...]) -> Metric:
     if isinstance(spec, Loss):
         return LossMetric(spec)
     if callable(spec) and not isinstance(spec, (Metric, type)):
-        return _Function(spec)
+        return FunctionMetric(spec)
     return Metric.get(spec)
 
 
@@ -158,14 +244,14 @@ def _named(cls: type[Metric], name: str) -> Metric:
     return metric
 
 
-def resolve(specs: Iterable[Any], target: Target, prediction: tuple[int, ...]) -> list[Metric]:
-    """All metrics of a model; their names differ from each other and from "loss"."""
+def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...]) -> list[Metric]:
+    """All metrics of a model, with names that differ from each other and from "loss"."""
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
-    found = [get(s, target, prediction) for s in specs]
-    names = ["loss", *(m.name for m in found)]
+    metrics = [get(s, target, prediction) for s in specs]
+    names = ["loss", *(m.name for m in metrics)]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two metrics are named {name!r}; give one another name, such as "
                               f"BinaryAccuracy(name='other')")
-    return found
+    return metrics

@@ -1,4 +1,4 @@
-"""Optimizers: how gradients change weights, as part of the graph. The formulas are Keras'."""
+"""Optimizers: training steps as part of the graph. The formulas are those of Keras."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ztorch.schedules import LearningRateSchedule
 
 
 class Slots:
-    """What an optimizer remembers about one weight: states of the weight's shape, first zero."""
+    """The states that an optimizer keeps for one weight, in its shape. They start at zero."""
 
     def __init__(self, weight: Value, updates: dict[Value, Value]):
         self._weight = weight
@@ -35,21 +35,35 @@ class Slots:
         return self._leaves[name]
 
     def set(self, name: str, value: Value) -> Value:
-        """Remembers the new value and gives it back."""
+        """Sets the state after this step, and returns it."""
         self._updates[self[name]] = value
         return value
 
 
 class Optimizer(Named, family="optimizer"):
-    """Base of optimizers. Subclasses turn one gradient into the step to subtract.
+    """Base class of optimizers. A subclass implements `step`, what to subtract from one weight.
 
-    learning_rate is a number, which stays settable while training, or a schedule of the step
-    count. weight_decay subtracts `rate * weight_decay * weight` before each step, apart from the
-    gradient. Gradients are clipped to a norm each (clipnorm), to one norm together
-    (global_clipnorm) or element by element (clipvalue).
+    At most one kind of clipping may be given.
 
-    >>> Adam(1e-3, clipnorm=1.0).get_config()["clipnorm"]
-    1.0
+    Args:
+        learning_rate: A number, which can be changed while training, or a `LearningRateSchedule`.
+            Default: `0.001`.
+        weight_decay: Decoupled weight decay: before each step, `rate * weight_decay * weight` is
+            subtracted from the weight. `None` means none. Default: `None`.
+        clipnorm: Largest norm of the gradient of each weight. `None` means no limit. Default:
+            `None`.
+        clipvalue: Largest absolute value of each element of a gradient. `None` means no limit.
+            Default: `None`.
+        global_clipnorm: Largest norm of all gradients together. `None` means no limit. Default:
+            `None`.
+        **wrong: Collects unknown arguments for the error.
+
+    Raises:
+        ConfigError: A number is out of range, or there are two kinds of clipping.
+
+    Examples:
+        >>> Adam(1e-3, clipnorm=1.0).get_config()["clipnorm"]
+        1.0
     """
 
     def __init__(self, learning_rate: float | LearningRateSchedule | dict = 0.001, *,
@@ -63,33 +77,59 @@ class Optimizer(Named, family="optimizer"):
         self.global_clipnorm = global_clipnorm
         self.undecayed: tuple[str, ...] = ()
         clips = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
-        given = {k: v for k, v in clips.items() if v is not None}
-        if len(given) > 1:
+        chosen = {k: v for k, v in clips.items() if v is not None}
+        if len(chosen) > 1:
             raise ConfigError(f"{type(self).__name__} takes one of clipnorm, clipvalue and "
-                              f"global_clipnorm, not {' and '.join(given)}")
-        for what, x in given.items():
-            number(f"{type(self).__name__}({what}=...)", x, above=0)
+                              f"global_clipnorm, not {' and '.join(chosen)}")
+        for argument, x in chosen.items():
+            number(f"{type(self).__name__}({argument}=...)", x, above=0)
         if weight_decay is not None:
             number(f"{type(self).__name__}(weight_decay=...)", weight_decay, least=0)
 
     def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
-        """What to subtract from the weight."""
+        """The amount to subtract from the weight.
+
+        Args:
+            weight: The weight, after weight decay.
+            gradient: Gradient of the loss with respect to the weight, clipped.
+            rate: Learning rate, as `scaled_rate` returns it.
+            slots: States of this weight.
+
+        Returns:
+            A tensor of the weight's shape.
+        """
         raise NotImplementedError
 
     def scaled_rate(self, rate: Value, count: Value) -> Value:
-        """The rate that `step` gets; count is 1 at the first step."""
+        """The rate that `step` receives.
+
+        Args:
+            rate: The learning rate.
+            count: Number of this step, 1 for the first.
+
+        Returns:
+            A scalar tensor.
+        """
         return rate
 
     def apply(self, params: Sequence[Value], grads: Sequence[Value],
               step: Value) -> dict[Value, Value]:
-        """The new value of every state one training step changes. `step` is the integer state
-        that counts steps, 0 at first.
+        """The new value of every state that one training step changes.
 
-        >>> from ztorch.graph.op import leaf
-        >>> w = leaf("state", "w", (3,), "float32", np.ones(3, np.float32))
-        >>> step = leaf("state", "optimizer/step", (), "int32", np.int32(0))
-        >>> sorted(s.attrs["name"] for s in SGD(0.1, momentum=0.9).apply([w], [w], step))
-        ['optimizer/step', 'optimizer/w/momentum', 'w']
+        Args:
+            params: The weights, as state leaves of the graph.
+            grads: Gradient of each weight.
+            step: The integer state that counts steps, 0 at first.
+
+        Returns:
+            A dict from each state to its new value.
+
+        Examples:
+            >>> from ztorch.graph.op import leaf
+            >>> w = leaf("state", "w", (3,), "float32", np.ones(3, np.float32))
+            >>> step = leaf("state", "optimizer/step", (), "int32", np.int32(0))
+            >>> sorted(s.attrs["name"] for s in SGD(0.1, momentum=0.9).apply([w], [w], step))
+            ['optimizer/step', 'optimizer/w/momentum', 'w']
         """
         updates: dict[Value, Value] = {}
         with layer_scope("optimizer"):
@@ -111,7 +151,11 @@ class Optimizer(Named, family="optimizer"):
         return updates
 
     def exclude_from_weight_decay(self, var_names: Sequence[str]) -> None:
-        """Spares weights whose name matches one of these patterns: `["bias", "gamma"]`."""
+        """Excludes weights from weight decay.
+
+        Args:
+            var_names: Patterns of names, such as `["bias", "gamma"]`. They replace earlier ones.
+        """
         self.undecayed = tuple(var_names)
 
     def get_config(self) -> dict[str, Any]:
@@ -130,8 +174,10 @@ class Optimizer(Named, family="optimizer"):
 
 
 def _shrunk(grads: Sequence[Value], norm: float) -> list[Value]:
-    """Gradients with their common norm brought down to `norm`, or left alone if it is below. None
-    is squared before it is brought to 1 at most, so that no square overflows."""
+    """Gradients scaled so that their common norm is at most `norm`.
+
+    They are scaled to at most 1 before they are squared, so that no square overflows.
+    """
     largest = reduce(OPS.maximum, (OPS.max(OPS.abs(g)) for g in grads))
     scale = OPS.maximum(largest, norm)
     parts = [g / scale for g in grads]
@@ -148,7 +194,19 @@ def _rate(of: str, x: Any) -> float | LearningRateSchedule:
 
 
 class SGD(Optimizer, names=("sgd",)):
-    """Plain gradient descent, with optional (Nesterov) momentum."""
+    """Gradient descent, with optional momentum.
+
+    Args:
+        learning_rate: A number, or a `LearningRateSchedule`. Default: `0.01`.
+        momentum: Share of the last step that is kept, from 0 to 1. Default: `0.0`.
+        nesterov: Whether to use Nesterov momentum. Default: `False`.
+        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
+            `Optimizer`.
+
+    Examples:
+        >>> SGD(0.1, momentum=0.9).momentum
+        0.9
+    """
 
     def __init__(self, learning_rate: Any = 0.01, momentum: float = 0.0, nesterov: bool = False,
                  **common: Any):
@@ -165,11 +223,25 @@ class SGD(Optimizer, names=("sgd",)):
 
 
 class Adam(Optimizer, names=("adam",)):
-    """Steps of the size of the rate, by running means of the gradient and of its square.
+    """Adam: running means of the gradient and of its square scale each step.
 
-    As in Keras, epsilon is added to the square root of the uncorrected second moment:
-    `rate * sqrt(1 - b2 ** t) / (1 - b1 ** t) * m / (sqrt(v) + epsilon)`. PyTorch corrects v first,
-    which is the same for an epsilon `sqrt(1 - b2 ** t)` times as large.
+    As in Keras, epsilon is added to the square root of the uncorrected second moment: `rate *
+    sqrt(1 - b2 ** t) / (1 - b1 ** t) * m / (sqrt(v) + epsilon)`. PyTorch corrects `v` first: its
+    epsilon has the effect of `epsilon * sqrt(1 - b2 ** t)` here.
+
+    Args:
+        learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
+        beta_1: Decay of the running mean of the gradient, from 0 to below 1. Default: `0.9`.
+        beta_2: Decay of the running mean of the squared gradient, from 0 to below 1. Default:
+            `0.999`.
+        epsilon: Added to the square root of the second moment. Default: `1e-07`.
+        amsgrad: Whether to use the largest second moment so far. Default: `False`.
+        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
+            `Optimizer`.
+
+    Examples:
+        >>> Adam(1e-3).beta_1
+        0.9
     """
 
     def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999,
@@ -193,12 +265,28 @@ class Adam(Optimizer, names=("adam",)):
 
 
 def _bias(beta: float, count: Value) -> Value:
-    """1 - beta ** count. By expm1, for in float32 the plain form loses half its digits."""
+    """1 - beta ** count, by expm1: in float32 the plain formula loses half of its digits."""
     return -OPS.expm1(count * math.log(beta)) if beta else OPS.ones_like(count)
 
 
 class AdamW(Adam, names=("adamw",)):
-    """Adam with decoupled weight decay."""
+    """Adam with decoupled weight decay.
+
+    Args:
+        learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
+        weight_decay: Before each step, `rate * weight_decay * weight` is subtracted from the
+            weight. Default: `0.004`.
+        beta_1: Decay of the running mean of the gradient, from 0 to below 1. Default: `0.9`.
+        beta_2: Decay of the running mean of the squared gradient, from 0 to below 1. Default:
+            `0.999`.
+        epsilon: Added to the square root of the second moment. Default: `1e-07`.
+        amsgrad: Whether to use the largest second moment so far. Default: `False`.
+        **common: `clipnorm`, `clipvalue` and `global_clipnorm`, as for every `Optimizer`.
+
+    Examples:
+        >>> AdamW().weight_decay
+        0.004
+    """
 
     def __init__(self, learning_rate: Any = 0.001, weight_decay: float | None = 0.004,
                  beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7,
@@ -208,8 +296,24 @@ class AdamW(Adam, names=("adamw",)):
 
 
 class RMSprop(Optimizer, names=("rmsprop",)):
-    """Steps divided by the root of a running mean of the squared gradient. As in Keras, epsilon
-    lies inside the root; PyTorch adds it outside."""
+    """Divides each step by the root of a running mean of the squared gradient.
+
+    As in Keras, epsilon is added inside the root; PyTorch adds it outside.
+
+    Args:
+        learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
+        rho: Decay of the running mean, from 0 to below 1. Default: `0.9`.
+        momentum: Share of the last step that is kept, from 0 to 1. Default: `0.0`.
+        epsilon: Added to the running mean. Default: `1e-07`.
+        centered: Whether to subtract the square of the mean gradient, which leaves the variance.
+            Default: `False`.
+        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
+            `Optimizer`.
+
+    Examples:
+        >>> RMSprop(rho=0.95).rho
+        0.95
+    """
 
     def __init__(self, learning_rate: Any = 0.001, rho: float = 0.9, momentum: float = 0.0,
                  epsilon: float = 1e-7, centered: bool = False, **common: Any):
@@ -233,7 +337,20 @@ class RMSprop(Optimizer, names=("rmsprop",)):
 
 
 class Adamax(Optimizer, names=("adamax",)):
-    """Adam by the largest gradient, slowly forgotten, in place of the root of a mean of squares."""
+    """Adam with the largest gradient, decayed, in place of the root mean square.
+
+    Args:
+        learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
+        beta_1: Decay of the running mean of the gradient, from 0 to below 1. Default: `0.9`.
+        beta_2: Decay of the largest gradient, from 0 to below 1. Default: `0.999`.
+        epsilon: Added to the largest gradient. Default: `1e-07`.
+        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
+            `Optimizer`.
+
+    Examples:
+        >>> Adamax().learning_rate
+        0.001
+    """
 
     def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999,
                  epsilon: float = 1e-7, **common: Any):
@@ -252,7 +369,19 @@ class Adamax(Optimizer, names=("adamax",)):
 
 
 class Adagrad(Optimizer, names=("adagrad",)):
-    """Steps divided by the root of the sum of all squared gradients so far."""
+    """Divides each step by the root of the sum of all squared gradients so far.
+
+    Args:
+        learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
+        initial_accumulator_value: Start of the sum, 0 or more. Default: `0.1`.
+        epsilon: Added to the sum. Default: `1e-07`.
+        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
+            `Optimizer`.
+
+    Examples:
+        >>> Adagrad().initial_accumulator_value
+        0.1
+    """
 
     def __init__(self, learning_rate: Any = 0.001, initial_accumulator_value: float = 0.1,
                  epsilon: float = 1e-7, **common: Any):
@@ -267,7 +396,19 @@ class Adagrad(Optimizer, names=("adagrad",)):
 
 
 class Lion(Optimizer, names=("lion",)):
-    """Steps of the rate, up or down, by the sign of a running mean of the gradient."""
+    """Steps by the learning rate, with the sign of a running mean of the gradient.
+
+    Args:
+        learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
+        beta_1: Share of the running mean in the sign, from 0 to below 1. Default: `0.9`.
+        beta_2: Decay of the running mean, from 0 to below 1. Default: `0.99`.
+        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
+            `Optimizer`.
+
+    Examples:
+        >>> Lion(1e-4).beta_2
+        0.99
+    """
 
     def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.99,
                  **common: Any):

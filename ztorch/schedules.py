@@ -1,6 +1,6 @@
-"""Learning-rate schedules: the rate as a function of the step count, computed in the graph.
+"""Learning-rate schedules: the rate as a function of the step, computed in the graph.
 
-The formulas, names and arguments are Keras'; the first step has number 0.
+Formulas, names and arguments are those of Keras. The first step has number 0.
 """
 
 from __future__ import annotations
@@ -20,25 +20,42 @@ from ztorch.graph.value import Value
 
 
 class LearningRateSchedule(Named, family="learning-rate schedule"):
-    """Base of schedules. Subclasses write `graph(step)`, with the step as a float scalar.
+    """Base class of schedules. A subclass implements `graph(step)`.
 
-    >>> PolynomialDecay(1.0, decay_steps=4, end_learning_rate=0.0)(1)
-    0.75
+    Examples:
+        >>> PolynomialDecay(1.0, decay_steps=4, end_learning_rate=0.0)(1)
+        0.75
     """
 
     def graph(self, step: Value) -> Value:
+        """The learning rate as a tensor.
+
+        Args:
+            step: Number of the step, a float scalar. The first step is 0.
+
+        Returns:
+            A scalar tensor.
+        """
         raise NotImplementedError
 
     def __call__(self, step: int) -> float:
-        """The rate at a step, as a number: for looking at a schedule."""
+        """The learning rate at a step, as a number, to look at a schedule."""
         return float(evaluate([self.graph(constant(np.float64(step)))], {})[0])
 
 
 class ExponentialDecay(LearningRateSchedule, names=("exponential_decay",)):
-    """initial * decay_rate ** (step / decay_steps); in stairs if staircase.
+    """`initial_learning_rate * decay_rate ** (step / decay_steps)`.
 
-    >>> ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5)(20)
-    0.025
+    Args:
+        initial_learning_rate: Learning rate at step 0.
+        decay_steps: Number of steps of one decay. A positive integer.
+        decay_rate: Factor of one decay. A positive number.
+        staircase: Whether to decay once every `decay_steps` rather than at every step. Default:
+            `False`.
+
+    Examples:
+        >>> ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5)(20)
+        0.025
     """
 
     def __init__(self, initial_learning_rate: float, decay_steps: int, decay_rate: float,
@@ -56,7 +73,19 @@ class ExponentialDecay(LearningRateSchedule, names=("exponential_decay",)):
 
 
 class InverseTimeDecay(LearningRateSchedule, names=("inverse_time_decay",)):
-    """initial / (1 + decay_rate * step / decay_steps); in stairs if staircase."""
+    """`initial_learning_rate / (1 + decay_rate * step / decay_steps)`.
+
+    Args:
+        initial_learning_rate: Learning rate at step 0.
+        decay_steps: Number of steps of one decay. A positive integer.
+        decay_rate: How fast the rate falls.
+        staircase: Whether to decay once every `decay_steps` rather than at every step. Default:
+            `False`.
+
+    Examples:
+        >>> InverseTimeDecay(0.1, decay_steps=10, decay_rate=1.0)(10)
+        0.05
+    """
 
     def __init__(self, initial_learning_rate: float, decay_steps: int, decay_rate: float,
                  staircase: bool = False):
@@ -73,8 +102,20 @@ class InverseTimeDecay(LearningRateSchedule, names=("inverse_time_decay",)):
 
 
 class PolynomialDecay(LearningRateSchedule, names=("polynomial_decay",)):
-    """From initial to end within decay_steps, along (1 - progress) ** power; with cycle it starts
-    again over ever longer spans."""
+    """From the initial to the end learning rate, along `(1 - step / decay_steps) ** power`.
+
+    Args:
+        initial_learning_rate: Learning rate at step 0.
+        decay_steps: Number of steps of one decay. A positive integer.
+        end_learning_rate: Learning rate after the decay. Default: `0.0001`.
+        power: Exponent; 1 is a straight line. Default: `1.0`.
+        cycle: Whether to restart, each time over a longer span: a multiple of `decay_steps`.
+            Default: `False`.
+
+    Examples:
+        >>> PolynomialDecay(1.0, decay_steps=4, end_learning_rate=0.0)(1)
+        0.75
+    """
 
     def __init__(self, initial_learning_rate: float, decay_steps: int,
                  end_learning_rate: float = 0.0001, power: float = 1.0, cycle: bool = False):
@@ -97,11 +138,19 @@ class PolynomialDecay(LearningRateSchedule, names=("polynomial_decay",)):
 
 
 class CosineDecay(LearningRateSchedule, names=("cosine_decay",)):
-    """Half a cosine from initial (or warmup_target) to alpha times it within decay_steps, after
-    a straight climb of warmup_steps to warmup_target.
+    """Half a cosine down to `alpha` times the top, after an optional linear warmup.
 
-    >>> CosineDecay(0.0, decay_steps=10, warmup_target=1.0, warmup_steps=4)(2)
-    0.5
+    Args:
+        initial_learning_rate: Learning rate at step 0.
+        decay_steps: Number of steps of the decay, after the warmup. A positive integer.
+        alpha: Final learning rate, as a share of the top. Default: `0.0`.
+        warmup_target: Learning rate at the end of the warmup, which is the top. `None` means no
+            warmup, and the top is the initial learning rate. Default: `None`.
+        warmup_steps: Number of steps of the warmup. Default: `0`.
+
+    Examples:
+        >>> CosineDecay(0.0, decay_steps=10, warmup_target=1.0, warmup_steps=4)(2)
+        0.5
     """
 
     def __init__(self, initial_learning_rate: float, decay_steps: int, alpha: float = 0.0,
@@ -131,11 +180,21 @@ class CosineDecay(LearningRateSchedule, names=("cosine_decay",)):
 
 
 class PiecewiseConstantDecay(LearningRateSchedule, names=("piecewise_constant_decay",)):
-    """values[0] up to and including boundaries[0], then values[1], and so on.
+    """A constant rate between boundaries.
 
-    >>> schedule = PiecewiseConstantDecay([10, 20], [1.0, 0.5, 0.25])
-    >>> schedule(10), schedule(11), schedule(21)
-    (1.0, 0.5, 0.25)
+    The rate is `values[0]` up to and including step `boundaries[0]`, then `values[1]`, and so on.
+
+    Args:
+        boundaries: Steps after which the rate changes, in ascending order.
+        values: Learning rates, one more than boundaries.
+
+    Raises:
+        ConfigError: The boundaries do not rise, or the numbers do not match.
+
+    Examples:
+        >>> schedule = PiecewiseConstantDecay([10, 20], [1.0, 0.5, 0.25])
+        >>> schedule(10), schedule(11), schedule(21)
+        (1.0, 0.5, 0.25)
     """
 
     def __init__(self, boundaries: Sequence[int], values: Sequence[float]):
@@ -154,13 +213,13 @@ class PiecewiseConstantDecay(LearningRateSchedule, names=("piecewise_constant_de
         return rate
 
 
-def _numbers(what: str, given: Any) -> list[Any]:
-    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
-        raise ConfigError(f"{what} must be a list of numbers, not {given!r}")
-    found = list(given)
-    for one in found:
-        number(what, one)
-    return found
+def _numbers(label: str, sequence: Any) -> list[Any]:
+    if not isinstance(sequence, Iterable) or isinstance(sequence, (str, bytes)):
+        raise ConfigError(f"{label} must be a list of numbers, not {sequence!r}")
+    values = list(sequence)
+    for value in values:
+        number(label, value)
+    return values
 
 
 get = LearningRateSchedule.get

@@ -76,9 +76,8 @@ def test_every_example_runs(example: doctest.DocTest) -> None:
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
-def test_every_op_has_an_example_but_those_that_only_make_values() -> None:
-    bare = {p.name for p in public_ops() if ">>>" not in getattr(zt.ops, p.name).__doc__}
-    assert bare == {"full", "iota"}
+def test_every_op_has_an_example() -> None:
+    assert [p.name for p in public_ops() if ">>>" not in getattr(zt.ops, p.name).__doc__] == []
 
 
 def test_the_list_of_ops_is_the_registry() -> None:
@@ -245,8 +244,8 @@ def test_nothing_and_scalars() -> None:
     (lambda: zt.ops.bitwise_and(X, 1), ShapeError, ["float32", "ops.cast"]),
     (lambda: zt.ops.softmax(X, axis={}), ConfigError, ["zt.ops.softmax(axis=...)", "{}"]),
     (lambda: zt.ops.add(X, None), DataError, ["zt.ops.add: b is None"]),
-    (lambda: zt.ops.sort(X, axis="a"), ShapeError, ["axis 'a' is no whole number", "zt.ops.sort"]),
-    (lambda: zt.ops.mean(X, axis=1.0), ShapeError, ["axis 1.0 is no whole number"]),
+    (lambda: zt.ops.sort(X, axis="a"), ShapeError, ["axis 'a' is not an integer", "zt.ops.sort"]),
+    (lambda: zt.ops.mean(X, axis=1.0), ShapeError, ["axis 1.0 is not an integer"]),
     (lambda: zt.ops.expand_dims(X, 7), ShapeError, ["axis 7 is out of range for rank 3"]),
     (lambda: zt.ops.pad(X, 1, 1), ShapeError, ["padding 1 must be a number for each axis of (3, 5)"]),
     (lambda: zt.ops.pad(X, (1,), (1,)), ShapeError, ["padding (1,) must be a number for each axis"]),

@@ -103,7 +103,7 @@ def test_an_op_without_gradient_is_named() -> None:
     seed, step = leaf("input", "s", (2,), "uint32"), leaf("input", "t", (), "uint32")
     y = ops.cast(ops.random_bits((2,), seed, step), f64)
     gradients(ops.sum(y * X[0, :2]), [X])  # beside the path: no matter
-    from ztorch.graph.op import Op
+    from ztorch.graph.value import Op
 
     rootless = Op("rootless", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x)
     with pytest.raises(Unsupported, match=r"op rootless has no gradient; .*stop_gradient"):

@@ -312,7 +312,7 @@ def test_a_layer_that_depends_on_more_is_no_single_node() -> None:
     norm, context = L.LayerNormalization(), Context()
     alone = norm(a, context)
     masked = alone * b
-    context.made[masked] = (norm, [a])
+    context.producers[masked] = (norm, [a])
     selector = WriteSelector(context, {}, Counter())
     for y, needs in ((alone, (a,)), (masked, masked.args)):
         pending = selector.pending(y)

@@ -326,10 +326,10 @@ def test_a_function_cannot_be_described():
 
 
 def test_branches_that_part_name_the_layer_and_both_shapes():
-    with pytest.raises(ShapeError, match=r"layer 'residual': .*give \(4, 5\) and \(4, 6\); they part "
+    with pytest.raises(ShapeError, match=r"layer 'residual': .*give \(4, 5\) and \(4, 6\); they diverge "
                                          r"at layer 'dense_2', which makes \(4, 5\) of \(4, 6\)"):
         build(L.Input((4, 6)), L.Residual(L.Dense(8), L.Dense(6), L.Dense(5), L.ReLU()))
-    with pytest.raises(ShapeError, match=r"part at layer 'flatten'.*add shortcut="):
+    with pytest.raises(ShapeError, match=r"diverge at layer 'flatten'.*add shortcut="):
         build(L.Input((4, 6)), L.Residual(L.Flatten(), L.Dense(6)))
     with pytest.raises(ShapeError, match=r"\(7,\) and \(8,\).*layer 'dense'.*shortcut, layer 's'"):
         build(L.Input((6,)), L.Residual(L.Dense(7), shortcut=L.Dense(8, name="s")))
@@ -339,11 +339,11 @@ def test_branches_in_parallel_name_the_layers_at_which_they_part():
     deep = Sequential([L.Dense(7, name="wide"), L.ReLU(), L.Dense(5, name="last"), L.Dropout(0.1)],
                       name="deep")
     with pytest.raises(ShapeError, match=r"layer 'parallel': branches 'plain' and 'deep' do not fit "
-                                         r"together: \(6,\) and \(5,\); they part at layer 'plain', "
+                                         r"together: \(6,\) and \(5,\); they diverge at layer 'plain', "
                                          r"which makes \(6,\) of \(4,\), and layer 'last', which "
                                          r"makes \(5,\) of \(7,\)"):
         build(L.Input((4,)), L.Parallel([L.Dense(6, name="plain"), deep], merge="add"))
-    with pytest.raises(ShapeError, match=r"they part at the input of shape \(4, 3\), and layer "
+    with pytest.raises(ShapeError, match=r"they diverge at the input of shape \(4, 3\), and layer "
                                          r"'flatten', which makes \(12,\) of \(4, 3\)"):
         build(L.Input((4, 3)), L.Concatenate(L.Identity(), L.Flatten()))
 

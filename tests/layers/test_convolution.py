@@ -248,10 +248,10 @@ def test_a_layer_used_again_for_other_channels(layer: Layer) -> None:
 
 CONFIGS = {
     "strides": (lambda: L.Conv2D(3, 3, strides=0),
-                r"Conv2D\(strides=...\) must be a whole number of at least 1, not 0"),
+                r"Conv2D\(strides=...\) must be an integer of at least 1, not 0"),
     "kernel_size": (lambda: L.Conv2D(3, (3, 3, 3)),
-                    r"Conv2D\(kernel_size=...\) must be one whole number or 2, not \(3, 3, 3\)"),
-    "filters": (lambda: L.Conv1D(0, 3), r"Conv1D\(filters=...\) must be a positive whole number"),
+                    r"Conv2D\(kernel_size=...\) must be one integer or 2, not \(3, 3, 3\)"),
+    "filters": (lambda: L.Conv1D(0, 3), r"Conv1D\(filters=...\) must be a positive integer"),
     "groups": (lambda: L.Conv2D(4, 3, groups=3), r"filters=4, groups=3\): .* 3 must divide 4"),
     "padding": (lambda: L.Conv2D(3, 3, padding="causal"),
                 r"Conv2D\(padding='causal'\) must be 'valid' or 'same'"),

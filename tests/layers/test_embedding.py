@@ -133,7 +133,7 @@ def test_two_embeddings_take_what_both_take() -> None:
 
 
 def test_ids_need_an_integer_input() -> None:
-    with pytest.raises(ShapeError, match=r"layer 'embedding': Embedding takes whole numbers, not "
+    with pytest.raises(ShapeError, match=r"layer 'embedding': Embedding takes integers, not "
                                          r"float32; .*Input\(\(4,\), dtype='int32'\)"):
         Sequential([L.Input((4,)), L.Embedding(5, 2)]).build()
     with pytest.raises(ConfigError, match=r"mask_zero=True"):

@@ -32,7 +32,7 @@ def test_unknown_argument_suggests_the_nearest():
 
 @pytest.mark.parametrize("units", [0, -1, 2.5, True, "3", None])
 def test_units_must_be_a_positive_whole_number(units):
-    with pytest.raises(ConfigError, match=r"Dense.units=.*positive whole number"):
+    with pytest.raises(ConfigError, match=r"Dense.units=.*positive integer"):
         L.Dense(units)
 
 

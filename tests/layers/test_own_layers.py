@@ -36,9 +36,9 @@ def test_weights_are_read_by_the_context() -> None:
         def call(self, x: Any, context: Any) -> Any:
             return zt.ops.matmul(x, self.w)
 
-    with pytest.raises(ConfigError, match=r"weight 'forgets/w' is no array.*context.read\(self.w\)"):
+    with pytest.raises(ConfigError, match=r"weight 'forgets/w' is not an array.*context.read\(self.w\)"):
         run(Forgets())
-    with pytest.raises(ConfigError, match="those it starts from are its value"):
+    with pytest.raises(ConfigError, match=r"weight\.value holds its initial values"):
         np.asarray(zt.Sequential([L.Input((3,)), L.Dense(2)]).weights[0])
 
 
@@ -83,7 +83,7 @@ def test_layers_call_their_base() -> None:
         def call(self, x: Any, context: Any) -> Any:
             return x
 
-    with pytest.raises(AttributeError, match=r"a Hasty is no layer yet: .*super\(\).__init__\(\)"):
+    with pytest.raises(AttributeError, match=r"a Hasty is not a layer yet: .*super\(\).__init__\(\)"):
         run(Hasty(3))
     with pytest.raises(AttributeError, match="'Dense' object has no attribute 'kernal'"):
         _ = L.Dense(3).kernal

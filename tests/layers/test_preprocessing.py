@@ -12,7 +12,7 @@ from tests.layers.against_keras import is_keras, plain
 from tests.layers.running import Traced
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, ShapeError
-from ztorch.layers.preprocessing import weights_between
+from ztorch.layers.resizing import weights_between
 from ztorch.model.sequential import Sequential
 
 random = np.random.default_rng(11)

@@ -252,7 +252,7 @@ def test_a_layer_used_at_another_width_names_both_shapes():
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: L.LSTM(0), r"LSTM\(units=...\) must be a positive whole number"),
+    (lambda: L.LSTM(0), r"LSTM\(units=...\) must be a positive integer"),
     (lambda: L.GRU(2, dropout=1.0), r"GRU\(dropout=...\).*below 1"),
     (lambda: L.Bidirectional(L.Dense(2)), r"takes a SimpleRNN, LSTM or GRU"),
     (lambda: L.Bidirectional(L.LSTM), r"takes a SimpleRNN, LSTM or GRU"),

@@ -395,11 +395,11 @@ def test_native_code_agrees_with_the_oracle():
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"batch_size": 0}, "batch_size must be a positive whole number, not 0"),
+    ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
     ({"batch_size": 2.5}, "batch_size"), ({"batch_size": True}, "batch_size"),
     ({"optimizer": "adam"}, "an optimizer but no loss"), ({"metrics": ["mae"]}, "metrics but no"),
     ({"dtype": "float16"}, "models compute in 'float32', 'float64'"), ({"dtype": "float"}, "unknown dtype"),
-    ({"loss": "mse", "optimizer": 3}, "no optimizer; give a name such as 'sgd'"),
+    ({"loss": "mse", "optimizer": 3}, "not a valid optimizer; give a name such as 'sgd'"),
     ({"loss": "msee"}, "did you mean 'mse'"), ({"loss": "mse", "metrics": ["mse", "mse"]}, "two"),
     ({"loss": "mse", "seed": -1}, "seed must be")])
 def test_impossible_compiles(arguments, message):

@@ -12,7 +12,7 @@ from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.ops.random import _NUMPY, threefry
+from ztorch.ops.random import NUMPY_WORDS, threefry
 
 SEED = leaf("state", "seed", (2,), "uint32")
 STEP = leaf("state", "step", (), "uint32")
@@ -42,7 +42,7 @@ def plain_threefry(key: tuple[int, int], counter: tuple[int, int]) -> tuple[int,
 ])
 def test_known_answers(counter, key, want) -> None:
     words = [[np.array([n], np.uint32) for n in pair] for pair in (key, counter)]
-    got = threefry(_NUMPY, *(tuple(w) for w in words))
+    got = threefry(NUMPY_WORDS, *(tuple(w) for w in words))
     assert tuple(int(w[0]) for w in got) == want == plain_threefry(key, counter)
 
 

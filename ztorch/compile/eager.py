@@ -22,7 +22,8 @@ from ztorch.compile.operands import ArrayArgument, as_argument, as_attribute, dt
 from ztorch.compile.pipeline import build
 from ztorch.dtypes import DType, bf16
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
-from ztorch.graph.op import NotTraced, Public, leaf, traced
+from ztorch.graph.op import Public, leaf
+from ztorch.graph.tracing import NotTraced, traced
 from ztorch.graph.value import Graph, Value
 from ztorch.ops import signature
 

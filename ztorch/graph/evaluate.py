@@ -1,4 +1,4 @@
-"""The meaning of a graph: every op evaluated by NumPy, in the graph's dtypes or in float64."""
+"""Evaluates a graph with NumPy, in its own dtypes or in float64. This defines its meaning."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ import numpy as np
 from ztorch.dtypes import DType, bf16, f16, f64, round_bf16
 from ztorch.graph.value import Value, topological
 
-# Given a value, its array and those of its arguments; gives the array to go on with.
+# Called with a value, its array and the arrays of its arguments; returns the array to use instead.
 Nudge = Callable[[Value, np.ndarray, Sequence[np.ndarray]], np.ndarray]
 
 
 def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = False,
              nudge: Nudge | None = None) -> list[np.ndarray]:
-    """The arrays of the roots. With oracle=True every float is a float64. `nudge` may change what
-    an op gave.
+    """The arrays of the roots.
 
-    >>> from ztorch import ops
-    >>> from ztorch.graph.op import leaf
-    >>> x = leaf("input", "x", (2,), "float32")
-    >>> evaluate([ops.exp(x)], {x: np.zeros(2, np.float32)})
-    [array([1., 1.], dtype=float32)]
+    Args:
+        roots: Values to evaluate.
+        feeds: Arrays of values, such as inputs and states.
+        oracle: Whether to compute with float64 for every float dtype. Default: `False`.
+        nudge: Called on the result of each op; returns the array to use. Default: `None`.
+
+    Returns:
+        An array for each root.
+
+    Examples:
+        >>> from ztorch import ops
+        >>> from ztorch.graph.op import leaf
+        >>> x = leaf("input", "x", (2,), "float32")
+        >>> evaluate([ops.exp(x)], {x: np.zeros(2, np.float32)})
+        [array([1., 1.], dtype=float32)]
     """
     done: dict[Value, np.ndarray] = {}
     for v in topological(roots):
@@ -35,28 +44,29 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
                 raw = np.asarray(v.op.numpy(*args, **_attrs(v, oracle)))
             if nudge is not None:
                 raw = nudge(v, raw, args)
-        done[v] = _held(raw, v, oracle)
+        done[v] = _rounded(raw, v, oracle)
     return [done[r] for r in roots]
 
 
 def _dense(x: np.ndarray) -> np.ndarray:
-    """x in C order: NumPy adds up a view in another order, and a result must not depend on that."""
+    """x in C order: NumPy sums a view in another order, and the result must not depend on it."""
     return np.asarray(x, order="C")
 
 
-def _held(x: np.ndarray, v: Value, oracle: bool) -> np.ndarray:
+def _rounded(x: np.ndarray, v: Value, oracle: bool) -> np.ndarray:
+    """x with the precision of v's dtype."""
     d = v.dtype
     if oracle and d.is_float:
         x = x.astype(np.float64, copy=False)
-        return _overflown(x) if v.attrs.get("dtype") is f16 else x
+        return _with_overflow(x) if v.attrs.get("dtype") is f16 else x
     x = x.astype(d.working, copy=False)
     return round_bf16(x) if d is bf16 else x
 
 
-def _overflown(x: np.ndarray) -> np.ndarray:
-    """What is rounded to float16 keeps its bits, but not what float16 cannot hold at all: programs
-    that scale their loss see it, and skip a step."""
-    return np.where(np.abs(x) >= 65520.0, np.copysign(np.inf, x), x)
+def _with_overflow(x: np.ndarray) -> np.ndarray:
+    """x with infinity where float16 overflows. Digits are kept, but programs that scale their loss
+    must see the overflow, since it makes them skip a step."""
+    return np.where(np.abs(x) >= 65520.0, np.copysign(np.inf, x), x)  # rounds to above 65504
 
 
 def _attrs(v: Value, oracle: bool) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Constant folding, and the algebra that is exact in floating point.
+"""Constant folding, and algebraic simplifications that are exact in floating point.
 
-Exact means: the same bits, with -0.0, infinities and NaN (any NaN for any other). So `x * 1`,
-`x / 1`, `x - 0`, `x + -0.0` become x, but `x + 0.0` stays (it turns -0.0 into 0.0) and so do
-`x * 0` (NaN, and the sign) and `x - x`. Nothing is reassociated.
+Exact means the same bits, also for -0.0, infinities and NaN (any NaN counts as any other). So
+`x * 1`, `x / 1`, `x - 0` and `x + -0.0` become x. But `x + 0.0` stays, since it turns -0.0 into
+0.0, and so do `x * 0` and `x - x`. Nothing is reassociated.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.rewrite import filled, is_number, rewrite
 from ztorch.graph.value import Graph, Value
 
-LIMIT = 64 * 1024  # bytes; a larger constant costs more to ship and load than to compute
+LIMIT = 64 * 1024  # bytes of a folded constant: larger ones cost more to store than to compute
 
-_MANTISSA = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-_WHOLE = ("round", "floor", "ceil", "trunc")  # of a whole number, itself
+_MANTISSA = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}  # bits, the hidden one included
+_WHOLE = ("round", "floor", "ceil", "trunc")  # opcodes that leave integers unchanged
 
 
 def fold(graph: Graph) -> Graph:
-    """Computes what is known now; see the head of this file for what is left alone.
+    """The graph with constants folded and exact simplifications applied.
 
     >>> from ztorch.graph.op import leaf
     >>> from ztorch.graph.value import show
@@ -56,12 +56,12 @@ def _constant(v: Value) -> Value | None:
     if all(filled(a) for a in v.args):
         if v.op.movement:
             return OPS.full(v.shape, v.args[0].attrs["value"], v.dtype)
-        if v.op.kind == "map" and v.op.opcode:  # elementwise: one element tells all
+        if v.op.kind == "map" and v.op.opcode:  # elementwise: all elements are equal
             args = tuple(OPS.full((), a.attrs["value"], a.dtype) for a in v.args)
-            [one] = evaluate([Value(v.op, args, v.attrs, (), v.dtype)], {})
-            return OPS.full(v.shape, one.item(), v.dtype)
+            [element] = evaluate([Value(v.op, args, v.attrs, (), v.dtype)], {})
+            return OPS.full(v.shape, element.item(), v.dtype)
     if v.op.movement and v.size > v.args[0].size:
-        return None  # repeating elements is free where they are read, not where they are stored
+        return None  # repeating elements is free when they are read, but not when stored
     if v.size == 0 or max(v.nbytes, *(a.nbytes for a in v.args)) > LIMIT:
         return None
     [data] = evaluate([v], {})
@@ -129,14 +129,14 @@ def _choice(c: Value, a: Value, b: Value) -> Value | None:
 
 
 def _neutral(opcode: str, d: DType) -> Any:
-    """The number that, on the right, changes nothing."""
+    """The neutral right operand of an opcode."""
     if opcode in ("mul", "div", "pow"):
         return 1
     return -0.0 if opcode == "add" and d.is_float else 0
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether every number of `narrow` is a number of `wide`."""
+    """Whether `wide` represents every number of `narrow`."""
     if narrow.kind == "b" or wide == narrow:
         return True
     if wide.kind == "f":

@@ -1,4 +1,4 @@
-"""The static memory plan: where in one arena each buffer lives, sharing space over time."""
+"""The static memory plan: the offset of each buffer in one arena, whose space is reused."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from ztorch.abi import BUFFER_ALIGN
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
-    """`size` bytes that are needed from step `first` to step `last`, both included."""
+class ArenaBuffer:
+    """A buffer that the arena holds for some steps."""
 
     id: Hashable
-    size: int
-    first: int
-    last: int
+    size: int  # bytes
+    first: int  # the step that writes it
+    last: int  # the last step that needs it
     align: int = BUFFER_ALIGN  # bytes
 
 
-def plan(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
-    """The offset of each buffer and the bytes of the arena. Equal input, equal plan.
+def plan(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
+    """The offset of each buffer, and the size of the arena in bytes. Equal input, equal plan.
 
-    Buffers that live at the same time never overlap. The best arrangement is too dear to find;
-    placing each into the tightest gap that holds it, in two orders that are mended a few times,
-    comes within a few percent of it.
+    Buffers that are alive at the same step never overlap. An optimal plan is too expensive: each
+    buffer goes into the tightest gap that holds it, in two orders that are improved a few times.
+    The result is within a few percent of the optimum.
 
-    >>> plan([Buffer("x", 64, 0, 1), Buffer("y", 64, 1, 2), Buffer("z", 64, 2, 3)])
+    >>> plan([ArenaBuffer("x", 64, 0, 1), ArenaBuffer("y", 64, 1, 2), ArenaBuffer("z", 64, 2, 3)])
     ({'x': 0, 'y': 64, 'z': 0}, 128)
     """
     if len({b.id for b in buffers}) != len(buffers):
         raise ValueError("two buffers have the same id")
     for b in buffers:
         if b.size < 0 or b.last < b.first or b.align < 1:
-            raise ValueError(f"{b} is no buffer: it needs size >= 0, last >= first, align >= 1")
+            raise ValueError(f"{b} is not a valid buffer: it needs size >= 0, last >= first, "
+                             "align >= 1")
     enough = lower_bound([replace(b, size=_up(b.size, b.align)) for b in buffers])
     best: tuple[dict[Hashable, int], int] = ({}, 0)
     for order in (_largest_first(buffers), _crowded_first(buffers)):
@@ -47,19 +48,19 @@ def plan(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
                 best = (offsets, total)
             if best[1] <= enough:
                 break
-            # Who sticks out at the top was placed too late: next time it chooses first.
+            # The buffer at the top of the arena was placed too late: place it first next time.
             top = max(range(len(order)), key=lambda k: offsets[order[k].id] + order[k].size)
             order.insert(0, order.pop(top))
     return {b.id: best[0][b.id] for b in buffers}, best[1]
 
 
-def lower_bound(buffers: Sequence[Buffer]) -> int:
-    """The most bytes alive at one step: no plan can do with less."""
+def lower_bound(buffers: Sequence[ArenaBuffer]) -> int:
+    """The most bytes alive at one step, which every plan needs."""
     return max(_alive(buffers).values(), default=0)
 
 
-def _alive(buffers: Sequence[Buffer]) -> dict[int, int]:
-    """The bytes alive from each step at which that changes, in order of the steps."""
+def _alive(buffers: Sequence[ArenaBuffer]) -> dict[int, int]:
+    """The bytes alive after each step at which this number changes, in order of steps."""
     change: dict[int, int] = {}
     for b in buffers:
         change[b.first] = change.get(b.first, 0) + b.size
@@ -68,25 +69,25 @@ def _alive(buffers: Sequence[Buffer]) -> dict[int, int]:
     return dict(zip(steps, accumulate(change[at] for at in steps), strict=True))
 
 
-# Sorting is stable: equals keep the caller's order, whatever their ids are.
+# Sorting is stable: equal buffers keep the caller's order, whatever their ids are.
 
-def _largest_first(buffers: Sequence[Buffer]) -> list[Buffer]:
+def _largest_first(buffers: Sequence[ArenaBuffer]) -> list[ArenaBuffer]:
     return sorted(buffers, key=lambda b: (-b.size, b.first))
 
 
-def _crowded_first(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Those that live when memory is fullest come first: there every hole costs."""
+def _crowded_first(buffers: Sequence[ArenaBuffer]) -> list[ArenaBuffer]:
+    """Buffers that are alive when the arena is fullest come first, since gaps cost most there."""
     alive = _alive(buffers)
     steps, sizes = list(alive), list(alive.values())
 
-    def crowd(b: Buffer) -> int:
+    def crowd(b: ArenaBuffer) -> int:
         return max(sizes[bisect_left(steps, b.first):bisect_left(steps, b.last + 1)])
 
     return sorted(buffers, key=lambda b: (-crowd(b), -b.size))
 
 
-def _place(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
-    """Each buffer, in this order, into the tightest hole that holds it for as long as it lives."""
+def _place(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
+    """Places each buffer, in this order, into the tightest gap that is free while it is alive."""
     offsets: dict[Hashable, int] = {}
     first, last, at, end = np.zeros((4, len(buffers)), np.int64)
     taken = total = 0
@@ -105,9 +106,9 @@ def _place(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:
     return offsets, total
 
 
-def _tightest_gap(at: np.ndarray, end: np.ndarray, b: Buffer) -> int:
-    """The start of the smallest hole that holds b, or else the end of everything beside it."""
-    free = np.maximum.accumulate(np.concatenate([[0], end]))  # what nothing so far reaches
+def _tightest_gap(at: np.ndarray, end: np.ndarray, b: ArenaBuffer) -> int:
+    """The start of the smallest gap that holds b, or else the end of all buffers beside it."""
+    free = np.maximum.accumulate(np.concatenate([[0], end]))  # first byte after each of them
     start = -(-free // b.align) * b.align
     spare = at - start[:-1] - b.size
     holds = np.flatnonzero(spare >= 0)

@@ -1,6 +1,6 @@
-"""Movement made short: chains collapse, and elementwise work moves below a broadcast.
+"""Simplifies movement: chains collapse, and elementwise work moves before broadcasts.
 
-All of it only changes which element is read, or how often the same number is computed.
+This only changes which element is read, or how often the same number is computed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ztorch.graph.value import Graph, Value
 
 
 def simplify_movement(graph: Graph) -> Graph:
-    """Collapses chains of movement and computes before it broadcasts, not after.
+    """The graph with chains of movement collapsed, and computations moved before broadcasts.
 
-    For graphs whose gradients are done: stop_gradient has nothing left to stop, and goes; so does
-    what only brings a gradient.
+    It must run after differentiation, since it removes stop_gradient and nodes that only exist for
+    their gradient.
 
     >>> from ztorch.graph.op import leaf
     >>> from ztorch.graph.value import show
@@ -59,7 +59,7 @@ def _transpose(v: Value, a: Value) -> Value | None:
     if a.op.name == "transpose":
         return OPS.transpose(a.args[0], tuple(a.attrs["axes"][k] for k in axes))
     moved = [k for k in axes if a.shape[k] != 1]
-    if moved == sorted(moved):  # only axes of size 1 change places
+    if moved == sorted(moved):  # only axes of size 1 are reordered
         return OPS.reshape(a, v.shape)
     if filled(a):
         return OPS.full(v.shape, a.attrs["value"], v.dtype)
@@ -73,7 +73,7 @@ def _broadcast(v: Value, a: Value) -> Value | None:
         return OPS.full(v.shape, a.attrs["value"], v.dtype)
     if a.op.name == "broadcast_to":
         return OPS.broadcast_to(a.args[0], v.shape)
-    if a.op.name == "reshape":  # one that only adds or drops leading axes of size 1
+    if a.op.name == "reshape":  # that only adds or drops leading axes of size 1
         x = a.args[0]
         if x.rank <= v.rank and _without_lead(x.shape) == _without_lead(a.shape):
             return OPS.broadcast_to(x, v.shape)
@@ -81,7 +81,7 @@ def _broadcast(v: Value, a: Value) -> Value | None:
 
 
 def _without_lead(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without its leading axes of size 1, which a broadcast adds for nothing."""
+    """A shape without its leading axes of size 1, which broadcasting adds anyway."""
     first = next((k for k, n in enumerate(shape) if n != 1), len(shape))
     return shape[first:]
 
@@ -101,7 +101,7 @@ def _slice(v: Value, a: Value) -> Value | None:
 
 
 def _one_number(v: Value, a: Value) -> Value | None:
-    """Elements of a broadcast scalar, however they are arranged, are that scalar."""
+    """Any arrangement of a broadcast scalar is a broadcast of it."""
     if a.op.name == "broadcast_to" and a.args[0].size == 1:
         return OPS.broadcast_to(OPS.reshape(a.args[0], ()), v.shape)
     return None
@@ -132,7 +132,7 @@ _RULES: dict[str, Callable[[Value, Value], Value | None]] = {
 
 
 def _below_broadcast(v: Value) -> Value | None:
-    """f(broadcast a, broadcast b, 2) as broadcast f(a, b, 2): fewer elements to compute."""
+    """f(broadcast a, broadcast b, 2) as broadcast f(a, b, 2), which computes fewer elements."""
     spread = [a for a in v.args if a.op.name == "broadcast_to"]
     if not spread:
         return None

@@ -1,7 +1,7 @@
-"""Products of narrow numbers: operands rounded to 16 bits, sums in 32.
+"""Mixed precision: operands of products are rounded to 16 bits, and sums are float32.
 
-The graph stays one of float32: an operand of a product is merely rounded. Whether it also lies in
-memory in 16 bits is for lowering to decide, and changes no result.
+All tensors of the graph stay float32; operands of products pass through a rounding. Lowering
+decides whether to store them in 16 bits, which changes no result.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, f32, from_storage, to_storage
-from ztorch.graph.op import OPS, Op
+from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Value
+from ztorch.graph.value import Op, Value
 from ztorch.ir.halves import HALVES
 
 
@@ -45,7 +45,7 @@ _narrow: ContextVar[DType | None] = ContextVar("narrow", default=None)
 
 @contextmanager
 def products_of(d: DType | None) -> Iterator[None]:
-    """Products of float32 made inside round their operands to d; None rounds nothing."""
+    """Products of float32 that are made inside round their operands to d; None rounds nothing."""
     token = _narrow.set(d)
     try:
         yield
@@ -54,19 +54,19 @@ def products_of(d: DType | None) -> Iterator[None]:
 
 
 def operand(x: Value) -> Value:
-    """What a product takes for x."""
+    """x as an operand of a product: rounded in mixed precision, otherwise unchanged."""
     d = _narrow.get()
     return ROUNDED(x, dtype=d) if d is not None and x.dtype is f32 else x
 
 
 def _carries(v: Value) -> bool:
-    """Whether each element of v is one of its argument's, or zero; and it has all of them."""
+    """Whether v holds all elements of its argument, and otherwise only zeros."""
     moves = v.op.movement or (v.op.name == "pad" and v.attrs["value"] == 0)
     return moves and len(v.args) == 1 and v.size >= v.args[0].size
 
 
 def sooner(v: Value, a: Value) -> Value | None:
-    """A rounding moved to where its argument is computed, or left out where it changes nothing."""
+    """A rounding moved before movement, or removed where it changes nothing."""
     d = v.attrs["dtype"]
     if (a.op is ROUNDED and a.attrs["dtype"] is d) or (
             a.op.name == "cast" and a.args[0].dtype is d):
@@ -75,7 +75,7 @@ def sooner(v: Value, a: Value) -> Value | None:
 
 
 def fewer(v: Value) -> Value | None:
-    """Some elements of a rounded or widened tensor: chosen first, and only those converted."""
+    """A selection from a rounded or widened tensor, moved before the conversion."""
     a = v.args[0]
     widens = a.op.name == "cast" and a.dtype is f32 and a.args[0].dtype in HALVES
     if v.size >= a.size or not (widens or a.op is ROUNDED):
@@ -85,19 +85,22 @@ def fewer(v: Value) -> Value | None:
 
 
 def narrowed(v: Value, known: dict[Value, Value]) -> Value | None:
-    """v in 16 bits, if they hold it: it is rounded to them, comes from them, or only arranges what
-    does. `known` keeps what was made, so that readers share it."""
+    """v in 16 bits, or None if they do not hold it exactly.
+
+    They do if v is rounded to 16 bits, was widened from them, or only moves such a tensor. `known`
+    caches the results, so that readers share them.
+    """
     if v not in known:
-        made = None
+        result = None
         if v.op is ROUNDED:
-            made = OPS.cast(v.args[0], v.attrs["dtype"])
+            result = OPS.cast(v.args[0], v.attrs["dtype"])
         elif v.op.name == "cast" and v.args[0].dtype in HALVES:
-            made = v.args[0]
+            result = v.args[0]
         elif (v.op.movement or _carries(v)) and len(v.args) == 1:
             below = narrowed(v.args[0], known)
             if below is not None:
-                made = Value(v.op, (below,), v.attrs, v.shape, below.dtype)
-        if made is None:
+                result = Value(v.op, (below,), v.attrs, v.shape, below.dtype)
+        if result is None:
             return None
-        known[v] = made
+        known[v] = result
     return known[v]

@@ -1,4 +1,4 @@
-"""What an op is, and the registry that the decorators fill."""
+"""The registry of ops, which decorators fill, and what all ops share: leaves, arguments, errors."""
 
 from __future__ import annotations
 
@@ -11,67 +11,31 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import ConfigError, ShapeError, ZtorchError, unknown
-from ztorch.graph.value import Value, current_layer
+from ztorch.errors import ShapeError, unknown
+from ztorch.graph.value import Op, Value, current_layer
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One way to try an op: argument shapes (or arrays), attributes, the range of its inputs."""
+    """Arguments that tests and documentation call an op with."""
 
-    shapes: tuple[Any, ...]
-    attrs: dict[str, Any] = field(default_factory=dict)
-    low: float = -2.0
-    high: float = 2.0
-    dtypes: str = "f"  # kinds it is tried with
-
-
-@dataclass(frozen=True)
-class Op:
-    """A tensor operation.
-
-    kind says how lowering treats it:
-      leaf      an input, a state or a constant
-      map       each output element is computed by `body(e, index, **attrs)` from elements that
-                `e.read(argument, index)` gives: elementwise work and all movement
-      reduce    elements along `axes` combined by the opcode `combine`
-      contract  a batched matrix product
-      composite a function of other ops; never a node of the graph
-    infer(*args, **attrs) gives (shape, dtype) or raises ShapeError; numpy(*arrays, **attrs) is the
-    meaning; grad(o, g, y, *args, **attrs) gives the gradient of each argument.
-    """
-
-    name: str
-    kind: str
-    infer: Callable[..., tuple[tuple[int, ...], DType]]
-    numpy: Callable[..., Any]
-    grad: Callable[..., tuple] | None = None
-    body: Callable[..., Any] | None = None
-    cost: int = 0  # issue slots an element, for decisions about recomputing
-    movement: bool = False  # only chooses which element to read
-    written: bool = False  # a movement that is worth a place in memory, unless reading it is free
-    opcode: str = ""  # the scalar opcode or the reduction's combiner
-    doc: str = ""
-    samples: tuple[Sample, ...] = ()
-
-    def __call__(self, *args: Value, **attrs: Any) -> Value:
-        shape, d = self.infer(*args, **attrs)
-        return Value(self, args, attrs, shape, d)
-
-    def __repr__(self) -> str:
-        return f"<op {self.name}>"
+    shapes: tuple[Any, ...]  # shape of each tensor argument, or an array to use as it is
+    attrs: dict[str, Any] = field(default_factory=dict)  # the other arguments
+    low: float = -2.0  # smallest random input
+    high: float = 2.0  # largest random input
+    dtypes: str = "f"  # kinds of the inputs: f(loat), s(igned), u(nsigned), b(ool)
 
 
 @dataclass(frozen=True)
 class Public:
-    """An op as users call it: a function on values, with the samples its tests use."""
+    """An op as users call it."""
 
     name: str
-    call: Callable[..., Any]
+    call: Callable[..., Any]  # the function of values
     samples: tuple[Sample, ...]
-    primitive: Op | None
-    reference: Callable[..., Any] | None = None  # NumPy meaning, where the op has its own
-    results: tuple[str, ...] = ()  # names of what it gives, where that is more than one value
+    primitive: Op | None  # None for a function of other ops
+    reference: Callable[..., Any] | None = None  # the same function on NumPy arrays
+    results: tuple[str, ...] = ()  # names of the results, if there are several
 
 
 REGISTRY: dict[str, Public] = {}
@@ -80,10 +44,20 @@ REGISTRY: dict[str, Public] = {}
 def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
        numpy: Callable[..., Any] | None = None,
        results: tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
-    """Registers a tensor function under its name: the one step that adds an op.
+    """Registers a function of values as an op. This is all it takes to add one.
 
-    A composite is just a function of other ops; its gradient, fusion, targets and tests follow
-    from what it is made of.
+    A function of other ops gets its gradient, fusion and code from them.
+
+    Args:
+        *samples: Arguments that tests call the op with.
+        name: Name of the op. `None` means that of the function. Default: `None`.
+        primitive: The primitive op that the function makes nodes of. `None` if it is a function of
+            other ops. Default: `None`.
+        numpy: The same function on NumPy arrays, which tests compare with. Default: `None`.
+        results: Names of the results, if there are several. Default: `()`.
+
+    Returns:
+        The decorator.
     """
 
     def register(function: Callable) -> Callable:
@@ -96,22 +70,24 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
 
 
 @dataclass(frozen=True)
-class Call:
-    """An op with what it was called on."""
+class OpCall:
+    """One call of a public op."""
 
-    name: str
-    args: tuple[Any, ...]
-    attrs: dict[str, Any]
+    name: str  # of the op
+    args: tuple[Any, ...]  # positional arguments
+    attrs: dict[str, Any]  # keyword arguments
 
 
-_calls: ContextVar[dict[Value, list[Call]] | None] = ContextVar("calls", default=None)
+_calls: ContextVar[dict[Value, list[OpCall]] | None] = ContextVar("calls", default=None)
 
 
 @contextmanager
-def remember_calls() -> Iterator[dict[Value, list[Call]]]:
-    """Which calls of ops gave each value made inside, the innermost first: a softmax is known as
-    one, though the graph holds only what it is made of."""
-    calls: dict[Value, list[Call]] = {}
+def remember_calls() -> Iterator[dict[Value, list[OpCall]]]:
+    """Records which calls of public ops made each value, the innermost call first.
+
+    The graph holds only primitives; the record tells that some of them were a softmax.
+    """
+    calls: dict[Value, list[OpCall]] = {}
     token = _calls.set(calls)
     try:
         yield calls
@@ -120,7 +96,7 @@ def remember_calls() -> Iterator[dict[Value, list[Call]]]:
 
 
 class _Namespace:
-    """Every registered op as an attribute, for gradients and operators."""
+    """Every registered op as an attribute, for gradients, layers and operators."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in REGISTRY:
@@ -132,7 +108,7 @@ class _Namespace:
         def remembered(*args: Any, **attrs: Any) -> Any:
             y = function(*args, **attrs)
             if isinstance(y, Value) and not any(y is a for a in args):
-                calls.setdefault(y, []).append(Call(name, args, attrs))
+                calls.setdefault(y, []).append(OpCall(name, args, attrs))
             return y
 
         return remembered
@@ -152,7 +128,19 @@ LEAF = Op("leaf", "leaf", _leaf_infer, numpy=lambda **attrs: attrs["data"])
 
 def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
          data: np.ndarray | None = None, **more: Any) -> Value:
-    """An input, a state (weights, optimiser slots, counters) or a constant with its data."""
+    """A leaf of the graph.
+
+    Args:
+        role: `"input"`, `"state"` (weights, optimizer slots, counters) or `"constant"`.
+        name: Name of the port or state.
+        shape: Shape of the leaf.
+        d: Dtype of the leaf.
+        data: Initial values of a state, or those of a constant. Default: `None`.
+        **more: Other attributes, such as `trainable` and `kind` of a state.
+
+    Returns:
+        A value without arguments.
+    """
     attrs = {"role": role, "name": name, **more}
     if data is not None:
         attrs["data"] = data
@@ -160,61 +148,58 @@ def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
 
 
 def constant(data: Any, d: DType | str | None = None) -> Value:
-    """An array that is part of the graph."""
+    """An array as a constant of the graph, in its own dtype or in `d`."""
     array = np.asarray(data)
-    given = dtype(d) if d is not None else dtype(array.dtype)
-    return leaf("constant", f"c{array.size}", array.shape, given, array.astype(given.working))
-
-
-# -- functions of users ----------------------------------------------------------------------------
-
-
-class NotTraced(ConfigError, TypeError):
-    """A function of tensors that wants numbers, of which there are none while a graph is made."""
-
-
-def traced(function: Callable[..., Any], what: str, *tensors: Any) -> Any:
-    """What a user's function makes of tensors. One that fails because it computes with NumPy or
-    PyTorch, or asks what a tensor holds, is named with the way out."""
-    try:
-        return function(*tensors)
-    except ZtorchError:
-        raise
-    except (TypeError, AttributeError) as error:
-        fix = ("; compute with zt.ops, such as ops.relu(x), not with NumPy or PyTorch"
-               if "Value" in str(error) else "")
-        raise NotTraced(f"{what}: its function failed with {type(error).__name__}: {error}{fix}"
-                        ) from error
+    d = dtype(d) if d is not None else dtype(array.dtype)
+    return leaf("constant", f"c{array.size}", array.shape, d, array.astype(d.working))
 
 
 def _missing(v: Value, name: str) -> Any:
-    """What NumPy's and PyTorch's tensors have as a method is a function here."""
-    if name.startswith("__"):  # Python, NumPy and PyTorch ask for much that is not there
+    """Points from a method of NumPy's or PyTorch's tensors to the op of that name."""
+    if name.startswith("__"):  # Python, NumPy and PyTorch probe for optional protocols
         raise AttributeError(name)
-    there = f"use ops.{name}(x)" if name in REGISTRY else "compute with zt.ops"
-    raise AttributeError(f"a tensor has no {name!r}; {there}")
+    fix = f"use ops.{name}(x)" if name in REGISTRY else "compute with zt.ops"
+    raise AttributeError(f"a tensor has no {name!r}; {fix}")
 
 
 # -- arguments -------------------------------------------------------------------------------------
 
-def shape_error(what: str, *shapes: Any, fix: str = "") -> ShapeError:
-    """A ShapeError that names the layer at work."""
-    where = f"layer {current_layer()!r}: " if current_layer() else ""
-    listed = " and ".join(str(tuple(s)) for s in shapes)
-    return ShapeError(f"{where}{what}{f' {listed}' if listed else ''}{f'; {fix}' if fix else ''}")
+def shape_error(problem: str, *shapes: Any, fix: str = "") -> ShapeError:
+    """A ShapeError: the current layer, the problem, the shapes and the fix.
+
+    >>> str(shape_error("cannot reshape", (2, 3), (4,), fix="the 6 elements must stay 6"))
+    'cannot reshape (2, 3) and (4,); the 6 elements must stay 6'
+    """
+    message = f"layer {current_layer()!r}: {problem}" if current_layer() else problem
+    if shapes:
+        message += " " + " and ".join(str(tuple(shape)) for shape in shapes)
+    return ShapeError(f"{message}; {fix}" if fix else message)
 
 
 def as_value(x: Any, like: Value | None = None) -> Value:
-    """A value for x: numbers become a filled tensor, arrays a constant; both adopt like's dtype."""
+    """x as a value: a number becomes a filled tensor, an array a constant.
+
+    Args:
+        x: A value, a number, or an array or list of numbers.
+        like: Value whose dtype a number takes, and an array of floats if that dtype is a float.
+            `None` makes numbers float32 and leaves arrays as they are. Default: `None`.
+
+    Returns:
+        The value.
+
+    Raises:
+        ShapeError: x is neither a tensor nor numbers, or a fraction for an integer dtype.
+    """
     if isinstance(x, Value):
         return x
     if isinstance(x, (bool, int, float, np.number, np.bool_)):
         d = like.dtype if like is not None else dtype("float32")
         if d.is_int and isinstance(x, (float, np.floating)) and not float(x).is_integer():
-            raise shape_error(f"{x} is no {d}", fix="use ops.cast to make the tensor a float")
+            raise shape_error(f"{x} is not a valid {d}",
+                              fix="use ops.cast to make the tensor a float")
         return OPS.full((), x.item() if isinstance(x, np.generic) else x, d)
     array = np.asarray(x)
-    if array.dtype.kind not in "biufV":  # V: the half types that NumPy lacks
+    if array.dtype.kind not in "biufV":  # V: 16-bit floats that NumPy lacks, such as bfloat16
         raise shape_error(f"{x!r} is neither a tensor nor numbers", fix="give tensors, numbers or "
                           "arrays of numbers")
     adopts = like is not None and like.dtype.is_float and array.dtype.kind == "f"
@@ -222,7 +207,7 @@ def as_value(x: Any, like: Value | None = None) -> Value:
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that all of them can be repeated to."""
+    """The shape that all of these broadcast to."""
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*shapes))
     except ValueError:
@@ -232,7 +217,10 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
-    """Arguments brought to one shape and one dtype; numbers take the dtype of their neighbours."""
+    """Arguments of one shape and one dtype; numbers take the dtype of the first tensor.
+
+    The first `dtypes_from` arguments keep their own dtype, such as the condition of `where`.
+    """
     likes = [a for a in args[dtypes_from:] if isinstance(a, Value)]
     like = likes[0] if likes else None
     values = [as_value(a, like if k >= dtypes_from else None) for k, a in enumerate(args)]
@@ -249,19 +237,19 @@ def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
 def _spread(v: Value, shape: tuple[int, ...]) -> Value:
     if v.shape == shape:
         return v
-    if v.op.name == "full":  # a number is simply made in the right shape
+    if v.op.name == "full":  # filling the whole shape needs no broadcast
         return OPS.full(shape, v.attrs["value"], v.dtype)
     return OPS.broadcast_to(v, shape)
 
 
 def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
-    """Axes as sorted non-negative numbers; None means all."""
+    """Axes as sorted non-negative integers; None means all axes."""
     if axis is None:
         return tuple(range(rank))
     axes = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
     for a in axes:
         if not hasattr(a, "__index__"):
-            raise shape_error(f"axis {a!r} is no whole number",
+            raise shape_error(f"axis {a!r} is not an integer",
                               fix="count axes from 0, or with negative numbers from the last")
         if not -rank <= a < rank:
             raise shape_error(f"axis {a} is out of range for rank {rank}",
@@ -275,7 +263,7 @@ def public_ops() -> Iterator[Public]:
 
 
 def _install_operators() -> None:
-    """Python's operators on values, looked up in the registry when used."""
+    """Defines Python's operators on values; they look their op up when they are used."""
     binary = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "power",
               "matmul": "matmul", "mod": "rem"}
     for python, ours in binary.items():

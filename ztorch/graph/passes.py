@@ -1,7 +1,7 @@
-"""The passes over a finished graph: each takes a graph and gives another with the same meaning.
+"""The passes over a finished graph. Each returns a graph with the same meaning.
 
-No pass is needed for a right answer, and any selection in any order gives the same one. They run
-after differentiation, for then nothing has to be kept for it.
+All passes are optional, and may run in any order. They run after differentiation, so they need not
+keep anything for it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ztorch.graph.movement import simplify_movement
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, attribute_key
 
-# Opcodes whose operands may trade places without changing a bit (not min and max: of 0.0 and -0.0
-# they may give either).
+# Opcodes whose operands may be swapped without changing a bit. Not min and max: of 0.0 and -0.0
+# they may return either.
 _COMMUTATIVE = frozenset({"add", "mul", "eq", "ne", "and", "or", "xor"})
 
 
 def cse(graph: Graph) -> Graph:
-    """Equal nodes become one. Leaves are what they are; every other op is a pure function."""
+    """The graph with equal nodes merged. Leaves are never equal; all other ops are pure."""
     new: dict[Value, Value] = {}
     first: dict[tuple, Value] = {}
     for old in graph.nodes():
@@ -36,8 +36,10 @@ def _key(v: Value) -> tuple:
 
 
 def prune(graph: Graph) -> Graph:
-    """Without updates that give a state its own old value. (Nodes that nothing needs are not part
-    of a graph to begin with: it is what can be reached from its outputs and updates.)"""
+    """The graph without updates that set a state to its own old value.
+
+    Nodes that nothing depends on need no removal: a graph is what its outputs and updates reach.
+    """
 
     def changes(name: str, v: Value) -> bool:
         return not (v.attrs.get("role") == "state" and v.attrs["name"] == name)
@@ -51,11 +53,11 @@ PASSES: dict[str, Callable[[Graph], Graph]] = {
     "cse": cse,
     "prune": prune,
 }
-DEFAULT = ("fold", "movement", "fold", "cse", "prune")  # movement uncovers constants
+DEFAULT = ("fold", "movement", "fold", "cse", "prune")  # movement exposes constants to fold
 
 
 def run(graph: Graph, names: Sequence[str] = DEFAULT) -> Graph:
-    """The graph after the passes, in order.
+    """The graph after these passes, in this order.
 
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf

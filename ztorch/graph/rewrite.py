@@ -1,4 +1,4 @@
-"""Rebuilding a graph from the bottom up, one local rule at a time."""
+"""Rewrites a graph from the leaves up with a local rule."""
 
 from __future__ import annotations
 
@@ -10,46 +10,50 @@ from ztorch.graph.value import Graph, Value, layer_scope
 
 Rule = Callable[[Value], Value | None]
 
-_PATIENCE = 100  # rewrites of one node; real chains need a handful
+_MOST_REWRITES = 100  # of one node, to detect rules that undo each other; real chains need a few
 
 
 def rewrite(graph: Graph, rule: Rule) -> Graph:
-    """The graph with every node replaced by what the rule makes of it, until it makes nothing.
+    """The graph with the rule applied to every node until it returns None.
 
-    The rule sees a node whose arguments are rewritten already and gives another value of the same
-    shape, dtype and meaning, or None. It must bring a node closer to something, or it would
-    never end. Nodes keep the layer they came from; what the rule builds belongs to that layer too.
+    Args:
+        graph: The graph.
+        rule: Called with a node whose arguments are rewritten already. It returns a value of the
+            same shape, dtype and meaning, or None to keep the node. Repeated application must end.
+
+    Returns:
+        The new graph. Nodes that the rule builds belong to the layer of the node they replace.
     """
     new: dict[Value, Value] = {}
     for old in graph.nodes():
         node = rebuilt(old, tuple(new[a] for a in old.args))
         with layer_scope(old.layer):
-            for _ in range(_PATIENCE):
+            for _ in range(_MOST_REWRITES):
                 better = rule(node)
                 if better is None:
                     break
                 assert (better.shape, better.dtype) == (node.shape, node.dtype), (node, better)
                 node = better
             else:
-                raise AssertionError(f"the rules go round in circles at {node}")
+                raise AssertionError(f"the rewrite rules undo each other at {node}")
         new[old] = node
     return graph.with_roots(new[r] for r in graph.roots)
 
 
 def rebuilt(node: Value, args: tuple[Value, ...]) -> Value:
-    """The node on other arguments of the same shapes; itself if they are the same."""
+    """The node with other arguments of the same shapes; the node itself if they are unchanged."""
     if args == node.args:
         return node
     return Value(node.op, args, node.attrs, node.shape, node.dtype, node.layer)
 
 
 def filled(v: Value) -> bool:
-    """Whether v is one number everywhere, known now."""
+    """Whether v is a fill: one known number everywhere."""
     return v.op.name == "full"
 
 
 def is_number(v: Value, number: Any) -> bool:
-    """Whether v is this number everywhere; 0.0 and -0.0 are two numbers."""
+    """Whether v is filled with this number; 0.0 and -0.0 differ."""
     if not filled(v) or v.attrs["value"] != number:
         return False
     value = v.attrs["value"]
@@ -57,5 +61,5 @@ def is_number(v: Value, number: Any) -> bool:
 
 
 def same_number(a: Value, b: Value) -> bool:
-    """Whether a and b are both one and the same number everywhere."""
+    """Whether a and b are filled with the same number."""
     return filled(b) and is_number(a, b.attrs["value"])

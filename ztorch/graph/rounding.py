@@ -1,10 +1,10 @@
-"""How far rounding may take a graph's values: measured, not guessed.
+"""Measures how much the values of a graph may differ by rounding.
 
-The graph is evaluated in float64 several times, and each time every op is off by a random part of
-what its dtype's rounding allows; a sum of n numbers by a part of sqrt(n) times that, and of the sum
-of their sizes. Sums of 16-bit floats are held in float32 and rounded to 16 bits once. The spread
-that this leaves in a value is what a correct program may differ by, whatever amplifies it on the
-way: a difference of equals, a division by almost nothing, a choice that was close.
+The graph is evaluated several times in float64. Each time, the result of every op is perturbed by
+a random part of the rounding error of its dtype; for a sum of n numbers the error grows with
+sqrt(n) and the sum of their sizes. Sums of 16-bit floats count as float32, rounded once. The spread
+of a value over these evaluations is the tolerance for a correct program. It includes whatever
+amplifies errors on the way: cancellation, division by small numbers, close comparisons.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.value import Value
 from ztorch.ir.halves import HALVES
 
-# Rounding of one op. Functions made of polynomials are off by a few units in the last place.
-UNITS = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
-ALLOWED = 8.0  # roundings an op: so many that what is near a threshold falls on either side of it
-SAMPLES = 10  # so many that it does so in one of them
-# Opcodes that round nothing: their result is one of what they are given, or a whole number.
+UNITS = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}  # unit roundoff
+ALLOWED = 8.0  # roundings per op: polynomials err by a few, and close comparisons must flip
+SAMPLES = 10  # evaluations: enough that a close comparison flips in one of them
+# Opcodes that never round: they return an operand or an integer.
 EXACT = frozenset({"min", "max", "select", "abs", "neg", "round", "floor", "ceil", "trunc"})
 
 
 def bounded(roots: Sequence[Value], feeds: Mapping[Value, Any],
             seed: int = 0) -> list[tuple[np.ndarray, float]]:
-    """The roots in float64, each with what its largest error may be; zero for whole numbers.
+    """The roots in float64, each with its largest allowed error; zero for integers.
 
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf
@@ -55,14 +54,14 @@ def bounded(roots: Sequence[Value], feeds: Mapping[Value, Any],
 
 
 def _apart(moved: np.ndarray, exact: np.ndarray) -> float:
-    """The largest difference; infinite where rounding may make a number none."""
+    """The largest difference; infinite where rounding may make a number NaN or infinite."""
     finite = np.isfinite(exact)
     off = np.abs(moved[finite] - exact[finite])
     return float(np.nan_to_num(off, nan=np.inf).max()) if off.size else 0.0
 
 
 def _floor(d: DType, y: np.ndarray) -> float:
-    """A few roundings of the value itself, and what devices without tiny numbers call zero."""
+    """A few roundings of the value itself, plus the numbers that some devices flush to zero."""
     if not d.is_float:
         return 0.0
     finite = np.abs(y[np.isfinite(y)])
@@ -71,8 +70,10 @@ def _floor(d: DType, y: np.ndarray) -> float:
 
 def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, y: np.ndarray,
             args: Sequence[np.ndarray]) -> np.ndarray:
-    """y, off by as much as one computation of it may be. How large its terms are is remembered:
-    finding that takes as long as y itself, and rounding does not change it."""
+    """y, perturbed by the rounding error of the op that computes it.
+
+    `sizes` caches the sums of the sizes of terms, which take as long to compute as y itself.
+    """
     if not v.dtype.is_float or v.op.movement or v.op.kind == "leaf" or v.op.opcode in EXACT or (
             not y.size):
         return y

@@ -1,10 +1,13 @@
-"""A symbolic tensor: one node of the graph, with Python's operators."""
+"""The tensor graph: primitive ops, and values, which are its nodes.
+
+Ops build values and values hold their op, so both are defined here.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,16 +17,17 @@ import numpy as np
 
 from ztorch.dtypes import DType
 
-if TYPE_CHECKING:
-    from ztorch.graph.op import Op
-
 _serial = itertools.count()
 _layer: ContextVar[str] = ContextVar("layer", default="")
 
 
 @contextmanager
 def layer_scope(name: str) -> Iterator[None]:
-    """Nodes made inside remember that they came from this layer; errors name it."""
+    """Nodes made inside belong to this layer, and errors name it.
+
+    Args:
+        name: Path of the layer, such as `"encoder/dense"`.
+    """
     token = _layer.set(name)
     try:
         yield
@@ -32,15 +36,55 @@ def layer_scope(name: str) -> Iterator[None]:
 
 
 def current_layer() -> str:
-    """The layer whose nodes are being made; empty outside of layers."""
+    """The path of the layer that is being traced; empty outside of layers."""
     return _layer.get()
 
 
+@dataclass(frozen=True)
+class Op:
+    """A primitive tensor operation: what a node of the graph computes.
+
+    Attributes:
+        name: Name in listings of the graph.
+        kind: How lowering treats it: `"leaf"` for inputs, states and constants, `"map"` for
+            elementwise work and movement, `"reduce"` for reductions along `axes`, `"contract"` for
+            a batched matrix product.
+        infer: `infer(*args, **attrs)` returns (shape, dtype), or raises a ShapeError.
+        numpy: `numpy(*arrays, **attrs)` computes the result: the meaning of the op.
+        grad: `grad(o, g, y, *args, **attrs)` returns the gradient of each argument, None for
+            none. `o` is the namespace of ops, `g` the gradient of the result `y`.
+        body: `body(e, index, **attrs)` builds one element of a map, from elements that
+            `e.read(argument, index)` loads.
+        cost: Issue slots for one element, for decisions about recomputing.
+        movement: Whether it only chooses which element to read.
+        written: Whether a movement is worth a buffer of its own, unless reading it is free.
+        opcode: The scalar opcode of a map, or the opcode that a reduction combines with.
+    """
+
+    name: str
+    kind: str
+    infer: Callable[..., tuple[tuple[int, ...], DType]]
+    numpy: Callable[..., Any]
+    grad: Callable[..., tuple] | None = None
+    body: Callable[..., Any] | None = None
+    cost: int = 0
+    movement: bool = False
+    written: bool = False
+    opcode: str = ""
+
+    def __call__(self, *args: Value, **attrs: Any) -> Value:
+        shape, dtype = self.infer(*args, **attrs)
+        return Value(self, args, attrs, shape, dtype)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
 class Value:
-    """One node: an op applied to values. Compared and hashed by identity."""
+    """A node of the graph: an op applied to values. Compared and hashed by identity."""
 
     __slots__ = ("args", "attrs", "dtype", "layer", "op", "serial", "shape")
-    __array_priority__ = 1000  # numpy arrays leave the operators to us
+    __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
 
     def __init__(self, op: Op, args: tuple[Value, ...], attrs: dict[str, Any],
                  shape: tuple[int, ...], dtype: DType, layer: str | None = None):
@@ -69,7 +113,7 @@ class Value:
         dims = "x".join(map(str, self.shape)) or "scalar"
         return f"<{self.op.name}{f' {label}' if label else ''} {self.dtype!r}[{dims}]>"
 
-    if TYPE_CHECKING:  # installed by graph.op, from the registry
+    if TYPE_CHECKING:  # graph/op.py installs these; they look ops up in the registry
 
         def __neg__(self) -> Value: ...
         def __abs__(self) -> Value: ...
@@ -92,8 +136,10 @@ class Value:
 
 
 def attribute_key(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Attributes as a key in which 0.0 and -0.0, or 1 and 1.0 and True, differ. Arrays count with
-    all of their bytes: as text they are abbreviated, and others would pass for them.
+    """Attributes as a hashable key.
+
+    0.0 and -0.0 differ, and so do 1, 1.0 and True. Arrays are compared by all their bytes, since
+    `repr` abbreviates them.
 
     >>> attribute_key({"step": 1, "axes": (0, 2)})
     (('axes', '(0, 2)'), ('step', '1'))
@@ -104,13 +150,14 @@ def attribute_key(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Graph:
-    """What a program computes: named outputs, and the new value of each state it changes."""
+    """A function: its outputs, and the new values of the states that it changes."""
 
-    outputs: dict[str, Value]
-    updates: dict[str, Value] = field(default_factory=dict)
+    outputs: dict[str, Value]  # by the names of ports
+    updates: dict[str, Value] = field(default_factory=dict)  # by the names of states
 
     @property
     def roots(self) -> list[Value]:
+        """Outputs, then updates."""
         return [*self.outputs.values(), *self.updates.values()]
 
     def with_roots(self, roots: Iterable[Value]) -> Graph:
@@ -121,16 +168,17 @@ class Graph:
                      dict(zip(self.updates, new[k:], strict=True)))
 
     def nodes(self) -> list[Value]:
+        """All nodes, each after its arguments."""
         return topological(self.roots)
 
     def leaves(self, role: str) -> list[Value]:
-        """Inputs, states or constants, in order of creation."""
-        found = [v for v in self.nodes() if v.op.kind == "leaf" and v.attrs["role"] == role]
-        return sorted(found, key=lambda v: v.serial)
+        """The leaves of a role ("input", "state" or "constant"), in order of creation."""
+        matches = [v for v in self.nodes() if v.op.kind == "leaf" and v.attrs["role"] == role]
+        return sorted(matches, key=lambda v: v.serial)
 
 
 def topological(roots: Iterable[Value]) -> list[Value]:
-    """Every value the roots need, each after its arguments; ties in order of creation."""
+    """All values that the roots depend on, each after its arguments; ties in order of creation."""
     seen: set[Value] = set()
     order: list[Value] = []
     stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(list(roots))]
@@ -146,7 +194,7 @@ def topological(roots: Iterable[Value]) -> list[Value]:
 
 
 def show(graph: Graph) -> str:
-    """The graph as text, one node a line.
+    """The graph as text, one node per line.
 
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf
@@ -165,11 +213,11 @@ def show(graph: Graph) -> str:
             text = f"{v.attrs['role']} {v.attrs['name']}"
         else:
             extra = ", ".join(str(a) if k == "value" else f"{k}={a}" for k, a in v.attrs.items()
-                              if k not in ("shape", "dtype"))  # these close the line
+                              if k not in ("shape", "dtype"))  # these end the line
             text = " ".join([v.op.name + (f"({extra})" if extra else ""),
                              *(number[a] for a in v.args)])
-        where = f"  # {v.layer}" if v.layer else ""
-        lines.append(f"{number[v]:3} {text:17} {v.dtype}[{', '.join(map(str, v.shape))}]{where}")
+        origin = f"  # {v.layer}" if v.layer else ""
+        lines.append(f"{number[v]:3} {text:17} {v.dtype}[{', '.join(map(str, v.shape))}]{origin}")
     lines += [f"{name} = {number[v]}" for name, v in graph.outputs.items()]
     lines += [f"{name} <- {number[v]}" for name, v in graph.updates.items()]
     return "\n".join(lines)

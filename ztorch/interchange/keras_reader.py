@@ -11,7 +11,7 @@ from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
-from ztorch.layers.merge import _Merge
+from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 
@@ -62,7 +62,7 @@ class KerasReader:
         accepted = {p for c in layer_class.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
                     for p in inspect.signature(c.__init__).parameters} - {"self"}
         arguments: dict[str, Any] = ({layer_class.layers_are: []}
-                                     if issubclass(layer_class, _Merge) else {})
+                                     if issubclass(layer_class, Merge) else {})
         for key, value in config.items():
             if key == "dtype":
                 self.float32(value, label)

@@ -1,4 +1,7 @@
-"""Keras' layers, a file a family; a subclass of Layer is registered by being one."""
+"""Layers with Keras' names and arguments, one file for each family.
+
+Defining a subclass of `Layer` registers it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations: found by name for other layers, and as layers of their own."""
+"""Activations, as arguments of other layers and as layers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
-from ztorch.graph.op import OPS, REGISTRY, shape_error, traced
+from ztorch.graph.op import OPS, REGISTRY, shape_error
+from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value, current_layer
 from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 
-# Keras' names; each is the op of the same name.
+# Names of activations, which are Keras'. Each is the op of this name.
 ACTIVATIONS = (
     "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu",
     "hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish",
@@ -21,71 +22,107 @@ ACTIVATIONS = (
     "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus", "swish", "tanh", "tanh_shrink",
     "threshold",
 )
-Given = str | Callable[[Value], Value] | None
+ActivationLike = str | Callable[[Value], Value] | None
 
 
-def known(given: Given) -> Given:
-    """An activation as layers keep it: a name, a function of your own, or None.
+def checked_activation(activation: ActivationLike) -> ActivationLike:
+    """An activation in the form that layers keep: a name, a function, or None.
 
-    >>> known("relu"), known(None)
-    ('relu', None)
+    Args:
+        activation: A name such as `"relu"`, a function of a tensor, or `None`.
+
+    Raises:
+        UnknownName: No activation has this name.
+        ConfigError: It is a layer, a class, or not callable.
+
+    Examples:
+        >>> checked_activation("relu"), checked_activation(None)
+        ('relu', None)
     """
-    if given is None:
+    if activation is None:
         return None
-    if isinstance(given, str):
-        if given not in ACTIVATIONS:
-            raise unknown("activation", given, ACTIVATIONS)
-        return given
-    if isinstance(given, Layer):
-        raise ConfigError(f"activation={type(given).__name__}(...) is a layer; add it to the model "
-                          "after this layer, or give a name such as 'relu'")
-    if isinstance(given, type) or not callable(given):
-        raise ConfigError(f"activation={given!r}; give a name such as 'relu', a function of a "
+    if isinstance(activation, str):
+        if activation not in ACTIVATIONS:
+            raise unknown("activation", activation, ACTIVATIONS)
+        return activation
+    if isinstance(activation, Layer):
+        raise ConfigError(f"activation={type(activation).__name__}(...) is a layer; add it to the "
+                          "model after this layer, or give a name such as 'relu'")
+    if isinstance(activation, type) or not callable(activation):
+        raise ConfigError(f"activation={activation!r}; give a name such as 'relu', a function of a "
                           "tensor, or None")
-    # ops.relu and "relu" are the same thing; by name it can be saved
-    return next((n for n in ACTIVATIONS if REGISTRY[n].call is given), given)
+    # ops.relu becomes "relu", which can be saved in a config
+    return next((n for n in ACTIVATIONS if REGISTRY[n].call is activation), activation)
 
 
-def some_axes(what: str, axis: Any) -> int | tuple[int, ...]:
-    """One axis or several, as given, but not none."""
+def nonempty_axes(label: str, axis: Any) -> int | tuple[int, ...]:
+    """An axis or a tuple of axes, but not an empty tuple."""
     if isinstance(axis, (list, tuple)) and not axis:
-        raise ConfigError(f"{what} is empty; give an axis, such as -1 for the last")
-    return checked_axes(what, axis)
+        raise ConfigError(f"{label} is empty; give an axis, such as -1 for the last")
+    return checked_axes(label, axis)
 
 
-def activate(given: Given, x: Value, context: Context) -> Value:
-    """The activation of x."""
-    if given is None:
+def activate(activation: ActivationLike, x: Value, context: Context) -> Value:
+    """Applies an activation to x. The context keeps the logits of a softmax or sigmoid."""
+    if activation is None:
         return x
-    if callable(given):
-        y = traced(given, f"layer {current_layer()!r}", x)
+    if callable(activation):
+        y = traced(activation, f"layer {current_layer()!r}", x)
         if not isinstance(y, Value):
             raise shape_error(f"its activation returned {type(y).__name__} {y!r}",
                               fix="return a tensor made with zt.ops")
         return y
-    y = getattr(OPS, given)(x)
-    if given in ("softmax", "sigmoid"):
-        context.remember_logits(y, given, x)
+    y = getattr(OPS, activation)(x)
+    if activation in ("softmax", "sigmoid"):
+        context.remember_logits(y, activation, x)
     return y
 
 
 class Activation(Layer):
-    """An activation by name, or any function of a tensor.
+    """Applies an activation.
 
-    >>> Activation("relu").get_config()
-    {'name': 'activation', 'activation': 'relu'}
+    Args:
+        activation: A name such as `"relu"`, a function of a tensor, or `None` for none.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape, unless the function changes it.
+
+    Examples:
+        >>> Activation("relu").get_config()
+        {'name': 'activation', 'activation': 'relu'}
     """
 
-    def __init__(self, activation: Given, **common: Any):
+    def __init__(self, activation: ActivationLike, **common: Any):
         super().__init__(**common)
-        self.activation = known(activation)
+        self.activation = checked_activation(activation)
 
     def call(self, x: Value, context: Context) -> Value:
         return activate(self.activation, x, context)
 
 
 class ReLU(Layer):
-    """max(x, 0), with an optional slope below the threshold and an optional ceiling."""
+    """The rectifier: `max(x, 0)`, with an optional slope, threshold and ceiling.
+
+    Args:
+        max_value: Largest output. `None` means no limit. Default: `None`.
+        negative_slope: Slope below the threshold. Default: `0.0`.
+        threshold: Inputs up to this value are negative ones. Default: `0.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> ReLU(max_value=6.0).max_value
+        6.0
+    """
 
     def __init__(self, max_value: float | None = None, negative_slope: float = 0.0,
                  threshold: float = 0.0, **common: Any):
@@ -101,7 +138,22 @@ class ReLU(Layer):
 
 
 class LeakyReLU(Layer):
-    """x above zero, negative_slope * x below."""
+    """`x` above zero, `negative_slope * x` below.
+
+    Args:
+        negative_slope: Slope below zero. Default: `0.3`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> LeakyReLU(0.1).negative_slope
+        0.1
+    """
 
     needs_floats = True
 
@@ -114,9 +166,25 @@ class LeakyReLU(Layer):
 
 
 class PReLU(Layer):
-    """x above zero, alpha * x below, with a learned alpha for each feature.
+    """`x` above zero, `alpha * x` below, with a learned `alpha` for each feature.
 
-    Axes in `shared_axes` (counted with the batch as axis 0, as in Keras) share one alpha.
+    Args:
+        alpha_initializer: Initializer of `alpha`: a name or an `Initializer`. Default: `"zeros"`.
+        shared_axes: Axes along which one `alpha` is shared, counted with the batch as axis 0.
+            `None` means none. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((8, 8, 3)), PReLU(shared_axes=(1, 2))]).weights[0].shape
+        (1, 1, 3)
     """
 
     needs_floats = True
@@ -137,7 +205,22 @@ class PReLU(Layer):
 
 
 class ELU(Layer):
-    """x above zero, alpha * (e ** x - 1) below."""
+    """The exponential linear unit: `x` above zero, `alpha * (e ** x - 1)` below.
+
+    Args:
+        alpha: Limit of the output for very negative inputs, with its sign changed. Default: `1.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> ELU(0.5).alpha
+        0.5
+    """
 
     needs_floats = True
 
@@ -150,13 +233,28 @@ class ELU(Layer):
 
 
 class Softmax(Layer):
-    """Probabilities along an axis."""
+    """Probabilities that sum to 1 along an axis.
+
+    Args:
+        axis: Axis or axes of one distribution, counted with the batch as axis 0. Default: `-1`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> Softmax().axis
+        -1
+    """
 
     needs_floats = True
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
         super().__init__(**common)
-        self.axis = some_axes("Softmax(axis=...)", axis)
+        self.axis = nonempty_axes("Softmax(axis=...)", axis)
 
     def call(self, x: Value, context: Context) -> Value:
         axes = example_axes(self.axis, x.rank)

@@ -1,4 +1,4 @@
-"""Attention as a layer."""
+"""Multi-head attention."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ztorch.layers.weight import Weight
 
 
 class _AsMatrix(Initializer):
-    """Draws a kernel as the matrix that it is used as: what counts is how many numbers flow in and
-    out, over all heads."""
+    """Draws a kernel as the matrix that it is used as, so that fans count all heads."""
 
     def __init__(self, initializer: Any, rows: int):
         self.initializer = Initializer.get(initializer)
@@ -30,20 +29,48 @@ class _AsMatrix(Initializer):
 
 
 class MultiHeadAttention(Layer):
-    """Each position gathers from the others what its query matches, in several heads.
+    """Multi-head attention: each position gathers values from the positions that its query matches.
 
-    In a Sequential it attends to its own input, of shape (length, features), and only backwards
-    with `use_causal_mask=True` (in Keras an argument of the call); in a Model it is called on
-    (query, value, key, attention_mask), and `attend` does the same to tensors of the graph.
-    Weights have Keras' shapes: kernels (features, heads, dim), and (heads, dim, features) on the
-    way out. `key_dim` is features / num_heads unless given.
-    `rotary=True`, which Keras lacks, turns queries and keys by their positions.
+    In a `Sequential` it attends to its own input. In a `Model` it is called on `(query, value, key,
+    attention_mask)`; `key` and `attention_mask` may be left out. `attend` does the same to tensors
+    of the graph.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((7, 16)), MultiHeadAttention(2, key_dim=8, name="mha")])
-    >>> [(w.path, w.shape) for w in model.weights][:2]
-    [('mha/query/kernel', (16, 2, 8)), ('mha/query/bias', (2, 8))]
+    Weights have Keras' shapes: `(features, heads, dim)` for query, key and value, and `(heads, dim,
+    features)` for the output.
+
+    Args:
+        num_heads: Number of heads. A positive integer.
+        key_dim: Size of each head of query and key. `None` means `features / num_heads`. Default:
+            `None`.
+        value_dim: Size of each head of the value. `None` means `key_dim`. Default: `None`.
+        dropout: Rate at which attention weights are dropped while training, from 0 to below 1.
+            Default: `0.0`.
+        use_bias: Whether to add biases to query, key, value and output. Default: `True`.
+        output_shape: Number of output features. `None` means those of the query. Default: `None`.
+        kernel_initializer: Initializer of the kernels: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the biases: a name or an `Initializer`. Default: `"zeros"`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        use_causal_mask: Whether a position attends only to itself and to earlier ones. In Keras
+            this is an argument of the call. Default: `False`.
+        rotary: Whether to rotate queries and keys by their positions, as `RotaryEmbedding` does.
+            Keras has no such argument. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, length, features)` for the query; value and key are `(batch, source length,
+        features)` and may have other features.
+
+    Output shape:
+        `(batch, length, features)`, or `output_shape` in place of the features.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((7, 16)), MultiHeadAttention(2, key_dim=8, name="mha")])
+        >>> [(w.path, w.shape) for w in model.weights][:2]
+        [('mha/query/kernel', (16, 2, 8)), ('mha/query/bias', (2, 8))]
     """
 
     needs_floats = True
@@ -57,8 +84,8 @@ class MultiHeadAttention(Layer):
         self.num_heads = positive("MultiHeadAttention(num_heads=...)", num_heads)
         dims = {"key_dim": key_dim, "value_dim": value_dim, "output_shape": output_shape}
         self.key_dim, self.value_dim, self.output_shape = (
-            None if n is None else positive(f"MultiHeadAttention({what}=...)", n)
-            for what, n in dims.items())
+            None if n is None else positive(f"MultiHeadAttention({argument}=...)", n)
+            for argument, n in dims.items())
         self.dropout = fraction("MultiHeadAttention(dropout=...)", dropout)
         self.use_bias = use_bias
         self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
@@ -86,17 +113,17 @@ class MultiHeadAttention(Layer):
                                     (heads, value_dim, self.output_shape or width), 1)}
 
     def _project(self, name: str, shape: Shape, outputs: int = 2) -> list[Weight]:
-        """The kernel and the bias, over the last axes of the kernel, of one projection."""
+        """Makes the weights of one projection: a kernel, and a bias over its output axes."""
         rows = math.prod(shape[:-outputs])
-        found = [self.add_weight(f"{name}/kernel", shape,
+        weights = [self.add_weight(f"{name}/kernel", shape,
                                  _AsMatrix(self.kernel_initializer, rows))]
         if self.use_bias:
-            found.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
-        return found
+            weights.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
+        return weights
 
     def prepare(self, x: Any, value: Any = None, key: Any = None, *more: Any,
-                **how: Any) -> None:
-        """Builds for query, value and key, as far as they are given."""
+                **keywords: Any) -> None:
+        """Builds the layer for query, value and key, as far as they are given."""
         if not self.built:
             self.own_weights = []
             value = x if value is None else value
@@ -111,16 +138,28 @@ class MultiHeadAttention(Layer):
     def attend(self, query: Value, value: Value, key: Value | None = None,
                attention_mask: Value | None = None, use_causal_mask: bool = False,
                context: Context | None = None) -> Value:
-        """What each position of `query` finds in `value` by `key` (by default the value itself).
+        """Attends from `query` to `value`, on tensors of the graph.
 
-        The mask is true where a position of the query may see one of the key: (queries, keys),
-        with the batch before them, or batch and heads.
+        Args:
+            query: Tensor `(batch, length, features)`.
+            value: Tensor `(batch, source length, features)`.
+            key: Tensor of the same length as `value`. `None` means `value` itself. Default: `None`.
+            attention_mask: Boolean tensor `(batch, length, source length)`, or with an axis of
+                heads after the batch: true where a position of the query may see one of the key.
+                `None` shows all. Default: `None`.
+            use_causal_mask: Whether a position attends only to itself and to earlier ones. Default:
+                `False`.
+            context: Context of the call. `None` makes a new one. Default: `None`.
 
-        >>> from ztorch.graph.op import leaf
-        >>> words, image = leaf("input", "w", (1, 5, 8), "float32"), leaf(
-        ...     "input", "i", (1, 9, 6), "float32")
-        >>> MultiHeadAttention(2).attend(words, image).shape
-        (1, 5, 8)
+        Returns:
+            Tensor `(batch, length, output features)`.
+
+        Examples:
+            >>> from ztorch.graph.op import leaf
+            >>> words = leaf("input", "words", (1, 5, 8), "float32")
+            >>> image = leaf("input", "image", (1, 9, 6), "float32")
+            >>> MultiHeadAttention(2).attend(words, image).shape
+            (1, 5, 8)
         """
         context = context if context is not None else Context()
         key = value if key is None else key
@@ -144,7 +183,7 @@ class MultiHeadAttention(Layer):
             if self.rotary:
                 q = OPS.rotary(q) if step_by_step is None else step_by_step.turned(q)
                 k = OPS.rotary(k)
-            if attention_mask is not None and attention_mask.rank == 3:  # alike for all heads
+            if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
                 attention_mask = OPS.expand_dims(attention_mask, 1)
             weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:

@@ -1,8 +1,8 @@
-"""Layers that change images by chance while training, inside the compiled step.
+"""Layers that change images at random while training, inside the compiled step.
 
-Each example has its own luck. The numbers depend on the program's seed, the step and the layer's
-place in the model (or its own seed) alone, so a run can be repeated, and resumed, to the bit.
-Predicting and evaluating let images pass as they are.
+Each example gets its own random numbers. They depend only on the program's seed, the step and the
+layer's position in the model (or its own seed), so a run can be repeated and resumed to the bit.
+Predicting and evaluating leave images unchanged.
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ztorch.config import number, whole_seed
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS, constant, shape_error
+from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
-from ztorch.layers.preprocessing import fitted, side
-from ztorch.layers.spatial import _Spatial
+from ztorch.layers.resizing import fitted, side
+from ztorch.layers.spatial import SpatialLayer
 from ztorch.ops.windows import pad_axes
 
 Pair = tuple[float, float]
-Given = float | tuple[float, float]
+Factor = float | tuple[float, float]
 
 
-class _Augmentation(_Spatial):
-    """Base of layers that work on (rows, columns, channels), changed by chance while training."""
+class AugmentationLayer(SpatialLayer, abstract=True):
+    """Base of the layers that change images at random while training."""
 
     def __init__(self, seed: int | None = None, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
@@ -37,7 +35,7 @@ class _Augmentation(_Spatial):
         return self.changed(x, context) if context.training else self.settled(x)
 
     def settled(self, x: Value) -> Value:
-        """What comes out when chance has no part."""
+        """The output when predicting and evaluating."""
         return x
 
     def changed(self, x: Value, context: Context) -> Value:
@@ -45,47 +43,66 @@ class _Augmentation(_Spatial):
         raise NotImplementedError
 
     def draw(self, x: Value, context: Context, count: int) -> list[Value]:
-        """`count` numbers from 0 to below 1 for each example, each of shape (batch, 1, 1, 1).
+        """`count` random numbers from 0 to below 1 for each example, as (batch, 1, 1, 1) each.
 
-        Drawn as float32 in every model: so one of float64 sees the same images."""
+        They are drawn as float32 in every model, so that float64 models see the same images.
+        """
         seed, step, stream = context.random(self.seed)
         numbers = OPS.random_uniform((x.shape[0], count), seed, step, stream)
         return [OPS.reshape(OPS.cast(numbers[:, k], x.dtype), (-1, 1, 1, 1)) for k in range(count)]
 
-    def bounds(self, what: str, given: Any, low: float, high: float) -> Pair:
-        """The ends of a range: from one number for both directions, or a pair."""
-        name = f"{type(self).__name__}({what}=...)"
-        pair = given if isinstance(given, (list, tuple)) else (-abs(number(name, given)),
-                                                               abs(number(name, given)))
+    def bounds(self, argument: str, factor: Any, low: float, high: float) -> Pair:
+        """The ends of a range, from a pair or from one number for both directions."""
+        name = f"{type(self).__name__}({argument}=...)"
+        is_pair = isinstance(factor, (list, tuple))
+        pair = factor if is_pair else (-abs(number(name, factor)), abs(number(name, factor)))
         ends = [number(name, end) for end in pair]
         if len(ends) != 2 or not all(-high <= end <= high for end in ends) or (
-                isinstance(given, (list, tuple)) and min(ends) < low):
+                is_pair and min(ends) < low):
             raise ConfigError(f"{name} must be a number from {low:g} to {high:g} or a pair of "
-                              f"them, not {given!r}")
+                              f"them, not {factor!r}")
         return min(ends), max(ends)
 
-    def values(self, given: Any) -> Pair:
-        """The least and the greatest value of a pixel."""
+    def values(self, value_range: Any) -> Pair:
+        """The smallest and the largest value of a pixel."""
         name = f"{type(self).__name__}(value_range=...)"
-        if not isinstance(given, (list, tuple)) or len(given) != 2:
-            raise ConfigError(f"{name} must be a pair such as (0, 255) or (0, 1), not {given!r}")
-        low, high = (number(name, end) for end in given)
+        if not isinstance(value_range, (list, tuple)) or len(value_range) != 2:
+            raise ConfigError(f"{name} must be a pair such as (0, 255) or (0, 1), "
+                              f"not {value_range!r}")
+        low, high = (number(name, end) for end in value_range)
         if not low < high:
-            raise ConfigError(f"{name} must begin below its end, not {given!r}")
+            raise ConfigError(f"{name} must be a rising pair, not {value_range!r}")
         return low, high
 
 
-def _between(u: Value, ends: Pair) -> Value:
-    """Numbers from 0 to 1 spread over a range."""
+def between(u: Value, ends: Pair) -> Value:
+    """Numbers from 0 to 1, mapped to a range."""
     return u * (ends[1] - ends[0]) + ends[0]
 
 
-class RandomFlip(_Augmentation):
-    """Turns each image over with probability one half: "horizontal" swaps left and right,
-    "vertical" top and bottom, "horizontal_and_vertical" does either, independently.
+class RandomFlip(AugmentationLayer):
+    """While training, flips each image with probability one half.
 
-    >>> RandomFlip("horizontal").mode
-    'horizontal'
+    Args:
+        mode: `"horizontal"` swaps left and right, `"vertical"` swaps top and bottom,
+            `"horizontal_and_vertical"` does each independently. Default:
+            `"horizontal_and_vertical"`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomFlip("horizontal").mode
+        'horizontal'
     """
 
     def __init__(self, mode: str = "horizontal_and_vertical", seed: int | None = None,
@@ -100,16 +117,34 @@ class RandomFlip(_Augmentation):
         return x
 
 
-class RandomCrop(_Augmentation):
-    """A part of each image at a random place; its middle when predicting and evaluating.
+class RandomCrop(AugmentationLayer):
+    """While training, a part of each image at a random position; otherwise its middle.
 
-    Images that are smaller than the part are enlarged, in their proportions, as in CenterCrop. A
-    ZeroPadding2D before it moves images about within a border.
+    Images that are smaller than the part are enlarged as in `CenterCrop`. With a `ZeroPadding2D`
+    before it, images move within a border.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input, ZeroPadding2D
-    >>> Sequential([Input((32, 32, 3)), ZeroPadding2D(4), RandomCrop(32, 32)]).output_shape
-    (32, 32, 3)
+    Args:
+        height: Number of output rows.
+        width: Number of output columns.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        `(batch, height, width, channels)`, or with channels first `(batch, channels, height,
+        width)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input, ZeroPadding2D
+        >>> Sequential([Input((32, 32, 3)), ZeroPadding2D(4), RandomCrop(32, 32)]).output_shape
+        (32, 32, 3)
     """
 
     def __init__(self, height: int, width: int, seed: int | None = None,
@@ -131,20 +166,37 @@ class RandomCrop(_Augmentation):
         return x
 
 
-class RandomTranslation(_Augmentation):
-    """Moves each image down by up to height_factor of its height and right by up to width_factor
-    of its width, or up and left where the factor drawn is negative; one number stands for both
-    directions, (-0.2, 0.3) goes from one to the other.
+class RandomTranslation(AugmentationLayer):
+    """While training, moves each image by a random distance.
 
-    What comes in is a reflection of the image (fill_mode "reflect"), its other side ("wrap"), its
-    border ("nearest") or fill_value ("constant"). Fractions of a pixel are mixed from neighbours,
-    or with interpolation="nearest" rounded.
+    Args:
+        height_factor: Range of the move downwards, in heights of the image. A pair such as `(-0.2,
+            0.3)`, or one number for both directions; negative moves up.
+        width_factor: Range of the move to the right, in widths of the image, in the same form.
+        fill_mode: What moves in: `"reflect"` a reflection of the image, `"wrap"` its other side,
+            `"nearest"` its border, `"constant"` the fill value. Default: `"reflect"`.
+        interpolation: `"bilinear"` interpolates fractions of a pixel, `"nearest"` rounds them.
+            Default: `"bilinear"`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    >>> RandomTranslation(0.1, (-0.2, 0.3)).width_factor
-    (-0.2, 0.3)
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomTranslation(0.1, (-0.2, 0.3)).width_factor
+        (-0.2, 0.3)
     """
 
-    def __init__(self, height_factor: Given, width_factor: Given, fill_mode: str = "reflect",
+    def __init__(self, height_factor: Factor, width_factor: Factor, fill_mode: str = "reflect",
                  interpolation: str = "bilinear", seed: int | None = None, fill_value: float = 0.0,
                  data_format: str | None = None, **common: Any):
         super().__init__(seed, data_format, **common)
@@ -162,7 +214,7 @@ class RandomTranslation(_Augmentation):
             low, high = (math.ceil(max(end, 0.0) * n) for end in (ends[1], -ends[0]))
             if low + high:
                 wide = self._extended(x, axis, low, high)
-                x = self._read(wide, axis, n, low - _between(u, ends) * n)
+                x = self._read(wide, axis, n, low - between(u, ends) * n)
         return x
 
     def _extended(self, x: Value, axis: int, low: int, high: int) -> Value:
@@ -201,113 +253,3 @@ def _piece(x: Value, axis: int, start: int, size: int) -> Value:
 
 def _repeated(x: Value, axis: int, times: int) -> Value:
     return OPS.broadcast_to(x, tuple(times if k == axis else n for k, n in enumerate(x.shape)))
-
-
-class RandomContrast(_Augmentation):
-    """Multiplies what each channel of an image differs from its mean by a random number from
-    1 - lower to 1 + upper; `factor` is (lower, upper), or one number for both.
-
-    Results are clipped to value_range: for images in 0..1 give (0, 1).
-
-    >>> RandomContrast(0.2, value_range=(0, 1)).factor
-    0.2
-    """
-
-    def __init__(self, factor: Given, value_range: Any = (0, 255), seed: int | None = None,
-                 data_format: str | None = None, **common: Any):
-        super().__init__(seed, data_format, **common)
-        self.factor = factor
-        given = factor if isinstance(factor, (list, tuple)) else (factor, factor)
-        if len(given) != 2 or not all(0 <= number("RandomContrast(factor=...)", f) <= 1
-                                      for f in given):
-            raise ConfigError("RandomContrast(factor=...) must be a number from 0 to 1 or a pair "
-                              f"of them, not {factor!r}")
-        self._ends = (1.0 - given[0], 1.0 + given[1])
-        self.value_range = self.values(value_range)
-
-    def changed(self, x: Value, context: Context) -> Value:
-        [u] = self.draw(x, context, 1)
-        mean = OPS.mean(x, (1, 2), True)
-        return OPS.clip((x - mean) * _between(u, self._ends) + mean, *self.value_range)
-
-
-class RandomBrightness(_Augmentation):
-    """Adds to each image a random share of value_range: from -factor to factor, or from the first
-    to the second of a pair. Results are clipped to value_range: for images in 0..1 give (0, 1).
-
-    >>> RandomBrightness((-0.1, 0.3), value_range=(0, 1)).value_range
-    (0.0, 1.0)
-    """
-
-    def __init__(self, factor: Given, value_range: Any = (0, 255), seed: int | None = None,
-                 data_format: str | None = None, **common: Any):
-        super().__init__(seed, data_format, **common)
-        self.factor = factor
-        self._ends = self.bounds("factor", factor, -1, 1)
-        self.value_range = self.values(value_range)
-
-    def changed(self, x: Value, context: Context) -> Value:
-        [u] = self.draw(x, context, 1)
-        low, high = self.value_range
-        return OPS.clip(x + _between(u, self._ends) * (high - low), low, high)
-
-
-class RandomErasing(_Augmentation):
-    """Puts a rectangle over part of each image, with a probability of `factor` (one drawn between
-    two where it is a pair).
-
-    The rectangle's height and width are the roots of two shares drawn between both ends of
-    `scale`, of those of the image. It is filled with fill_value (one for all channels or one for
-    each), else with noise: normal, value_range[1] wide, clipped to value_range.
-
-    >>> RandomErasing(0.5, fill_value=0.0).scale
-    (0.02, 0.33)
-    """
-
-    def __init__(self, factor: Given = 1.0, scale: Given = (0.02, 0.33), fill_value: Any = None,
-                 value_range: Any = (0, 255), seed: int | None = None,
-                 data_format: str | None = None, **common: Any):
-        super().__init__(seed, data_format, **common)
-        self.factor, self.scale = factor, scale
-        self._chances = self._shares("factor", factor)
-        self._areas = self._shares("scale", scale)
-        name = "RandomErasing(fill_value=...)"
-        self.fill_value = (None if fill_value is None else
-                           tuple(number(name, v) for v in fill_value)
-                           if isinstance(fill_value, (list, tuple)) else number(name, fill_value))
-        self.value_range = self.values(value_range)
-
-    def _shares(self, what: str, given: Any) -> Pair:
-        """A pair of shares; one number is the upper one, and the lower one 0, as in Keras."""
-        name = f"RandomErasing({what}=...)"
-        pair = tuple(given) if isinstance(given, (list, tuple)) else (0.0, given)
-        if len(pair) != 2 or not 0 <= number(name, pair[0]) <= number(name, pair[1]) <= 1:
-            raise ConfigError(f"{name} must be a number from 0 to 1 or a rising pair of them, not "
-                              f"{given!r}")
-        return float(pair[0]), float(pair[1])
-
-    def changed(self, x: Value, context: Context) -> Value:
-        chance, luck, tall, down, wide, right = self.draw(x, context, 6)
-        covered = luck < _between(chance, self._chances)
-        for axis, share, place in ((1, tall, down), (2, wide, right)):
-            n = x.shape[axis]
-            length = OPS.sqrt(_between(share, self._areas)) * n
-            start = place * (n - length)
-            at = OPS.iota(tuple(n if k == axis else 1 for k in range(4)), axis, "int32")
-            at = OPS.cast(at, x.dtype)
-            inside = OPS.bitwise_and(at >= start, at < start + length)
-            covered = OPS.bitwise_and(covered, inside)
-        return OPS.where(OPS.broadcast_to(covered, x.shape), self._fill(x, context), x)
-
-    def _fill(self, x: Value, context: Context) -> Value:
-        if self.fill_value is None:
-            # with a seed of its own, apart from the numbers that chose the rectangle
-            own = None if self.seed is None else self.seed + (1 << 30)
-            noise = OPS.random_normal(x.shape, *context.random(own), "float32")
-            return OPS.clip(OPS.cast(noise, x.dtype) * self.value_range[1], *self.value_range)
-        values = self.fill_value if isinstance(self.fill_value, tuple) else (
-            self.fill_value,) * x.shape[-1]
-        if len(values) != x.shape[-1]:
-            raise shape_error(f"RandomErasing has {len(values)} fill values for the channels of",
-                              x.shape[1:], fix="give one for each channel, or one for all")
-        return OPS.broadcast_to(constant(np.array(values), x.dtype), x.shape)

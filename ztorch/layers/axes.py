@@ -1,4 +1,4 @@
-"""Shapes and axes as users give them."""
+"""Checks of shapes and axes in arguments of layers."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from ztorch.graph.op import shape_error
 from ztorch.initializers import Shape
 
 
-def checked_shape(what: str, shape: Any) -> Shape:
-    """A fixed shape without the batch axis."""
+def checked_shape(label: str, shape: Any) -> Shape:
+    """A shape without the batch as a tuple, or a ConfigError that begins with the label."""
     if isinstance(shape, (int, np.integer)):
-        raise ConfigError(f"{what} is {shape!r}; a shape is a tuple: ({shape},)")
+        raise ConfigError(f"{label} is {shape!r}; a shape is a tuple: ({shape},)")
     try:
         dims = tuple(shape)
     except TypeError:
-        raise ConfigError(f"{what} is {shape!r}; a shape is a tuple such as (28, 28, 1)") from None
+        raise ConfigError(f"{label} is {shape!r}; a shape is a tuple such as (28, 28, 1)") from None
     for n in dims:
         if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
-            raise ConfigError(f"{what} is {dims}: every axis must be a positive whole number; "
+            raise ConfigError(f"{label} is {dims}: every axis must be a positive integer; "
                               "shapes are fixed when the model is compiled, and leave out the "
                               "batch")
     return tuple(n.__index__() for n in dims)
 
 
-def checked_axes(what: str, axis: Any) -> int | tuple[int, ...]:
-    """One axis or several, as given."""
-    given = whole_numbers(what, axis if isinstance(axis, (list, tuple)) else (axis,))
-    return given if isinstance(axis, (list, tuple)) else given[0]
+def checked_axes(label: str, axis: Any) -> int | tuple[int, ...]:
+    """An integer or a tuple of integers, or a ConfigError that begins with the label."""
+    axes = whole_numbers(label, axis if isinstance(axis, (list, tuple)) else (axis,))
+    return axes if isinstance(axis, (list, tuple)) else axes[0]
 
 
 def example_axes(axis: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Axes within each example as sorted positive numbers, for tensors with a batch (axis 0).
+    """Axes as sorted positive integers, for tensors whose axis 0 is the batch.
 
     >>> example_axes(-1, 3), example_axes((2, 1), 3)
     ((2,), (1, 2))
     """
-    given = (axis,) if isinstance(axis, int) else axis
-    for a in given:
+    axes = (axis,) if isinstance(axis, int) else axis
+    for a in axes:
         if not -rank < a < rank or a == 0:
             raise shape_error(f"axis {a} is out of range for inputs of {rank - 1} axes besides "
                               "the batch", fix=f"use 1 to {rank - 1}, or -1 to {1 - rank}")
-    return tuple(sorted({a % rank for a in given}))
+    return tuple(sorted({a % rank for a in axes}))

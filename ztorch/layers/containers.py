@@ -1,6 +1,6 @@
-"""Layers made of layers: branches that meet again, steps of a sequence, functions of your own.
+"""Layers made of layers: residual connections, parallel branches, steps of a sequence, functions.
 
-Several layers in a row are a `Sequential`, which is a layer too.
+For a chain of layers use `Sequential`, which is a layer too.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, unknown
-from ztorch.graph.op import OPS, shape_error, traced
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
+from ztorch.layers.joining import MERGES
 from ztorch.layers.layer import Layer
-from ztorch.layers.merge import MERGES, _Merge
-from ztorch.layers.nested import _Container
+from ztorch.layers.merge import Merge
+from ztorch.layers.nested import Container
 from ztorch.layers.symbol import leaves
 
 if TYPE_CHECKING:
@@ -22,21 +24,53 @@ if TYPE_CHECKING:
 
 
 class Identity(Layer):
-    """Its input: the branch that does nothing."""
+    """Returns its input: the branch that does nothing.
+
+    Args:
+        name: Name of the layer. `None` makes one from the class. Default: `None`.
+        trainable: Whether an optimizer may change the weights. Default: `True`.
+        input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
+            Default: `None`.
+        **wrong: Collects unknown arguments for the error.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch.layers import Input
+        >>> Identity()(Input((4,))).shape
+        (4,)
+    """
 
     def call(self, x: Value, context: Context) -> Value:
         return x
 
 
-class Residual(_Container):
-    """What its layers make of the input, plus the input; or plus what `shortcut` makes of it.
+class Residual(Container):
+    """Adds the input to the output of a chain of layers.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Dense, Input
-    >>> block = Residual(Dense(8, activation="relu"), Dense(4))
-    >>> wider = Residual(Dense(6), shortcut=Dense(6, use_bias=False, name="project"))
-    >>> [w.path for w in Sequential([Input((4,)), block, wider]).weights][-3:]
-    ['residual_1/dense/kernel', 'residual_1/dense/bias', 'residual_1/project/kernel']
+    Args:
+        *layers: Layers that are called one after another.
+        shortcut: Layer that the input passes before it is added, for chains that change the shape.
+            `None` adds the input itself. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any that the layers take.
+
+    Output shape:
+        The output shape of the last layer.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Dense, Input
+        >>> block = Residual(Dense(8, activation="relu"), Dense(4))
+        >>> wider = Residual(Dense(6), shortcut=Dense(6, use_bias=False, name="project"))
+        >>> [w.path for w in Sequential([Input((4,)), block, wider]).weights][-3:]
+        ['residual_1/dense/kernel', 'residual_1/dense/bias', 'residual_1/project/kernel']
     """
 
     def __init__(self, *layers: Layer, shortcut: Layer | None = None, **common: Any):
@@ -45,7 +79,7 @@ class Residual(_Container):
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers of the branch that is not the shortcut."""
+        """The chain of layers, without the shortcut."""
         return [layer for layer in self.inner if layer is not self.shortcut]
 
     def call(self, x: Value, context: Context) -> Value:
@@ -58,22 +92,34 @@ class Residual(_Container):
                    "other branch" if self.shortcut is None else
                    f"make it fit the shortcut, layer {self.shortcut.name!r}")
             raise shape_error("branches cannot be added: layers and shortcut give", y.shape[1:],
-                              short.shape[1:], fix="they part at "
+                              short.shape[1:], fix="they diverge at "
                               f"{context.origin(y, short.shape)}: {fix}")
         return y + short
 
 
-class Parallel(_Container):
-    """Branches on one input, and what becomes of what they give: `merge` is "concat", "add",
-    "subtract", "multiply", "average", "maximum", "minimum" or a merge layer.
+class Parallel(Container):
+    """Calls several branches on one input and merges their outputs.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Concatenate, Dense, Input
-    >>> Sequential([Input((4,)), Parallel([Dense(3), Dense(2), Identity()])]).output_shape
-    (9,)
-    >>> Sequential([Input((5, 4)), Parallel([Dense(4), Identity()],
-    ...                                     merge=Concatenate(axis=1))]).output_shape
-    (10, 4)
+    Args:
+        branches: A list of layers.
+        merge: `"concat"`, `"add"`, `"subtract"`, `"multiply"`, `"average"`, `"maximum"`,
+            `"minimum"`, or a merge layer without branches. Default: `"concat"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any that the branches take.
+
+    Output shape:
+        The merged shape of the branches' outputs.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Concatenate, Dense, Input
+        >>> Sequential([Input((4,)), Parallel([Dense(3), Dense(2), Identity()])]).output_shape
+        (9,)
+        >>> Sequential([Input((5, 4)), Parallel([Dense(4), Identity()],
+        ...                                     merge=Concatenate(axis=1))]).output_shape
+        (10, 4)
     """
 
     layers_are = "branches"
@@ -87,7 +133,7 @@ class Parallel(_Container):
         if isinstance(merge, str) and merge not in MERGES:
             raise unknown("merge", merge, MERGES)
         merging = MERGES[merge]() if isinstance(merge, str) else self.merge
-        if not isinstance(merging, _Merge) or merging.inner:
+        if not isinstance(merging, Merge) or merging.inner:
             raise ConfigError(f"Parallel(merge={merge!r}) must be one of {', '.join(MERGES)}, or a "
                               "merge layer without branches, such as Concatenate(axis=1)")
         self.merging = merging
@@ -104,20 +150,32 @@ class Parallel(_Container):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        return super(_Container, cls).from_config(config)
+        return super(Container, cls).from_config(config)
 
 
 # -- around one layer, or none ---------------------------------------------------------------------
 
 
 class TimeDistributed(Layer):
-    """One layer for every step of a sequence: axis 1 is time. All steps run as one larger batch,
-    so that BatchNormalization inside sees all of them.
+    """Calls one layer on every step of a sequence.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Dense, Flatten, Input
-    >>> Sequential([Input((5, 4, 2)), TimeDistributed(Flatten())]).output_shape
-    (5, 8)
+    All steps run as one larger batch, so a BatchNormalization inside sees all of them.
+
+    Args:
+        layer: The layer for one step.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, ...)`, with at least one axis after the steps.
+
+    Output shape:
+        `(batch, steps, ...)`: the output shape of the layer for each step.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Dense, Flatten, Input
+        >>> Sequential([Input((5, 4, 2)), TimeDistributed(Flatten())]).output_shape
+        (5, 8)
     """
 
     def __init__(self, layer: Layer, **common: Any):
@@ -137,20 +195,33 @@ class TimeDistributed(Layer):
             return OPS.reshape(v, (*steps, *v.shape[1:]))
 
         result = parted(y)
-        if y in context.probabilities:  # the loss still finds the logits
+        if y in context.probabilities:  # keep the logits for the loss
             activation, logits = context.probabilities[y]
             context.remember_logits(result, activation, parted(logits))
         return result
 
 
 class Lambda(Layer):
-    """A function of yours, made of `zt.ops`, of one tensor or a list of several. It has no weights
-    and cannot be saved in a config.
+    """A function of `zt.ops` as a layer.
 
-    >>> from ztorch import Sequential, ops
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((4, 6)), Lambda(lambda x: ops.mean(x, axis=1))]).output_shape
-    (6,)
+    It has no weights and cannot be saved in a config.
+
+    Args:
+        function: A function of one tensor, or of a list of tensors, that returns a tensor. It must
+            keep the batch axis.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        That of the function's result.
+
+    Examples:
+        >>> from ztorch import Sequential, ops
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((4, 6)), Lambda(lambda x: ops.mean(x, axis=1))]).output_shape
+        (6,)
     """
 
     takes_many = True

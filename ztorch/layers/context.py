@@ -1,4 +1,4 @@
-"""What a layer may use while it is traced: its weights, the mode, random numbers."""
+"""The context of a trace: weights as tensors, the mode, and random numbers."""
 
 from __future__ import annotations
 
@@ -22,35 +22,31 @@ if TYPE_CHECKING:
 
 @dataclass
 class States:
-    """The state leaves of a model, shared by all functions traced from it. Without `data` only
-    shapes are traced, and no weight is drawn. Names are those within the model at `root`.
+    """The states of a model as leaves, shared by all functions that are traced from it."""
 
-    With `narrow`, matrices of weights are numbers of that dtype: they are kept in it, or with
-    `exact`, so that small steps of training are not lost, rounded to it where they are read."""
-
-    dtype: DType = f32
-    narrow: DType | None = None
-    exact: bool = False
-    seed: int = 0
-    data: bool = True
-    root: str = ""
-    leaves: dict[str, Value] = field(default_factory=dict)
+    dtype: DType = f32  # of computations
+    narrow: DType | None = None  # 16-bit dtype of matrices of weights
+    exact: bool = False  # keep them in `dtype` and round where they are read, as training needs
+    seed: int = 0  # of random numbers
+    data: bool = True  # False traces shapes only, and draws no initial values
+    root: str = ""  # path of the model: names leave it out
+    leaves: dict[str, Value] = field(default_factory=dict)  # by name
 
     def name(self, weight: Weight) -> str:
-        """What the weight is called in the program."""
+        """The name of a weight in the program."""
         return weight.path.removeprefix(f"{self.root}/")
 
     def narrowed(self, weight: Weight) -> DType | None:
-        """What a weight is rounded to; vectors, such as biases, are too small to be worth it."""
+        """The dtype that a weight is rounded to; vectors, such as biases, are not worth it."""
         return self.narrow if len(weight.shape) > 1 else None
 
     def kept_as(self, weight: Weight) -> DType:
-        """The dtype of the state that keeps a weight."""
+        """The dtype of the state that holds a weight."""
         return self.dtype if self.exact else self.narrowed(weight) or self.dtype
 
     def leaf(self, name: str, shape: tuple[int, ...], d: DType | str,
              first: Callable[[], Any], **more: Any) -> Value:
-        """The state of that name; made with its first values when first asked for."""
+        """The state of this name. The first call makes it, with initial values from `first`."""
         if name not in self.leaves:
             d = dtype(d)
             array = np.asarray(first()).astype(d.working) if self.data else None
@@ -58,27 +54,27 @@ class States:
         return self.leaves[name]
 
     def cache(self, name: str, shape: tuple[int, ...]) -> Value:
-        """What steps leave to later ones, of zeros at first; nobody need store it."""
+        """A state that steps write for later ones. It starts at zero and is not stored."""
         return self.leaf(name.removeprefix(f"{self.root}/"), shape, self.dtype,
                          lambda: np.zeros(shape), kind="cache", trainable=False)
 
 
-# The layer that made a tensor, the innermost one, and what it was called on.
-Made = dict[Value, "tuple[Layer, list[Value]]"]
+# The innermost layer that made each tensor, and the tensors that it was called on.
+Producers = dict[Value, "tuple[Layer, list[Value]]"]
 
 
 @dataclass(frozen=True)
 class Range:
-    """The whole numbers that a layer takes, both ends included."""
+    """The integers that a layer takes, both ends included."""
 
     low: int
     high: int
-    layer: str
+    layer: str  # its path, for the error
 
 
 @dataclass
 class Context:
-    """One function being traced. `training` is true inside the training step only.
+    """A function that is being traced.
 
     >>> from ztorch.graph.op import leaf
     >>> from ztorch.layers import Dense
@@ -87,16 +83,16 @@ class Context:
     (32, 4)
     """
 
-    training: bool = False
+    training: bool = False  # true in the training step only
     states: States = field(default_factory=States)
-    updates: dict[Value, Value] = field(default_factory=dict)
-    probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)
-    results: dict[Layer, Any] = field(default_factory=dict)  # what each layer gave
-    made: Made = field(default_factory=dict)
+    updates: dict[Value, Value] = field(default_factory=dict)  # new value of each changed state
+    probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)  # and their logits
+    results: dict[Layer, Any] = field(default_factory=dict)  # what each layer returned
+    producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
-    losses: list[Value] = field(default_factory=list)  # what layers add, a number a row
-    decoding: Decoding | None = None  # where one position is traced, not the whole row
-    streams: int = 0
+    losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
+    decoding: Decoding | None = None  # set when a single position of a sequence is traced
+    streams: int = 0  # number of random streams in use
 
     @property
     def dtype(self) -> DType:
@@ -104,18 +100,17 @@ class Context:
         return self.states.dtype
 
     def read(self, weight: Weight) -> Value:
-        """A weight as a tensor of the graph; as it was last written, where a layer is called
-        again in the same step."""
+        """A weight as a tensor. A layer that is called twice in a step sees its own writes."""
         state = self._state(weight)
         now, narrow = self.updates.get(state, state), self.states.narrowed(weight)
         return now if narrow is None else OPS.cast(OPS.rounded_to(now, narrow), self.dtype)
 
     def stored(self, weight: Weight) -> Value:
-        """The state that keeps a weight, which training changes."""
+        """The state that holds a weight, which training changes."""
         return self._state(weight)
 
     def write(self, weight: Weight, value: Value) -> None:
-        """The weight's value after this step (moving averages); ignored outside training."""
+        """Sets a weight after this step, such as a moving average; ignored outside training."""
         if self.training:
             self.updates[self._state(weight)] = value
 
@@ -125,8 +120,10 @@ class Context:
                                 trainable=weight.trains)
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
-        """(seed, step, stream) for one random op: fresh numbers each step, the same each run.
-        A seed of the layer's own stands for its place in the model."""
+        """(seed, step, stream) of one random op: new numbers each step, the same in each run.
+
+        The stream is the position of the call in the model, or the layer's own seed if it has one.
+        """
         low, high = self.states.seed & 0xFFFFFFFF, self.states.seed >> 32
         seed = self.states.leaf("random/seed", (2,), "uint32", lambda: [low, high],
                                 kind="counter", trainable=False)
@@ -134,26 +131,32 @@ class Context:
                                 trainable=False)
         self.updates[step] = OPS.add(step, 1)
         if own_seed is not None:
-            return seed, step, 1 << 31 | own_seed & 0x7FFFFFFF  # apart from all places
+            return seed, step, 1 << 31 | own_seed & 0x7FFFFFFF  # no position has bit 31
         self.streams += 1
         return seed, step, self.streams - 1
 
     def add_loss(self, rows: Value) -> None:
-        """Adds to the loss that training makes small, and that evaluating reports: a number for
-        each row of the batch, which counts by the row's weight."""
+        """Adds a term to the loss, in training and evaluation.
+
+        Args:
+            rows: One number for each row of the batch, weighted like the row's loss.
+
+        Raises:
+            ShapeError: It is not a float tensor of shape `(batch,)`.
+        """
         if rows.rank != 1 or not rows.dtype.is_float:
             raise shape_error("add_loss takes one number for each row of the batch, not",
                               rows.shape, fix="take the sum or the mean over all other axes")
         self.losses.append(rows)
 
     def remember_logits(self, y: Value, activation: str, logits: Value) -> None:
-        """y is softmax or sigmoid of these: a loss on y then works from the logits, safely."""
+        """Notes that y is the softmax or sigmoid of these logits, so that a loss can use them."""
         self.probabilities[y] = (activation, logits)
 
     def need_range(self, x: Value, low: int, high: int) -> None:
-        """x must hold whole numbers from low to high: where it is an input, the host checks its
-        numbers before a step. Where it is computed, nobody does."""
-        while x.op.movement and x.size >= x.args[0].size:  # holds all numbers of its argument
+        """Requires integers from low to high in x. The host checks inputs before a step; computed
+        tensors are not checked."""
+        while x.op.movement and x.size >= x.args[0].size:  # has all elements of its argument
             x = x.args[0]
         known = self.ranges.get(x)
         if known is None or high - low < known.high - known.low:
@@ -162,16 +165,16 @@ class Context:
     # -- where shapes come from --------------------------------------------------------------------
 
     def remember(self, layer: Layer, inputs: list[Value], y: Value) -> None:
-        """y is what the layer made of these."""
+        """Notes that the layer made y from these inputs."""
         if y not in inputs:
-            self.made.setdefault(y, (layer, inputs))
+            self.producers.setdefault(y, (layer, inputs))
 
     def origin(self, v: Value, other: Shape) -> str:
-        """Names the layer that gave a tensor the size in which it differs from another."""
-        wrong = differing(v.shape, other)
-        while v in self.made:
-            layer, inputs = self.made[v]
-            if len(inputs) != 1 or differing(inputs[0].shape, v.shape) & {-1, *wrong}:
+        """Names the layer that made the size in which a tensor differs from another."""
+        axes = differing(v.shape, other)
+        while v in self.producers:
+            layer, inputs = self.producers[v]
+            if len(inputs) != 1 or differing(inputs[0].shape, v.shape) & {-1, *axes}:
                 shapes = " and ".join(str(x.shape[1:]) for x in inputs)
                 return f"layer {layer.name!r}, which makes {v.shape[1:]} of {shapes}"
             v = inputs[0]
@@ -179,5 +182,5 @@ class Context:
 
 
 def differing(a: Shape, b: Shape) -> set[int]:
-    """Axes along which two shapes differ; -1 stands for their number."""
+    """The axes along which two shapes differ; {-1} if they have different ranks."""
     return {-1} if len(a) != len(b) else {k for k in range(len(a)) if a[k] != b[k]}

@@ -1,4 +1,4 @@
-"""Convolutions with Keras' arguments, weights and defaults."""
+"""Convolutions with the arguments, weights and defaults of Keras."""
 
 from __future__ import annotations
 
@@ -9,81 +9,84 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import Given, activate, known
+from ztorch.layers.activation import ActivationLike, activate, checked_activation
 from ztorch.layers.context import Context
-from ztorch.layers.spatial import _Spatial
+from ztorch.layers.spatial import SpatialLayer
 from ztorch.layers.weight import Weight
 
 
-class _Convolving(_Spatial):
-    """What all convolutions share: a window that moves, and what follows the sum.
+class BaseConvolution(SpatialLayer, abstract=True):
+    """Base of the convolutions: a moving window, then a bias and an activation.
 
-    Beside Keras' words, padding is a whole number, as in PyTorch, one for each axis, or a pair
-    (before, after) for each.
+    In addition to Keras' words, `padding` may be numbers, as in PyTorch: an integer, one for each
+    axis, or a pair (before, after) for each axis.
     """
 
-    paddings: tuple[str, ...] = ("valid", "same")
-    counted_padding = True  # whether padding may be numbers
+    paddings: tuple[str, ...] = ("valid", "same")  # the words that `padding` may be
+    numeric_padding = True  # whether `padding` may also be numbers
     needs_floats = True
 
     def __init__(self, kernel_size: Any, strides: Any, padding: Any, data_format: str | None,
-                 dilation_rate: Any, activation: Given, use_bias: bool, bias_initializer: Any,
-                 **common: Any):
+                 dilation_rate: Any, activation: ActivationLike, use_bias: bool,
+                 bias_initializer: Any, **common: Any):
         super().__init__(data_format, **common)
         self.kernel_size = self.each("kernel_size", kernel_size)
         self.strides = self.each("strides", strides)
-        words = isinstance(padding, str) or not self.counted_padding
-        self.padding: Any = (self.choice("padding", padding, self.paddings) if words else
+        is_word = isinstance(padding, str) or not self.numeric_padding
+        self.padding: Any = (self.choice("padding", padding, self.paddings) if is_word else
                              self.pairs("padding", padding))
         self.dilation_rate = self.each("dilation_rate", dilation_rate)
-        self.activation = known(activation)
+        self.activation = checked_activation(activation)
         self.use_bias = use_bias
         self.bias_initializer = bias_initializer
 
-    def counted(self, what: str, n: Any) -> int:
-        return positive(f"{type(self).__name__}({what}=...)", n)
+    def count(self, argument: str, n: Any) -> int:
+        """n as a positive integer, or a ConfigError that names the argument."""
+        return positive(f"{type(self).__name__}({argument}=...)", n)
 
     def add_bias(self, filters: int) -> None:
+        """Makes the bias, if the layer has one."""
         if self.use_bias:
             self.bias = self.add_weight("bias", (filters,), self.bias_initializer)
 
     def convolve(self, x: Value, kernel: Value, groups: int = 1) -> Value:
-        """x, channels last, with the layer's window."""
+        """The convolution of x, which has channels last, with the layer's window."""
         padding: Any = self.padding
-        if padding == "causal":  # the past only
+        if padding == "causal":
             padding = [((k - 1) * d, 0)
                        for k, d in zip(self.kernel_size, self.dilation_rate, strict=True)]
         return OPS.conv(x, kernel, self.strides, padding, self.dilation_rate, groups)
 
     def finish(self, y: Value, context: Context) -> Value:
+        """y with bias and activation."""
         if self.use_bias:
             y = y + context.read(self.bias)
         return activate(self.activation, y, context)
 
-    def same_channels(self, x: Value, weight: Weight, channels: int) -> None:
-        """A ShapeError where a layer is used again for other inputs."""
+    def need_channels(self, x: Value, weight: Weight, channels: int) -> None:
+        """Raises a ShapeError if the layer was built for another number of channels."""
         if x.shape[-1] != channels:
             raise shape_error("channels of inputs and kernel do not fit:", x.shape[1:],
                               weight.shape, fix=f"the layer was built for {channels} channels; "
                                                 "use a new one for others")
 
 
-class _Conv(_Convolving):
-    """activation(windows of x @ kernel + bias)."""
+class BaseConv(BaseConvolution, abstract=True):
+    """Base of `Conv1D` and `Conv2D`: `activation(windows of x @ kernel + bias)`."""
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, groups: int = 1,
-                 activation: Given = None, use_bias: bool = True,
+                 activation: ActivationLike = None, use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  **common: Any):
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
                          use_bias, bias_initializer, **common)
-        self.filters = self.counted("filters", filters)
-        self.groups = self.counted("groups", groups)
+        self.filters = self.count("filters", filters)
+        self.groups = self.count("groups", groups)
         self.kernel_initializer = kernel_initializer
         if self.filters % self.groups:
-            raise ConfigError(f"{type(self).__name__}(filters={filters}, groups={groups}): each "
-                              f"group makes as many filters, so {groups} must divide {filters}")
+            raise ConfigError(f"{type(self).__name__}(filters={filters}, groups={groups}): "
+                              "groups must divide filters")
 
     def build(self, input_shape: Shape) -> None:
         channels = self.channels(input_shape)
@@ -97,196 +100,87 @@ class _Conv(_Convolving):
         self.add_bias(self.filters)
 
     def last(self, x: Value, context: Context) -> Value:
-        self.same_channels(x, self.kernel, self.kernel.shape[-2] * self.groups)
+        self.need_channels(x, self.kernel, self.kernel.shape[-2] * self.groups)
         return self.finish(self.convolve(x, context.read(self.kernel), self.groups), context)
 
 
-class Conv1D(_Conv, names=("Convolution1D",)):
-    """Filters that move along (steps, channels). padding="causal" sees the past only.
+class Conv1D(BaseConv, names=("Convolution1D",)):
+    """A convolution along sequences.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((20, 3)), Conv1D(8, 5, padding="causal")]).output_shape
-    (20, 8)
+    Args:
+        filters: Number of filters, which is the number of output channels.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(steps / strides)` outputs, `"causal"` so
+            that no output reads later steps, an integer, or a pair (before, after). Default:
+            `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels; must
+            divide both numbers. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`, or `(batch, channels, steps)` with channels first.
+
+    Output shape:
+        `(batch, new_steps, filters)`, or `(batch, filters, new_steps)` with channels first.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((20, 3)), Conv1D(8, 5, padding="causal")]).output_shape
+        (20, 8)
     """
 
     axes, paddings = 1, ("valid", "same", "causal")
 
 
-class Conv2D(_Conv, names=("Convolution2D",)):
-    """Filters that move over (rows, columns, channels).
+class Conv2D(BaseConv, names=("Convolution2D",)):
+    """A convolution over images.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((28, 28, 3)), Conv2D(8, 5, strides=2, padding="same")])
-    >>> model.output_shape, [w.shape for w in model.weights]
-    ((14, 14, 8), [(5, 5, 3, 8), (8,)])
-    >>> Sequential([Input((28, 28, 3)), Conv2D(8, 5, padding=((2, 2), (0, 1)))]).output_shape
-    (28, 25, 8)
-    """
+    Args:
+        filters: Number of filters, which is the number of output channels.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, an integer, one
+            for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels; must
+            divide both numbers. Default: `1`.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
 
-# -- each channel for itself -----------------------------------------------------------------------
+    Output shape:
+        `(batch, new_rows, new_columns, filters)`, or `(batch, filters, new_rows, new_columns)` with
+        channels first.
 
-
-class _DepthwiseConv(_Convolving):
-    """`depth_multiplier` filters for each channel, which see that channel only."""
-
-    def __init__(self, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
-                 depth_multiplier: int = 1, data_format: str | None = None, dilation_rate: Any = 1,
-                 activation: Given = None, use_bias: bool = True,
-                 depthwise_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
-                 **common: Any):
-        super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
-                         use_bias, bias_initializer, **common)
-        self.depth_multiplier = self.counted("depth_multiplier", depth_multiplier)
-        self.depthwise_initializer = depthwise_initializer
-
-    def build(self, input_shape: Shape) -> None:
-        channels = self.channels(input_shape)
-        self.kernel = self.add_weight("kernel", (*self.kernel_size, channels,
-                                                 self.depth_multiplier), self.depthwise_initializer)
-        self.add_bias(channels * self.depth_multiplier)
-
-    def last(self, x: Value, context: Context) -> Value:
-        return self.finish(self.depthwise(x, self.kernel, context), context)
-
-    def depthwise(self, x: Value, weight: Weight, context: Context) -> Value:
-        *size, channels, each = weight.shape
-        self.same_channels(x, weight, channels)
-        kernel = OPS.reshape(context.read(weight), (*size, 1, channels * each))
-        return self.convolve(x, kernel, groups=channels)
-
-
-class DepthwiseConv1D(_DepthwiseConv):
-    """A filter of its own for each channel of (steps, channels).
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.shape for w in Sequential([Input((20, 3)), DepthwiseConv1D(5)]).weights]
-    [(5, 3, 1), (3,)]
-    """
-
-    axes, paddings = 1, ("valid", "same", "causal")
-
-
-class DepthwiseConv2D(_DepthwiseConv):
-    """A filter of its own for each channel of (rows, columns, channels).
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((28, 28, 3)), DepthwiseConv2D(3, depth_multiplier=2)]).output_shape
-    (26, 26, 6)
-    """
-
-
-class _SeparableConv(_DepthwiseConv):
-    """A depthwise convolution, then a matrix that mixes the channels."""
-
-    def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
-                 data_format: str | None = None, dilation_rate: Any = 1, depth_multiplier: int = 1,
-                 activation: Given = None, use_bias: bool = True,
-                 depthwise_initializer: Any = "glorot_uniform",
-                 pointwise_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
-                 **common: Any):
-        super().__init__(kernel_size, strides, padding, depth_multiplier, data_format,
-                         dilation_rate, activation, use_bias, depthwise_initializer,
-                         bias_initializer, **common)
-        self.filters = self.counted("filters", filters)
-        self.pointwise_initializer = pointwise_initializer
-
-    def build(self, input_shape: Shape) -> None:
-        channels = self.channels(input_shape)
-        self.depthwise_kernel = self.add_weight(
-            "depthwise_kernel", (*self.kernel_size, channels, self.depth_multiplier),
-            self.depthwise_initializer)
-        self.pointwise_kernel = self.add_weight(
-            "pointwise_kernel", (*(1,) * self.axes, channels * self.depth_multiplier, self.filters),
-            self.pointwise_initializer)
-        self.add_bias(self.filters)
-
-    def last(self, x: Value, context: Context) -> Value:
-        y = self.depthwise(x, self.depthwise_kernel, context)
-        matrix = OPS.reshape(context.read(self.pointwise_kernel), self.pointwise_kernel.shape[-2:])
-        return self.finish(OPS.matmul(y, matrix), context)
-
-
-class SeparableConv1D(_SeparableConv, names=("SeparableConvolution1D",)):
-    """DepthwiseConv1D and a matrix that mixes channels, in one layer.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((20, 3)), SeparableConv1D(8, 5)]).output_shape
-    (16, 8)
-    """
-
-    axes, paddings = 1, ("valid", "same", "causal")
-
-
-class SeparableConv2D(_SeparableConv, names=("SeparableConvolution2D",)):
-    """DepthwiseConv2D and a matrix that mixes channels, in one layer.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.shape for w in Sequential([Input((28, 28, 3)), SeparableConv2D(8, 5)]).weights]
-    [(5, 5, 3, 1), (1, 1, 3, 8), (8,)]
-    """
-
-
-# -- transposed ------------------------------------------------------------------------------------
-
-
-class _ConvTranspose(_Convolving):
-    """What the gradient of a convolution does: each element leaves a multiple of the kernel."""
-
-    counted_padding = False
-
-    def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid",
-                 output_padding: Any = None, data_format: str | None = None,
-                 dilation_rate: Any = 1, activation: Given = None, use_bias: bool = True,
-                 kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
-                 **common: Any):
-        super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
-                         use_bias, bias_initializer, **common)
-        self.filters = self.counted("filters", filters)
-        self.output_padding = (None if output_padding is None else
-                               self.each("output_padding", output_padding, least=0))
-        if any(o >= s for o, s in zip(self.output_padding or (), self.strides, strict=False)):
-            raise ConfigError(f"{type(self).__name__}(output_padding={output_padding!r}) must be "
-                              f"less than strides={self.strides} along each axis")
-        self.kernel_initializer = kernel_initializer
-
-    def build(self, input_shape: Shape) -> None:
-        self.kernel = self.add_weight(
-            "kernel", (*self.kernel_size, self.filters, self.channels(input_shape)),
-            self.kernel_initializer)
-        self.add_bias(self.filters)
-
-    def last(self, x: Value, context: Context) -> Value:
-        self.same_channels(x, self.kernel, self.kernel.shape[-1])
-        y = OPS.conv_transpose(x, context.read(self.kernel), self.strides, self.padding,
-                               self.dilation_rate, self.output_padding)
-        return self.finish(y, context)
-
-
-class Conv1DTranspose(_ConvTranspose, names=("Convolution1DTranspose",)):
-    """Longer sequences from shorter ones: (steps, channels) to (steps * strides, filters).
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((10, 3)), Conv1DTranspose(8, 4, 2, padding="same")]).output_shape
-    (20, 8)
-    """
-
-    axes = 1
-
-
-class Conv2DTranspose(_ConvTranspose, names=("Convolution2DTranspose",)):
-    """Larger images from smaller ones.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((7, 7, 3)), Conv2DTranspose(8, 3, 2, padding="same")])
-    >>> model.output_shape, model.weights[0].shape
-    ((14, 14, 8), (3, 3, 8, 3))
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((28, 28, 3)), Conv2D(8, 5, strides=2, padding="same")])
+        >>> model.output_shape, [w.shape for w in model.weights]
+        ((14, 14, 8), [(5, 5, 3, 8), (8,)])
+        >>> Sequential([Input((28, 28, 3)), Conv2D(8, 5, padding=((2, 2), (0, 1)))]).output_shape
+        (28, 25, 8)
     """

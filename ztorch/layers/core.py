@@ -1,45 +1,51 @@
-"""Input, Dense and the layers that only change the shape."""
+"""Input, Dense and Rescaling."""
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import Any
 
-from ztorch.config import number, positive, whole_numbers
+from ztorch.config import number, positive
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import Given, activate, known
+from ztorch.layers.activation import ActivationLike, activate, checked_activation
 from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.layers.spatial import known_format
-from ztorch.layers.symbol import Symbol, source
+from ztorch.layers.symbol import SymbolicTensor, source
 
 
 class Input(Layer):
-    """The shape of one example, without the batch. The dtype is the model's unless given.
+    """The shape and dtype of one example, without the batch axis.
 
-    It begins a Sequential, or is the tensor that layers of a Model are called on.
+    It is the first layer of a `Sequential`, or the symbolic tensor that the layers of a `Model` are
+    called on.
 
-    >>> Input((28, 28, 1)).shape
-    (28, 28, 1)
-    >>> Dense(10)(Input((4,))).shape
-    (10,)
+    Args:
+        shape: Shape of one example, a tuple of positive integers. Shapes are fixed when the model
+            is compiled.
+        dtype: Dtype of the input, such as `"int32"`. `None` means the dtype of the model. Default:
+            `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Examples:
+        >>> Input((28, 28, 1)).shape
+        (28, 28, 1)
+        >>> Dense(10)(Input((4,))).shape
+        (10,)
     """
 
     def __init__(self, shape: Any, dtype: DType | str | None = None, **common: Any):
         super().__init__(**common)
         self.shape = checked_shape("Input(shape=...)", shape)
-        self.dtype = None if dtype is None else as_name(dtype)
+        self.dtype = None if dtype is None else dtype_name(dtype)
         self.input_shape = self.shape
 
     @cached_property
-    def symbol(self) -> Symbol:
-        """The tensor that it stands for while a Model is declared."""
+    def symbol(self) -> SymbolicTensor:
+        """The symbolic tensor that stands for the input while a Model is declared."""
         return source(self, self.shape, self.dtype or "float32")
 
     def call(self, x: Value, context: Context) -> Value:
@@ -62,7 +68,7 @@ class Input(Layer):
     def __rsub__(self, other: Any) -> Any:
         return other - self.symbol
 
-    # what a tensor without numbers cannot do is said by its symbol
+    # Operators that need numbers: the symbolic tensor raises the error.
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.symbol.__array__()
 
@@ -81,27 +87,45 @@ class Input(Layer):
     __rtruediv__, __matmul__, __lt__, __ge__, __le__ = __truediv__, __pow__, __gt__, __gt__, __gt__
 
 
-def as_name(d: DType | str) -> str:
+def dtype_name(d: DType | str) -> str:
+    """The name of a dtype as users write it."""
     return dtype(d).long
 
 
 class Dense(Layer):
-    """activation(x @ kernel + bias), over the last axis of inputs of any rank.
+    """A fully connected layer: `activation(x @ kernel + bias)` over the last axis.
 
-    >>> from ztorch import Sequential
-    >>> model = Sequential([Input((3,)), Dense(2)])
-    >>> [w.shape for w in model.weights]
-    [(3, 2), (2,)]
+    Args:
+        units: Size of the last axis of the output. A positive integer.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `None`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, ..., features)`, of any rank from 2.
+
+    Output shape:
+        `(batch, ..., units)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> model = Sequential([Input((3,)), Dense(2)])
+        >>> [w.shape for w in model.weights]
+        [(3, 2), (2,)]
     """
 
     needs_floats = True
 
-    def __init__(self, units: int, activation: Given = None, use_bias: bool = True,
+    def __init__(self, units: int, activation: ActivationLike = None, use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  **common: Any):
         super().__init__(**common)
         self.units = positive("Dense(units=...)", units)
-        self.activation = known(activation)
+        self.activation = checked_activation(activation)
         self.use_bias = use_bias
         self.kernel_initializer = kernel_initializer
         self.bias_initializer = bias_initializer
@@ -126,79 +150,27 @@ class Dense(Layer):
         return activate(self.activation, y, context)
 
 
-class Flatten(Layer):
-    """Each example as one row. With data_format="channels_first", as in Keras, inputs have their
-    channels first, and the row is that of the same image with channels last."""
-
-    def __init__(self, data_format: str | None = None, **common: Any):
-        super().__init__(**common)
-        self.data_format = known_format("Flatten", data_format)
-
-    def call(self, x: Value, context: Context) -> Value:
-        if self.data_format == "channels_first" and x.rank > 2:
-            x = OPS.transpose(x, (0, *range(2, x.rank), 1))
-        return OPS.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
-
-
-class Reshape(Layer):
-    """Each example in another shape; one axis may be -1.
-
-    >>> from ztorch import Sequential
-    >>> Sequential([Input((6,)), Reshape((2, -1))]).output_shape
-    (2, 3)
-    """
-
-    def __init__(self, target_shape: Any, **common: Any):
-        super().__init__(**common)
-        self.target_shape = whole_numbers("Reshape(target_shape=...)", target_shape)
-
-    def call(self, x: Value, context: Context) -> Value:
-        given, have = self.target_shape, math.prod(x.shape[1:])
-        known_part = math.prod(n for n in given if n != -1)
-        open_axes = given.count(-1)
-        if open_axes > 1:
-            raise shape_error("cannot reshape each example of shape", x.shape[1:],
-                              fix=f"{given} leaves {open_axes} axes open, and only one can be -1")
-        fits = (known_part == have if open_axes == 0 else
-                open_axes == 1 and known_part > 0 and have % known_part == 0)
-        if not fits:
-            raise shape_error("cannot reshape each example from", x.shape[1:], given,
-                              fix=f"its {have} elements must stay {have}")
-        return OPS.reshape(x, (x.shape[0], *(have // known_part if n == -1 else n for n in given)))
-
-
-class Permute(Layer):
-    """Axes in another order, counted from 1 as in Keras: (2, 1) swaps the first two."""
-
-    def __init__(self, dims: Any, **common: Any):
-        super().__init__(**common)
-        self.dims = whole_numbers("Permute(dims=...)", dims)
-        if sorted(self.dims) != list(range(1, len(self.dims) + 1)):
-            raise ConfigError(f"Permute(dims={self.dims}) must have each of 1 to {len(self.dims)} "
-                              "once; the batch is axis 0, and stays")
-
-    def call(self, x: Value, context: Context) -> Value:
-        if len(self.dims) != x.rank - 1:
-            raise shape_error(f"Permute({self.dims}) is no order of the axes of", x.shape[1:],
-                              fix=f"use each of 1 to {x.rank - 1} once")
-        return OPS.transpose(x, (0, *self.dims))
-
-
-class RepeatVector(Layer):
-    """Each row n times: (features,) becomes (n, features)."""
-
-    def __init__(self, n: int, **common: Any):
-        super().__init__(**common)
-        self.n = positive("RepeatVector(n=...)", n)
-
-    def call(self, x: Value, context: Context) -> Value:
-        self.need_rank(x.shape[1:], 1, "(features)", "add a Flatten layer before it")
-        batch, features = x.shape
-        return OPS.broadcast_to(OPS.reshape(x, (batch, 1, features)), (batch, self.n, features))
-
-
 class Rescaling(Layer):
-    """x * scale + offset in the model's dtype; takes integers, such as the bytes of images."""
+    """Computes `x * scale + offset` in the dtype of the model.
+
+    It also takes integers, such as the bytes of images.
+
+    Args:
+        scale: Factor of every element.
+        offset: Added to every element after scaling. Default: `0.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> Sequential([Input((8, 8, 3), dtype="uint8"), Rescaling(1 / 255)]).output_shape
+        (8, 8, 3)
+    """
 
     def __init__(self, scale: float, offset: float = 0.0, **common: Any):
         super().__init__(**common)

@@ -1,8 +1,8 @@
-"""One position at a time: what a layer of a causal model needs to be run step by step.
+"""Decoding: running a causal model one position at a time.
 
-Layers see a single position, of shape (batch, 1, ...), and its number. What attention has to know
-of the positions before it lies in caches: states of the program, as long as the model's rows are,
-in which each step writes at its own position.
+Layers see a single position, of shape (batch, 1, ...), and its number. Attention keeps keys and
+values of earlier positions in caches: states of the program with one entry per position, in which
+each step writes its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.layers import activation, core, embedding, normalization, regularization
+from ztorch.layers import (
+    activation,
+    core,
+    embedding,
+    normalization,
+    regularization,
+    unit_scale,
+)
 
 if TYPE_CHECKING:
     from ztorch.layers.context import Context
@@ -31,22 +38,24 @@ class Decoding:
         self.position, self.length = position, length
 
     def seen(self) -> Value:
-        """Which positions have been there, this one included: (1, length)."""
+        """A mask (1, length) of the positions up to this one."""
         return OPS.less_equal(OPS.iota((1, self.length), 1), self.position)
 
     def kept(self, name: str, new: Value, context: Context) -> Value:
-        """What all positions gave, (batch, heads, length, dim), of what this one gives. Those to
-        come hold anything: hide them by `seen`."""
+        """Adds this position to a cache and returns it: (batch, heads, length, dim).
+
+        Later positions hold arbitrary numbers; `seen` masks them.
+        """
         shape = (*new.shape[:2], self.length, new.shape[3])
         cache = context.states.cache(name, shape)
         context.updates[cache] = self._where_it_is(new, cache)
         return context.updates[cache]
 
     def turned(self, new: Value) -> Value:
-        """`new`, (batch, heads, 1, dim), turned by `ops.rotary` as at its position."""
+        """`new`, (batch, heads, 1, dim), after `ops.rotary` at this position."""
         shape = (*new.shape[:2], self.length, new.shape[3])
         alone = self._where_it_is(new, OPS.full(shape, 0.0, new.dtype))
-        return OPS.sum(OPS.rotary(alone), axis=2, keepdims=True)  # zeros, turned, stay zeros
+        return OPS.sum(OPS.rotary(alone), axis=2, keepdims=True)  # rotated zeros stay zeros
 
     def row(self, table: Value) -> Value:
         """The row of this position in a table of (positions, features): (1, 1, features)."""
@@ -58,8 +67,10 @@ class Decoding:
 
 
 def need_stepwise(model: Layer) -> None:
-    """Unsupported, naming the layer, unless each layer gives a position the same whether it sees
-    the whole row or that position with what its cache holds."""
+    """Raises Unsupported unless every layer can run one position at a time.
+
+    A layer can if one position and its cache give the same result as the whole row.
+    """
     for _, layer in list(model.walk())[1:]:
         if fault := _fault(layer):
             raise Unsupported(f"layer {layer.path!r} ({type(layer).__name__}) cannot run one "
@@ -67,7 +78,8 @@ def need_stepwise(model: Layer) -> None:
 
 
 def _fault(layer: Layer) -> str:
-    """Why a layer cannot; empty if it can. A subclass may do anything, so that classes count."""
+    """Why a layer cannot run by position; empty if it can. Subclasses are not trusted, since they
+    may do anything."""
     from ztorch.layers import attention, containers, transformer
 
     kind = type(layer)
@@ -86,8 +98,8 @@ def _fault(layer: Layer) -> str:
     return "it mixes positions, or nobody has said that it does not"
 
 
-_NORMALIZATIONS = (normalization.LayerNormalization, normalization.RMSNormalization,
-                   normalization.BatchNormalization, normalization.UnitNormalization)
+_NORMALIZATIONS = (normalization.LayerNormalization, unit_scale.RMSNormalization,
+                   normalization.BatchNormalization, unit_scale.UnitNormalization)
 _POSITIONWISE = (
     core.Dense, core.Rescaling, embedding.Embedding, embedding.PositionEmbedding,
     embedding.SinusoidalPosition, activation.Activation, activation.ReLU, activation.LeakyReLU,

@@ -16,15 +16,30 @@ from ztorch.layers.layer import Layer
 
 
 class Embedding(Layer):
-    """A learned vector for each id from 0 to input_dim - 1.
+    """A learned vector for each id from 0 to `input_dim - 1`.
 
-    Takes whole numbers: begin the model with Input((length,), dtype="int32"). Ids out of range are
+    It takes integers: begin the model with `Input((length,), dtype="int32")`. Ids out of range are
     refused, with their row, before any step runs.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((7,), dtype="int32"), Embedding(1000, 16)]).output_shape
-    (7, 16)
+    Args:
+        input_dim: Number of ids. A positive integer.
+        output_dim: Size of a vector. A positive integer.
+        embeddings_initializer: Initializer of the vectors: a name or an `Initializer`. Default:
+            `"uniform"`.
+        mask_zero: Only `False`: masks do not travel from layer to layer. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, ...)`, integers.
+
+    Output shape:
+        `(batch, ..., output_dim)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((7,), dtype="int32"), Embedding(1000, 16)]).output_shape
+        (7, 16)
     """
 
     def __init__(self, input_dim: int, output_dim: int, embeddings_initializer: Any = "uniform",
@@ -44,20 +59,34 @@ class Embedding(Layer):
 
     def call(self, x: Value, context: Context) -> Value:
         if not x.dtype.is_int:
-            raise shape_error(f"Embedding takes whole numbers, not {x.dtype}",
+            raise shape_error(f"Embedding takes integers, not {x.dtype}",
                               fix=f"begin the model with Input({x.shape[1:]}, dtype='int32')")
         context.need_range(x, 0, self.input_dim - 1)
         return OPS.take(context.read(self.embeddings), x)
 
 
 class PositionEmbedding(Layer):
-    """Adds a learned vector for each position to inputs of (length, features).
+    """Adds a learned vector for each position.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((7, 16)), PositionEmbedding(sequence_length=20)])
-    >>> [(w.path, w.shape) for w in model.weights]
-    [('position_embedding/position_embeddings', (20, 16))]
+    Args:
+        sequence_length: Number of positions with a vector. `None` means the length of the inputs.
+            Default: `None`.
+        initializer: Initializer of the vectors: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((7, 16)), PositionEmbedding(sequence_length=20)])
+        >>> [(w.path, w.shape) for w in model.weights]
+        [('position_embedding/position_embeddings', (20, 16))]
     """
 
     def __init__(self, sequence_length: int | None = None, initializer: Any = "glorot_uniform",
@@ -85,12 +114,25 @@ class PositionEmbedding(Layer):
 
 
 class SinusoidalPosition(Layer):
-    """Adds sines (at even features) and cosines (at odd ones) of the position, with wavelengths
-    from 2 pi up to max_wavelength * 2 pi, to inputs of (length, features).
+    """Adds sines (at even features) and cosines (at odd ones) of the position.
 
-    >>> SinusoidalPosition().table(2, 4).round(4)
-    array([[0.    , 1.    , 0.    , 1.    ],
-           [0.8415, 0.5403, 0.01  , 1.    ]])
+    Wavelengths grow from `2 * pi` towards `max_wavelength * 2 * pi`.
+
+    Args:
+        max_wavelength: Limit of the wavelengths, in units of `2 * pi` positions. Default:
+            `10000.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> SinusoidalPosition().table(2, 4).round(4)
+        array([[0.    , 1.    , 0.    , 1.    ],
+               [0.8415, 0.5403, 0.01  , 1.    ]])
     """
 
     def __init__(self, max_wavelength: float = 10000.0, **common: Any):
@@ -99,7 +141,7 @@ class SinusoidalPosition(Layer):
                                      above=0)
 
     def table(self, length: int, features: int) -> np.ndarray:
-        """What is added."""
+        """The array of shape (length, features) that is added."""
         feature = np.arange(features)
         turns = (np.arange(length)[:, None]
                  * self.max_wavelength ** -(feature // 2 * 2 / features))
@@ -114,14 +156,27 @@ class SinusoidalPosition(Layer):
 
 
 class RotaryEmbedding(Layer):
-    """Turns pairs of features (i, i + features / 2) by angles that grow with the position.
+    """Rotates pairs of features `(i, i + features / 2)` by angles that grow with the position.
 
-    Meant for queries and keys: see `rotary` of MultiHeadAttention.
+    It is meant for queries and keys: see `rotary` of `MultiHeadAttention`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((7, 2, 16)), RotaryEmbedding()]).output_shape
-    (7, 2, 16)
+    Args:
+        max_wavelength: Limit of the wavelengths, in units of `2 * pi` positions. Default:
+            `10000.0`.
+        sequence_axis: Axis of the positions, counted with the batch as axis 0. Default: `1`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, ..., features)`, with an even number of features and one axis of positions.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((7, 2, 16)), RotaryEmbedding()]).output_shape
+        (7, 2, 16)
     """
 
     def __init__(self, max_wavelength: float = 10000.0, sequence_axis: int = 1, **common: Any):
@@ -138,6 +193,6 @@ class RotaryEmbedding(Layer):
 
 
 def need_sequence(layer: Layer, shape: Shape) -> None:
-    """A ShapeError unless inputs (without batch) are (length, features)."""
+    """Raises a ShapeError unless inputs (without the batch) are (length, features)."""
     layer.need_rank(shape, 2, "(length, features)",
                     "add an Embedding for ids, or a Reshape((length, features)), before it")

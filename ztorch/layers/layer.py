@@ -1,4 +1,4 @@
-"""What a layer is: arguments, weights made once the input shape is known, and a traced call."""
+"""The base class of layers: arguments, weights, the traced call, and layers inside layers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import checked_shape
+from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
 from ztorch.layers.learned import Learned, Marks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
@@ -26,25 +27,37 @@ _serial = itertools.count()
 
 
 class Layer(Named, family="layer"):
-    """Base of all layers. Subclasses keep their arguments as attributes of the same names, make
-    weights in `build` and compute with ops in `call`; registering is subclassing.
+    """Base class of all layers.
 
-    Shapes never include the batch axis in `build`; tensors in `call` have it first. A layer made
-    of layers adopts them in `__init__` and calls them in `call`. One that takes several tensors
-    has them behind the context, or with `takes_many` as a list in place of x.
+    A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
+    computes with ops in `call`. Defining the class registers its name.
 
-    >>> from ztorch.layers import Layer
-    >>> class Scale(Layer):
-    ...     def build(self, input_shape):
-    ...         self.factor = self.add_weight("factor", (), "ones")
-    ...     def call(self, x, context):
-    ...         return x * context.read(self.factor)
-    >>> Scale(name="s").get_config()
-    {'name': 's'}
+    Shapes in `build` leave out the batch axis; tensors in `call` have it first. A layer made of
+    layers adopts them in `__init__` and calls them in `call`. A layer that takes several tensors
+    has them after the context, or, with `takes_many`, as a list in place of x.
+
+    Args:
+        name: Name of the layer, printable and without `/`. `None` makes one from the class.
+            Default: `None`.
+        trainable: Whether an optimizer may change the weights. Default: `True`.
+        input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
+            Default: `None`.
+        **wrong: Collects unknown arguments for the error.
+
+
+    Examples:
+        >>> from ztorch.layers import Layer
+        >>> class Scale(Layer):
+        ...     def build(self, input_shape):
+        ...         self.factor = self.add_weight("factor", (), "ones")
+        ...     def call(self, x, context):
+        ...         return x * context.read(self.factor)
+        >>> Scale(name="s").get_config()
+        {'name': 's'}
     """
 
-    takes_many = False  # whether it can be called on a list of tensors
-    needs_floats = False  # whether it computes with fractions, which whole numbers have not
+    takes_many = False  # whether it is called on a list of tensors
+    needs_floats = False  # whether it refuses integers
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **wrong: Any):
@@ -54,12 +67,12 @@ class Layer(Named, family="layer"):
         self.trainable = trainable
         self.input_shape = None if input_shape is None else checked_shape(
             f"{type(self).__name__}(input_shape=...)", input_shape)
-        self.own_weights: list[Weight] = []  # without those of layers inside
-        self.inner: list[Layer] = []
+        self.own_weights: list[Weight] = []  # without those of inner layers
+        self.inner: list[Layer] = []  # adopted layers
         self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
         self.learned = Learned()
-        self.serial = next(_serial)  # layers without a name are counted in this order
+        self.serial = next(_serial)  # layers without a name are numbered in this order
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -67,36 +80,48 @@ class Layer(Named, family="layer"):
             takes = [*inspect.signature(cls.call).parameters.values()][1:]
             if not any(p.kind is p.VAR_POSITIONAL for p in takes) and (
                     [p.name for p in takes[1:2]] != ["context"]):
-                given = ", ".join(["self", *(p.name for p in takes)])
-                raise ConfigError(f"{cls.__name__} has call({given}); write call(self, x, "
+                parameters = ", ".join(["self", *(p.name for p in takes)])
+                raise ConfigError(f"{cls.__name__} has call({parameters}); write call(self, x, "
                                   "context): context.read(weight) gives the weights, and "
                                   "context.training says whether this is training")
 
     def build(self, input_shape: Shape) -> None:
-        """Makes the weights for inputs of this shape (without the batch)."""
+        """Makes the weights for inputs of this shape, without the batch. Called once."""
 
     def call(self, x: Value, context: Context) -> Value:
-        """The layer's output as a value of the graph."""
+        """The output for x, a tensor with the batch as axis 0."""
         raise NotImplementedError(f"{type(self).__name__}.call")
 
-    def __call__(self, *inputs: Any, context: Context | None = None, **how: Any) -> Any:
-        """Traces the layer, building it if needed; errors name it. On symbolic tensors, such as
-        an Input, it declares a part of a Model."""
+    def __call__(self, *inputs: Any, context: Context | None = None, **keywords: Any) -> Any:
+        """Traces the layer and builds it first if needed.
+
+        Args:
+            *inputs: Tensors, or symbolic tensors such as an Input, which declare part of a Model.
+                The context may be the last of them.
+            context: Context of the trace. `None` makes a new one. Default: `None`.
+            **keywords: Other arguments of `call`.
+
+        Returns:
+            What `call` returns.
+
+        Raises:
+            ShapeError: The layer does not take these arguments; the message names the layer.
+        """
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
         with layer_scope(self.path or self.name):
-            self._check_call(inputs, how, context)
-        if context is None and symbols((inputs, how)):
-            return declare(self, inputs, how)
-        if current_layer():  # in the call of another layer
-            self._need_adopted(context)
+            check_call(self, inputs, keywords, context)
+        if context is None and symbols((inputs, keywords)):
+            return declare(self, inputs, keywords)
+        if current_layer():  # inside the call of another layer
+            need_adopted(self, context)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name):
             if self.needs_floats:
-                self._check_floats(inputs[0])
-            self.prepare(*inputs, **how)
+                need_floats(self, inputs[0])
+            self.prepare(*inputs, **keywords)
             x, *more = inputs
-            y = self.call(x, context, *more, **how)
+            y = self.call(x, context, *more, **keywords)
             if not leaves(y) or not all(isinstance(v, Value) for v in leaves(y)):
                 raise shape_error(f"its call returned {type(y).__name__} {y!r}",
                                   fix="return a tensor made with zt.ops")
@@ -105,67 +130,31 @@ class Layer(Named, family="layer"):
             context.remember(self, [v for v in leaves(inputs) if isinstance(v, Value)], y)
         return y
 
-    def _check_call(self, inputs: Any, how: dict[str, Any], context: Context | None) -> None:
-        """An error unless the layer can be called like this."""
-        wrong = next((x for x in leaves(inputs) if not isinstance(x, Value) and x is not None
-                      and (context is not None or not symbols(x))), None)
-        if wrong is not None or leaves(inputs[:1]) in ([], [None]):
-            what = (f"the {type(wrong).__name__} {wrong!r}" if isinstance(wrong, Layer) else
-                    "nothing" if wrong is None else f"a {type(wrong).__name__}")
-            fix = (f"call that layer first: {self.name}({wrong.name}(x))"
-                   if isinstance(wrong, Layer) else "declare with x = Input(shape) and call the "
-                   "layer on x; numbers go to the program that compile returns")
-            raise shape_error(f"it is called on {what}, not on a tensor", fix=fix)
-        many = len(leaves(inputs[0]))
-        if isinstance(inputs[0], (list, tuple, dict)) and not self.takes_many:
-            alone = len(inspect.signature(self.call).parameters) < 3  # x, context
-            raise shape_error(f"it takes one tensor, not a list of {many}", fix=(
-                "join them first, such as Concatenate()([a, b])" if alone else
-                f"pass them one by one: {self.name}(a, b)"))
-        if len(inputs) > 1 or how:
-            try:
-                inspect.signature(self.call).bind(inputs[0], context, *inputs[1:], **how)
-            except TypeError as error:
-                if "training" in how:
-                    raise shape_error("it is called with training=", fix="leave it out: a layer "
-                                      "trains within train and fit, and nowhere else; one that "
-                                      "never shall has trainable=False") from None
-                more = [*inspect.signature(self.call).parameters][2:]
-                fix = (f"besides one tensor it takes {', '.join(more)}" if more else
-                       "it takes one tensor; layers that merge several take a list, such as "
-                       "Add()([a, b])")
-                raise shape_error(f"it cannot be called like this: {error}", fix=fix) from None
-
-    def _need_adopted(self, context: Context | None) -> None:
-        """An error where weights would belong to nobody, or be read apart from the others."""
-        inner = f"{type(self).__name__}(...)"
-        if self.outer is None:
-            raise ConfigError(f"layer {current_layer()!r} calls layer {self.name!r} without having "
-                              f"adopted it; write self.{self.name} = self.adopt({inner}) in its "
-                              "__init__, so that its weights belong to the model")
-        if context is None:
-            raise ConfigError(f"layer {current_layer()!r} calls layer {self.name!r} without its "
-                              f"context; write {self.name}(x, context)")
-
-    def _check_floats(self, x: Any) -> None:
-        """An error, with a way out, where inputs are whole numbers, such as the bytes of images."""
-        for v in leaves(x):
-            if not v.dtype.is_float:
-                raise shape_error(f"{type(self).__name__} takes numbers with fractions, not "
-                                  f"{v.dtype}", fix="before it, cast them with Rescaling(1.0), or "
-                                                    "look ids up with an Embedding")
-
-    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
-        """Builds the layer when it is called for the first time."""
+    def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
+        """Builds the layer at its first call."""
         if not self.built:
-            self.own_weights = []  # of a build that failed halfway
+            self.own_weights = []  # drops those of a build that failed
             shapes: Any = x.shape[1:] if isinstance(x, Value) else [v.shape[1:] for v in x]
             self.build(shapes)
             self.built = True
 
     def add_weight(self, name: str, shape: Shape, initializer: Any = "glorot_uniform",
                    trainable: bool = True) -> Weight:
-        """A weight of this layer, in Keras' order: the order of the calls."""
+        """Makes a weight of this layer. Weights keep the order of these calls.
+
+        Args:
+            name: Name of the weight within the layer, such as `"kernel"`.
+            shape: Shape of the weight.
+            initializer: Initializer of its values: a name or an `Initializer`. Default:
+                `"glorot_uniform"`.
+            trainable: Whether an optimizer may change it. Default: `True`.
+
+        Returns:
+            The weight; `context.read(weight)` gives its tensor in `call`.
+
+        Raises:
+            ConfigError: The layer has a weight of this name.
+        """
         if any(w.name == name for w in self.own_weights):
             raise ConfigError(f"layer {self.path!r} has two weights named {name!r}")
         weight = Weight(self, name, tuple(shape), Initializer.get(initializer), trainable)
@@ -174,18 +163,25 @@ class Layer(Named, family="layer"):
 
     # -- layers in layers --------------------------------------------------------------------------
 
-    def adopt(self, given: Any, reserved: Collection[str] = ()) -> Layer:
-        """Takes a layer, or what describes one, into this layer: its weights are this layer's too.
+    def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
+        """Makes a layer part of this one, so that its weights count as this layer's too.
 
-        Without a name of its own it is named after its class, counted among its siblings and
-        apart from names that are reserved for some of them."""
+        A layer without a given name is named after its class and numbered among its siblings.
+
+        Args:
+            spec: A layer, or its config.
+            reserved: Names that a numbered layer must avoid.
+
+        Raises:
+            ConfigError: It is not a layer, or is in this one already, or has a name that is taken.
+        """
         kind = "layer" if self.path else "model"
         here = f"{kind} {self.name!r}"
-        layer = Layer.get(given) if isinstance(given, dict) else given
+        layer = Layer.get(spec) if isinstance(spec, dict) else spec
         if not isinstance(layer, Layer):
-            what = f"the class {layer.__name__}" if isinstance(layer, type) else repr(layer)
-            raise ConfigError(f"{here} takes layers, not {what}; write Dense(10), not Dense or 10, "
-                              "and Sequential([...]) for several layers in a row")
+            description = f"the class {layer.__name__}" if isinstance(layer, type) else repr(layer)
+            raise ConfigError(f"{here} takes layers, not {description}; write Dense(10), not Dense "
+                              "or 10, and Sequential([...]) for several layers in a row")
         if any(layer is other for _, other in self.walk()):
             raise ConfigError(f"layer {layer.name!r} is in {here} twice; make a second layer")
         if any(self is other for _, other in layer.walk()):
@@ -198,25 +194,25 @@ class Layer(Named, family="layer"):
         while not layer.keeps_name and (layer.name in taken or layer.name in reserved):
             k += 1
             layer.name = f"{base}_{k}"
-        if layer.outer is None:  # a layer that models share keeps the name it has in the first
+        if layer.outer is None:  # a shared layer keeps its path in the first model
             layer.outer = self
         self.inner.append(layer)
         return layer
 
     @property
     def keeps_name(self) -> bool:
-        """Whether its name stands: it was given, or a model knows the layer by it."""
+        """Whether the name is final: it was given, or a model uses it."""
         return self.given_name is not None or self.outer is not None
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
-        """This layer and all layers inside, each with how deep it lies; in the order of weights."""
+        """(depth, layer) for this layer and all layers inside it, in the order of weights."""
         yield depth, self
         for layer in self.inner:
             yield from layer.walk(depth + 1)
 
     @property
     def path(self) -> str:
-        """The name within the model, `encoder/dense` for a layer in a layer."""
+        """The name within the model: `encoder/dense` for a layer inside a layer."""
         above = self.outer.path if self.outer is not None else ""
         return f"{above}/{self.name}" if above else self.name
 
@@ -232,64 +228,71 @@ class Layer(Named, family="layer"):
 
     @property
     def weights(self) -> list[Weight]:
-        """All weights in Keras' order: own ones first, then those of the layers inside."""
+        """All weights in Keras' order: the layer's own, then those of the layers inside."""
         return [*self.own_weights, *(w for layer in self.inner for w in layer.weights)]
 
     @property
     def trainable_weights(self) -> list[Weight]:
-        """Those that an optimizer may change."""
+        """The weights that an optimizer may change."""
         return [w for w in self.weights if w.trains]
 
     @property
     def non_trainable_weights(self) -> list[Weight]:
-        """Those that it may not: of frozen layers, and running means."""
+        """The weights that it may not change: those of frozen layers, and moving statistics."""
         return [w for w in self.weights if not w.trains]
 
     @property
     def marks(self) -> Marks:
-        """Whether programs learned what the layer has not taken over."""
+        """Marks of all layers inside: whether a program was trained after these weights."""
         return Marks(layer for _, layer in self.walk())
 
     def get_weights(self) -> list[np.ndarray]:
-        """Copies of all weights, in Keras' order; none before a model around it is built."""
+        """Copies of all weights, in Keras' order. There are none before the layer is built."""
         self.marks.warn("get_weights gives", "", 2)
         return [w.value.copy() for w in self.weights]
 
     @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replaces all weights; a model takes what `get_weights` of it or of a program gives."""
-        own, what = self.weights, "layer" if self.path else "model"
+        """Replaces all weights, or none if one of the arrays does not fit.
+
+        Args:
+            weights: Arrays in the order of `get_weights`, of this layer or of a program.
+
+        Raises:
+            WeightsError: The number of arrays or a shape is wrong.
+        """
+        current, kind = self.weights, "layer" if self.path else "model"
         if not isinstance(weights, Iterable):
             raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
                                f"not {weights!r}")
         weights = list(weights)
-        if len(weights) != len(own):
-            raise WeightsError(f"{what} {self.name!r} has {len(own)} weights, {len(weights)} were "
-                               "given; use the weights of a model with the same layers")
-        checked_ = [w.checked(array) for w, array in zip(own, weights, strict=True)]
-        for w, array in zip(own, checked_, strict=True):  # only once all fit
+        if len(weights) != len(current):
+            raise WeightsError(f"{kind} {self.name!r} has {len(current)} weights, {len(weights)} "
+                               "were given; use the weights of a model with the same layers")
+        checked_ = [w.checked(array) for w, array in zip(current, weights, strict=True)]
+        for w, array in zip(current, checked_, strict=True):  # only once all fit
             w.value = array
         self.marks.set(False)
 
-    def need_rank(self, shape: Shape, rank: int, what: str, fix: str) -> None:
-        """A ShapeError unless inputs (without batch) have this many axes."""
+    def need_rank(self, shape: Shape, rank: int, axes: str, fix: str) -> None:
+        """Raises a ShapeError unless inputs have this many axes besides the batch."""
         if len(shape) != rank:
-            raise shape_error(f"{type(self).__name__} needs inputs of {rank} axes {what} besides "
+            raise shape_error(f"{type(self).__name__} needs inputs of {rank} axes {axes} besides "
                               "the batch, not", shape, fix=fix)
 
     def count_params(self) -> int:
-        """How many numbers the layer's weights hold."""
+        """The number of elements of all weights."""
         return sum(w.size for w in self.weights)
 
     def get_config(self) -> dict[str, Any]:
-        own = {k: v for k, v in super().get_config().items()
+        arguments = {k: v for k, v in super().get_config().items()
                if k not in ("name", "trainable", "input_shape")}  # a model's Input has the shape
-        return {"name": self.name, **own, **({} if self.trainable else {"trainable": False})}
+        return {"name": self.name, **arguments, **({} if self.trainable else {"trainable": False})}
 
     def __getattr__(self, name: str) -> Any:
         if name != "inner" and "inner" in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise AttributeError(f"a {type(self).__name__} is no layer yet: begin its __init__ with "
+        raise AttributeError(f"a {type(self).__name__} is not a layer yet: begin its __init__ with "
                              "super().__init__(), or super().__init__(**common) to take a name")
 
     def __repr__(self) -> str:

@@ -1,5 +1,8 @@
-"""What programs learn is theirs: the layers that they were compiled from are told that they did, so
-that nobody takes the weights there for the trained ones unwarned."""
+"""Marks on layers whose program was trained.
+
+A program keeps its own weights. Its model still has the old ones, so reading them there gives a
+warning.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,11 @@ if TYPE_CHECKING:
 
 
 class Learned:
-    """Whether a program has learned other weights than a layer has. Layers and programs share it:
-    so a program keeps no layer alive, and models that share layers know of each other's."""
+    """Whether a program has trained weights that differ from those of a layer.
+
+    Layer and program share this object, so a program keeps no layer alive, and models that share a
+    layer share its mark.
+    """
 
     __slots__ = ("elsewhere",)
 
@@ -22,19 +28,20 @@ class Learned:
 
 
 class Marks:
-    """Those of all layers of a model."""
+    """The marks of all layers of a model."""
 
     def __init__(self, layers: Iterable[Layer]):
         self._all = [layer.learned for layer in layers]
 
     def set(self, elsewhere: bool) -> None:
-        for one in self._all:
-            one.elsewhere = elsewhere
+        """Sets or clears all marks."""
+        for mark in self._all:
+            mark.elsewhere = elsewhere
 
-    def warn(self, what: str, instead: str, stacklevel: int) -> None:
-        """Says that the layers' own weights are used, where a program has trained ones."""
-        if any(one.elsewhere for one in self._all):
-            warnings.warn(f"{what} the model's weights as they were before its program was "
+    def warn(self, action: str, instead: str, stacklevel: int) -> None:
+        """Warns if a program has trained weights and those of the layers are used instead."""
+        if any(mark.elsewhere for mark in self._all):
+            warnings.warn(f"{action} the model's weights as they were before its program was "
                           "trained; to have what was learned, call "
                           f"model.set_weights(program.get_weights()) first{instead}",
                           stacklevel=stacklevel + 1)

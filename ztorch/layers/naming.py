@@ -1,4 +1,4 @@
-"""What layers may be called: names that serve in weight files, messages and artifacts."""
+"""Names of layers, which must work in weight files, messages and artifacts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ztorch.layers.layer import Layer
     from ztorch.layers.weight import Weight
 
-LONGEST_NAME = 200  # of one layer; those of layers in layers are put together:
-MOST_NESTED = 64  # layers in layers
-LONGEST_PATH = 900  # of a layer or a weight; what an artifact lists beside them has longer ones
+LONGEST_NAME = 200  # characters of the name of a layer
+MOST_NESTED = 64  # depth of layers in layers, which are walked by recursion
+LONGEST_PATH = 900  # characters of a path; artifacts derive longer names from it
 
 
 def snake_case(name: str) -> str:
-    """Keras' automatic layer names.
+    """The name that Keras gives to a layer of this class.
 
     >>> snake_case("LayerNormalization"), snake_case("ReLU"), snake_case("Conv2D")
     ('layer_normalization', 're_lu', 'conv2d')
@@ -30,7 +30,7 @@ def snake_case(name: str) -> str:
 
 
 def checked_name(name: Any, of: str) -> str:
-    """The name, if it can serve in weight files, messages and artifacts."""
+    """The name of a layer, or a ConfigError that says what is wrong with it."""
     fault = ("is not a string" if not isinstance(name, str) else
              "is empty" if not name else
              "contains a '/'" if "/" in name else
@@ -45,7 +45,7 @@ def checked_name(name: Any, of: str) -> str:
 
 
 def need_shallow(outer: Layer, layer: Layer) -> None:
-    """Layers in layers are walked through by recursion, whose depth Python limits."""
+    """Raises a ConfigError if layers would be nested too deeply for Python's recursion."""
     deep = 1 + max(depth for depth, _ in layer.walk())
     above: Layer | None = outer
     while above is not None:
@@ -57,7 +57,10 @@ def need_shallow(outer: Layer, layer: Layer) -> None:
 
 
 def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
-    """Layers of several models may meet deep in one, each named by where it was first."""
+    """Raises a ConfigError if two layers of a model have one path.
+
+    Layers that models share keep their path in the first model, so paths may collide in another.
+    """
     taken: dict[str, Layer] = {}
     times = Counter(called)
     for layer in called:
@@ -66,27 +69,27 @@ def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
             raise ConfigError(f"model {model.name!r} has two layers named {other.path!r}; give "
                               "one another name=")
         if times[layer] > 1:
-            holders = [f"layer {one.path!r}" if one.path else f"model {one.name!r} itself"
-                       for _, one in model.walk() if layer in one.inner]
+            holders = [f"layer {holder.path!r}" if holder.path else f"model {holder.name!r} itself"
+                       for _, holder in model.walk() if layer in holder.inner]
             raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "
                               "it, call it twice in one Model, where its weights have one name; "
                               "else make a second layer")
 
 
 def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None:
-    """Names that are put together from those of layers around must fit into artifacts."""
+    """Raises a ConfigError if the path of a layer or weight is too long for artifacts."""
     paths = {layer.path: layer for layer in called} | {w.path: w.layer for w in weights}
     for path, layer in paths.items():
         if len(path) > LONGEST_PATH:
-            what = ("its own" if path == layer.path else
+            owner = ("its own" if path == layer.path else
                     f"that of its weight {path.rpartition('/')[2]!r}")
             raise ConfigError(f"layer {layer.name!r} lies in {layer.path.count('/')} others, and "
-                              f"with their names {what} has {len(path):,} characters, above "
+                              f"with their names {owner} has {len(path):,} characters, above "
                               f"{LONGEST_PATH}; give them shorter names")
 
 
 def port(role: str, name: str) -> str:
-    """What functions call an input or output of a model.
+    """The name of an input or output in the functions of a program.
 
     >>> port("x", ""), port("x", "image")
     ('x', 'x/image')

@@ -1,4 +1,4 @@
-"""What all layers share that take other layers one by one."""
+"""Base of the layers that take other layers as positional arguments."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class _Container(Layer):
-    """Takes layers one by one, and describes them as a list."""
+class Container(Layer, abstract=True):
+    """Base of the layers that take other layers one by one, and describe them as a list."""
 
-    layers_are = "layers"  # what the description calls them
+    layers_are = "layers"  # the key of the list in the config
 
     def __init__(self, *layers: Layer, **common: Any):
         super().__init__(**common)
@@ -27,8 +27,8 @@ class _Container(Layer):
         for layer in layers:
             self.adopt(layer)
 
-    def adopt(self, given: Any, reserved: Collection[str] = ()) -> Layer:
-        layer = super().adopt(given, reserved)
+    def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
+        layer = super().adopt(spec, reserved)
         if isinstance(layer, Input):
             raise ConfigError(f"layer {self.name!r} takes no Input: the model around it has one")
         return layer

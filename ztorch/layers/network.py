@@ -1,4 +1,4 @@
-"""Network: layers called on tensors, in any graph. It declares; `model/` compiles it."""
+"""Network: any graph of layers, as a layer. It is the part of a Model that needs no compiler."""
 
 from __future__ import annotations
 
@@ -30,17 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traced:
-    """What tracing one example tells of a layer: its output's shape, and the nodes that it made
-    itself, not through layers inside it. Those follow it, one deeper."""
+    """A layer in the trace of one example. Layers inside it follow, one deeper."""
 
-    depth: int
+    depth: int  # 0 for the layers of the model itself
     layer: Layer
-    shape: Any  # of a layer that gives several, a list or dict of shapes
-    nodes: list[Value]
+    shape: Any  # of its output; a list or dict of shapes if there are several
+    nodes: list[Value]  # that it made itself, without those of layers inside
 
 
 class Network(Layer, abstract=True):
-    """What models are as layers: inputs, outputs, the layers between, their shapes and weights."""
+    """A graph of layers: inputs, outputs, the layers between them, their shapes and weights."""
 
     takes_many = True
 
@@ -52,7 +51,7 @@ class Network(Layer, abstract=True):
                               "Input((4,)), then Model(x, Dense(3)(x)); what has a call of its own "
                               "is a subclass of Layer, in Sequential([Input((4,)), ...])")
         self._begin(name, seed, trainable)
-        self._wiring = wiring.found(inputs, outputs, self.name)
+        self._wiring = wiring.find_wiring(inputs, outputs, self.name)
         for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
             self.adopt(layer, self._wiring.names)
         self.inner = list(self._wiring.layers)
@@ -73,17 +72,17 @@ class Network(Layer, abstract=True):
 
     @property
     def path(self) -> str:
-        """Empty unless the model is part of another: weights are named from the model on."""
+        """Empty unless the model is part of another, since names of weights start in the model."""
         return super().path if self.outer is not None else ""
 
     @property
     def model_seed(self) -> int:
-        """The seed of first weights: the model's own, or that of the model around it."""
+        """The seed of initial weights: the model's own, or that of the model around it."""
         return super().model_seed if self._seed is None else self._seed
 
     @property
     def seed(self) -> int:
-        """The seed of first weights, dropout and shuffling."""
+        """The seed of initial weights, dropout and shuffling."""
         return self.model_seed
 
     @checked
@@ -114,30 +113,30 @@ class Network(Layer, abstract=True):
 
     @property
     def outputs_are(self) -> str:
-        """What calling the model gives: "one" tensor, or a "list" or "dict" of several."""
+        """The form of the outputs: "one" tensor, or a "list" or "dict" of several."""
         return self._wiring.outputs_are
 
-    def named_outputs(self, given: Any) -> dict[str, Value]:
-        """What calling the model gave, by the names of outputs."""
-        return dict(zip(self.output_names, leaves(given), strict=True))
+    def named_outputs(self, outputs: Any) -> dict[str, Value]:
+        """The outputs of a call by name."""
+        return dict(zip(self.output_names, leaves(outputs), strict=True))
 
     def leaves(self, batch: int, d: DType = f32) -> dict[str, Value]:
-        """Tensors for the inputs of a function, by name; floats are of dtype d."""
-        return {name: leaf("input", port("x", name), (batch, *one.shape), one.dtype or d)
-                for name, one in self.inputs.items()}
+        """Input leaves of a function by name; inputs without a dtype of their own have dtype d."""
+        return {name: leaf("input", port("x", name), (batch, *x.shape), x.dtype or d)
+                for name, x in self.inputs.items()}
 
     def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
-        """The outputs, by name, for inputs by name."""
+        """The outputs by name, for inputs by name."""
         return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
 
     def call(self, x: Any, context: Context) -> Any:
-        """The model's outputs for a batch, as values of the graph."""
-        given = self._by_name(x)
-        return self._wiring.run({one.symbol: given[name] for name, one in self.inputs.items()},
-                                context)
+        """The outputs for a batch, as values of the graph."""
+        values = self._by_name(x)
+        return self._wiring.run({declared.symbol: values[name]
+                                 for name, declared in self.inputs.items()}, context)
 
-    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
-        """Called as a layer: inputs must have the shapes that they are declared with."""
+    def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
+        """Raises a ShapeError unless inputs have the shapes that they are declared with."""
         for name, v in self._by_name(x).items():
             if v.shape[1:] != self.inputs[name].shape:
                 which = f"input {name!r}" if name else "inputs"
@@ -156,15 +155,15 @@ class Network(Layer, abstract=True):
             return {name: x[name] for name in names}
         if isinstance(x, (list, tuple)) and len(x) == len(names):
             return dict(zip(names, x, strict=True))
-        given = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
+        received = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
                  "one" if isinstance(x, Value) else str(len(x)))
-        raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {given}",
+        raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {received}",
                           fix="give them as a list in this order, or as a dict by these names")
 
     # -- shapes and weights ------------------------------------------------------------------------
 
     def build(self, input_shape: Any = None) -> None:
-        """Finds every shape and makes the weights; called for you where it is needed."""
+        """Computes all shapes and makes the weights. It is called automatically when needed."""
         layers = [layer for _, layer in self.walk()]
         if self._traced and self._traced_of == layers:
             return
@@ -183,30 +182,30 @@ class Network(Layer, abstract=True):
         need_short_names(called, super().weights)
 
     def traced_layers(self) -> list[Traced]:
-        """Each layer, those inside others as well, for one example."""
+        """All layers, those inside others too, in the trace of one example."""
         self.build()
         return self._traced
 
     @property
     def input_shape(self) -> Any:
-        """The shape of one example; of several inputs, by their names."""
+        """The shape of one example; with several inputs, a dict by name."""
         self.build()
-        shapes = {name: one.shape for name, one in self.inputs.items()}
+        shapes = {name: declared.shape for name, declared in self.inputs.items()}
         return shapes.get("", shapes)
 
     @input_shape.setter
     def input_shape(self, shape: Any) -> None:
-        """A model has Inputs for this; its base class sets None."""
+        """Ignored: the Inputs of a model have its shape, and the base class sets None."""
 
     @property
     def input_dtype(self) -> Any:
-        """The dtype of inputs, where it differs from the model's; of several, by their names."""
-        dtypes = {name: one.dtype for name, one in self.inputs.items()}
+        """The dtype of the input, if it is not the model's; with several inputs, a dict by name."""
+        dtypes = {name: declared.dtype for name, declared in self.inputs.items()}
         return dtypes.get("", dtypes)
 
     @property
     def output_shape(self) -> Any:
-        """The shape of one prediction; of several outputs, by their names."""
+        """The shape of one prediction; with several outputs, a dict by name."""
         self.build()
         return self._output.get("", self._output)
 
@@ -217,12 +216,12 @@ class Network(Layer, abstract=True):
         return super().weights
 
     def named_weights(self) -> dict[str, Weight]:
-        """All weights by their names in this model's files: `dense/kernel`."""
+        """All weights by their names in files of this model, such as `dense/kernel`."""
         states = States(root=self.path)
         return {states.name(w): w for w in self.weights}
 
     def need_memory(self, bytes_each: int) -> None:
-        """An error where so many bytes for each parameter cannot be had."""
+        """Raises an error if this machine lacks memory for so many bytes per parameter."""
         n = self.count_params()
         processor.need_memory(f"model {self.name!r} with {n:,} parameters", n * bytes_each,
                          "make layers smaller; summary() shows which are large")
@@ -236,7 +235,7 @@ class Network(Layer, abstract=True):
     # -- description -------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
-        """All arguments of the model and its layers, ready for JSON; without weights."""
+        """The arguments of the model and its layers, ready for JSON; without weights."""
         return {**self._common_config(), **self._wiring.get_config()}
 
     def _common_config(self) -> dict[str, Any]:
@@ -245,13 +244,13 @@ class Network(Layer, abstract=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The model that `get_config` described, with first weights."""
+        """The model that `get_config` described, with initial weights."""
         inputs, outputs = wiring.from_config(config)
         return cls(inputs, outputs, config.get("name"), config.get("seed"),
                    config.get("trainable", True))
 
     def __reduce__(self) -> Any:
-        """Pickled and copied as what it is made of and its weights, without what was traced."""
+        """Pickles the config and the weights, without the trace."""
         self.marks.warn("a pickled model has", "", 2)
         kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
         return _again, (type(self), self.get_config(), kept)
@@ -260,9 +259,9 @@ class Network(Layer, abstract=True):
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made = memo[id(self)] = type(self).__new__(type(self))  # with functions, such as Lambda's
-        vars(made).update(copy.deepcopy(vars(self), memo))
-        return made
+        duplicate = memo[id(self)] = type(self).__new__(type(self))  # keeps a Lambda's function
+        vars(duplicate).update(copy.deepcopy(vars(self), memo))
+        return duplicate
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"
@@ -270,7 +269,7 @@ class Network(Layer, abstract=True):
 
 def _again(kind: type[Network], config: dict[str, Any],
            kept: list[tuple[np.ndarray, bool]] | None) -> Network:
-    """The model that was pickled."""
+    """The model that was pickled, from its config and the values of its weights."""
     model = kind.from_config(config)
     for w, (value, trainable) in zip(model.weights if kept else (), kept or (), strict=True):
         w.value, w.trainable = value, trainable

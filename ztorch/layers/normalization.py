@@ -1,4 +1,4 @@
-"""Layers that bring their inputs to one scale: over features, groups of them, or the batch."""
+"""Normalizations to mean 0 and variance 1: over features, groups of features, or the batch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import some_axes
+from ztorch.layers.activation import nonempty_axes
 from ztorch.layers.axes import example_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 
 
-class _Scaled(Layer):
-    """Base of the normalisations that end in a learned scale (gamma) and shift (beta)."""
+class ScaledNormalization(Layer, abstract=True):
+    """Base of the normalizations with a learned scale (`gamma`) and shift (`beta`)."""
 
     needs_floats = True
 
@@ -24,14 +24,14 @@ class _Scaled(Layer):
                  center: bool = True, scale: bool = True, beta_initializer: Any = "zeros",
                  gamma_initializer: Any = "ones", **common: Any):
         super().__init__(**common)
-        own = type(self).__name__
-        self.axis = some_axes(f"{own}(axis=...)", axis)
-        self.epsilon = number(f"{own}(epsilon=...)", epsilon, above=0)
+        kind = type(self).__name__
+        self.axis = nonempty_axes(f"{kind}(axis=...)", axis)
+        self.epsilon = number(f"{kind}(epsilon=...)", epsilon, above=0)
         self.center, self.scale = center, scale
         self.beta_initializer, self.gamma_initializer = beta_initializer, gamma_initializer
 
     def one_axis(self) -> None:
-        """A ConfigError unless `axis` is a single axis."""
+        """Raises a ConfigError unless `axis` is a single axis."""
         if not isinstance(self.axis, int):
             raise ConfigError(f"{type(self).__name__}(axis={self.axis!r}) takes one axis, such as "
                               "-1 for the last")
@@ -44,7 +44,7 @@ class _Scaled(Layer):
             self.beta = self.add_weight("beta", shape, self.beta_initializer)
 
     def scaled(self, y: Value, factor: Value | None, context: Context) -> Value:
-        """y * factor * gamma + beta. The factor is smaller than y, so it meets gamma first."""
+        """y * factor * gamma + beta. The small factor is multiplied by gamma first."""
         axes = example_axes(self.axis, y.rank)
         spread = tuple(n if k in axes else 1 for k, n in enumerate(y.shape))
         if self.scale:
@@ -63,20 +63,35 @@ def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
     """
     first = OPS.stop_gradient(x[tuple(slice(0, 1) if k in axes else slice(None)
                                       for k in range(x.rank))])
-    apart = x - first
-    mean = OPS.mean(apart, axes, True)
-    return first + mean, apart - mean
+    shifted = x - first
+    mean = OPS.mean(shifted, axes, True)
+    return first + mean, shifted - mean
 
 
-class LayerNormalization(_Scaled):
-    """Mean 0 and variance 1 along axes of each example, then a learned scale and shift.
+class LayerNormalization(ScaledNormalization):
+    """Brings each example to mean 0 and variance 1 along axes, then scales and shifts it.
 
-    Axes count as in Keras, with the batch as axis 0.
+    Args:
+        axis: Axis or axes of the mean and the variance, counted with the batch as axis 0. Default:
+            `-1`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        center: Whether to add a learned shift, `beta`. Default: `True`.
+        scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
+        beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
+        gamma_initializer: Initializer of `gamma`: a name or an `Initializer`. Default: `"ones"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.path for w in Sequential([Input((4,)), LayerNormalization()]).weights]
-    ['layer_normalization/gamma', 'layer_normalization/beta']
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> [w.path for w in Sequential([Input((4,)), LayerNormalization()]).weights]
+        ['layer_normalization/gamma', 'layer_normalization/beta']
     """
 
     def call(self, x: Value, context: Context) -> Value:
@@ -84,23 +99,44 @@ class LayerNormalization(_Scaled):
         return self.scaled(y, None, context)
 
 
-class BatchNormalization(_Scaled):
-    """Each feature with mean 0 and variance 1 over the batch, then a learned scale and shift.
+class BatchNormalization(ScaledNormalization):
+    """Brings each feature to mean 0 and variance 1 over the batch, then scales and shifts it.
 
-    Training uses the mean and variance (of the population, as in Keras) of the batch, and moves
-    `moving_mean` and `moving_variance` towards them by `1 - momentum`. Predicting, evaluating and
-    a frozen layer (trainable=False) use the moving ones. `axis` is the axis of features: 1 for
-    channels first.
+    Training uses the mean and the population variance of the batch, as Keras does, and moves
+    `moving_mean` and `moving_variance` towards them by `1 - momentum`. Predicting, evaluating and a
+    frozen layer (`trainable=False`) use the moving ones.
 
-    A program's batches have a fixed size. The last one of an epoch is filled up with its own rows
-    again, at weight 0: they change no loss, but here they count like any row, so a last batch
-    that is not full has the statistics of its rows with some of them taken twice.
+    The batches of a program have a fixed size. If the last batch of an epoch is not full, some of
+    its rows are repeated with weight 0. They do not count in the loss, but they do count in the
+    statistics of this layer.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((4,)), BatchNormalization(name="bn")])
-    >>> [(w.path, w.trains) for w in model.weights][1:3]
-    [('bn/beta', True), ('bn/moving_mean', False)]
+    Args:
+        axis: Axis of the features, counted with the batch as axis 0: 1 for channels first. Default:
+            `-1`.
+        momentum: Share of the moving statistics that each step keeps, from 0 to 1. Default: `0.99`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        center: Whether to add a learned shift, `beta`. Default: `True`.
+        scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
+        beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
+        gamma_initializer: Initializer of `gamma`: a name or an `Initializer`. Default: `"ones"`.
+        moving_mean_initializer: Initializer of `moving_mean`: a name or an `Initializer`. Default:
+            `"zeros"`.
+        moving_variance_initializer: Initializer of `moving_variance`: a name or an `Initializer`.
+            Default: `"ones"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((4,)), BatchNormalization(name="bn")])
+        >>> [(w.path, w.trains) for w in model.weights][1:3]
+        [('bn/beta', True), ('bn/moving_mean', False)]
     """
 
     def __init__(self, axis: int = -1, momentum: float = 0.99, epsilon: float = 1e-3,
@@ -139,15 +175,33 @@ class BatchNormalization(_Scaled):
         return self.scaled(centred, OPS.rsqrt(variance + self.epsilon), context)
 
 
-class GroupNormalization(_Scaled):
-    """Mean 0 and variance 1 over each group of features of each example, and over all its
-    positions; then a learned scale and shift for each feature. `groups=-1` gives each feature a
-    group of its own (instance normalisation).
+class GroupNormalization(ScaledNormalization):
+    """Brings each group of features to mean 0 and variance 1, then scales and shifts each feature.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((8, 8, 6)), GroupNormalization(groups=3)]).count_params()
-    12
+    The statistics of a group are those of one example, over all its positions.
+
+    Args:
+        groups: Number of groups, which must divide the number of features. -1 makes each feature a
+            group, which is instance normalization. Default: `32`.
+        axis: Axis of the features, counted with the batch as axis 0. Default: `-1`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        center: Whether to add a learned shift, `beta`. Default: `True`.
+        scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
+        beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
+        gamma_initializer: Initializer of `gamma`: a name or an `Initializer`. Default: `"ones"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((8, 8, 6)), GroupNormalization(groups=3)]).count_params()
+        12
     """
 
     def __init__(self, groups: int = 32, axis: int = -1, epsilon: float = 1e-3,
@@ -174,61 +228,8 @@ class GroupNormalization(_Scaled):
         [axis] = example_axes(self.axis, x.rank)
         features = x.shape[axis]
         groups = features if self.groups == -1 else self.groups
-        apart = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
-        rest = tuple(k for k in range(1, apart.rank) if k != axis)
-        _, centred = _centred(apart, rest)
+        grouped = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
+        rest = tuple(k for k in range(1, grouped.rank) if k != axis)
+        _, centred = _centred(grouped, rest)
         factor = OPS.rsqrt(OPS.mean(centred * centred, rest, True) + self.epsilon)
         return self.scaled(OPS.reshape(centred * factor, x.shape), None, context)
-
-
-class RMSNormalization(Layer):
-    """Mean square 1 along axes of each example, then a learned scale; the mean is left alone.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.path for w in Sequential([Input((4,)), RMSNormalization()]).weights]
-    ['rms_normalization/scale']
-    """
-
-    needs_floats = True
-
-    def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-6, **common: Any):
-        super().__init__(**common)
-        self.axis = some_axes("RMSNormalization(axis=...)", axis)
-        self.epsilon = number("RMSNormalization(epsilon=...)", epsilon, above=0)
-
-    def build(self, input_shape: Shape) -> None:
-        axes = example_axes(self.axis, len(input_shape) + 1)
-        self.scale = self.add_weight("scale", tuple(input_shape[a - 1] for a in axes), "ones")
-
-    def call(self, x: Value, context: Context) -> Value:
-        axes = example_axes(self.axis, x.rank)
-        spread = tuple(n if k in axes else 1 for k, n in enumerate(x.shape))
-        factor = OPS.rsqrt(OPS.mean(x * x, axes, True) + self.epsilon)
-        return x * factor * OPS.reshape(context.read(self.scale), spread)
-
-
-class UnitNormalization(Layer):
-    """Each example, along axes, as a vector of length 1; a vector of zeros stays one.
-
-    >>> UnitNormalization(axis=(1, 2)).axis
-    (1, 2)
-    """
-
-    needs_floats = True
-
-    def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):
-        super().__init__(**common)
-        self.axis = some_axes("UnitNormalization(axis=...)", axis)
-
-    def call(self, x: Value, context: Context) -> Value:
-        return of_length_1(x, example_axes(self.axis, x.rank), 1e-12)
-
-
-def of_length_1(x: Value, axes: tuple[int, ...], shortest: float) -> Value:
-    """x over its length along axes, or over `shortest`, Keras' epsilon, if it is shorter. Brought
-    to numbers around 1 before they are squared, for squares overflow long before lengths do."""
-    largest = OPS.maximum(OPS.stop_gradient(OPS.max(OPS.abs(x), axes, True)), shortest)
-    y = x / largest
-    squares = OPS.sum(y * y, axes, True)  # below 1 only where the length is below `shortest`
-    return y * OPS.rsqrt(OPS.where(squares < 1.0, 1.0, squares))

@@ -1,37 +1,33 @@
-"""Recurrent layers: a sequence (steps, features), one step after another.
+"""Recurrent layers over sequences (steps, features).
 
-The inputs of all steps are projected by one matrix product before the loop, and the loop is
-unrolled: the length of a sequence is part of its shape, so the graph holds every step.
+One matrix product projects the inputs of all steps before the loop. The loop is unrolled: the
+length of a sequence is part of its shape, so the graph holds every step.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ztorch.config import fraction, positive, whole_seed
-from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
-from ztorch.initializers import Initializer, Shape
-from ztorch.layers.activation import Given, activate, known
+from ztorch.initializers import Shape
+from ztorch.layers.activation import ActivationLike, activate, checked_activation
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 
 
-class _Recurrent(Layer):
-    """What the three share: weights in Keras' shapes, projection of inputs, the loop.
+class RecurrentLayer(Layer, abstract=True):
+    """Base of the recurrent layers: weights, the projection of the inputs and the loop over steps.
 
-    A kernel holds the columns of all gates side by side. `dropout` and `recurrent_dropout` draw one
-    mask for all steps of a call.
+    A kernel holds the columns of all gates side by side, as in Keras.
     """
 
     gates = 1
-    states = 1  # what a step hands on; the first is its output
+    states = 1  # number of states from step to step; the first is the output
     needs_floats = True
 
-    def __init__(self, units: int, activation: Given = "tanh", use_bias: bool = True,
+    def __init__(self, units: int, activation: ActivationLike = "tanh", use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform",
                  recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
                  dropout: float = 0.0, recurrent_dropout: float = 0.0,
@@ -40,7 +36,7 @@ class _Recurrent(Layer):
         super().__init__(**common)
         kind = type(self).__name__
         self.units = positive(f"{kind}(units=...)", units)
-        self.activation = known(activation)
+        self.activation = checked_activation(activation)
         self.use_bias = use_bias
         self.kernel_initializer = kernel_initializer
         self.recurrent_initializer = recurrent_initializer
@@ -70,7 +66,7 @@ class _Recurrent(Layer):
         return self.bias_initializer
 
     def input_bias(self, context: Context) -> Value:
-        """What is added to the projected inputs."""
+        """The bias of the projected inputs."""
         return context.read(self.bias)
 
     def call(self, x: Value, context: Context) -> Value:
@@ -112,185 +108,44 @@ class _Recurrent(Layer):
         return [x[:, k:k + self.units] for k in range(0, x.shape[1], self.units)]
 
 
-class SimpleRNN(_Recurrent):
-    """h = activation(x @ kernel + bias + h @ recurrent_kernel), step by step.
+class SimpleRNN(RecurrentLayer):
+    """A plain recurrent layer: `h = activation(x @ kernel + bias + h @ recurrent_kernel)`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((5, 3)), SimpleRNN(4, return_sequences=True)]).output_shape
-    (5, 4)
+    Args:
+        units: Size of the output and of the state. A positive integer.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `"tanh"`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel that multiplies the inputs: a name or an
+            `Initializer`. Default: `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the kernel that multiplies the last output: a name or
+            an `Initializer`. Default: `"orthogonal"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        dropout: Rate at which inputs are dropped while training, from 0 to below 1. All steps share
+            one mask. Default: `0.0`.
+        recurrent_dropout: Rate at which the last output is dropped while training. All steps share
+            one mask. Default: `0.0`.
+        return_sequences: Whether to return the output of every step rather than the last one.
+            Default: `False`.
+        go_backwards: Whether to read the sequence from its end. Default: `False`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, features)`.
+
+    Output shape:
+        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 3)), SimpleRNN(4, return_sequences=True)]).output_shape
+        (5, 4)
     """
 
     def step(self, x: Value, h: Value, state: tuple[Value, ...],
              context: Context) -> tuple[Value, ...]:
         y = x + OPS.matmul(h, context.read(self.recurrent_kernel))
         return (activate(self.activation, y, context),)
-
-
-class _ForgetGateOpen(Initializer):
-    """The bias of an LSTM whose forget gates begin open."""
-
-    def __init__(self, others: Initializer):
-        self.others = others
-        self.seed = others.seed
-
-    def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        units = shape[0] // 4
-        bias = self.others.fill(shape, random)
-        bias[units:2 * units] = 1.0
-        return bias
-
-
-class LSTM(_Recurrent):
-    """Long short-term memory. Gates lie in the kernels as input, forget, cell, output.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.shape for w in Sequential([Input((5, 3)), LSTM(4)]).weights]
-    [(3, 16), (4, 16), (16,)]
-    """
-
-    gates, states = 4, 2
-
-    def __init__(self, units: int, activation: Given = "tanh",
-                 recurrent_activation: Given = "sigmoid", use_bias: bool = True,
-                 kernel_initializer: Any = "glorot_uniform",
-                 recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
-                 unit_forget_bias: bool = True, dropout: float = 0.0,
-                 recurrent_dropout: float = 0.0, seed: int | None = None,
-                 return_sequences: bool = False, go_backwards: bool = False, **common: Any):
-        super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
-                         bias_initializer, dropout, recurrent_dropout, return_sequences,
-                         go_backwards, seed, **common)
-        self.recurrent_activation = known(recurrent_activation)
-        self.unit_forget_bias = unit_forget_bias
-
-    def first_bias(self) -> Any:
-        others = Initializer.get(self.bias_initializer)
-        return _ForgetGateOpen(others) if self.unit_forget_bias else others
-
-    def step(self, x: Value, h: Value, state: tuple[Value, ...],
-             context: Context) -> tuple[Value, ...]:
-        z = x + OPS.matmul(h, context.read(self.recurrent_kernel))
-        into, forget, cell, out = self.parts(z)
-        into, forget, out = (activate(self.recurrent_activation, gate, context)
-                             for gate in (into, forget, out))
-        c = forget * state[1] + into * activate(self.activation, cell, context)
-        return out * activate(self.activation, c, context), c
-
-
-class GRU(_Recurrent):
-    """Gated recurrent unit. Gates lie in the kernels as update, reset, candidate.
-
-    With reset_after (as in cuDNN and PyTorch) the reset gate works on the product of the last
-    output and the recurrent kernel, and the bias has a second row for that product; without, on
-    the last output itself.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> [w.shape for w in Sequential([Input((5, 3)), GRU(4)]).weights]
-    [(3, 12), (4, 12), (2, 12)]
-    """
-
-    gates = 3
-
-    def __init__(self, units: int, activation: Given = "tanh",
-                 recurrent_activation: Given = "sigmoid", use_bias: bool = True,
-                 kernel_initializer: Any = "glorot_uniform",
-                 recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
-                 dropout: float = 0.0, recurrent_dropout: float = 0.0, seed: int | None = None,
-                 return_sequences: bool = False, go_backwards: bool = False,
-                 reset_after: bool = True, **common: Any):
-        super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
-                         bias_initializer, dropout, recurrent_dropout, return_sequences,
-                         go_backwards, seed, **common)
-        self.recurrent_activation = known(recurrent_activation)
-        self.reset_after = reset_after
-
-    def bias_shape(self) -> Shape:
-        return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
-
-    def input_bias(self, context: Context) -> Value:
-        bias = context.read(self.bias)
-        return bias[0] if self.reset_after else bias
-
-    def step(self, x: Value, h: Value, state: tuple[Value, ...],
-             context: Context) -> tuple[Value, ...]:
-        recurrent = context.read(self.recurrent_kernel)
-        x_update, x_reset, x_new = self.parts(x)
-        if self.reset_after:
-            inner = OPS.matmul(h, recurrent)
-            if self.use_bias:
-                inner = inner + context.read(self.bias)[1]
-            h_update, h_reset, h_new = self.parts(inner)
-            reset = activate(self.recurrent_activation, x_reset + h_reset, context)
-            h_new = reset * h_new
-        else:
-            h_update, h_reset = self.parts(OPS.matmul(h, recurrent[:, :2 * self.units]))
-            reset = activate(self.recurrent_activation, x_reset + h_reset, context)
-            h_new = OPS.matmul(reset * h, recurrent[:, 2 * self.units:])
-        update = activate(self.recurrent_activation, x_update + h_update, context)
-        new = activate(self.activation, x_new + h_new, context)
-        return (update * state[0] + (1.0 - update) * new,)
-
-
-# -- both ways -------------------------------------------------------------------------------------
-
-MERGE_MODES = ("concat", "sum", "mul", "ave")
-
-
-class Bidirectional(Layer):
-    """A recurrent layer and a second one that reads the sequence from its end, merged.
-
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((5, 3)), Bidirectional(LSTM(4))])
-    >>> model.output_shape, model.weights[3].path
-    ((8,), 'bidirectional/backward_lstm/kernel')
-    """
-
-    def __init__(self, layer: Layer, merge_mode: str = "concat",
-                 backward_layer: Layer | None = None, **common: Any):
-        super().__init__(**common)
-        if merge_mode not in MERGE_MODES:
-            raise ConfigError(f"Bidirectional(merge_mode={merge_mode!r}) must be one of "
-                              f"{', '.join(MERGE_MODES)}")
-        self.merge_mode = merge_mode
-        self.layer = _recurrent(layer)
-        forward = {**self.layer.get_config(),
-                   "name": f"forward_{self.layer.name.removeprefix('forward_')}"}
-        backward = {**self.layer.get_config(), "go_backwards": not self.layer.go_backwards,
-                    "name": f"backward_{self.layer.name.removeprefix('backward_')}"}
-        self.backward_layer = None if backward_layer is None else _recurrent(backward_layer)
-        self.forward_way = self.adopt(type(self.layer).from_config(forward))
-        self.backward_way = self.adopt(self.backward_layer
-                                       or type(self.layer).from_config(backward))
-        self._need_opposites()
-
-    def _need_opposites(self) -> None:
-        one, other = self.forward_way, self.backward_way
-        assert isinstance(one, _Recurrent) and isinstance(other, _Recurrent)
-        if one.go_backwards == other.go_backwards:
-            raise ConfigError(f"layer {self.name!r}: both layers have go_backwards="
-                              f"{one.go_backwards}; give backward_layer the other one")
-        if one.return_sequences != other.return_sequences:
-            raise ConfigError(f"layer {self.name!r}: one layer returns sequences and the other "
-                              "does not; give both the same return_sequences")
-
-    def call(self, x: Value, context: Context) -> Value:
-        y, back = self.forward_way(x, context), self.backward_way(x, context)
-        if self.layer.return_sequences:
-            back = OPS.flip(back, 1)
-        if self.merge_mode == "concat":
-            return OPS.concat(y, back, axis=-1)
-        if self.merge_mode == "mul":
-            return y * back
-        total = y + back
-        return total * 0.5 if self.merge_mode == "ave" else total
-
-
-def _recurrent(given: Any) -> _Recurrent:
-    layer = Layer.get(given) if isinstance(given, dict) else given
-    if not isinstance(layer, _Recurrent):
-        raise ConfigError(f"Bidirectional takes a SimpleRNN, LSTM or GRU, not {layer!r}")
-    return layer

@@ -1,4 +1,4 @@
-"""Layers that make training harder so that the model generalises."""
+"""Layers that add noise while training, against overfitting."""
 
 from __future__ import annotations
 
@@ -12,18 +12,33 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.layers.spatial import known_format
+from ztorch.layers.spatial import checked_format
 
 
 class Dropout(Layer):
-    """While training, zeroes elements at this rate and scales the others up to keep the mean.
+    """While training, sets elements to zero and scales the others up to keep the mean.
 
-    The numbers depend on the program's seed, the step and the layer's place in the model (or its
-    own seed), so a run can be repeated to the bit. Where noise_shape has a 1, a whole axis shares
-    one decision; it counts the batch as axis 0, and None stands for the size of the input.
+    The random numbers depend only on the program's seed, the step and the layer's position in the
+    model (or its own seed), so a run can be repeated to the bit.
 
-    >>> Dropout(0.5).rate
-    0.5
+    Args:
+        rate: Share of the elements that become zero, from 0 to below 1.
+        noise_shape: Shape of the decisions, with one entry for each axis, the batch included. `1`
+            shares one decision along that axis; `None` means the size of the input. Default: one
+            decision for each element.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> Dropout(0.5).rate
+        0.5
     """
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: int | None = None,
@@ -41,15 +56,15 @@ class Dropout(Layer):
                            noise_shape=_noise_for(x, self.noise_shape))
 
 
-def _checked_noise(layer: str, given: Any) -> tuple | None:
-    if given is not None and not isinstance(given, (list, tuple)):
-        raise ConfigError(f"{layer}(noise_shape={given!r}) must be a tuple with an entry "
+def _checked_noise(layer: str, noise_shape: Any) -> tuple | None:
+    if noise_shape is not None and not isinstance(noise_shape, (list, tuple)):
+        raise ConfigError(f"{layer}(noise_shape={noise_shape!r}) must be a tuple with an entry "
                           "for each axis, such as (None, 1, 64)")
-    return None if given is None else tuple(given)
+    return None if noise_shape is None else tuple(noise_shape)
 
 
 def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
-    """The shape of the decisions, for these inputs."""
+    """The shape of the decisions for these inputs; None means one for each element."""
     if noise is None:
         return None
     if len(noise) != x.rank:
@@ -58,8 +73,9 @@ def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
     return tuple(n if m is None else m for m, n in zip(noise, x.shape, strict=True))
 
 
-class _SpatialDropout(Layer):
-    """Drops whole channels: all positions of one channel share the decision."""
+class BaseSpatialDropout(Layer, abstract=True):
+    """Base of the layers that drop whole channels: all positions of a channel share the decision.
+    """
 
     axes = 0  # of each example
     inputs = ""
@@ -70,7 +86,7 @@ class _SpatialDropout(Layer):
         self.seed = None if seed is None else whole_seed(seed)
 
     def noise(self, shape: Shape) -> Shape:
-        """The shape of the decisions, for inputs of this shape."""
+        """The shape of the decisions for inputs of this shape."""
         return (shape[0], *(1,) * (len(shape) - 2), shape[-1])
 
     def call(self, x: Value, context: Context) -> Value:
@@ -82,21 +98,50 @@ class _SpatialDropout(Layer):
                            noise_shape=self.noise(x.shape))
 
 
-class SpatialDropout1D(_SpatialDropout):
-    """Dropout of whole channels of a sequence (steps, channels).
+class SpatialDropout1D(BaseSpatialDropout):
+    """While training, drops whole channels of sequences.
 
-    >>> SpatialDropout1D(0.2).noise((32, 10, 8))
-    (32, 1, 8)
+    Args:
+        rate: Share of the channels that become zero, from 0 to below 1.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> SpatialDropout1D(0.2).noise((32, 10, 8))
+        (32, 1, 8)
     """
 
     axes, inputs = 2, "(steps, channels)"
 
 
-class SpatialDropout2D(_SpatialDropout):
-    """Dropout of whole channels of an image.
+class SpatialDropout2D(BaseSpatialDropout):
+    """While training, drops whole channels of images.
 
-    >>> SpatialDropout2D(0.2, data_format="channels_first").noise((32, 8, 28, 28))
-    (32, 8, 1, 1)
+    Args:
+        rate: Share of the channels that become zero, from 0 to below 1.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> SpatialDropout2D(0.2, data_format="channels_first").noise((32, 8, 28, 28))
+        (32, 8, 1, 1)
     """
 
     axes, inputs = 3, "(rows, columns, channels)"
@@ -104,14 +149,31 @@ class SpatialDropout2D(_SpatialDropout):
     def __init__(self, rate: float, data_format: str | None = None, seed: int | None = None,
                  **common: Any):
         super().__init__(rate, seed, **common)
-        self.data_format = known_format("SpatialDropout2D", data_format)
+        self.data_format = checked_format("SpatialDropout2D", data_format)
 
     def noise(self, shape: Shape) -> Shape:
         return super().noise(shape) if self.data_format == "channels_last" else (*shape[:2], 1, 1)
 
 
 class GaussianNoise(Layer):
-    """While training, adds normally distributed noise."""
+    """While training, adds normally distributed noise of mean 0.
+
+    Args:
+        stddev: Standard deviation of the noise.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> GaussianNoise(0.1).stddev
+        0.1
+    """
 
     def __init__(self, stddev: float, seed: int | None = None, **common: Any):
         super().__init__(**common)
@@ -125,8 +187,26 @@ class GaussianNoise(Layer):
 
 
 class GaussianDropout(Layer):
-    """While training, multiplies by noise of mean 1 with the variance that dropout at this rate
-    would have."""
+    """While training, multiplies by normally distributed noise of mean 1.
+
+    The noise has the variance of dropout at the same rate.
+
+    Args:
+        rate: Rate of the dropout with the same variance, from 0 to below 1.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> GaussianDropout(0.5).rate
+        0.5
+    """
 
     def __init__(self, rate: float, seed: int | None = None, **common: Any):
         super().__init__(**common)
@@ -146,10 +226,29 @@ def _normal(x: Value, context: Context, own_seed: int | None) -> Value:
 
 
 class AlphaDropout(Layer):
-    """Dropout for selu: what is dropped takes the value that selu has far below zero, and all is
-    scaled and moved so that mean 0 and variance 1 stay.
+    """Dropout for selu, which keeps mean 0 and variance 1.
 
-    Where noise_shape has a 1, a whole axis shares one decision, as in Dropout.
+    Dropped elements take the value that selu has for very negative inputs; then all elements are
+    scaled and shifted.
+
+    Args:
+        rate: Share of the elements that are dropped, from 0 to below 1.
+        noise_shape: Shape of the decisions, with one entry for each axis, the batch included. `1`
+            shares one decision along that axis; `None` means the size of the input. Default: one
+            decision for each element.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> AlphaDropout(0.1).rate
+        0.1
     """
 
     lowest = -1.7580993408473766  # -alpha * scale of selu

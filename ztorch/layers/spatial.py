@@ -1,4 +1,4 @@
-"""What layers over sequences and images share: the two formats, and sizes for each axis."""
+"""Base of layers over sequences and images: the two data formats, and sizes for each axis."""
 
 from __future__ import annotations
 
@@ -16,67 +16,66 @@ _INPUTS = {1: ("(steps, channels)", "(channels, steps)"),
            2: ("(rows, columns, channels)", "(channels, rows, columns)")}
 
 
-def known_format(of: str, given: Any) -> str:
-    """Where a layer finds the channels, or a ConfigError that names it.
+def checked_format(layer: str, data_format: Any) -> str:
+    """A data format, "channels_last" for None, or a ConfigError that names the layer.
 
-    >>> known_format("Flatten", None)
+    >>> checked_format("Flatten", None)
     'channels_last'
     """
-    if given is None:
+    if data_format is None:
         return "channels_last"
-    if not isinstance(given, str) or given not in ("channels_last", "channels_first"):
-        raise ConfigError(f"{of}(data_format={given!r}) must be 'channels_last' or "
+    if not isinstance(data_format, str) or data_format not in ("channels_last", "channels_first"):
+        raise ConfigError(f"{layer}(data_format={data_format!r}) must be 'channels_last' or "
                           "'channels_first'")
-    return given
+    return data_format
 
 
-class _Spatial(Layer):
-    """Base of layers that work along `axes` axes beside the channels.
+class SpatialLayer(Layer, abstract=True):
+    """Base of layers over one or two axes besides the channels.
 
-    Subclasses compute with channels last; other inputs are turned on the way in and out, which
-    costs nothing where the next kernel can read them as they lie.
+    Subclasses implement `last`, with channels last. Inputs with channels first are transposed on
+    the way in and out, which is free where the next kernel can read the transposed layout.
     """
 
-    axes = 2
+    axes = 2  # besides batch and channels
 
     def __init__(self, data_format: str | None = None, **common: Any):
         super().__init__(**common)
-        self.data_format = known_format(type(self).__name__, data_format)
+        self.data_format = checked_format(type(self).__name__, data_format)
 
     @property
     def channels_first(self) -> bool:
         return self.data_format == "channels_first"
 
-    def each(self, what: str, given: Any, least: int = 1) -> Shape:
-        """A whole number for each axis; a single one stands for all."""
-        name = f"{type(self).__name__}({what}=...)"
-        sizes = given if isinstance(given, (list, tuple)) else (given,) * self.axes
+    def each(self, argument: str, size: Any, least: int = 1) -> Shape:
+        """One integer for each axis, from an integer for all or a tuple."""
+        name = f"{type(self).__name__}({argument}=...)"
+        sizes = size if isinstance(size, (list, tuple)) else (size,) * self.axes
         if len(sizes) != self.axes:
-            raise ConfigError(f"{name} must be one whole number or {self.axes}, not {given!r}")
+            raise ConfigError(f"{name} must be one integer or {self.axes}, not {size!r}")
         return tuple(whole(name, n, least) for n in sizes)
 
-    def pairs(self, what: str, given: Any) -> tuple[Shape, ...]:
-        """(before, after) for each axis: from one number for all, or one for each axis of several,
-        or pairs."""
-        name = f"{type(self).__name__}({what}=...)"
-        parts = given if isinstance(given, (list, tuple)) else (given,) * self.axes
+    def pairs(self, argument: str, amounts: Any) -> tuple[Shape, ...]:
+        """(before, after) for each axis, from an integer for all, one for each axis, or pairs."""
+        name = f"{type(self).__name__}({argument}=...)"
+        parts = amounts if isinstance(amounts, (list, tuple)) else (amounts,) * self.axes
         if self.axes == 1 and len(parts) == 2:
             parts = (parts,)
         wide = [p if isinstance(p, (list, tuple)) else (p, p) for p in parts]
         if len(wide) != self.axes or any(len(p) != 2 for p in wide):
-            raise ConfigError(f"{name} must be a whole number, or a pair for each of {self.axes} "
-                              f"axes, not {given!r}")
+            raise ConfigError(f"{name} must be an integer, or a pair for each of {self.axes} "
+                              f"axes, not {amounts!r}")
         return tuple((whole(name, a), whole(name, b)) for a, b in wide)
 
-    def choice(self, what: str, given: Any, allowed: tuple[str, ...]) -> str:
-        """One of some words."""
-        if not isinstance(given, str) or given not in allowed:
-            raise ConfigError(f"{type(self).__name__}({what}={given!r}) must be "
+    def choice(self, argument: str, word: Any, allowed: tuple[str, ...]) -> str:
+        """The word if it is allowed, or a ConfigError that names the argument."""
+        if not isinstance(word, str) or word not in allowed:
+            raise ConfigError(f"{type(self).__name__}({argument}={word!r}) must be "
                               f"{' or '.join(map(repr, allowed))}")
-        return given
+        return word
 
     def channels(self, shape: Shape) -> int:
-        """How many channels inputs of this shape (without the batch) have."""
+        """The number of channels of inputs of this shape, without the batch."""
         self.need_rank(shape, self.axes + 1, _INPUTS[self.axes][self.channels_first],
                        "add a Reshape before it")
         return shape[0] if self.channels_first else shape[-1]
@@ -92,7 +91,7 @@ class _Spatial(Layer):
         return OPS.transpose(y, (0, y.rank - 1, *range(1, y.rank - 1)))
 
     def turned(self, shape: Shape) -> str:
-        """What to add to an error where inputs look like images of the other format."""
+        """A hint for an error, if inputs look like images of the other data format."""
         first, *between, last = shape
         few, many = (last, first) if self.channels_first else (first, last)
         if few not in (1, 3, 4) or few >= min([many, *between]):

@@ -1,7 +1,7 @@
-"""Tensors of a model that is being declared: what layers will give, known by shape and dtype.
+"""Symbolic tensors, with which models are declared: they have a shape and a dtype, but no numbers.
 
-Calling a layer on them gives more of them, and leaves a Call that remembers who was called on
-what; a Model follows the calls back from its outputs.
+Calling a layer on symbolic tensors returns new ones and records a LayerCall. A Model follows these
+calls back from its outputs.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Shape
-from ztorch.layers.context import Context, Made, States
+from ztorch.layers.context import Context, Producers, States
 
 if TYPE_CHECKING:
     from ztorch.layers.layer import Layer
 
 class NoNumbers(ConfigError, AttributeError):
-    """A symbolic tensor asked for what only tensors with numbers have."""
+    """A symbolic tensor is used where numbers are needed."""
 
 
-class Symbol:
-    """A tensor of a model being declared; its shape leaves out the batch.
+class SymbolicTensor:
+    """A tensor of a model that is being declared. Its shape leaves out the batch.
 
     `+`, `-` and `*` with another one, or with a number, are layers too: Add, Subtract, Multiply
     and Rescaling.
@@ -36,11 +36,11 @@ class Symbol:
     ((3,), (3,))
     """
 
-    def __init__(self, value: Value, layer: Layer, call: Call | None, made: Made):
-        self.value = value  # for one example
-        self.layer = layer  # which gives it
-        self.call = call  # None for an Input
-        self.made = made
+    def __init__(self, value: Value, layer: Layer, call: LayerCall | None, producers: Producers):
+        self.value = value  # the tensor of a graph for one example
+        self.layer = layer  # the layer that makes it
+        self.call = call  # the call that makes it; None for an Input
+        self.producers = producers
 
     @property
     def shape(self) -> Shape:
@@ -61,8 +61,8 @@ class Symbol:
     def _scaled(self, scale: float, offset: float) -> Any:
         return self._layer("Rescaling", scale=scale, offset=offset)(self)
 
-    def _layer(self, name: str, **how: Any) -> Any:
-        return type(self.layer).known[name](**how)
+    def _layer(self, name: str, **keywords: Any) -> Any:
+        return type(self.layer).known[name](**keywords)
 
     def __add__(self, other: Any) -> Any:
         return self._scaled(1.0, other) if _number(other) else self._with("Add", other)
@@ -108,7 +108,7 @@ class Symbol:
     __pow__ = __matmul__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python and NumPy ask for much that is not there
+        if name.startswith("__"):  # Python and NumPy probe for optional protocols
             raise AttributeError(name)
         self._refuse()
 
@@ -118,29 +118,29 @@ def _number(x: Any) -> bool:
 
 
 @dataclass(eq=False)
-class Call:
-    """One layer called once."""
+class LayerCall:
+    """One call of a layer on symbolic tensors."""
 
     layer: Layer
-    args: tuple[Any, ...]  # symbols, or lists and dicts of them
-    how: dict[str, Any]  # keyword arguments, symbols among them
-    gives: Any = None  # a symbol, or a list or dict of them
+    args: tuple[Any, ...]  # symbolic tensors, or lists and dicts of them
+    keywords: dict[str, Any]  # keyword arguments, which may hold symbolic tensors
+    result: Any = None  # a symbolic tensor, or a list or dict of them
 
     @property
-    def inputs(self) -> list[Symbol]:
-        return symbols((self.args, self.how))
+    def inputs(self) -> list[SymbolicTensor]:
+        return symbols((self.args, self.keywords))
 
 
 # -- nested arguments ------------------------------------------------------------------------------
 
 
-def as_symbol(x: Any) -> Symbol | None:
+def as_symbol(x: Any) -> SymbolicTensor | None:
     """A symbol, or that of an Input; None for anything else."""
-    return x if isinstance(x, Symbol) else x.symbol if hasattr(type(x), "symbol") else None
+    return x if isinstance(x, SymbolicTensor) else x.symbol if hasattr(type(x), "symbol") else None
 
 
 def nested(change: Callable[[Any], Any], x: Any) -> Any:
-    """x with every leaf of its lists, tuples and dicts changed."""
+    """x with a function applied to every leaf of its lists, tuples and dicts."""
     if isinstance(x, (list, tuple)):
         return type(x)([nested(change, item) for item in x])
     if isinstance(x, dict):
@@ -149,7 +149,7 @@ def nested(change: Callable[[Any], Any], x: Any) -> Any:
 
 
 def leaves(x: Any) -> list[Any]:
-    """All that lies in nested lists, tuples and dicts, in order.
+    """The leaves of nested lists, tuples and dicts, in order.
 
     >>> leaves([1, (2, {"a": 3})])
     [1, 2, 3]
@@ -160,39 +160,42 @@ def leaves(x: Any) -> list[Any]:
     return [x]
 
 
-def symbols(x: Any) -> list[Symbol]:
-    """The symbols among the leaves, where an Input stands for its own."""
+def symbols(x: Any) -> list[SymbolicTensor]:
+    """The symbolic tensors among the leaves, those of Inputs included."""
     return [s for s in map(as_symbol, leaves(x)) if s is not None]
 
 
 # -- declaring -------------------------------------------------------------------------------------
 
 
-def declare(layer: Layer, args: tuple[Any, ...], how: dict[str, Any]) -> Any:
-    """What a layer gives when called on symbols: traced at once for one example, so that a mistake
-    shows in the line that makes it."""
-    call = Call(layer, *(nested(lambda x: x if as_symbol(x) is None else as_symbol(x), given)
-                         for given in (args, how)))
-    made = _together(call.inputs)
-    context = Context(states=States(data=False), made=made)
-    values = [nested(lambda x: x.value if isinstance(x, Symbol) else x, given)
-              for given in (call.args, call.how)]
+def declare(layer: Layer, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Calls a layer on symbolic tensors.
+
+    The call is traced at once, for one example, so that a mistake shows in the line that makes it.
+    """
+    call = LayerCall(layer, *(
+        nested(lambda x: x if as_symbol(x) is None else as_symbol(x), arguments)
+        for arguments in (args, keywords)))
+    producers = _together(call.inputs)
+    context = Context(states=States(data=False), producers=producers)
+    values = [nested(lambda x: x.value if isinstance(x, SymbolicTensor) else x, arguments)
+              for arguments in (call.args, call.keywords)]
     y = layer(*values[0], context=context, **values[1])
-    call.gives = nested(lambda value: Symbol(value, layer, call, made), y)
-    return call.gives
+    call.result = nested(lambda value: SymbolicTensor(value, layer, call, producers), y)
+    return call.result
 
 
-def _together(given: Iterable[Symbol]) -> Made:
-    """What is known of the origins of all of them."""
-    made, *others = {id(s.made): s.made for s in given}.values()
+def _together(inputs: Iterable[SymbolicTensor]) -> Producers:
+    """The producers of all these tensors, in one dict."""
+    producers, *others = {id(s.producers): s.producers for s in inputs}.values()
     for other in others:
-        made.update(other)
-    return made
+        producers.update(other)
+    return producers
 
 
-def source(layer: Layer, shape: Shape, d: DType | str) -> Symbol:
-    """The symbol of an Input."""
+def source(layer: Layer, shape: Shape, d: DType | str) -> SymbolicTensor:
+    """The symbolic tensor of an Input."""
     from ztorch.graph.op import leaf
 
     with layer_scope(layer.name):
-        return Symbol(leaf("input", layer.name, (1, *shape), d), layer, None, {})
+        return SymbolicTensor(leaf("input", layer.name, (1, *shape), d), layer, None, {})

@@ -1,4 +1,4 @@
-"""The blocks that transformers are made of."""
+"""Transformer blocks, with the arguments and weights of KerasHub."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ztorch.config import fraction, number, positive
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import Given, known
+from ztorch.layers.activation import ActivationLike, checked_activation
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.context import Context
 from ztorch.layers.core import Dense
@@ -21,27 +21,27 @@ from ztorch.layers.regularization import Dropout
 Step = tuple[Callable[[Value], Value], LayerNormalization]
 
 
-class _TransformerBlock(Layer):
-    """Attention, then two dense layers at each position; all added to what they were given.
+class TransformerBlock(Layer, abstract=True):
+    """Base of the transformer blocks: attention, then two dense layers at each position.
 
-    The residual sums are normalised, or with `normalize_first=True` what goes into each part.
-    Arguments and the order of weights are KerasHub's.
+    Each part has a residual connection. Sums are normalized, or with `normalize_first=True` the
+    inputs of each part. Arguments and the order of weights are those of KerasHub.
     """
 
     causal = False
     needs_floats = True
 
     def __init__(self, intermediate_dim: int, num_heads: int, dropout: float = 0.0,
-                 activation: Given = "relu", layer_norm_epsilon: float = 1e-5,
+                 activation: ActivationLike = "relu", layer_norm_epsilon: float = 1e-5,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  normalize_first: bool = False, rotary: bool = False, **common: Any):
         super().__init__(**common)
-        own = type(self).__name__
-        self.intermediate_dim = positive(f"{own}(intermediate_dim=...)", intermediate_dim)
-        self.num_heads = positive(f"{own}(num_heads=...)", num_heads)
-        self.dropout = fraction(f"{own}(dropout=...)", dropout)
-        self.activation = known(activation)
-        self.layer_norm_epsilon = number(f"{own}(layer_norm_epsilon=...)", layer_norm_epsilon,
+        kind = type(self).__name__
+        self.intermediate_dim = positive(f"{kind}(intermediate_dim=...)", intermediate_dim)
+        self.num_heads = positive(f"{kind}(num_heads=...)", num_heads)
+        self.dropout = fraction(f"{kind}(dropout=...)", dropout)
+        self.activation = checked_activation(activation)
+        self.layer_norm_epsilon = number(f"{kind}(layer_norm_epsilon=...)", layer_norm_epsilon,
                                          above=0)
         self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
         self.normalize_first, self.rotary = normalize_first, rotary
@@ -50,7 +50,7 @@ class _TransformerBlock(Layer):
         self.feedforward_norm = self._norm("feedforward_norm")
         first = {"kernel_initializer": kernel_initializer, "bias_initializer": bias_initializer}
         self.intermediate = Dense(intermediate_dim, activation, name="intermediate", **first)
-        # its width is that of the inputs, which `build` will know
+        # `build` sets its width to that of the inputs
         self.output = Dense(1, name="output", **first)
         self.drop = Dropout(dropout, name="dropout")
         for layer in self.in_order:
@@ -58,15 +58,17 @@ class _TransformerBlock(Layer):
 
     @property
     def in_order(self) -> list[Layer]:
-        """The layers inside as KerasHub counts their weights."""
+        """The layers inside, in KerasHub's order of weights."""
         return [self.self_attention, self.self_attention_norm, self.feedforward_norm,
                 self.intermediate, self.output, self.drop]
 
-    def _attending(self, name: str, **how: Any) -> tuple[MultiHeadAttention, LayerNormalization]:
-        """A layer that attends, and the normalisation that goes with it."""
-        return MultiHeadAttention(
+    def _attending(self, name: str,
+                   **keywords: Any) -> tuple[MultiHeadAttention, LayerNormalization]:
+        """An attention layer and the normalization that goes with it."""
+        attention = MultiHeadAttention(
             self.num_heads, dropout=self.dropout, kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer, name=name, **how), self._norm(f"{name}_norm")
+            bias_initializer=self.bias_initializer, name=name, **keywords)
+        return attention, self._norm(f"{name}_norm")
 
     def _norm(self, name: str) -> LayerNormalization:
         return LayerNormalization(epsilon=self.layer_norm_epsilon, name=name)
@@ -81,7 +83,7 @@ class _TransformerBlock(Layer):
         self.output.units = width
 
     def run(self, x: Value, context: Context, *attentions: Step) -> Value:
-        """x after each attention and the dense layers."""
+        """x after all attentions and the dense layers, each with its residual connection."""
 
         def feedforward(x: Value) -> Value:
             return self.output(self.intermediate(x, context), context)
@@ -94,13 +96,13 @@ class _TransformerBlock(Layer):
         return x
 
     def attending(self, context: Context, mask: Value | None) -> Step:
-        """Each position finds what it needs among the others."""
+        """The self-attention of the block with a mask, and its normalization."""
         return (lambda x: self.self_attention(x, context, attention_mask=mask),
                 self.self_attention_norm)
 
 
 def _both(padding: Value | None, attention: Value | None, x: Value, of: str = "") -> Value | None:
-    """One mask of two: of positions of x that hold something, and of those that one may see."""
+    """A padding mask (batch, length) and an attention mask as one attention mask."""
     if padding is None:
         return attention
     if padding.shape[1:] != x.shape[1:2]:
@@ -111,16 +113,39 @@ def _both(padding: Value | None, attention: Value | None, x: Value, of: str = ""
     return seen if attention is None else OPS.bitwise_and(attention, seen)
 
 
-class TransformerEncoder(_TransformerBlock):
-    """A block in which every position sees all others.
+class TransformerEncoder(TransformerBlock):
+    """A transformer block in which every position attends to all positions.
 
-    In a Model it is called on (x, padding_mask, attention_mask): true where a position holds
-    something, (length,), and where one may see another, (length, length).
+    In a `Model` it is called on `(x, padding_mask, attention_mask)`, both boolean: true where a
+    position holds something, `(batch, length)`, and where one position may attend to another,
+    `(batch, length, length)`.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> Sequential([Input((7, 16)), TransformerEncoder(32, num_heads=4)]).output_shape
-    (7, 16)
+    Args:
+        intermediate_dim: Size of the layer between the two dense ones. A positive integer.
+        num_heads: Number of attention heads, which must divide the number of features.
+        dropout: Rate of dropout after attention and the dense layers, and of attention weights.
+            Default: `0.0`.
+        activation: Activation of the first dense layer. Default: `"relu"`.
+        layer_norm_epsilon: Epsilon of the layer normalizations. Default: `1e-05`.
+        kernel_initializer: Initializer of all kernels: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of all biases: a name or an `Initializer`. Default: `"zeros"`.
+        normalize_first: Whether to normalize the input of each part rather than the residual sums.
+            Default: `False`.
+        rotary: Whether to rotate queries and keys by their positions. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((7, 16)), TransformerEncoder(32, num_heads=4)]).output_shape
+        (7, 16)
     """
 
     def call(self, x: Value, context: Context, padding_mask: Value | None = None,
@@ -129,23 +154,46 @@ class TransformerEncoder(_TransformerBlock):
         return self.run(x, context, self.attending(context, mask))
 
 
-class TransformerDecoder(_TransformerBlock):
-    """A block in which each position sees itself and those before it; and, where it is called on
-    two sequences, all of the second.
+class TransformerDecoder(TransformerBlock):
+    """A transformer block in which each position attends to itself and to earlier ones.
 
-    In a Model it is called on (x, encoder_sequence) and masks for each of both: true where a
-    position holds something, (length,), and where one may see another. Whether there is a second
-    sequence is settled by the first call, for the weights depend on it. `rotary` turns queries and
-    keys of the first sequence only.
+    In a `Model` it is called on `(x, encoder_sequence)`, and attends to all of the second sequence
+    as well. It takes a padding mask `(batch, length)` and an attention mask for each of the two:
+    true where a position holds something, and where it may be seen. The first call decides whether
+    there is a second sequence, since the weights depend on it.
 
-    >>> from ztorch import Sequential
-    >>> from ztorch.layers import Input
-    >>> model = Sequential([Input((7, 16)), TransformerDecoder(32, num_heads=4, name="block")])
-    >>> model.weights[0].path
-    'block/self_attention/query/kernel'
-    >>> words, image = Input((7, 16)), Input((49, 24))
-    >>> TransformerDecoder(32, num_heads=4)(words, image).shape
-    (7, 16)
+    Args:
+        intermediate_dim: Size of the layer between the two dense ones. A positive integer.
+        num_heads: Number of attention heads, which must divide the number of features.
+        dropout: Rate of dropout after attention and the dense layers, and of attention weights.
+            Default: `0.0`.
+        activation: Activation of the first dense layer. Default: `"relu"`.
+        layer_norm_epsilon: Epsilon of the layer normalizations. Default: `1e-05`.
+        kernel_initializer: Initializer of all kernels: a name or an `Initializer`. Default:
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of all biases: a name or an `Initializer`. Default: `"zeros"`.
+        normalize_first: Whether to normalize the input of each part rather than the residual sums.
+            Default: `False`.
+        rotary: Whether to rotate queries and keys of the first sequence by their positions.
+            Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, length, features)`; the second sequence is `(batch, source length, source
+        features)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> model = Sequential([Input((7, 16)), TransformerDecoder(32, num_heads=4, name="block")])
+        >>> model.weights[0].path
+        'block/self_attention/query/kernel'
+        >>> words, image = Input((7, 16)), Input((49, 24))
+        >>> TransformerDecoder(32, num_heads=4)(words, image).shape
+        (7, 16)
     """
 
     causal = True
@@ -157,8 +205,8 @@ class TransformerDecoder(_TransformerBlock):
         return [self.self_attention, self.self_attention_norm, self.intermediate, self.output,
                 self.feedforward_norm, self.drop]
 
-    def prepare(self, x: Any, encoder_sequence: Any = None, *more: Any, **how: Any) -> None:
-        """Finds out by the first call whether there is a second sequence."""
+    def prepare(self, x: Any, encoder_sequence: Any = None, *more: Any, **keywords: Any) -> None:
+        """Builds the block; the first call decides whether it attends to a second sequence."""
         if encoder_sequence is not None and not self.built and self.cross_attention is None:
             self.cross_attention, self.cross_attention_norm = self._attending("cross_attention")
             for layer in (self.cross_attention_norm, self.cross_attention):  # before dense layers
@@ -179,9 +227,8 @@ class TransformerDecoder(_TransformerBlock):
         attentions = [self.attending(context, seen)]
         cross = self.cross_attention
         if encoder_sequence is not None and cross is not None:
-            found = _both(encoder_padding_mask, encoder_attention_mask, encoder_sequence,
-                          "encoder_")
-            attentions.append((lambda x: cross(x, encoder_sequence, context, attention_mask=found),
+            mask = _both(encoder_padding_mask, encoder_attention_mask, encoder_sequence, "encoder_")
+            attentions.append((lambda x: cross(x, encoder_sequence, context, attention_mask=mask),
                                self.cross_attention_norm))
         elif encoder_padding_mask is not None or encoder_attention_mask is not None:
             raise shape_error("it is given a mask of an encoder_sequence, but no encoder_sequence",

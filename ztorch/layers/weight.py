@@ -1,4 +1,4 @@
-"""What a layer learns: an array on the host, which programs start from."""
+"""Weights of layers: arrays on the host, which programs start from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Weight:
-    """An array that a layer owns on the host, drawn when first read."""
+    """An array of a layer on the host. Its initial values are drawn when it is first read."""
 
     def __init__(self, layer: Layer, name: str, shape: Shape, initializer: Initializer,
                  trainable: bool):
@@ -53,20 +53,20 @@ class Weight:
         self._value = self.checked(array)
 
     def checked(self, array: Any) -> np.ndarray:
-        """A copy of the array, if it can be this weight."""
+        """A copy of the array as float32 or float64, or a WeightsError if it does not fit."""
         need_no_mask(f"weight {self.path!r}", array)
-        given = np.asarray(array)
-        if given.shape != self.shape:
+        numbers = np.asarray(array)
+        if numbers.shape != self.shape:
             raise WeightsError(f"weight {self.path!r} has shape {self.shape}, the given array "
-                               f"{given.shape}; use weights of a model with the same layers")
-        if given.dtype.kind not in "fiu":
-            raise WeightsError(f"weight {self.path!r} takes numbers, not {given.dtype}")
-        # float64 stays: a float64 program's weights must survive the way back and forth
-        return given.astype(np.float64 if given.dtype == np.float64 else np.float32)
+                               f"{numbers.shape}; use weights of a model with the same layers")
+        if numbers.dtype.kind not in "fiu":
+            raise WeightsError(f"weight {self.path!r} takes numbers, not {numbers.dtype}")
+        # float64 stays, so that weights of a float64 program survive a round trip
+        return numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise ConfigError(f"weight {self.path!r} is no array of numbers; those it starts from are "
-                          "its value, and the call of a layer has it as a tensor by "
+        raise ConfigError(f"weight {self.path!r} is not an array of numbers; weight.value holds "
+                          "its initial values, and the call of a layer gets it as a tensor by "
                           f"context.read(self.{self.name})")
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""How the layers of a Model hang together: the calls that lead from its inputs to its outputs."""
+"""The wiring of a Model: the calls of layers that lead from its inputs to its outputs."""
 
 from __future__ import annotations
 
@@ -12,72 +12,72 @@ from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
-from ztorch.layers.symbol import Call, Symbol, as_symbol, leaves, nested, symbols
+from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested, symbols
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """Calls in an order that works, and layers in Keras' order: the farthest from the outputs
-    first, as met on the way back from them."""
+    """The calls between inputs and outputs."""
 
-    inputs: dict[str, Input]
-    calls: list[Call]
-    layers: list[Layer]
-    outputs: Any  # a symbol, or a list or dict of several
+    inputs: dict[str, Input]  # by name; the name of a single one is empty
+    calls: list[LayerCall]  # each after those that it depends on
+    layers: list[Layer]  # in Keras' order: those farthest from the outputs first
+    outputs: Any  # a symbolic tensor, or a list or dict of several
 
     @property
     def outputs_are(self) -> str:
+        """One of "one", "list" and "dict"."""
         return type(self.outputs).__name__ if isinstance(self.outputs, (list, dict)) else "one"
 
     @property
     def output_names(self) -> list[str]:
-        """Those of a dict, else of the layers that make them; a single output has none."""
+        """The keys of a dict, or the names of the layers that make a list; empty for one."""
         if isinstance(self.outputs, dict):
             return list(self.outputs)
         return [s.layer.name for s in self.outputs] if isinstance(self.outputs, list) else [""]
 
     @property
     def names(self) -> set[str]:
-        """The names that layers keep; others have to be apart from these."""
+        """The names that are final, which automatic names must avoid."""
         return {layer.name for layer in self.layers if layer.keeps_name}
 
-    def run(self, values: dict[Symbol, Value], context: Context) -> Any:
+    def run(self, values: dict[SymbolicTensor, Value], context: Context) -> Any:
         """The outputs for values of the inputs."""
 
-        def now(x: Any) -> Any:
-            return nested(lambda one: values[one] if isinstance(one, Symbol) else one, x)
+        def valued(x: Any) -> Any:
+            return nested(lambda v: values[v] if isinstance(v, SymbolicTensor) else v, x)
 
         for call in self.calls:
-            y = call.layer(*now(call.args), context=context, **now(call.how))
-            values.update(zip(leaves(call.gives), leaves(y), strict=True))
-        return now(self.outputs)
+            y = call.layer(*valued(call.args), context=context, **valued(call.keywords))
+            values.update(zip(leaves(call.result), leaves(y), strict=True))
+        return valued(self.outputs)
 
     # -- description -------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
-        """Tensors are numbered: the inputs, then what each call gives."""
-        number = {one.symbol: k for k, one in enumerate(self.inputs.values())}
+        """The wiring, ready for JSON. Tensors are numbered: inputs first, then results of calls."""
+        number = {item.symbol: k for k, item in enumerate(self.inputs.values())}
         for call in self.calls:
-            for symbol in leaves(call.gives):
+            for symbol in leaves(call.result):
                 number[symbol] = len(number)
 
         def numbered(x: Any) -> Any:
-            return nested(lambda one: {"tensor": number[one]} if isinstance(one, Symbol) else
-                          described(one, "an argument of a call"), x)
+            return nested(lambda v: {"tensor": number[v]} if isinstance(v, SymbolicTensor) else
+                          described(v, "an argument of a call"), x)
 
-        return {"inputs": {name: described(one, one.name) for name, one in self.inputs.items()},
+        return {"inputs": {name: described(item, item.name) for name, item in self.inputs.items()},
                 "layers": [described(layer, layer.name) for layer in self.layers],
                 "calls": [{"layer": call.layer.name, "args": numbered(list(call.args)),
-                           "how": numbered(call.how)} for call in self.calls],
+                           "how": numbered(call.keywords)} for call in self.calls],
                 "outputs": numbered(self.outputs)}
 
 
 def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Inputs and outputs of the wiring that `get_config` described, its layers called again."""
+    """(inputs, outputs) of the wiring that `get_config` described; its layers are called again."""
     try:
         inputs = {name: Layer.get(spec) for name, spec in config["inputs"].items()}
         layers = {layer.name: layer for layer in map(Layer.get, config["layers"])}
-        tensors = [as_symbol(one) for one in inputs.values()]
+        tensors = [as_symbol(declared) for declared in inputs.values()]
 
         def tensor(x: Any) -> Any:
             if isinstance(x, dict) and set(x) == {"tensor"}:
@@ -90,8 +90,8 @@ def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
             return [tensor(item) for item in x] if isinstance(x, list) else x
 
         for call in config["calls"]:
-            given = layers[call["layer"]](*tensor(call["args"]), **tensor(call["how"]))
-            tensors += leaves(given)
+            result = layers[call["layer"]](*tensor(call["args"]), **tensor(call["how"]))
+            tensors += leaves(result)
         return inputs.get("", inputs), tensor(config["outputs"])
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError("this config does not describe a Model: it needs inputs, layers, calls "
@@ -102,66 +102,82 @@ def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
 # -- finding it --------------------------------------------------------------------------------
 
 
-def found(inputs: Any, outputs: Any, model: str) -> Wiring:
-    """The wiring between inputs and outputs, or an error that says where it is broken."""
-    given = _inputs(inputs, model)
+def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
+    """The wiring between inputs and outputs.
+
+    Args:
+        inputs: An Input, or a list or dict of several.
+        outputs: A symbolic tensor, or a list or dict of several.
+        model: Name of the model, for errors.
+
+    Returns:
+        The wiring.
+
+    Raises:
+        ConfigError: An input or output is not a tensor of this model, or they are not connected.
+    """
+    named = _inputs(inputs, model)
     ends = nested(lambda x: x if as_symbol(x) is None else as_symbol(x), outputs)
     for end in leaves(ends) or [None]:
-        if not isinstance(end, Symbol):
-            what = (f"the {type(end).__name__} {end.name!r}: call it on a tensor first"
-                    if isinstance(end, Layer) else "nothing" if end is None else repr(end))
+        if not isinstance(end, SymbolicTensor):
+            description = ("nothing" if end is None else repr(end))
+            if isinstance(end, Layer):
+                description = f"the {type(end).__name__} {end.name!r}: call it on a tensor first"
             raise ConfigError(f"model {model!r}: outputs must be tensors that layers give, such as "
-                              f"Dense(10)(x), not {what}")
-    calls = _calls(leaves(ends), {one.symbol: one for one in given.values()}, model)
+                              f"Dense(10)(x), not {description}")
+    calls = _calls(leaves(ends), {declared.symbol: declared for declared in named.values()}, model)
     if not calls:
         raise ConfigError(f"model {model!r} has no layers between inputs and outputs; call one, "
                           "such as Dense(10)(x)")
     used = {s for call in calls for s in call.inputs}
-    for name, one in given.items():
-        if one.symbol not in used:
-            raise ConfigError(f"model {model!r}: no output depends on input {name or one.name!r}; "
-                              "leave it out of inputs, or call a layer on it")
+    for name, declared in named.items():
+        if declared.symbol not in used:
+            raise ConfigError(f"model {model!r}: no output depends on input "
+                              f"{name or declared.name!r}; leave it out of inputs, or call a layer "
+                              "on it")
     layers = _layers(calls, leaves(ends))
     _need_names(layers, model)
-    return Wiring(given, calls, layers, _outputs(ends, model))
+    return Wiring(named, calls, layers, _outputs(ends, model))
 
 
 def _inputs(inputs: Any, model: str) -> dict[str, Input]:
-    """Inputs by name; a single one has none."""
-    for one in leaves(inputs) or [None]:
-        symbol = as_symbol(one)
+    """Inputs by name; the name of a single one is empty."""
+    for declared in leaves(inputs) or [None]:
+        symbol = as_symbol(declared)
         if symbol is None or symbol.call is not None:
-            what = ("nothing" if one is None else repr(one) if symbol is None else
-                    f"what layer {symbol.layer.name!r} gives")
-            raise ConfigError(f"model {model!r}: inputs must be made by Input(shape), not {what}")
+            description = ("nothing" if declared is None else
+                           repr(declared) if symbol is None else
+                           f"what layer {symbol.layer.name!r} gives")
+            raise ConfigError(f"model {model!r}: inputs must be made by Input(shape), "
+                              f"not {description}")
     flat: list[Any] = [s.layer for s in symbols(inputs)]
     if len(set(flat)) != len(flat):
-        twice = next(one for one in flat if flat.count(one) > 1)
+        twice = next(declared for declared in flat if flat.count(declared) > 1)
         raise ConfigError(f"model {model!r} lists input {twice.name!r} twice; list it once")
     if len(flat) == 1:
         return {"": flat[0]}
     if isinstance(inputs, dict):
         for name in inputs:
             if not isinstance(name, str) or not name or "/" in name:
-                raise ConfigError(f"model {model!r}: {name!r} cannot name an input; use a text "
+                raise ConfigError(f"model {model!r}: {name!r} cannot name an input; use a string "
                                   "without '/'")
         return dict(zip(inputs, flat, strict=True))
     names: dict[str, Input] = {}
-    taken = {one.name for one in flat if one.keeps_name}
-    for one in flat:
-        name, k = one.name, 0
-        if one.keeps_name and name in names:
+    taken = {declared.name for declared in flat if declared.keeps_name}
+    for declared in flat:
+        name, k = declared.name, 0
+        if declared.keeps_name and name in names:
             raise ConfigError(f"model {model!r} has two inputs named {name!r}; give one another "
                               "name=")
-        while not one.keeps_name and (name in names or name in taken):
+        while not declared.keeps_name and (name in names or name in taken):
             k += 1
-            name = f"{one.name}_{k}"
-        names[name] = one
+            name = f"{declared.name}_{k}"
+        names[name] = declared
     return names
 
 
 def _outputs(ends: Any, model: str) -> Any:
-    """One symbol, or a list or dict of several that can be told apart."""
+    """One symbolic tensor, or a list or dict of several with distinct names."""
     flat = leaves(ends)
     if len(flat) == 1:
         return flat[0]
@@ -169,7 +185,7 @@ def _outputs(ends: Any, model: str) -> Any:
         if flat != list(ends.values()) or any(
                 not isinstance(n, str) or not n or "/" in n for n in ends):
             raise ConfigError(f"model {model!r}: outputs={list(ends)} must name single tensors, by "
-                              "texts without '/'")
+                              "strings without '/'")
         return dict(ends)
     for k, end in enumerate(flat):
         if end.layer in [other.layer for other in flat[:k]]:
@@ -178,10 +194,11 @@ def _outputs(ends: Any, model: str) -> Any:
     return flat
 
 
-def _calls(ends: list[Symbol], inputs: Mapping[Symbol, Input], model: str) -> list[Call]:
-    """All calls that the ends need, each after those that it needs itself."""
-    done: dict[Call, None] = {}
-    seen: set[Call] = set()
+def _calls(ends: list[SymbolicTensor], inputs: Mapping[SymbolicTensor, Input],
+           model: str) -> list[LayerCall]:
+    """All calls that the outputs depend on, each after those that it depends on."""
+    done: dict[LayerCall, None] = {}
+    seen: set[LayerCall] = set()
     for end in ends:
         stack = [(end, False)]
         while stack:
@@ -202,9 +219,9 @@ def _calls(ends: list[Symbol], inputs: Mapping[Symbol, Input], model: str) -> li
     return list(done)
 
 
-def _layers(calls: list[Call], ends: list[Symbol]) -> list[Layer]:
+def _layers(calls: list[LayerCall], ends: list[SymbolicTensor]) -> list[Layer]:
     """The layers of the calls in Keras' order."""
-    depth: dict[Call, int] = {}
+    depth: dict[LayerCall, int] = {}
     of_layer: dict[Layer, int] = {}
     for call in reversed(calls):
         depth[call] = max(depth.get(call, 0), of_layer.get(call.layer, 0))
@@ -216,9 +233,9 @@ def _layers(calls: list[Call], ends: list[Symbol]) -> list[Layer]:
     return sorted(of_layer, key=lambda layer: (-of_layer[layer], met[layer]))
 
 
-def _met(ends: list[Symbol]) -> Iterator[Layer]:
-    """The layers as one meets them on the way back from the outputs."""
-    seen: set[Call] = set()
+def _met(ends: list[SymbolicTensor]) -> Iterator[Layer]:
+    """The layers, in the order in which a walk back from the outputs meets them."""
+    seen: set[LayerCall] = set()
     layers: set[Layer] = set()
     stack = list(reversed(ends))
     while stack:
@@ -232,6 +249,7 @@ def _met(ends: list[Symbol]) -> Iterator[Layer]:
 
 
 def _need_names(layers: list[Layer], model: str) -> None:
+    """Raises a ConfigError if two layers were given the same name."""
     taken: set[str] = set()
     for layer in layers:
         if layer.keeps_name:

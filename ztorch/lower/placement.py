@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ztorch.dtypes import lying, to_storage
-from ztorch.graph.memory import Buffer
+from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -137,7 +137,7 @@ class Placement:
                     return False
         return True
 
-    def _place_rest(self) -> tuple[int, list[tuple[str, Buffer, int]]]:
+    def _place_rest(self) -> tuple[int, list[tuple[str, ArenaBuffer, int]]]:
         for slot, v in enumerate(self.inputs):
             self.locations[v] = Location("inputs", slot, self._bytes(v))
         for slot, v in enumerate(self.graph.outputs.values()):
@@ -147,12 +147,12 @@ class Placement:
                 self.locations[v] = Location("params", self.params.state(v), self._bytes(v))
             elif v.op.kind == "leaf" and v.attrs["role"] == "constant":
                 self.locations[v] = Location("params", self.params.constant(v), self._bytes(v))
-        buffers: dict[Value, Buffer] = {}
+        buffers: dict[Value, ArenaBuffer] = {}
         last = {v: k for k, touched in enumerate(self.reads) for v in touched}
         for k, region in enumerate(self.regions):
             for v in region.stores:
                 if v not in self.locations:
-                    buffers[v] = Buffer(v.serial, self._bytes(v), k, last.get(v, k),
+                    buffers[v] = ArenaBuffer(v.serial, self._bytes(v), k, last.get(v, k),
                                         self.limits.buffer_align)
         offsets, total = place_buffers(list(buffers.values()))
         for v, buffer in buffers.items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ztorch.dtypes import DType, lying
-from ztorch.graph.memory import Buffer
+from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
@@ -50,7 +50,7 @@ class Plan:
     outputs: list[tuple[str, Value]]
     steps: list[KernelStep]
     arena: int  # bytes of memory for what lives during one call
-    buffers: list[tuple[str, Buffer, int]]  # in the arena: label, lifetime, offset
+    buffers: list[tuple[str, ArenaBuffer, int]]  # in the arena: label, lifetime, offset
 
     @property
     def cycles(self) -> float:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ztorch.graph.op import Op
-from ztorch.graph.value import Value
+from ztorch.graph.value import Op, Value
 from ztorch.lower.index import Index, LoadedIndex, Var
 from ztorch.lower.positions import flatten, proper, unflatten
 

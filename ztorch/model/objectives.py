@@ -12,7 +12,7 @@ from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
 from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.network import Network
-from ztorch.losses import Loss, Target
+from ztorch.losses import Loss, TargetSpec
 from ztorch.metrics import Metric
 
 
@@ -21,7 +21,7 @@ class Objective:
     """What one output is trained for."""
 
     loss: Loss
-    target: Target  # shape and dtype of y
+    target: TargetSpec  # shape and dtype of y
     metrics: list[Metric]
     weight: float  # of this loss in the sum of all
 

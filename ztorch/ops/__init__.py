@@ -1,7 +1,7 @@
-"""Tensor operations, a file a family; every function here is registered by its decorator.
+"""Tensor operations, one file for each family; decorators register the functions.
 
-Called on values of a graph, an op makes a node. Called on arrays (NumPy's, or anything that has
-`__array__` or `__dlpack__`), numbers or lists, it computes, and returns a NumPy array.
+Called on values of a graph, an op makes nodes. Called on arrays (of NumPy, or anything with
+`__array__` or `__dlpack__`), numbers or lists, it computes and returns a NumPy array.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ztorch.errors import nearest
 from ztorch.graph.op import OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.value import Value
 
-for _found in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_found.name}")
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 for _name in REGISTRY:
-    globals().pop(_name, None)  # `ops.attention` is the op, not the file of its family
+    globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
 __all__ = sorted(REGISTRY)
 
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     if name not in REGISTRY:
         hint = "" if name.startswith("_") else nearest(name, REGISTRY)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
-    return _face(name)  # not kept here: names like `any` would hide Python's own in this file
+    return _public(name)  # not stored: names such as `any` would shadow Python's in this file
 
 
 def __dir__() -> list[str]:
@@ -42,40 +42,40 @@ def __dir__() -> list[str]:
 
 @functools.cache
 def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
-    """The signature of an op, and which of its parameters are tensors, by their annotation.
+    """The signature of an op, and the names of its tensor parameters, by their annotations.
 
     >>> sorted(signature("take")[1])
     ['indices', 'x']
     """
-    found = inspect.signature(REGISTRY[name].call)
-    return found, frozenset(
-        p.name for p in found.parameters.values() if "Value" in str(p.annotation))
+    parameters = inspect.signature(REGISTRY[name].call)
+    return parameters, frozenset(
+        p.name for p in parameters.parameters.values() if "Value" in str(p.annotation))
 
 
 @functools.cache
-def _face(name: str) -> Callable[..., Any]:
-    """The op as users call it."""
-    public, computes = REGISTRY[name], bool(signature(name)[1])
+def _public(name: str) -> Callable[..., Any]:
+    """The op as users call it, on values or on arrays."""
+    public, takes_tensors = REGISTRY[name], bool(signature(name)[1])
 
     @functools.wraps(public.call)
-    def face(*args: Any, **attrs: Any) -> Any:
-        if not computes:
+    def call(*args: Any, **attrs: Any) -> Any:
+        if not takes_tensors:
             return getattr(OPS, name)(*args, **attrs)
         if _has_values((*args, *attrs.values())):
             args, attrs = _as_values(name, args, attrs)
             return getattr(OPS, name)(*args, **attrs)
         return dispatch.on_arrays(public, args, attrs)
 
-    face.__doc__ = _with_example(public)
-    return face
+    call.__doc__ = _with_example(public)
+    return call
 
 
-def _has_values(given: Iterable[Any]) -> bool:
-    return next(_values(given), None) is not None
+def _has_values(arguments: Iterable[Any]) -> bool:
+    return next(_values(arguments), None) is not None
 
 
-def _values(given: Iterable[Any]) -> Iterator[Value]:
-    for x in given:
+def _values(arguments: Iterable[Any]) -> Iterator[Value]:
+    for x in arguments:
         if isinstance(x, Value):
             yield x
         elif isinstance(x, (list, tuple)):
@@ -84,14 +84,16 @@ def _values(given: Iterable[Any]) -> Iterator[Value]:
 
 def _as_values(name: str, args: tuple[Any, ...],
                attrs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call with arrays and lists, where it takes tensors, as constants of the
-    graph; floats among them in the dtype of the call's values. Elementwise ops take mere numbers
-    as they are; as an index, one is a whole number."""
-    own, tensors = signature(name)
+    """The arguments of a call, with arrays and lists for tensors as constants of the graph.
+
+    Arrays of floats take the dtype of the values in the call. Parameters that accept numbers get
+    them unchanged.
+    """
+    declared, tensors = signature(name)
     try:
-        bound = own.bind(*args, **attrs)
+        bound = declared.bind(*args, **attrs)
     except TypeError as error:
-        raise TypeError(f"zt.ops.{name}: {error}; it is {name}{own}") from None
+        raise TypeError(f"zt.ops.{name}: {error}; it is {name}{declared}") from None
     like = next((v for v in _values(bound.arguments.values()) if v.dtype.is_float), None)
 
     def tensor(x: Any, numbers: bool) -> Any:
@@ -104,31 +106,32 @@ def _as_values(name: str, args: tuple[Any, ...],
 
     for parameter, x in bound.arguments.items():
         if parameter in tensors:
-            numbers = "float" in str(own.parameters[parameter].annotation)
-            many = own.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
+            numbers = "float" in str(declared.parameters[parameter].annotation)
+            many = declared.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
             bound.arguments[parameter] = (tuple(tensor(y, numbers) for y in x) if many else
                                           tensor(x, numbers))
     return bound.args, bound.kwargs
 
 
 def _with_example(public: Public) -> str:
-    """The op's docstring, with a call on its first sample if it shows none."""
+    """The docstring of an op; without an example, it gets a call on the first sample."""
     doc = inspect.cleandoc(public.call.__doc__ or "")
-    given = next((s for s in public.samples if s.shapes and s.dtypes != "b"), None)
-    if ">>>" in doc or given is None or public.results:
+    sample = next((s for s in public.samples if s.shapes and s.dtypes != "b"), None)
+    if ">>>" in doc or sample is None or public.results:
         return doc
-    kinds = ["b" if public.name == "where" and k == 0 else given.dtypes[0]
-             for k in range(len(given.shapes))]
-    args = ", ".join([*(_array_text(a, kind, given.high)
-                        for a, kind in zip(given.shapes, kinds, strict=True)),
+    kinds = ["b" if public.name == "where" and k == 0 else sample.dtypes[0]
+             for k in range(len(sample.shapes))]
+    args = ", ".join([*(_array_text(a, kind, sample.high)
+                        for a, kind in zip(sample.shapes, kinds, strict=True)),
                       *(f"{k}={(v.long if isinstance(v, DType) else v)!r}"
-                        for k, v in given.attrs.items())])
+                        for k, v in sample.attrs.items())])
     values = [leaf("input", "x", np.shape(a) if isinstance(a, np.ndarray) else a,
                    a.dtype if isinstance(a, np.ndarray) else _SHOWN[kind])
-              for a, kind in zip(given.shapes, kinds, strict=True)]
-    made = public.call(*values, **given.attrs)
+              for a, kind in zip(sample.shapes, kinds, strict=True)]
+    result = public.call(*values, **sample.attrs)
     whole = f"zt.ops.{public.name}({args})"
-    return f"{doc}\n\n>>> import numpy as np, ztorch as zt\n>>> {whole}.shape\n{made.shape}"
+    return (f"{doc}\n\nExamples:\n    >>> import numpy as np, ztorch as zt\n"
+            f"    >>> {whole}.shape\n    {result.shape}")
 
 
 _SHOWN = {"f": "float64", "s": "int64", "u": "uint32", "b": "bool"}  # dtypes of examples, by kind

@@ -1,4 +1,4 @@
-"""Attention, and rotations that tell it positions; made of other ops, so also its gradient is."""
+"""Attention and rotary positions, made of other ops."""
 
 from __future__ import annotations
 
@@ -40,14 +40,25 @@ def _attention_numpy(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = Fa
     Sample(((4, 3, 2), (2, 3, 2)), {"causal": True, "scale": 1.5}), numpy=_weights_numpy)
 def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: bool = False,
                       scale: float | None = None) -> Value:
-    """How much each query attends to each key: (..., heads, queries, keys), rows that sum to 1.
+    """The weight of each key for each query; rows sum to 1.
 
-    Where `mask` is false a key is not seen; `causal` hides key j from query i for j > i. The row of
-    a query that sees nothing is zero, and so are its gradients. Scores are scaled by
-    1 / sqrt(dim) unless `scale` is given.
+    Several heads of `q` may share one head of `k`: those heads are adjacent. The row of a query
+    that sees no key is zero, and so are its gradients.
+
+    Args:
+        q: Queries `(..., heads, queries, dim)`, floats.
+        k: Keys `(..., heads, keys, dim)`, of the same dtype. Heads of `q` must be a multiple of
+            these.
+        mask: Boolean tensor that broadcasts to `(..., heads, queries, keys)`: true where a query
+            may see a key. `None` shows all. Default: `None`.
+        causal: Whether key `j` is hidden from query `i` for `j > i`. Default: `False`.
+        scale: Factor of the scores. `None` means `1 / sqrt(dim)`. Default: `None`.
+
+    Returns:
+        A tensor `(..., heads, queries, keys)`.
     """
     _check(q, k)
-    k = _one_for_each(k, q)
+    k = _repeated_heads(k, q)
     scores = OPS.matmul(q, OPS.transpose(k, (*range(k.rank - 2), k.rank - 1, k.rank - 2)))
     scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
     if mask is not None:
@@ -58,8 +69,8 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
         mask = below if mask is None else OPS.bitwise_and(mask, below)
     if mask is None:
         return OPS.softmax(scores)
-    # Scores are hidden before they meet exp: a large one must not reach it even where its result
-    # is thrown away, for the gradient would be 0 * infinity.
+    # Scores are masked before exp. Masking the result would leave a gradient of 0 * infinity where
+    # a hidden score is large.
     scores = OPS.where(mask, scores, -math.inf)
     largest = OPS.stop_gradient(OPS.max(scores, -1, True))
     e = OPS.exp(scores - OPS.where(largest > -math.inf, largest, 0.0))
@@ -71,21 +82,35 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
     Sample(((2, 4, 3, 2), (2, 2, 3, 2), (2, 2, 3, 2)), {"causal": True}), numpy=_attention_numpy)
 def attention(q: Value, k: Value, v: Value, mask: Value | None = None, causal: bool = False,
               scale: float | None = None) -> Value:
-    """softmax(q @ k.T * scale) @ v for (..., heads, length, dim), with the masks of
-    `attention_weights`. Several heads of q may share one of k and v: then they are next to each
-    other.
+    """Scaled dot-product attention: `softmax(q @ k.T * scale) @ v`.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> q, v = constant(np.zeros((1, 2, 4))), constant(np.array([[[1.0], [3.0]]]))
-    >>> evaluate([attention(q, q, v), attention(q, q, v, causal=True)], {})
-    [array([[[2.],
-            [2.]]]), array([[[1.],
-            [2.]]])]
+    Several heads of `q` may share one head of `k` and `v`: those heads are adjacent.
+
+    Args:
+        q: Queries `(..., heads, queries, dim)`, floats.
+        k: Keys `(..., heads, keys, dim)`, of the same dtype. Heads of `q` must be a multiple of
+            these.
+        v: Values `(..., heads, keys, value dim)`, of the same dtype.
+        mask: Boolean tensor that broadcasts to `(..., heads, queries, keys)`: true where a query
+            may see a key. `None` shows all. Default: `None`.
+        causal: Whether key `j` is hidden from query `i` for `j > i`. Default: `False`.
+        scale: Factor of the scores. `None` means `1 / sqrt(dim)`. Default: `None`.
+
+    Returns:
+        A tensor `(..., heads, queries, value dim)`.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> q, v = constant(np.zeros((1, 2, 4))), constant(np.array([[[1.0], [3.0]]]))
+        >>> evaluate([attention(q, q, v), attention(q, q, v, causal=True)], {})
+        [array([[[2.],
+                [2.]]]), array([[[1.],
+                [2.]]])]
     """
     if v.shape[:-1] != k.shape[:-1]:
         raise shape_error("keys and values do not fit:", k.shape, v.shape,
                           fix="there must be a value for each key, in as many heads")
-    return OPS.matmul(attention_weights(q, k, mask, causal, scale), _one_for_each(v, q))
+    return OPS.matmul(attention_weights(q, k, mask, causal, scale), _repeated_heads(v, q))
 
 
 def _check(q: Value, k: Value) -> None:
@@ -97,8 +122,8 @@ def _check(q: Value, k: Value) -> None:
                           fix="leading axes must be equal, and heads a multiple of those of keys")
 
 
-def _one_for_each(x: Value, q: Value) -> Value:
-    """Keys or values with a head for each head of the queries."""
+def _repeated_heads(x: Value, q: Value) -> Value:
+    """Keys or values, repeated so that each head of the queries has one."""
     if q.rank == 2 or q.shape[-3] == x.shape[-3]:
         return x
     *batch, heads, length, dim = x.shape
@@ -123,38 +148,50 @@ def _checked_mask(mask: Value, shape: tuple[int, ...]) -> Value:
 # -- positions -------------------------------------------------------------------------------------
 
 
-def _turns(length: int, dim: int, max_wavelength: float) -> np.ndarray:
-    """The angle by which each position turns each pair of elements."""
+def _angles(length: int, dim: int, max_wavelength: float) -> np.ndarray:
+    """The angle of each pair of elements at each position."""
     slower = max_wavelength ** (-np.arange(dim // 2) / max(dim // 2, 1))
     return np.arange(length)[:, None] * slower
 
 
 def _rotary_numpy(x: Any, axis: int = -2, max_wavelength: float = 10000.0) -> Any:
     x = np.moveaxis(x, axis, -2)
-    turns = _turns(x.shape[-2], x.shape[-1], max_wavelength)
+    angles = _angles(x.shape[-2], x.shape[-1], max_wavelength)
     a, b = np.split(x, 2, -1)
-    y = np.concatenate([a * np.cos(turns) - b * np.sin(turns),
-                        b * np.cos(turns) + a * np.sin(turns)], -1)
+    y = np.concatenate([a * np.cos(angles) - b * np.sin(angles),
+                        b * np.cos(angles) + a * np.sin(angles)], -1)
     return np.moveaxis(y.astype(x.dtype), -2, axis)
 
 
 @op(Sample(((2, 3, 4),)), Sample(((3, 2, 6),), {"axis": 0, "max_wavelength": 100.0}),
     numpy=_rotary_numpy)
 def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
-    """Each pair of elements (i, i + dim / 2) of the last axis turned by an angle that grows with
-    the position along `axis`, so that products of two such vectors depend on their distance."""
+    """Rotates pairs of elements of the last axis by angles that grow with the position.
+
+    Elements `i` and `i + dim / 2` are a pair. The product of two such vectors depends only on their
+    distance.
+
+    Args:
+        x: Float tensor whose last axis has an even size.
+        axis: Axis of the positions, not the last one. Default: `-2`.
+        max_wavelength: Limit of the wavelengths, in units of `2 * pi` positions. Default:
+            `10000.0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     dim, at = x.shape[-1], axis % x.rank
     if dim % 2 or at == x.rank - 1:
         raise shape_error(f"ops.rotary turns pairs of the last axis by positions on axis {axis}; "
                           "that does not fit", x.shape, fix="the last axis must be even, and not "
                           "the axis of positions")
-    turns = _turns(x.shape[at], dim, max_wavelength)  # in float64, whatever x is
+    angles = _angles(x.shape[at], dim, max_wavelength)  # in float64, whatever x is
     spread = (*(n if k == at else 1 for k, n in enumerate(x.shape[:-1])), 2, dim // 2)
 
     def factor(first: np.ndarray, second: np.ndarray) -> Value:
         return constant(np.stack([first, second], 1).reshape(spread), x.dtype)
 
-    cos, sin = np.cos(turns), np.sin(turns)
+    cos, sin = np.cos(angles), np.sin(angles)
     halves = OPS.reshape(x, (*x.shape[:-1], 2, dim // 2))
-    turned = halves * factor(cos, cos) + OPS.flip(halves, halves.rank - 2) * factor(-sin, sin)
-    return OPS.reshape(turned, x.shape)
+    rotated = halves * factor(cos, cos) + OPS.flip(halves, halves.rank - 2) * factor(-sin, sin)
+    return OPS.reshape(rotated, x.shape)

@@ -1,4 +1,4 @@
-"""Convolutions of any number of axes, channels last: windows, then a matrix product."""
+"""Convolutions over any number of axes, channels last: windows, then a matrix product."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.graph.op import OPS, Op, Sample, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.value import Op, Value
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 
-# Windows as rows of a matrix. The product and its gradient both read these rows, in another order
-# than they lie in: so unless they can be read where they are, they are written down once, in the
-# order of their axes, not once a reader. Where a product makes the rows, that is its own last step.
-_ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
-                grad=lambda o, g, y, x: (_ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
+# Windows as rows of a matrix. The product and its gradient both read these rows. Unless they can be
+# read in place, they are written once, in the order of their axes, rather than once per reader. If
+# a product computes them, writing is its last step.
+ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
+                grad=lambda o, g, y, x: (ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
                 movement=True, written=True)
 
 
-# What a convolution gave beside what it was made of: its gradient is a convolution as well, over
-# what lies as far apart as windows began; adding up what windows made of each element takes longer.
-def _convolved_grad(o: Any, g: Value, y: Value, made: Value, x: Value, kernel: Value, low: Shape,
+# The gradient of a convolution with respect to its input. It is a convolution too, over the
+# gradients with `stride - 1` zeros between them, which is faster than folding windows.
+def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel: Value, low: Shape,
                     stride: Shape, dilation: Shape, groups: int) -> tuple:
     size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
     last, span = len(size), spans(size, dilation)
-    far = _far_apart(g, stride)
+    g_wide = _with_gaps(g, stride)
     before = tuple(k - 1 - a for k, a in zip(span, low, strict=True))
-    after = tuple(n + a - seen for n, a, seen in zip(x.shape[1:], low, far.shape[1:], strict=False))
-    turned = o.reshape(o.flip(kernel, tuple(range(last))), (*size, into, groups, filters // groups))
-    turned = o.reshape(o.transpose(turned, (*range(last), last + 2, last + 1, last)),
-                       (*size, filters // groups, groups * into))
-    room = tuple(zip(before, after, strict=True))
-    return g, conv(far, turned, 1, room, dilation, groups), None
+    after = tuple(n + a - m for n, a, m in zip(x.shape[1:], low, g_wide.shape[1:], strict=False))
+    flipped = o.flip(kernel, tuple(range(last)))
+    flipped = o.reshape(flipped, (*size, into, groups, filters // groups))
+    flipped = o.reshape(o.transpose(flipped, (*range(last), last + 2, last + 1, last)),
+                        (*size, filters // groups, groups * into))
+    padding = tuple(zip(before, after, strict=True))
+    return g, conv(g_wide, flipped, 1, padding, dilation, groups), None
 
 
-def _far_apart(g: Value, stride: Shape) -> Value:
+def _with_gaps(g: Value, stride: Shape) -> Value:
     """g with zeros between its elements along the axes between batch and channels."""
     if set(stride) == {1}:
         return g
@@ -49,14 +50,15 @@ def _far_apart(g: Value, stride: Shape) -> Value:
     return OPS.slice(wide, (0,) * g.rank, (1,) * g.rank, (batch, *seen, channels))
 
 
-_CONVOLVED = Op("convolved", "map", lambda made, x, kernel, **how: (made.shape, made.dtype),
-                numpy=lambda made, x, kernel, **how: made, grad=_convolved_grad,
-                body=lambda e, index, **how: e.read(0, index), movement=True)
-WIDE = 8  # channels from which the gradient is worth it: fewer leave most of a vector idle
+# The result of a convolution, with its input and kernel as arguments for `_convolved_grad`.
+_CONVOLVED = Op("convolved", "map", lambda result, x, kernel, **attrs: (result.shape, result.dtype),
+                numpy=lambda result, x, kernel, **attrs: result, grad=_convolved_grad,
+                body=lambda e, index, **attrs: e.read(0, index), movement=True)
+WIDE = 8  # channels from which `_convolved_grad` pays off: fewer leave most of a vector idle
 
 
-def _slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
-    """What one place of a window meets as the window moves over an array with a batch."""
+def window_slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
+    """The elements that one position within the window reads as the window moves."""
     return (slice(None), *(slice(k * d, k * d + (n - 1) * s + 1, s)
                            for k, n, s, d in zip(place, counts, stride, dilation, strict=True)))
 
@@ -72,7 +74,7 @@ def _conv_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: Any = "valid",
     y = np.zeros((len(x), *counts, out), x.dtype)
     into, each = kernel.shape[-2], out // groups
     for place in np.ndindex(*size):
-        seen = x[_slices(place, counts, stride, dilation)]
+        seen = x[window_slices(place, counts, stride, dilation)]
         for g in range(groups):
             mine = slice(g * each, (g + 1) * each)
             y[..., mine] += seen[..., g * into:(g + 1) * into] @ kernel[place][:, mine]
@@ -87,21 +89,33 @@ def _conv_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: Any = "valid",
     numpy=_conv_numpy)
 def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dilation: Sizes = 1,
          groups: int = 1) -> Value:
-    """x (batch, *axes, channels) convolved with kernel (*window, channels / groups, filters).
+    """A convolution over any number of axes, channels last.
 
-    `padding` is "valid", "same" (ceil(length / stride) positions) or a pair for each axis. With
-    groups, each part of the filters sees its own part of the channels.
+    Args:
+        x: Inputs `(batch, *axes, channels)`, floats.
+        kernel: Kernel `(*window, channels / groups, filters)`, of the same dtype.
+        stride: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+        dilation: Distance between the elements that a window reads: an integer, or one for each
+            axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels.
+            Default: `1`.
 
-    >>> from ztorch.graph.op import leaf
-    >>> image = leaf("input", "x", (1, 28, 28, 3), "float32")
-    >>> conv(image, leaf("state", "k", (5, 5, 3, 8), "float32"), stride=2, padding="same").shape
-    (1, 14, 14, 8)
+    Returns:
+        A tensor `(batch, *new axes, filters)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> image = leaf("input", "x", (1, 28, 28, 3), "float32")
+        >>> conv(image, leaf("state", "k", (5, 5, 3, 8), "float32"), stride=2, padding="same").shape
+        (1, 14, 14, 8)
     """
-    _need_ranks(x, kernel)
+    need_ranks(x, kernel)
     *size, into, filters = kernel.shape
     axes = tuple(range(1, x.rank - 1))
-    stride, dilation = (for_each(what, given, len(axes))
-                        for what, given in (("stride", stride), ("dilation", dilation)))
+    stride, dilation = (for_each(label, sizes, len(axes))
+                        for label, sizes in (("stride", stride), ("dilation", dilation)))
     if groups < 1 or x.shape[-1] != into * groups or filters % groups:
         raise shape_error(f"inputs and kernel do not fit in {groups} groups:" if groups != 1 else
                           "channels of inputs and kernel do not fit:", x.shape, kernel.shape,
@@ -116,11 +130,11 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
         raise shape_error(f"the kernel{wide} is larger than the inputs:", kernel.shape, x.shape,
                           fix="use a smaller kernel, or padding='same'")
     alone = groups > 1 and into == filters // groups == 1
-    full = groups == 1 and set(stride) == {1}  # zeros between elements would be multiplied as well
+    full = groups == 1 and set(stride) == {1}  # else the gaps would be multiplied too
     if (alone or full) and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
             max(a, b) < k for a, b, k in zip(low, high, span, strict=True)):
-        made = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
-        return _CONVOLVED(made, x, kernel, low=low, stride=stride, dilation=dilation,
+        result = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
+        return _CONVOLVED(result, x, kernel, low=low, stride=stride, dilation=dilation,
                           groups=groups)
     return _products(x, kernel, low, high, stride, dilation, groups)
 
@@ -134,7 +148,7 @@ def _products(x: Value, kernel: Value, low: Shape, high: Shape, stride: Shape, d
     last = x.rank - 1  # (batch, *positions, channels, *window), from here channels come last
     seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))
     if groups == 1:
-        seen = seen if math.prod(size) == 1 else _ROWS(seen)
+        seen = seen if math.prod(size) == 1 else ROWS(seen)
         rows = OPS.reshape(seen, (*seen.shape[:last], math.prod(size) * into))
         return OPS.matmul(rows, OPS.reshape(kernel, (rows.shape[-1], filters)))
     if into == 1:
@@ -173,12 +187,30 @@ def _keras_conv(axes: int, inputs: Value, kernel: Value, strides: Sizes, padding
 def conv1d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "valid",
            data_format: str = "channels_last", dilation_rate: Sizes = 1,
            groups: int = 1) -> Value:
-    """`conv` of sequences, with Keras' names: inputs (batch, length, channels), kernel
-    (size, channels / groups, filters).
+    """A convolution of sequences, with Keras' argument names.
 
-    >>> import ztorch as zt
-    >>> zt.ops.conv1d(np.arange(5.0).reshape(1, 5, 1), np.ones((2, 1, 1))).reshape(-1)
-    array([1., 3., 5., 7.])
+    Args:
+        inputs: Sequences `(batch, length, channels)`, or `(batch, channels, length)` with channels
+            first.
+        kernel: Kernel `(size, channels / groups, filters)`, of the same dtype.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / strides)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where `inputs` have their channels.
+            Default: `"channels_last"`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels.
+            Default: `1`.
+
+    Returns:
+        A tensor `(batch, new length, filters)`, or `(batch, filters, new length)` with channels
+        first.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.conv1d(np.arange(5.0).reshape(1, 5, 1), np.ones((2, 1, 1))).reshape(-1)
+        array([1., 3., 5., 7.])
     """
     return _keras_conv(1, inputs, kernel, strides, padding, data_format, dilation_rate, groups)
 
@@ -189,19 +221,37 @@ def conv1d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "val
 def conv2d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "valid",
            data_format: str = "channels_last", dilation_rate: Sizes = 1,
            groups: int = 1) -> Value:
-    """`conv` of images, with Keras' names: inputs (batch, rows, columns, channels), or
-    (batch, channels, rows, columns) with channels first; kernel
-    (height, width, channels / groups, filters).
+    """A convolution of images, with Keras' argument names.
 
-    >>> import ztorch as zt
-    >>> zt.ops.conv2d(np.ones((1, 28, 28, 3)), np.ones((5, 5, 3, 8)), strides=2).shape
-    (1, 12, 12, 8)
+    Args:
+        inputs: Images `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)`
+            with channels first.
+        kernel: Kernel `(height, width, channels / groups, filters)`, of the same dtype.
+        strides: Step of the window: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / strides)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where `inputs` have their channels.
+            Default: `"channels_last"`.
+        dilation_rate: Distance between the elements that a window reads: an integer, or one for
+            each axis. Default: `1`.
+        groups: Number of groups. Each part of the filters reads its own part of the channels.
+            Default: `1`.
+
+    Returns:
+        A tensor `(batch, new rows, new columns, filters)`, or with channels first `(batch, filters,
+        new rows, new columns)`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.conv2d(np.ones((1, 28, 28, 3)), np.ones((5, 5, 3, 8)), strides=2).shape
+        (1, 12, 12, 8)
     """
     return _keras_conv(2, inputs, kernel, strides, padding, data_format, dilation_rate, groups)
 
 
 def _depthwise(seen: Value, kernel: Value, places: Shape) -> Value:
-    """Channels do not mix, so there is no matrix: products of elements, and a sum over places."""
+    """A depthwise convolution: elementwise products, summed over the window. Channels do not mix,
+    so there is no matrix product."""
     channels, filters = seen.shape[-1], kernel.shape[-1]
     each = filters // channels
     taps = OPS.reshape(kernel, (*kernel.shape[:-2], channels, each))
@@ -213,86 +263,14 @@ def _grouped(seen: Value, kernel: Value, positions: Shape, groups: int) -> Value
     """One matrix product for each group."""
     *size, into, filters = kernel.shape
     window, each = math.prod(size), filters // groups
-    rows = OPS.reshape(_ROWS(seen), (math.prod(positions), window, groups, into))
+    rows = OPS.reshape(ROWS(seen), (math.prod(positions), window, groups, into))
     rows = OPS.reshape(OPS.transpose(rows, (2, 0, 1, 3)), (groups, -1, window * into))
     matrices = OPS.transpose(OPS.reshape(kernel, (window * into, groups, each)), (1, 0, 2))
     y = OPS.matmul(rows, matrices)
     return OPS.reshape(OPS.transpose(y, (1, 0, 2)), (*positions, filters))
 
 
-def _need_ranks(x: Value, kernel: Value) -> None:
+def need_ranks(x: Value, kernel: Value) -> None:
     if x.rank < 3 or kernel.rank != x.rank:
         raise shape_error("inputs and kernel of a convolution do not fit:", x.shape, kernel.shape,
                           fix="inputs are (batch, *axes, channels), the kernel has as many axes")
-
-
-# -- transposed ------------------------------------------------------------------------------------
-
-
-def _crops(size: int, stride: int, padding: str, extra: int | None) -> Shape:
-    """(before, after) that Keras cuts from all that the windows reach; less than 0 adds zeros."""
-    if padding == "valid":
-        return 0, -max(stride - size, 0) if extra is None else -extra
-    total = stride + size - 2 if extra is None else size + size % 2 - 2 + extra
-    before = min(total - total // 2, size - 1)
-    return size - 1 - before, size - 1 - (total - before)
-
-
-def _conv_transpose_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: str = "valid",
-                          dilation: Sizes = 1, output_padding: Sizes | None = None) -> Any:
-    size = kernel.shape[:-2]
-    stride, dilation = (for_each("", n, len(size)) for n in (stride, dilation))
-    span, lengths = spans(size, dilation), x.shape[1:-1]
-    extra = (output_padding,) * len(size) if not isinstance(output_padding, tuple) else (
-        output_padding)
-    whole = [(n - 1) * s + k for n, s, k in zip(lengths, stride, span, strict=True)]
-    y = np.zeros((len(x), *(n + s for n, s in zip(whole, stride, strict=True)), kernel.shape[-2]),
-                 x.dtype)
-    for place in np.ndindex(*size):
-        y[_slices(place, lengths, stride, dilation)] += x @ kernel[place].T
-    cuts = [_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
-    kept = (slice(None), *(slice(a, n - b) for n, (a, b) in zip(whole, cuts, strict=True)))
-    return y[kept]
-
-
-@op(Sample(((2, 4, 3), (3, 2, 3)), {"stride": 2}),
-    Sample(((1, 3, 4, 2), (3, 2, 3, 2)), {"stride": (2, 3), "padding": "same"}),
-    Sample(((1, 3, 2, 2), (2, 3, 1, 2)), {"dilation": 2, "padding": "same"}),
-    Sample(((1, 3, 3, 1), (3, 3, 2, 1)), {"stride": 2, "padding": "same", "output_padding": 1}),
-    numpy=_conv_transpose_numpy)
-def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "valid",
-                   dilation: Sizes = 1, output_padding: Sizes | None = None) -> Value:
-    """Each element of x (batch, *axes, channels) leaves its multiple of the kernel
-    (*window, filters, channels), `stride` apart: what the gradient of `conv` does.
-
-    The result has length * stride elements along each axis with padding="same", and as many as
-    windows reach with "valid"; unless `output_padding` says how many more than the fewest.
-
-    >>> from ztorch.graph.op import leaf
-    >>> x = leaf("input", "x", (1, 7, 7, 8), "float32")
-    >>> conv_transpose(x, leaf("state", "k", (3, 3, 4, 8), "float32"), 2, "same").shape
-    (1, 14, 14, 4)
-    """
-    _need_ranks(x, kernel)
-    *size, filters, into = kernel.shape
-    count = len(size)
-    stride, dilation = (for_each(what, given, count)
-                        for what, given in (("stride", stride), ("dilation", dilation)))
-    if x.shape[-1] != into:
-        raise shape_error("channels of inputs and kernel do not fit:", x.shape, kernel.shape,
-                          fix=f"the inputs' last axis must be {into}")
-    if padding not in ("valid", "same"):
-        raise shape_error(f"padding {padding!r} is neither 'valid' nor 'same'")
-    extra = output_padding if isinstance(output_padding, tuple) else (output_padding,) * count
-    span = spans(tuple(size), dilation)
-    cuts = [_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
-    matrix = OPS.transpose(OPS.reshape(kernel, (math.prod(size) * filters, into)))
-    left = _ROWS(OPS.reshape(OPS.matmul(x, matrix), (*x.shape[:-1], *size, filters)))
-    last = x.rank - 1
-    left = OPS.transpose(left, (*range(last), left.rank - 1, *range(last, left.rank - 1)))
-    lengths = tuple((n - 1) * s + k + max(0, -cut[1])
-                    for n, s, k, cut in zip(x.shape[1:-1], stride, span, cuts, strict=True))
-    whole = OPS.fold(left, tuple(range(1, last)), lengths, stride, dilation)
-    start = (0, *(a for a, _ in cuts), 0)
-    kept = tuple(n - a - max(0, b) for n, (a, b) in zip(lengths, cuts, strict=True))
-    return OPS.slice(whole, start, (1,) * x.rank, (x.shape[0], *kept, filters))

@@ -1,4 +1,4 @@
-"""Cuts whose places are known only when the program runs: one for each example."""
+"""Crops whose position is data, one for each example."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import Op, Sample, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import Sample, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 
@@ -38,8 +38,8 @@ def _cut_grad(o: Any, g: Value, y: Value, x: Value, start: Value, size: int, axi
 def _put_numpy(x: Any, start: Any, size: int, axis: int) -> Any:
     out = np.zeros((*x.shape[:axis], size, *x.shape[axis + 1:]), x.dtype)
     n = x.shape[axis]
-    for row, given, s in zip(out, x, _starts(start, size - n), strict=True):
-        np.moveaxis(row, axis - 1, 0)[s:s + n] = np.moveaxis(given, axis - 1, 0)
+    for row, source, s in zip(out, x, _starts(start, size - n), strict=True):
+        np.moveaxis(row, axis - 1, 0)[s:s + n] = np.moveaxis(source, axis - 1, 0)
     return out
 
 
@@ -65,22 +65,32 @@ _PUT = Op("put", "map", _cut_infer, _put_numpy, _put_grad, _put_body, cost=6)
     Sample(((2, 5), np.array([0, 0], np.int32)), {"size": 5, "axis": -1}), primitive=_CUT,
     numpy=lambda x, start, size, axis: _cut_numpy(x, start, size, axis % x.ndim))
 def crop(x: Value, start: Value, size: int, axis: int) -> Value:
-    """`size` elements along an axis, in each example (axis 0) from a start of its own.
+    """A part of each example along an axis, from a start of its own.
 
-    Starts beyond the last possible one count as that one, those below zero as zero.
+    Args:
+        x: Tensor `(batch, ...)`.
+        start: First position of each example, an integer tensor `(batch,)`. Values out of range are
+            clamped to the nearest valid start.
+        size: Number of elements to keep.
+        axis: Axis to crop, not the batch.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> from ztorch.graph.op import constant
-    >>> rows, starts = constant(np.arange(8.0).reshape(2, 4)), constant(np.array([0, 2], np.int32))
-    >>> evaluate([crop(rows, starts, 2, axis=1)], {})[0].tolist()
-    [[0.0, 1.0], [6.0, 7.0]]
+    Returns:
+        A tensor of the shape of `x` with `size` elements along the axis.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> from ztorch.graph.op import constant
+        >>> rows = constant(np.arange(8.0).reshape(2, 4))
+        >>> starts = constant(np.array([0, 2], np.int32))
+        >>> evaluate([crop(rows, starts, 2, axis=1)], {})[0].tolist()
+        [[0.0, 1.0], [6.0, 7.0]]
     """
     a = axis % x.rank if -x.rank <= axis < x.rank else 0
     if a == 0:
         raise shape_error(f"ops.crop cannot cut along axis {axis} of", x.shape,
                           fix="use an axis of the examples, 1 or above")
     if start.shape != x.shape[:1] or not start.dtype.is_int:
-        raise shape_error(f"ops.crop needs a whole number for each of {x.shape[0]} examples, not "
+        raise shape_error(f"ops.crop needs an integer for each of {x.shape[0]} examples, not "
                           f"{start.dtype} of shape", start.shape)
     if not 1 <= size <= x.shape[a]:
         raise shape_error(f"cannot cut {size} elements from axis {axis} of", x.shape)

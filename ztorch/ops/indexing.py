@@ -1,8 +1,8 @@
-"""Reads and sums at positions that are data: rows of a table, one element a place, and back.
+"""Lookups and sums at positions that are data.
 
-What reads often collects often: the gradient of a look-up is a sum over all that read the same
-place. It has a fixed order: either each place looks through all readers, or, where that is too
-much work, the readers are sorted by place, and runs of equals added up in steps of 1, 2, 4, ...
+The gradient of a lookup is a sum over all readers of the same position. Its order is fixed: either
+each position goes through all readers, or, where that is too much work, readers are sorted by
+position and runs of equal positions are added up in steps of 1, 2, 4, ...
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Op, Sample, broadcast_shapes, normal_axes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, broadcast_shapes, normal_axes, op, shape_error
+from ztorch.graph.value import Op, Value
 from ztorch.ops.reduction import widened
 from ztorch.ops.sorting import LONGEST, count_before, effort
 
 Shape = tuple[int, ...]
 
-MUCH = 1 << 22  # comparisons up to which nothing else is worth its kernels
+SCAN_LIMIT = 1 << 22  # comparisons up to which going through all readers needs no alternative
 
 
 def _need_integers(name: str, indices: Value) -> Value:
-    """Indices wide enough to name any place."""
+    """Indices of at least 32 bits, or a ShapeError if they are not integers."""
     if not indices.dtype.is_int:
         raise shape_error(f"ops.{name} needs integer indices, not {indices.dtype}",
                           fix="use ops.cast(indices, 'int32')")
@@ -32,12 +32,12 @@ def _need_integers(name: str, indices: Value) -> Value:
 
 
 def _flat(x: Value, axis: int, count: int = 1) -> Value:
-    """x with three axes: all before the axis, the axis (and the next), all behind it."""
+    """x with three axes: those before the axis, `count` axes from it on, and the rest."""
     return OPS.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:axis + count]),
                            math.prod(x.shape[axis + count:])))
 
 
-def _held(indices: Value, n: int) -> Value:
+def _clamped(indices: Value, n: int) -> Value:
     return OPS.clip(indices, 0, n - 1)
 
 
@@ -61,9 +61,9 @@ def _take_numpy(x: Any, indices: Any, axis: int = 0) -> Any:
 
 def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
     n = x.shape[axis]
-    places = OPS.reshape(_held(indices, n), (1, indices.size, 1))
-    found = _collected(_flat(g, axis, indices.rank), places, n)
-    return o.reshape(found, x.shape), None
+    places = OPS.reshape(_clamped(indices, n), (1, indices.size, 1))
+    sums = _summed_at(_flat(g, axis, indices.rank), places, n)
+    return o.reshape(sums, x.shape), None
 
 
 _TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8)
@@ -72,14 +72,22 @@ _TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost
 @op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"), primitive=_TAKE,
     numpy=_take_numpy)
 def take(x: Value, indices: Value, axis: int = 0) -> Value:
-    """Slices of x along an axis at integer positions (an embedding look-up). Positions beyond an
-    end mean that end.
+    """Slices of x along an axis at integer positions, as in an embedding lookup.
 
-    >>> import ztorch as zt
-    >>> zt.ops.take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]))
-    array([[3., 4.],
-           [3., 4.],
-           [1., 2.]])
+    Args:
+        x: Tensor of any dtype.
+        indices: Integer tensor of positions. Those out of range are clamped to the nearest end.
+        axis: Axis along which slices are taken. Default: `0`.
+
+    Returns:
+        A tensor of the shape of `x`, with the axes of `indices` in place of the axis.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]))
+        array([[3., 4.],
+               [3., 4.],
+               [1., 2.]])
     """
     [a] = normal_axes(axis, x.rank)
     return _TAKE(x, _need_integers("take", indices), axis=a)
@@ -87,14 +95,32 @@ def take(x: Value, indices: Value, axis: int = 0) -> Value:
 
 @op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 0}), numpy=_take_numpy)
 def gather(x: Value, indices: Value, axis: int = 0) -> Value:
-    """Another name of take, as in ONNX and TensorFlow."""
+    """Another name of `take`, as in ONNX and TensorFlow.
+
+    Args:
+        x: Tensor of any dtype.
+        indices: Integer tensor of positions. Those out of range are clamped to the nearest end.
+        axis: Axis along which slices are taken. Default: `0`.
+
+    Returns:
+        A tensor of the shape of `x`, with the axes of `indices` in place of the axis.
+    """
     return take(x, indices, axis)
 
 
 @op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),
     numpy=lambda x, classes, dtype="float32": np.eye(classes)[x])
 def one_hot(x: Value, classes: int, dtype: DType | str = "float32") -> Value:
-    """1 at each label, 0 elsewhere, along a new last axis."""
+    """1 at each label and 0 elsewhere, along a new last axis.
+
+    Args:
+        x: Integer tensor of labels. Labels out of range give zeros.
+        classes: Size of the new axis.
+        dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"float32"`.
+
+    Returns:
+        A tensor of the shape of `x` with one more axis.
+    """
     wide = OPS.expand_dims(x, -1)
     return OPS.cast(OPS.equal(wide, OPS.iota((classes,), 0, x.dtype)), dtype)
 
@@ -107,13 +133,13 @@ def _along_infer(x: Value, indices: Value, axis: int, n: int, once: bool) -> tup
 
 
 def _along_body(e: Any, index: Any, axis: int, n: int, once: bool) -> Any:
-    """x is flat: which element it is depends on the loops and on data at once."""
+    """x is flat, since the position of an element depends on loops and on data."""
     b, shape = e.b, [n if k == axis else m for k, m in enumerate(e.shape(1))]
     strides = [math.prod(shape[k + 1:]) for k in range(len(shape))]
     at = b.max(b.min(b.cast(e.read(1, index), dtype=b.index), n - 1), 0)
-    own = sum((i * s for k, (i, s) in enumerate(zip(index, strides, strict=True)) if k != axis),
+    offset = sum((i * s for k, (i, s) in enumerate(zip(index, strides, strict=True)) if k != axis),
               e.zero)
-    flat = b.add(b.mul(at, strides[axis]), e.value(own))
+    flat = b.add(b.mul(at, strides[axis]), e.value(offset))
     return e.read(0, (e.index(flat, math.prod(shape)),))
 
 
@@ -128,11 +154,11 @@ def _along_flat_numpy(x: Any, indices: Any, axis: int, n: int, once: bool) -> An
 
 def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int, n: int,
                 once: bool) -> tuple:
-    if once:  # a permutation: its gradient goes the way back
+    if once:  # a permutation: the gradient is a lookup with the inverse one
         back = _ALONG(o.reshape(g, (g.size,)), o.argsort(indices, axis), axis=axis, n=n, once=True)
         return o.reshape(back, x.shape), None
-    found = _collected(_flat(g, axis), _flat(_held(indices, n), axis), n)
-    return o.reshape(found, x.shape), None
+    sums = _summed_at(_flat(g, axis), _flat(_clamped(indices, n), axis), n)
+    return o.reshape(sums, x.shape), None
 
 
 _ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_grad, _along_body,
@@ -144,15 +170,26 @@ _ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_gr
     Sample(((4,), np.array([2, 0, 3, 1], np.int32)), {"once": True}),
     primitive=_ALONG, numpy=_along_numpy)
 def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False) -> Value:
-    """For each index the element of x at that position along the axis, and at the index's own
-    place on all others, where the two shapes broadcast. Positions beyond an end mean that end.
+    """The element of x at each index along an axis.
 
-    `once` promises that the indices are a permutation: it makes the gradient a look-up as well.
+    On the other axes, an index reads at its own position; there, both shapes broadcast.
 
-    >>> import ztorch as zt
-    >>> zt.ops.take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
-    array([[2.],
-           [3.]])
+    Args:
+        x: Tensor of any dtype.
+        indices: Integer tensor with as many axes as `x`. Positions out of range are clamped to the
+            nearest end.
+        axis: Axis along which elements are taken. Default: `-1`.
+        once: Whether the indices are known to be a permutation, which makes the gradient a lookup
+            too. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x`, with the size of `indices` along the axis.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
+        array([[2.],
+               [3.]])
     """
     [a] = normal_axes(axis, x.rank)
     indices = _need_integers("take_along_axis", indices)
@@ -181,13 +218,23 @@ def _scatter_numpy(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
     Sample(((2, 4, 2), np.array([[0, 7], [-1, 0]], np.int32), (2, 2, 2, 2)), {"axis": 1}),
     numpy=_scatter_numpy)
 def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
-    """x with each slice of `updates` added at its position along an axis: what `take` with the same
-    indices would read. Positions outside x are left out. Equal positions add up in a fixed order,
-    so the same arguments give the same bits.
+    """x with each slice of `updates` added at its position along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.scatter_add(np.zeros(3), np.array([2, 0, 2]), np.array([1.0, 2.0, 3.0]))
-    array([2., 0., 4.])
+    Equal positions add up in a fixed order, so the same arguments give the same bits.
+
+    Args:
+        x: Tensor of numbers.
+        indices: Integer tensor of positions. Those out of range are ignored.
+        updates: Tensor of the shape of `take(x, indices, axis)` and the dtype of `x`.
+        axis: Axis along which slices are added. Default: `0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.scatter_add(np.zeros(3), np.array([2, 0, 2]), np.array([1.0, 2.0, 3.0]))
+        array([2., 0., 4.])
     """
     [a] = normal_axes(axis, x.rank)
     indices = _need_integers("scatter_add", indices)
@@ -197,56 +244,56 @@ def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Valu
                           updates.shape, wanted, fix=f"the second is what take(x, indices, {axis}) "
                                                      f"gives, of {x.dtype}")
     places = OPS.reshape(indices, (1, indices.size, 1))
-    return x + OPS.reshape(_collected(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)
+    return x + OPS.reshape(_summed_at(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)
 
 
-def _collected(given: Value, places: Value, n: int) -> Value:
-    """given (outer, m, inner) added up at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
-    outer, m, inner = given.shape
-    if not given.size or not n:
-        return OPS.full((outer, n, inner), 0, given.dtype)
+def _summed_at(updates: Value, places: Value, n: int) -> Value:
+    """Updates (outer, m, inner) summed at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
+    outer, m, inner = updates.shape
+    if not updates.size or not n:
+        return OPS.full((outer, n, inner), 0, updates.dtype)
     if m > LONGEST:
         half = m // 2
-        return _collected(given[:, :half], places[:, :half], n) + _collected(
-            given[:, half:], places[:, half:], n)
+        return _summed_at(updates[:, :half], places[:, :half], n) + _summed_at(
+            updates[:, half:], places[:, half:], n)
     rows, bits = places.shape[0] * places.shape[2], m.bit_length()
     sorting = rows * (effort(m) + 16 * n * bits) + outer * inner * (3 * m * bits + n)
-    looking = outer * inner * n * m
-    if looking <= max(sorting, MUCH):
-        return _looked_through(given, places, n)
-    return _sorted_sums(given, places, n)
+    searching = outer * inner * n * m
+    if searching <= max(sorting, SCAN_LIMIT):
+        return _summed_by_search(updates, places, n)
+    return _summed_by_sorting(updates, places, n)
 
 
-def _looked_through(given: Value, places: Value, n: int) -> Value:
-    """Each place looks through all that is given."""
-    outer, m, inner = given.shape
+def _summed_by_search(updates: Value, places: Value, n: int) -> Value:
+    """The sums, where each place goes through all updates."""
+    outer, m, inner = updates.shape
     at = OPS.reshape(places, (places.shape[0], 1, m, places.shape[2]))
     hit = OPS.equal(at, OPS.iota((1, n, 1, 1), 1, places.dtype))
-    spread = OPS.reshape(given, (outer, 1, m, inner))
+    spread = OPS.reshape(updates, (outer, 1, m, inner))
     return OPS.sum(OPS.where(hit, spread, OPS.zeros_like(spread)), axis=2)
 
 
-def _sorted_sums(given: Value, places: Value, n: int) -> Value:
-    """Sorted by place, equals are neighbours: after steps of 1, 2, 4, ... the last of each run
-    holds its sum."""
-    m = given.shape[1]
+def _summed_by_sorting(updates: Value, places: Value, n: int) -> Value:
+    """The sums, with updates sorted by place: after steps of 1, 2, 4, ... the last update of a run
+    of equal places holds the sum of the run."""
+    m = updates.shape[1]
     order = OPS.argsort(places, 1)
     place = OPS.take_along_axis(places, order, 1)
-    total = widened(_rows(given, order))
+    total = widened(_rows(updates, order))
     for bit in range((m - 1).bit_length()):
         step = 1 << bit
-        back = ((0, step, 0), (0, 0, 0))  # nothing comes before the first: zeros, wherever added
+        back = ((0, step, 0), (0, 0, 0))  # zeros before the first, which add nothing
         same = OPS.equal(OPS.pad(place[:, :m - step], *back), place)
         earlier = OPS.pad(total[:, :m - step], *back)
         total = total + OPS.where(same, earlier, 0)
     rows = OPS.broadcast_to(OPS.iota((1, n, 1), 1, place.dtype),
                             (place.shape[0], n, place.shape[2]))
     last = OPS.maximum(count_before(place, rows, "right") - 1, 0)
-    found = OPS.equal(OPS.take_along_axis(place, last, 1), rows)
-    return OPS.cast(OPS.where(found, _rows(total, last), 0), given.dtype)
+    present = OPS.equal(OPS.take_along_axis(place, last, 1), rows)
+    return OPS.cast(OPS.where(present, _rows(total, last), 0), updates.dtype)
 
 
 def _rows(x: Value, at: Value) -> Value:
-    """Elements along the middle axis; whole rows at once where they share their places."""
+    """Elements along the middle axis; whole rows at once if all rows share their places."""
     return take(x, OPS.reshape(at, (at.size,)), 1) if at.shape[::2] == (1, 1) else (
         OPS.take_along_axis(x, at, 1))

@@ -1,4 +1,4 @@
-"""Matrix products: the one contraction everything linear is made of."""
+"""Matrix products: the only contraction, which all linear ops are made of."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from ztorch.dtypes import DType, f64
 from ztorch.dtypes import dtype as as_dtype
 from ztorch.graph.narrow import ROUNDED, operand, rounded
-from ztorch.graph.op import OPS, Op, Sample, as_value, broadcast_shapes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, as_value, broadcast_shapes, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 
@@ -21,7 +21,7 @@ def _infer(a: Value, b: Value, dtype: DType | None = None) -> tuple[Shape, DType
 
 
 def _numpy(a: np.ndarray, b: np.ndarray, dtype: DType | None = None) -> np.ndarray:
-    """With a dtype, that of the sums, operands may be narrower, and differ."""
+    """The product; with a dtype, which is that of the sums, operands may have narrower dtypes."""
     if dtype is not None:
         a, b = a.astype(dtype.working), b.astype(dtype.working)
     return np.matmul(a, b)
@@ -39,12 +39,20 @@ _CONTRACT = Op(
 @op(Sample(((3, 5), (5, 4))), Sample(((2, 3, 4), (2, 4, 5))), Sample(((2, 3, 4), (4, 5))),
     Sample(((4,), (4, 3))), Sample(((3, 4), (4,))), primitive=_CONTRACT, numpy=np.matmul)
 def matmul(a: Value, b: Value) -> Value:
-    """The matrix product over the last two axes; leading axes broadcast, as in NumPy."""
+    """The matrix product over the last two axes; leading axes broadcast, as in NumPy.
+
+    Args:
+        a: Matrices `(..., m, k)`, or a vector `(k,)`.
+        b: Matrices `(..., k, n)`, or a vector `(k,)`, of the same dtype.
+
+    Returns:
+        A tensor `(..., m, n)`, without the axis of a vector.
+    """
     like = a if isinstance(a, Value) else b
     a, b = as_value(a, like), as_value(b, like)
     if a.rank == 0 or b.rank == 0:
         raise shape_error("ops.matmul needs vectors or matrices, not", a.shape, b.shape)
-    if b.rank == 1:  # vectors become matrices, and lose the axis again
+    if b.rank == 1:  # a vector becomes a matrix, and the result loses its axis
         y = matmul(a, OPS.reshape(b, (*b.shape, 1)))
         return OPS.reshape(y, y.shape[:-1])
     if a.rank == 1:
@@ -67,12 +75,21 @@ def matmul(a: Value, b: Value) -> Value:
 
 @op(Sample(((3, 5),), {"dtype": f64}), primitive=ROUNDED, numpy=rounded)
 def rounded_to(x: Value, dtype: DType | str) -> Value:
-    """The nearest numbers that `dtype` holds, in the dtype of x. Gradients pass as if nothing were
-    rounded.
+    """The nearest numbers that a narrower float dtype holds, in the dtype of x.
 
-    >>> import ztorch as zt
-    >>> zt.ops.rounded_to(np.array([1.001, 3.0], np.float32), "bfloat16")
-    array([1., 3.], dtype=float32)
+    Gradients pass as if nothing were rounded.
+
+    Args:
+        x: Float tensor.
+        dtype: Float dtype to round to, such as `"bfloat16"`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.rounded_to(np.array([1.001, 3.0], np.float32), "bfloat16")
+        array([1., 3.], dtype=float32)
     """
     to = as_dtype(dtype)
     if not (x.dtype.is_float and to.is_float):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import Op, Sample, broadcast_shapes, normal_axes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import Sample, broadcast_shapes, normal_axes, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 
@@ -30,8 +30,8 @@ def _broadcast_infer(x: Value, shape: Shape) -> tuple[Shape, DType]:
 
 def _broadcast_body(e: Any, index: Any, shape: Shape) -> Any:
     inner = e.shape(0)
-    own = index[len(index) - len(inner):]
-    return e.read(0, tuple(0 if n == 1 else i for i, n in zip(own, inner, strict=True)))
+    inner_index = index[len(index) - len(inner):]
+    return e.read(0, tuple(0 if n == 1 else i for i, n in zip(inner_index, inner, strict=True)))
 
 
 def _broadcast_grad(o: Any, g: Value, y: Value, x: Value, shape: Shape) -> tuple:
@@ -49,7 +49,15 @@ _BROADCAST = Op("broadcast_to", "map", _broadcast_infer,
 @op(Sample(((3, 1),), {"shape": (2, 3, 4)}, dtypes="fsub"), primitive=_BROADCAST,
     numpy=lambda x, shape: np.broadcast_to(x, shape))
 def broadcast_to(x: Value, shape: Shape) -> Value:
-    """x repeated along axes of size 1 and new leading axes."""
+    """x repeated along axes of size 1 and along new leading axes.
+
+    Args:
+        x: Tensor of any dtype.
+        shape: Shape of the result.
+
+    Returns:
+        A tensor of this shape and the dtype of `x`.
+    """
     return x if x.shape == tuple(shape) else _BROADCAST(x, shape=tuple(shape))
 
 
@@ -71,7 +79,15 @@ _RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
 @op(Sample(((4, 6),), {"shape": (3, -1)}, dtypes="fsub"), Sample(((2, 3, 4),), {"shape": (24,)}),
     primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape))
 def reshape(x: Value, shape: Shape) -> Value:
-    """The same elements in another shape; one dimension may be -1."""
+    """The same elements in another shape.
+
+    Args:
+        x: Tensor of any dtype.
+        shape: Shape of the result. One axis may be -1: its size follows from the others.
+
+    Returns:
+        A tensor of this shape and the dtype of `x`.
+    """
     shape = tuple(int(n) for n in shape)
     if shape.count(-1) == 1:
         known = math.prod(n for n in shape if n != -1)
@@ -101,7 +117,16 @@ _TRANSPOSE = Op("transpose", "map", _transpose_infer,
 @op(Sample(((2, 3, 4),), {"axes": (2, 0, 1)}, dtypes="fsub"), Sample(((5, 7),)),
     primitive=_TRANSPOSE, numpy=lambda x, axes=None: np.transpose(x, axes))
 def transpose(x: Value, axes: Shape | None = None) -> Value:
-    """Axes in another order; reversed without `axes`."""
+    """The axes of x in another order.
+
+    Args:
+        x: Tensor of any dtype.
+        axes: The axis of `x` at each axis of the result. `None` reverses the order. Default:
+            `None`.
+
+    Returns:
+        A tensor of the dtype of `x`.
+    """
     order = tuple(a % max(x.rank, 1) for a in axes) if axes is not None else tuple(
         reversed(range(x.rank)))
     if sorted(order) != list(range(x.rank)):
@@ -109,205 +134,16 @@ def transpose(x: Value, axes: Shape | None = None) -> Value:
     return x if order == tuple(range(x.rank)) else _TRANSPOSE(x, axes=order)
 
 
-# -- slice, pad, concatenate, flip -----------------------------------------------------------------
-
-
-def _slice_infer(x: Value, start: Shape, step: Shape, size: Shape) -> tuple[Shape, DType]:
-    return size, x.dtype
-
-
-def _slice_numpy(x: Any, start: Shape, step: Shape, size: Shape) -> Any:
-    for axis, (a, s, n) in enumerate(zip(start, step, size, strict=True)):
-        x = np.take(x, a + s * np.arange(n), axis)
-    return x
-
-
-def _slice_grad(o: Any, g: Value, y: Value, x: Value, start: Shape, step: Shape,
-                size: Shape) -> tuple:
-    if 0 in size:
-        return (o.zeros_like(x),)
-    if any(s < 0 for s in step):
-        axes = tuple(k for k, s in enumerate(step) if s < 0)
-        start = tuple(a + s * (n - 1) if s < 0 else a
-                      for a, s, n in zip(start, step, size, strict=True))
-        step, g = tuple(abs(s) for s in step), o.flip(g, axes)
-    if any(s != 1 for s in step):  # spread with zeros between, then pad
-        wide = [d for n in size for d in (n, 1)]
-        spread = [d for n, s in zip(size, step, strict=True) for d in (n, s)]
-        high = [b - a for a, b in zip(wide, spread, strict=True)]
-        g = o.pad(o.reshape(g, tuple(wide)), (0,) * len(wide), tuple(high))
-        g = o.reshape(g, tuple(n * s for n, s in zip(size, step, strict=True)))
-        span = tuple((n - 1) * s + 1 for n, s in zip(size, step, strict=True))
-        g = o.slice(g, (0,) * len(span), (1,) * len(span), span)
-    high = [n - a - m for n, a, m in zip(x.shape, start, g.shape, strict=True)]
-    return (o.pad(g, start, tuple(high)),)
-
-
-_SLICE = Op("slice", "map", _slice_infer, _slice_numpy, _slice_grad, movement=True,
-            body=lambda e, index, start, step, size: e.read(
-                0, tuple(i * s + a for i, s, a in zip(index, step, start, strict=True))))
-
-
-@op(Sample(((5, 7),), {"start": (1, 2), "step": (2, 1), "size": (2, 4)}, dtypes="fsub"),
-    Sample(((6,),), {"start": (5,), "step": (-2,), "size": (3,)}),
-    primitive=_SLICE, numpy=_slice_numpy, name="slice")
-def slice_(x: Value, start: Shape, step: Shape, size: Shape) -> Value:
-    """`size` elements along each axis from `start`, `step` apart."""
-    for axis, (a, s, n, dim) in enumerate(zip(start, step, size, x.shape, strict=True)):
-        last = a + s * (n - 1)
-        if n > 0 and not (0 <= a < dim and 0 <= last < dim):
-            raise shape_error(f"slice from {a} to {last} on axis {axis} leaves", x.shape)
-    if (tuple(size) == x.shape and all(s == 1 for s in step)):
-        return x
-    return _SLICE(x, start=tuple(start), step=tuple(step), size=tuple(size))
-
-
-@op()
-def slice_by(x: Value, key: Any) -> Value:
-    """Python's `x[...]` with integers, slices, None and an ellipsis.
-
-    >>> import ztorch as zt
-    >>> zt.ops.slice_by(np.arange(6.0), slice(None, None, 2))
-    array([0., 2., 4.])
-    """
-    keys = list(key) if isinstance(key, tuple) else [key]
-    used = sum(k is not None and k is not Ellipsis for k in keys)
-    if used > x.rank:
-        raise shape_error(f"{used} indices for", x.shape)
-    dots = [at for at, k in enumerate(keys) if k is Ellipsis]  # `in` would compare arrays
-    if dots:
-        at = dots[0]
-        keys[at:at + 1] = [slice(None)] * (x.rank - used)
-    else:
-        keys += [slice(None)] * (x.rank - used)
-    start, step, size, shape = [], [], [], []
-    dims = iter(x.shape)
-    for k in keys:
-        if k is None:
-            shape.append(1)
-            continue
-        n = next(dims)
-        if isinstance(k, slice):
-            picked = range(n)[k]
-            start.append(picked.start if len(picked) else 0)
-            step.append(picked.step)
-            size.append(len(picked))
-            shape.append(len(picked))
-        else:
-            if np.ndim(k) or not hasattr(k, "__index__") or isinstance(k, bool):
-                raise shape_error(f"a tensor cannot be indexed by {k!r}", fix="for positions in an "
-                                  "array use ops.take, for a condition ops.where")
-            if not -n <= k < n:
-                raise shape_error(f"index {k} is out of range for", x.shape)
-            start.append(k % n)
-            step.append(1)
-            size.append(1)
-    return reshape(slice_(x, tuple(start), tuple(step), tuple(size)), tuple(shape))
-
-
-def _pad_infer(x: Value, low: Shape, high: Shape, value: float) -> tuple[Shape, DType]:
-    return tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True)), x.dtype
-
-
-def _pad_body(e: Any, index: Any, low: Shape, high: Shape, value: float) -> Any:
-    inner = e.shape(0)
-    inside = e.within(index, low, tuple(a + n for a, n in zip(low, inner, strict=True)))
-    x = e.read(0, tuple(i - a for i, a in zip(index, low, strict=True)), where=inside)
-    return x if inside is None else e.b.select(inside, x, value)
-
-
-_PAD = Op("pad", "map", _pad_infer,
-          numpy=lambda x, low, high, value: np.pad(
-              x, list(zip(low, high, strict=True)), constant_values=value),
-          grad=lambda o, g, y, x, low, high, value: (
-              o.slice(g, low, (1,) * x.rank, x.shape),),
-          body=_pad_body, cost=2)
-
-
-@op(Sample(((3, 4),), {"low": (1, 0), "high": (2, 3)}, dtypes="fsu"), primitive=_PAD,
-    numpy=lambda x, low, high, value=0.0: np.pad(
-        x, list(zip(low, high, strict=True)), constant_values=value))
-def pad(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
-    """x with `low` elements of `value` before and `high` after it on each axis."""
-    for given in (low, high):
-        if not isinstance(given, (list, tuple)) or len(given) != x.rank:
-            raise shape_error(f"padding {given!r} must be a number for each axis of", x.shape,
-                              fix="such as (0, 1) to pad the second of two axes by 1")
-    if any(n < 0 for n in (*low, *high)):
-        raise shape_error(f"padding {tuple(low)}, {tuple(high)} is negative for", x.shape)
-    if not any((*low, *high)):
-        return x
-    return _PAD(x, low=tuple(low), high=tuple(high), value=value)
-
-
-def _concat_infer(*xs: Value, axis: int) -> tuple[Shape, DType]:
-    for x in xs[1:]:
-        if x.dtype != xs[0].dtype or x.rank != xs[0].rank or any(
-                a != b for k, (a, b) in enumerate(zip(x.shape, xs[0].shape, strict=True))
-                if k != axis):
-            raise shape_error(f"cannot concatenate along axis {axis}", xs[0].shape, x.shape,
-                              fix="all other dimensions and the dtype must agree")
-    shape = list(xs[0].shape)
-    shape[axis] = sum(x.shape[axis] for x in xs)
-    return tuple(shape), xs[0].dtype
-
-
-def _concat_body(e: Any, index: Any, axis: int) -> Any:
-    out, start = None, 0
-    for k in range(e.count):
-        n = e.shape(k)[axis]
-        low = tuple(start if a == axis else 0 for a in range(len(index)))
-        high = tuple(start + n if a == axis else 1 << 62 for a in range(len(index)))
-        inside = e.within(index, low, high)
-        part = e.read(k, tuple(i - start if a == axis else i for a, i in enumerate(index)),
-                      where=inside)
-        out = part if out is None or inside is None else e.b.select(inside, part, out)
-        start += n
-    return out
-
-
-def _concat_grad(o: Any, g: Value, y: Value, *xs: Value, axis: int) -> tuple:
-    parts, start = [], 0
-    for x in xs:
-        at = tuple(start if a == axis else 0 for a in range(x.rank))
-        parts.append(o.slice(g, at, (1,) * x.rank, x.shape))
-        start += x.shape[axis]
-    return tuple(parts)
-
-
-_CONCAT = Op("concat", "map", _concat_infer,
-             numpy=lambda *xs, axis: np.concatenate(xs, axis),
-             grad=_concat_grad, body=_concat_body, cost=3)
-
-
-@op(Sample(((2, 3), (2, 4)), {"axis": 1}, dtypes="fsub"),
-    Sample(((2, 3), (1, 3), (4, 3)), {"axis": 0}), primitive=_CONCAT,
-    numpy=lambda *xs, axis=-1: np.concatenate(xs, axis))
-def concat(*xs: Value, axis: int = -1) -> Value:
-    """Tensors, or a list of them, one after another along an axis.
-
-    >>> import ztorch as zt
-    >>> zt.ops.concat(np.array([1.0, 2.0]), np.array([3.0]))
-    array([1., 2., 3.])
-    """
-    if len(xs) == 1 and isinstance(xs[0], (list, tuple)):
-        xs = tuple(xs[0])
-    if len(xs) == 1:
-        return xs[0]
-    [a] = normal_axes(axis, xs[0].rank)
-    return _CONCAT(*xs, axis=a)
-
-
-@op(Sample(((3, 4),), {"axis": (1,)}, dtypes="fsub"), numpy=lambda x, axis=None: np.flip(x, axis))
-def flip(x: Value, axis: int | Shape | None = None) -> Value:
-    """x with the order along axes reversed."""
-    axes = normal_axes(axis, x.rank)
-    return slice_(x, tuple(n - 1 if k in axes else 0 for k, n in enumerate(x.shape)),
-                  tuple(-1 if k in axes else 1 for k in range(x.rank)), x.shape)
-
-
 @op(Sample(((3, 4),), {"axis": 1}, dtypes="fsub"), numpy=np.expand_dims)
 def expand_dims(x: Value, axis: int) -> Value:
-    """x with a new axis of size 1."""
+    """x with a new axis of size 1.
+
+    Args:
+        x: Tensor of any dtype.
+        axis: Position of the new axis in the result.
+
+    Returns:
+        A tensor of the dtype of `x`.
+    """
     [at] = normal_axes(axis, x.rank + 1)
     return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))

@@ -1,4 +1,4 @@
-"""Normalisations as functions: the layers' arithmetic on arrays or values at hand."""
+"""Normalizations as functions, with the formulas of the layers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ztorch.graph.value import Value
 from ztorch.ops.reduction import Axes, widened
 
 
-def _spread_over(name: str, what: str, p: Value, x: Value, axis: Axes) -> Value:
-    """Parameters of the normalised axes in the shape that broadcasts against x."""
+def _spread_over(name: str, argument: str, p: Value, x: Value, axis: Axes) -> Value:
+    """Parameters of the normalized axes, reshaped to broadcast with x."""
     axes = normal_axes(axis, x.rank)
     shape = tuple(n for k, n in enumerate(x.shape) if k in axes)
     if p.shape != shape:
-        raise shape_error(f"ops.{name}: {what} does not fit axis {axis} of x:", p.shape, x.shape,
-                          fix=f"it must have shape {shape}")
+        raise shape_error(f"ops.{name}: {argument} does not fit axis {axis} of x:", p.shape,
+                          x.shape, fix=f"it must have shape {shape}")
     return OPS.reshape(p, tuple(n if k in axes else 1 for k, n in enumerate(x.shape)))
 
 
@@ -47,12 +47,24 @@ def _layer_norm_numpy(x: Any, scale: Any = None, offset: Any = None, axis: Any =
     numpy=_layer_norm_numpy)
 def layer_norm(x: Value, scale: Value | None = None, offset: Value | None = None, axis: Axes = -1,
                epsilon: float = 1e-3) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) * scale + offset, with the mean and the variance along
-    the axes of each example.
+    """`(x - mean) / sqrt(variance + epsilon) * scale + offset`, with statistics along axes.
 
-    >>> import ztorch as zt
-    >>> zt.ops.layer_norm(np.array([[1.0, 3.0]]), np.array([2.0, 2.0]), epsilon=0.0)
-    array([[-2.,  2.]])
+    Args:
+        x: Float tensor. 16-bit floats are computed in float32.
+        scale: Factor of each element along the axes, in their shape. `None` means none. Default:
+            `None`.
+        offset: Added to each element along the axes, in their shape. `None` means none. Default:
+            `None`.
+        axis: Axis, or a tuple of axes, of the mean and the variance. Default: `-1`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.layer_norm(np.array([[1.0, 3.0]]), np.array([2.0, 2.0]), epsilon=0.0)
+        array([[-2.,  2.]])
     """
     y = OPS.standardize(widened(x), axis, epsilon)
     return _scaled("layer_norm", y, x, axis, scale, offset)
@@ -64,11 +76,22 @@ def layer_norm(x: Value, scale: Value | None = None, offset: Value | None = None
             scale if np.ndim(scale) == 0 else _shaped(scale, x, axis)))
 def rms_norm(x: Value, scale: Value | None = None, axis: Axes = -1,
              epsilon: float = 1e-6) -> Value:
-    """x / sqrt(mean(x * x) + epsilon) * scale, with the mean along the axes of each example.
+    """`x / sqrt(mean(x * x) + epsilon) * scale`, with the mean along axes.
 
-    >>> import ztorch as zt
-    >>> zt.ops.rms_norm(np.array([[3.0, -3.0]]), epsilon=0.0)
-    array([[ 1., -1.]])
+    Args:
+        x: Float tensor. 16-bit floats are computed in float32.
+        scale: Factor of each element along the axes, in their shape. `None` means none. Default:
+            `None`.
+        axis: Axis, or a tuple of axes, of the mean. Default: `-1`.
+        epsilon: Added to the mean square, so that nothing is divided by zero. Default: `1e-06`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.rms_norm(np.array([[3.0, -3.0]]), epsilon=0.0)
+        array([[ 1., -1.]])
     """
     wide = widened(x)
     y = wide * OPS.rsqrt(OPS.mean(wide * wide, axis, True) + epsilon)
@@ -87,18 +110,30 @@ def _batch_norm_numpy(x: Any, mean: Any, variance: Any, scale: Any = 1.0, offset
     numpy=_batch_norm_numpy)
 def batch_norm(x: Value, mean: Value, variance: Value, scale: Value | None = None,
                offset: Value | None = None, axis: int = -1, epsilon: float = 1e-3) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) * scale + offset, with a mean and a variance for each
-    feature along the axis: those of the batch (`ops.mean`, `ops.var`) or moving ones.
+    """`(x - mean) / sqrt(variance + epsilon) * scale + offset`, with given statistics.
 
-    >>> import ztorch as zt
-    >>> x = np.array([[1.0, 10.0], [3.0, 30.0]])
-    >>> zt.ops.batch_norm(x, zt.ops.mean(x, 0), zt.ops.var(x, 0), epsilon=0.0)
-    array([[-1., -1.],
-           [ 1.,  1.]])
+    Args:
+        x: Float tensor. 16-bit floats are computed in float32.
+        mean: Mean of each feature, `(features,)`: of the batch, or a moving one.
+        variance: Variance of each feature, `(features,)`.
+        scale: Factor of each feature, `(features,)`. `None` means none. Default: `None`.
+        offset: Added to each feature, `(features,)`. `None` means none. Default: `None`.
+        axis: Axis of the features. Default: `-1`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> x = np.array([[1.0, 10.0], [3.0, 30.0]])
+        >>> zt.ops.batch_norm(x, zt.ops.mean(x, 0), zt.ops.var(x, 0), epsilon=0.0)
+        array([[-1., -1.],
+               [ 1.,  1.]])
     """
     wide = widened(x)
-    spread = [OPS.cast(_spread_over("batch_norm", what, p, x, axis), wide.dtype)
-              for what, p in (("mean", mean), ("variance", variance))]
+    spread = [OPS.cast(_spread_over("batch_norm", argument, p, x, axis), wide.dtype)
+              for argument, p in (("mean", mean), ("variance", variance))]
     factor = OPS.rsqrt(spread[1] + epsilon)
     if scale is not None:  # it is smaller than x, so the two factors meet first
         factor = factor * OPS.cast(_spread_over("batch_norm", "scale", scale, x, axis), wide.dtype)

@@ -1,4 +1,4 @@
-"""Pooling over windows, and its opposite; channels last."""
+"""Pooling over windows, and upsampling; channels last."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _pool_numpy(x: Any, size: Sizes, stride: Sizes | None, padding: Any, take: A
     return y
 
 
-def _seen(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
+def _windows_of(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
           value: Any) -> tuple[Value, Shape, list[Shape]]:
     """(batch, *positions, *places, channels), which axes places are, and for each axis how many
     places of each position are no padding."""
@@ -44,7 +44,7 @@ def _seen(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
         raise shape_error("pooling windows are larger than the inputs:", size, x.shape,
                           fix="use a smaller pool_size, or padding='same'")
     seen = OPS.windows(pad_axes(x, low, high, value), axes, size, stride)
-    last = x.rank - 1  # where channels are; as lanes of a vector they are better off at the end
+    last = x.rank - 1  # of channels, which move to the end, where they fill vectors
     seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))
     inside = [tuple(min(i * s - a + k, n) - max(i * s - a, 0) for i in range(seen.shape[axis]))
               for axis, n, a, k, s in zip(axes, x.shape[1:], low, size, stride, strict=False)]
@@ -57,18 +57,29 @@ def _seen(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
     numpy=lambda x, size, stride=None, padding="valid": _pool_numpy(x, size, stride, padding,
                                                                     np.max))
 def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = "valid") -> Value:
-    """The largest element of each window over the axes between batch and channels; windows lie
-    side by side unless `stride` says otherwise.
+    """The largest element of each window over the axes between batch and channels.
 
-    As with `max`, elements of a window that are equally large share the gradient.
+    Equally large elements of a window share the gradient, as with `max`.
 
-    >>> from ztorch.graph.op import leaf
-    >>> max_pool(leaf("input", "x", (1, 7, 7, 3), "float32"), 2, padding="same").shape
-    (1, 4, 4, 3)
+    Args:
+        x: Tensor `(batch, *axes, channels)` of numbers.
+        size: Size of the window: an integer, or one for each axis.
+        stride: Step of the window. `None` means `size`, so that windows do not overlap. Default:
+            `None`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+
+    Returns:
+        A tensor `(batch, *new axes, channels)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> max_pool(leaf("input", "x", (1, 7, 7, 3), "float32"), 2, padding="same").shape
+        (1, 4, 4, 3)
     """
     if not (x.dtype.is_float or x.dtype.is_int):
         raise shape_error(f"ops.max_pool takes numbers, not {x.dtype}", fix="cast it first")
-    seen, places, _ = _seen(x, size, stride, padding, identity("max", x.dtype))
+    seen, places, _ = _windows_of(x, size, stride, padding, identity("max", x.dtype))
     return OPS.max(seen, axis=places)
 
 
@@ -78,13 +89,25 @@ def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = 
                                                                     np.mean))
 def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
                  padding: Any = "valid") -> Value:
-    """The mean of each window over the axes between batch and channels; padding does not count.
+    """The mean of each window over the axes between batch and channels. Padding does not count.
 
-    >>> from ztorch.graph.op import leaf
-    >>> average_pool(leaf("input", "x", (1, 7, 3), "float32"), 2).shape
-    (1, 3, 3)
+    Args:
+        x: Float tensor `(batch, *axes, channels)`.
+        size: Size of the window: an integer, or one for each axis.
+        stride: Step of the window. `None` means `size`, so that windows do not overlap. Default:
+            `None`.
+        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+            (before, after) for each axis. Default: `"valid"`.
+
+    Returns:
+        A tensor `(batch, *new axes, channels)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> average_pool(leaf("input", "x", (1, 7, 3), "float32"), 2).shape
+        (1, 3, 3)
     """
-    seen, places, inside = _seen(x, size, stride, padding, 0)
+    seen, places, inside = _windows_of(x, size, stride, padding, 0)
     counts = np.ones((1,) * (x.rank - 1))
     for axis, along in enumerate(inside):
         counts = counts * np.reshape(along, [-1 if a == axis else 1 for a in range(x.rank - 1)])
@@ -113,18 +136,27 @@ def _upsample_numpy(x: Any, size: Sizes, interpolation: str = "nearest") -> Any:
 @op(Sample(((2, 3, 2),), {"size": 3}), Sample(((1, 3, 4, 2),), {"size": (2, 3)}),
     Sample(((1, 3, 4, 2),), {"size": (2, 3), "interpolation": "bilinear"}), numpy=_upsample_numpy)
 def upsample(x: Value, size: Sizes, interpolation: str = "nearest") -> Value:
-    """The axes between batch and channels `size` times as long; "nearest" repeats each element,
-    "bilinear" goes straight from the middle of one to the middle of the next.
+    """The axes between batch and channels, enlarged by whole factors.
 
-    >>> from ztorch.graph.op import leaf
-    >>> upsample(leaf("input", "x", (1, 7, 5, 3), "float32"), (2, 3)).shape
-    (1, 14, 15, 3)
+    Args:
+        x: Tensor `(batch, *axes, channels)`; floats for `"bilinear"`.
+        size: Factor: an integer, or one for each axis.
+        interpolation: `"nearest"` repeats elements, `"bilinear"` interpolates between their
+            centres. Default: `"nearest"`.
+
+    Returns:
+        A tensor `(batch, *new axes, channels)`.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> upsample(leaf("input", "x", (1, 7, 5, 3), "float32"), (2, 3)).shape
+        (1, 14, 15, 3)
     """
     if x.rank < 3:
         raise shape_error("upsampling needs (batch, *axes, channels), not", x.shape)
     if interpolation not in ("nearest", "bilinear"):
         raise shape_error(f"interpolation {interpolation!r} is neither 'nearest' nor 'bilinear'")
-    along = _repeat if interpolation == "nearest" else _straight
+    along = _repeat if interpolation == "nearest" else _interpolated
     for axis, times in enumerate(for_each("size", size, x.rank - 2), 1):
         if times > 1:
             x = along(x, axis, times)
@@ -137,7 +169,7 @@ def _repeat(x: Value, axis: int, times: int) -> Value:
     return OPS.reshape(many, (*before, n * times, *after))
 
 
-def _straight(x: Value, axis: int, times: int) -> Value:
+def _interpolated(x: Value, axis: int, times: int) -> Value:
     """A matrix says how much of each element each new one is made of: two of them at most."""
     before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
     matrix = constant(_upsample_numpy(np.eye(n)[None], (times,), "bilinear")[0], x.dtype)

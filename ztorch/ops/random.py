@@ -1,8 +1,8 @@
-"""Random numbers without state: a hash of (seed, step, stream, position), the same on every target.
+"""Random numbers without state: a hash of (seed, step, stream, position), equal on all targets.
 
 The generator is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3", 2011): additions, exclusive ors and shifts of 32-bit words, so that it needs no 64-bit
-integers, vectorises, and gives each element its number whatever the order and number of threads.
+1, 2, 3", 2011). It consists of additions, exclusive ors and shifts of 32-bit words. So it needs no
+64-bit integers, vectorises, and does not depend on the number or order of threads.
 """
 
 from __future__ import annotations
@@ -16,24 +16,33 @@ import numpy as np
 from ztorch import dtypes
 from ztorch.dtypes import DType, f32, f64, u32
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS, Op, broadcast_shapes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, broadcast_shapes, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
-_NUMPY = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or, shl=np.left_shift,
+NUMPY_WORDS = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or, shl=np.left_shift,
                          shr=np.right_shift)
 
 
 def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Two random words from two words of key and two of counter; `o` has the integer operations,
-    so that NumPy and a kernel builder run the same lines.
+    """Two random words from two words of key and two of counter.
 
-    >>> zero = np.zeros(1, np.uint32)
-    >>> [hex(word[0]) for word in threefry(_NUMPY, (zero, zero), (zero, zero))]
-    ['0x6b200159', '0x99ba4efe']
+    Args:
+        o: Namespace of the integer operations, so that NumPy and a kernel builder run the same
+            lines.
+        key: Two uint32 words.
+        counter: Two uint32 words.
+
+    Returns:
+        Two uint32 words.
+
+    Examples:
+        >>> zero = np.zeros(1, np.uint32)
+        >>> [hex(word[0]) for word in threefry(NUMPY_WORDS, (zero, zero), (zero, zero))]
+        ['0x6b200159', '0x99ba4efe']
     """
     keys = (*key, o.xor(o.xor(key[0], key[1]), _PARITY))
     a, b = o.add(counter[0], keys[0]), o.add(counter[1], keys[1])
@@ -58,7 +67,7 @@ def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int) -> tu
 def _numpy(seed: Any, step: Any, shape: Shape, stream: int, word: int) -> Any:
     position = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
     key = (np.asarray(seed[0]), seed[1] ^ np.uint32(stream))
-    return threefry(_NUMPY, key, (position, step))[word]
+    return threefry(NUMPY_WORDS, key, (position, step))[word]
 
 
 def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:
@@ -68,8 +77,8 @@ def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:
     return threefry(e.b, key, (position, e.read(1, ())))[word]
 
 
-# One node for the hundred instructions. Both words of a position come from the same rounds, which
-# a kernel that uses both computes once.
+# One node for about a hundred instructions. Both words of a position come from the same rounds, so
+# a kernel that uses both computes them once.
 _BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120)
 
 
@@ -80,12 +89,23 @@ def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, 
 
 @op(primitive=_BITS)
 def random_bits(shape: Shape, seed: Value, step: Value, stream: int = 0) -> Value:
-    """A tensor of random 32-bit words. Same seed (two words), step and stream, same numbers; give
-    every use in a model a stream of its own, and every training step the next `step`.
+    """Random 32-bit words.
 
-    >>> import ztorch as zt
-    >>> zt.ops.random_bits((2,), np.array([1, 2], np.uint32), np.array(0, np.uint32)).dtype
-    dtype('uint32')
+    The same seed, step and stream give the same numbers on every device.
+
+    Args:
+        shape: Shape of the result.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+
+    Returns:
+        A uint32 tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.random_bits((2,), np.array([1, 2], np.uint32), np.array(0, np.uint32)).dtype
+        dtype('uint32')
     """
     return _words(shape, seed, step, stream)[0]
 
@@ -97,12 +117,25 @@ def _mantissa(d: DType) -> int:
 @op()
 def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
                    dtype: DType | str = "float32") -> Value:
-    """Numbers from 0 to below 1, equally likely, with as many random bits as the dtype holds.
+    """Uniformly distributed numbers from 0 to below 1.
 
-    >>> import ztorch as zt
-    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
-    >>> zt.ops.random_uniform((2, 3), seed, step).shape
-    (2, 3)
+    They have as many random bits as the dtype holds.
+
+    Args:
+        shape: Shape of the result.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+        dtype: Float dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A tensor of this shape.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+        >>> zt.ops.random_uniform((2, 3), seed, step).shape
+        (2, 3)
     """
     d = _float(dtype)
     first, second = _words(shape, seed, step, stream)
@@ -116,17 +149,28 @@ def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
 @op()
 def random_normal(shape: Shape, seed: Value, step: Value, stream: int = 0,
                   dtype: DType | str = "float32") -> Value:
-    """Numbers of the normal distribution with mean 0 and deviation 1 (Box and Muller's method).
+    """Normally distributed numbers of mean 0 and deviation 1, by the method of Box and Muller.
 
-    >>> import ztorch as zt
-    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
-    >>> zt.ops.random_normal((2, 3), seed, step).shape
-    (2, 3)
+    Args:
+        shape: Shape of the result.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+        dtype: Float dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A tensor of this shape.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+        >>> zt.ops.random_normal((2, 3), seed, step).shape
+        (2, 3)
     """
     d = _float(dtype)
     wide = f64 if d == f64 else f32
     first, second = _words(shape, seed, step, stream)
-    above_zero = (OPS.cast(first, wide) + 1.0) * 2.0**-32  # log(0) is never asked for
+    above_zero = (OPS.cast(first, wide) + 1.0) * 2.0**-32  # so that log(0) does not occur
     radius = OPS.sqrt(OPS.log(above_zero) * -2.0)
     turn = OPS.cast(second, wide) * (2.0 * math.pi * 2.0**-32)
     return OPS.cast(radius * OPS.cos(turn), d)
@@ -143,14 +187,25 @@ def _float(dtype: DType | str) -> DType:
 @op()
 def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
             noise_shape: Shape | None = None) -> Value:
-    """x with each element zero at the given rate and the others scaled up to keep the mean.
+    """x with random elements set to zero and the others scaled up to keep the mean.
 
-    Where `noise_shape` has a 1, a whole axis shares one decision.
+    Args:
+        x: Float tensor.
+        rate: Share of the elements that become zero, from 0 to 1.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+        noise_shape: Shape of the decisions, which broadcasts to that of `x`: an axis of size 1
+            shares one decision. `None` means the shape of `x`. Default: `None`.
 
-    >>> import ztorch as zt
-    >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
-    >>> sorted(set(zt.ops.dropout(np.ones(1000), 0.5, seed, step).tolist()))
-    [0.0, 2.0]
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+        >>> sorted(set(zt.ops.dropout(np.ones(1000), 0.5, seed, step).tolist()))
+        [0.0, 2.0]
     """
     if not 0.0 <= rate <= 1.0:
         raise ConfigError(f"a dropout rate is between 0 and 1, not {rate}")
@@ -161,7 +216,7 @@ def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
         raise shape_error("noise of shape", shape, x.shape, fix="each axis must be 1 or equal")
     if rate == 1.0:
         return OPS.zeros_like(x)
-    # Compared as whole words: no rounding, so every target drops the same elements.
+    # Compared as integers, without rounding, so that every target drops the same elements.
     threshold = min(round(rate * 2**32), 2**32 - 1)
     keep = OPS.greater_equal(random_bits(shape, seed, step, stream), threshold)
     return OPS.where(OPS.broadcast_to(keep, x.shape), x * (1.0 / (1.0 - rate)), 0.0)

@@ -1,4 +1,4 @@
-"""Reductions along axes, and what is made of them."""
+"""Reductions along axes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType, f32
-from ztorch.graph.op import OPS, Op, Sample, normal_axes, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
+from ztorch.graph.value import Op, Value
 from ztorch.ir.halves import HALVES
 
 Axes = int | tuple[int, ...] | None
@@ -28,7 +28,7 @@ def _spread(o: Any, g: Value, x: Value, axes: tuple[int, ...]) -> Value:
 
 
 def _extreme_grad(o: Any, g: Value, y: Value, x: Value, axes: tuple[int, ...]) -> tuple:
-    """Shared equally among the elements that reach the extreme."""
+    """The gradient of max and min, shared equally by all elements that reach the extreme."""
     hit = o.cast(o.equal(x, _spread(o, y, x, axes)), x.dtype)
     share = g / o.sum(hit, axis=axes)
     return (hit * _spread(o, share, x, axes),)
@@ -55,7 +55,7 @@ _OPS = {
     "max": _reduce_op("max", "max", np.max, _extreme_grad),
     "min": _reduce_op("min", "min", np.min, _extreme_grad),
 }
-_SAMPLES = (Sample(((3, 5),), {"axis": 1}), Sample(((4, 3, 5),), {"axis": (0, 2)}),
+REDUCTION_SAMPLES = (Sample(((3, 5),), {"axis": 1}), Sample(((4, 3, 5),), {"axis": (0, 2)}),
             Sample(((3, 17),), {"axis": 0, "keepdims": True}), Sample(((3, 5),)))
 _WHOLE = Sample(((3, 5),), {"axis": 1}, dtypes="su")
 
@@ -69,141 +69,74 @@ def _reduce(which: str, x: Value, axis: Axes, keepdims: bool) -> Value:
     return OPS.reshape(y, kept) if keepdims else y
 
 
-@op(*_SAMPLES, _WHOLE, name="sum", primitive=_OPS["sum"], numpy=np.sum)
+@op(*REDUCTION_SAMPLES, _WHOLE, name="sum", primitive=_OPS["sum"], numpy=np.sum)
 def sum_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The sum along axes."""
+    """The sum along axes. Integers wrap.
+
+    Args:
+        x: Tensor of numbers; bool is not accepted.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     return _reduce("sum", x, axis, keepdims)
 
 
-@op(*_SAMPLES, _WHOLE, primitive=_OPS["prod"], numpy=np.prod)
+@op(*REDUCTION_SAMPLES, _WHOLE, primitive=_OPS["prod"], numpy=np.prod)
 def prod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The product along axes."""
+    """The product along axes. Integers wrap.
+
+    Args:
+        x: Tensor of numbers; bool is not accepted.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     return _reduce("prod", x, axis, keepdims)
 
 
-@op(*_SAMPLES, _WHOLE, name="max", primitive=_OPS["max"], numpy=np.max)
+@op(*REDUCTION_SAMPLES, _WHOLE, name="max", primitive=_OPS["max"], numpy=np.max)
 def max_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The largest along axes; NaN if one is NaN."""
+    """The largest element along axes; NaN if one is NaN.
+
+    Args:
+        x: Tensor of numbers; bool is not accepted.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     return _reduce("max", x, axis, keepdims)
 
 
-@op(*_SAMPLES, _WHOLE, name="min", primitive=_OPS["min"], numpy=np.min)
+@op(*REDUCTION_SAMPLES, _WHOLE, name="min", primitive=_OPS["min"], numpy=np.min)
 def min_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The smallest along axes; NaN if one is NaN."""
+    """The smallest element along axes; NaN if one is NaN.
+
+    Args:
+        x: Tensor of numbers; bool is not accepted.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     return _reduce("min", x, axis, keepdims)
 
 
 def widened(x: Value) -> Value:
-    """16-bit floats as float32, for what would lose digits or overflow on the way."""
+    """16-bit floats as float32, for computations that would lose digits or overflow."""
     return OPS.cast(x, f32) if x.dtype in HALVES else x
-
-
-@op(*_SAMPLES, Sample(((4, 3),), {"axis": 0}, dtypes="su"), numpy=np.mean)
-def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The mean along axes; of whole numbers, as in NumPy, in float64. That of nothing is NaN.
-
-    >>> import ztorch as zt
-    >>> zt.ops.mean(np.array([[1.0, 2.0], [3.0, 5.0]]), axis=1)
-    array([1.5, 4. ])
-    """
-    if not x.dtype.is_float:
-        return mean(OPS.cast(x, "float64"), axis, keepdims)
-    count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
-    share = 1.0 / count if count else math.nan
-    return OPS.cast(sum_(widened(x), axis, keepdims) * share, x.dtype)
-
-
-def _spread_numpy(function: Any) -> Any:
-    return lambda x, axis=None, keepdims=False, ddof=0: function(x, axis, ddof=ddof,
-                                                                 keepdims=keepdims)
-
-
-_SPREADS = (*_SAMPLES, Sample(((3, 5),), {"axis": 1, "ddof": 1}))
-
-
-@op(*_SPREADS, numpy=_spread_numpy(np.var))
-def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
-    """The variance along axes, exact also where the mean is large: squares of differences from the
-    mean, less the square of what rounding left in them. Divided by the count less `ddof`.
-
-    >>> import ztorch as zt
-    >>> zt.ops.var(np.array([10001.0, 10003.0], np.float32))
-    array(1., dtype=float32)
-    """
-    if not x.dtype.is_float:
-        return var(OPS.cast(x, "float64"), axis, keepdims, ddof)
-    count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
-    wide = widened(x)
-    apart = wide - OPS.stop_gradient(mean(wide, axis, True))
-    rest = mean(apart, axis, keepdims)
-    spread = mean(apart * apart, axis, keepdims) - rest * rest
-    if ddof:
-        if ddof >= count:
-            raise shape_error(f"ops.var(ddof={ddof}) divides by the {count} elements less {ddof}; "
-                              "got", x.shape)
-        spread = spread * (count / (count - ddof))
-    return OPS.cast(OPS.maximum(spread, 0.0), x.dtype)
-
-
-def root(x: Value) -> Value:
-    """The square root of a sum of squares: at 0 its gradient is 0, not infinite."""
-    none = OPS.less_equal(x, 0.0)
-    return OPS.where(none, 0.0, OPS.sqrt(OPS.where(none, 1.0, x)))
-
-
-@op(*_SPREADS, numpy=_spread_numpy(np.std))
-def std(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
-    """The standard deviation along axes, the square root of `var`; its gradient is 0 where all
-    elements are equal.
-
-    >>> import ztorch as zt
-    >>> zt.ops.std(np.array([1.0, 3.0]))
-    array(1.)
-    """
-    if not x.dtype.is_float:
-        x = OPS.cast(x, "float64")
-    return OPS.cast(root(var(widened(x), axis, keepdims, ddof)), x.dtype)
-
-
-def _norm_numpy(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Any:
-    if ord == math.inf:
-        return np.max(np.abs(x), axis, keepdims=keepdims)
-    return np.sum(np.abs(x) ** ord, axis, keepdims=keepdims) ** (1 / ord)
-
-
-@op(*_SAMPLES, Sample(((3, 5),), {"ord": 1, "axis": 1}), Sample(((3, 5),), {"ord": math.inf}),
-    numpy=_norm_numpy)
-def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The length of vectors along axes: 2 for the root of the sum of squares, which neither
-    overflows nor underflows on the way; 1 for the sum of absolute values; math.inf for the largest.
-
-    >>> import ztorch as zt
-    >>> zt.ops.norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
-    array([5.e+30, 0.e+00], dtype=float32)
-    """
-    if ord not in (1, 2, math.inf):
-        raise shape_error(f"ops.norm(ord={ord!r}) is none of 1, 2 and math.inf")
-    if not x.dtype.is_float:
-        raise shape_error(f"ops.norm does not take {x.dtype}", fix="cast it to a float first")
-    size = OPS.abs(widened(x))
-    if ord != 2:
-        y = (sum_ if ord == 1 else max_)(size, axis, keepdims)
-        return OPS.cast(y, x.dtype)
-    if x.size == 0:
-        return sum_(x, axis, keepdims)
-    largest = OPS.stop_gradient(max_(size, axis, True))
-    usual = OPS.bitwise_and(OPS.greater(largest, 0.0), OPS.less(largest, math.inf))
-    scale = OPS.where(usual, largest, 1.0)
-    part = widened(x) / scale
-    y = root(sum_(part * part, axis, True)) * scale
-    shape = tuple(1 if k in normal_axes(axis, x.rank) else n for k, n in enumerate(x.shape))
-    kept = tuple(n for k, n in enumerate(shape) if k not in normal_axes(axis, x.rank))
-    return OPS.cast(OPS.reshape(y, shape if keepdims else kept), x.dtype)
 
 
 def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
     axes = normal_axes(axis, x.rank)
-    if len(axes) != 1:  # as one axis, behind the others
+    if len(axes) != 1:  # move these axes to the end and flatten them
         others = tuple(k for k in range(x.rank) if k not in axes)
         rows = OPS.reshape(OPS.transpose(x, (*others, *axes)), (
             *(x.shape[k] for k in others), math.prod(x.shape[k] for k in axes)))
@@ -214,7 +147,7 @@ def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
     n = x.shape[a]
     position = OPS.iota(x.shape, a, "int32")
     hit = OPS.equal(x, OPS.broadcast_to(extreme(x, a, True), x.shape))
-    if x.dtype.is_float:  # where there is NaN, it is the extreme, but equals nothing
+    if x.dtype.is_float:  # NaN is the extreme if there is one, but equals nothing
         hit = OPS.bitwise_or(hit, OPS.not_equal(x, x))
     return min_(OPS.where(hit, position, OPS.full(x.shape, n - 1, "int32")), a, keepdims)
 
@@ -238,24 +171,40 @@ _ARGS = (Sample(((3, 5),), {"axis": 1}, dtypes="fsu"),
 
 @op(*_ARGS, numpy=_arg_numpy(np.argmax))
 def argmax(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
-    """The first position of the largest element along an axis, as int32; of NaN if there is one.
-    Along several axes, or all (None), it counts as if they were one.
+    """The first position of the largest element along an axis, or of NaN if there is one.
 
-    >>> import ztorch as zt
-    >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]))
-    array([1, 0], dtype=int32)
+    Args:
+        x: Tensor of numbers.
+        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default: `-1`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        An int32 tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]))
+        array([1, 0], dtype=int32)
     """
     return _arg_extreme(x, axis, keepdims, max_)
 
 
 @op(*_ARGS, numpy=_arg_numpy(np.argmin))
 def argmin(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
-    """The first position of the smallest element along an axis, as int32; of NaN if there is one.
-    Along several axes, or all (None), it counts as if they were one.
+    """The first position of the smallest element along an axis, or of NaN if there is one.
 
-    >>> import ztorch as zt
-    >>> zt.ops.argmin(np.array([3.0, 1.0, 1.0]))
-    array(1, dtype=int32)
+    Args:
+        x: Tensor of numbers.
+        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default: `-1`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        An int32 tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.argmin(np.array([3.0, 1.0, 1.0]))
+        array(1, dtype=int32)
     """
     return _arg_extreme(x, axis, keepdims, min_)
 
@@ -271,21 +220,39 @@ def _flags(x: Value) -> Value:
 
 @op(*_BOOLS, name="all", numpy=np.all)
 def all_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """Whether every element along axes is true; of none, yes.
+    """Whether all elements along axes are true. True for no elements.
 
-    >>> import ztorch as zt
-    >>> zt.ops.all(np.array([[True, False], [True, True]]), axis=1)
-    array([False,  True])
+    Args:
+        x: Tensor of any dtype; a number is true unless it is zero.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A bool tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.all(np.array([[True, False], [True, True]]), axis=1)
+        array([False,  True])
     """
     return OPS.equal((min_ if x.size else prod)(_flags(x), axis, keepdims), 1)
 
 
 @op(*_BOOLS, name="any", numpy=np.any)
 def any_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """Whether some element along axes is true; of none, no.
+    """Whether any element along axes is true. False for no elements.
 
-    >>> import ztorch as zt
-    >>> zt.ops.any(np.array([[True, False], [False, False]]), axis=1)
-    array([ True, False])
+    Args:
+        x: Tensor of any dtype; a number is true unless it is zero.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A bool tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.any(np.array([[True, False], [False, False]]), axis=1)
+        array([ True, False])
     """
     return OPS.equal((max_ if x.size else sum_)(_flags(x), axis, keepdims), 1)

@@ -1,6 +1,6 @@
-"""What rows are brought to one scale with, along an axis: softmax and its kin, and standardize.
+"""Ops that normalize rows along an axis: softmax and its relatives, and standardize.
 
-All are made of other ops, and none overflows: rows are taken below their largest first.
+None of them overflows, since the largest element of a row is subtracted first.
 """
 
 from __future__ import annotations
@@ -28,27 +28,43 @@ _ROWS = (Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1}), Sample(((2, 3, 4)
 
 
 def _below_largest(x: Value, axis: Axes) -> Value:
-    """x minus its largest along the axis. The shift cancels out of every result, so no gradient
-    goes through it."""
+    """x minus its largest element along the axis. The shift cancels in every result, so it needs
+    no gradient."""
     return x - OPS.stop_gradient(OPS.max(x, axis, True))
 
 
 @op(*_ROWS, numpy=lambda x, axis=-1: np.exp(_rows(x, axis)[0]) / _rows(x, axis)[1])
 def softmax(x: Value, axis: Axes = -1) -> Value:
-    """Exponentials that sum to 1 along the axis; NaN where all are -infinity.
+    """Exponentials of x that sum to 1 along axes; NaN where all elements are -infinity.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> from ztorch.graph.op import constant
-    >>> evaluate([softmax(constant([[0.0, 0.0]], "float32"))], {})
-    [array([[0.5, 0.5]], dtype=float32)]
+    Args:
+        x: Float tensor. 16-bit floats are computed in float32.
+        axis: Axis, or a tuple of axes; negative ones count from the last. Default: `-1`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> from ztorch.graph.op import constant
+        >>> evaluate([softmax(constant([[0.0, 0.0]], "float32"))], {})
+        [array([[0.5, 0.5]], dtype=float32)]
     """
     e = OPS.exp(_below_largest(widened(x), axis))
-    return OPS.cast(e * (1.0 / OPS.sum(e, axis, True)), x.dtype)  # one division a row
+    return OPS.cast(e * (1.0 / OPS.sum(e, axis, True)), x.dtype)  # one division per row
 
 
 @op(*_ROWS, numpy=lambda x, axis=-1: _rows(x, axis)[0] - np.log(_rows(x, axis)[1]))
 def log_softmax(x: Value, axis: Axes = -1) -> Value:
-    """log(softmax(x)), exact where softmax underflows."""
+    """`log(softmax(x))`, exact where softmax underflows.
+
+    Args:
+        x: Float tensor. 16-bit floats are computed in float32.
+        axis: Axis, or a tuple of axes; negative ones count from the last. Default: `-1`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
     below = _below_largest(widened(x), axis)
     return OPS.cast(below - OPS.log(OPS.sum(OPS.exp(below), axis, True)), x.dtype)
 
@@ -67,17 +83,27 @@ def _sparsemax_numpy(x: Any, axis: int = -1) -> Any:
 @op(Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1}), Sample(((2, 33),), {}, -50.0, 50.0),
     numpy=_sparsemax_numpy)
 def sparsemax(x: Value, axis: int = -1) -> Value:
-    """Numbers from 0 that sum to 1 along the axis and lie nearest to x: a softmax with zeros.
-    (Those of Keras 3.15 do not sum to 1 where more than one is above 0.)
+    """The nearest distribution to x: like a softmax, but with zeros.
 
-    >>> import ztorch as zt
-    >>> zt.ops.sparsemax(np.array([0.5, 0.0, -1.0]))
-    array([0.75, 0.25, 0.  ])
+    Results are 0 or more and sum to 1 along the axis. (Those of Keras 3.15 do not sum to 1 where
+    more than one is above 0.)
+
+    Args:
+        x: Float tensor. 16-bit floats are computed in float32.
+        axis: Axis of one distribution. Default: `-1`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.sparsemax(np.array([0.5, 0.0, -1.0]))
+        array([0.75, 0.25, 0.  ])
     """
     below = _below_largest(widened(x), axis)
     ordered = OPS.sort(OPS.stop_gradient(below), axis, descending=True)
     rank = OPS.cast(OPS.iota(x.shape, axis), ordered.dtype) + 1.0
-    kept = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a first part of each row
+    kept = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a prefix of each row
     least = OPS.min(OPS.where(kept, ordered, 0.0), axis, True)
     inside = OPS.greater_equal(below, least)
     rest = (OPS.sum(OPS.where(inside, below, 0.0), axis, True) - 1.0) / OPS.sum(
@@ -89,7 +115,16 @@ def sparsemax(x: Value, axis: int = -1) -> Value:
     Sample(((2, 3, 4),), {"axis": None}), Sample(((2, 33),), {}, -50.0, 50.0),
     numpy=lambda x, axis=-1, keepdims=False: np.log(np.sum(np.exp(x), axis, keepdims=keepdims)))
 def logsumexp(x: Value, axis: Axes | None = -1, keepdims: bool = False) -> Value:
-    """log(sum(e ** x)) along the axis without overflow; -infinity where all are."""
+    """`log(sum(e ** x))` along axes, without overflow; -infinity where all elements are.
+
+    Args:
+        x: Float tensor. 16-bit floats are computed in float32.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `-1`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+    """
     wide = widened(x)
     largest = OPS.stop_gradient(OPS.max(wide, axis, True))
     shift = OPS.where(OPS.abs(largest) < math.inf, largest, 0.0)  # infinity - infinity is NaN
@@ -105,17 +140,26 @@ def logsumexp(x: Value, axis: Axes | None = -1, keepdims: bool = False) -> Value
         (x - np.mean(x, axis, keepdims=True))
         / np.sqrt(np.var(x, axis, keepdims=True) + epsilon)))
 def standardize(x: Value, axis: Axes = -1, epsilon: float = 1e-3) -> Value:
-    """x with mean 0 and variance 1 along the axes: the heart of layer and group normalisation.
+    """x with mean 0 and variance 1 along axes, as in layer and group normalization.
 
-    What rounding left in the differences from a large mean is taken out by their own mean, which
-    the pass that sums their squares finds as well.
+    The rounding error of the mean, which matters where the mean is large, is measured in the pass
+    that sums the squares, and subtracted.
 
-    >>> import ztorch as zt
-    >>> zt.ops.standardize(np.array([9999.0, 10001.0], np.float32), epsilon=0.0)
-    array([-1.,  1.], dtype=float32)
+    Args:
+        x: Float tensor. 16-bit floats are computed in float32.
+        axis: Axis, or a tuple of axes; negative ones count from the last. Default: `-1`.
+        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.standardize(np.array([9999.0, 10001.0], np.float32), epsilon=0.0)
+        array([-1.,  1.], dtype=float32)
     """
     wide = widened(x)
-    apart = wide - OPS.stop_gradient(OPS.mean(wide, axis, True))
-    rest = OPS.mean(apart, axis, True)
-    spread = OPS.maximum(OPS.mean(apart * apart, axis, True) - rest * rest, 0.0)
-    return OPS.cast((apart - rest) * OPS.rsqrt(spread + epsilon), x.dtype)
+    deviations = wide - OPS.stop_gradient(OPS.mean(wide, axis, True))
+    error = OPS.mean(deviations, axis, True)
+    variance = OPS.maximum(OPS.mean(deviations * deviations, axis, True) - error * error, 0.0)
+    return OPS.cast((deviations - error) * OPS.rsqrt(variance + epsilon), x.dtype)

@@ -1,7 +1,7 @@
-"""Running sums and products, by blocks: short scans inside, a scan of their ends, and both joined.
+"""Cumulative sums and products, in blocks: a scan of each block, then a scan of their ends.
 
-A block scans itself by brute force, each element from all before it, which fills vectors; its depth
-grows with the logarithm of the length, so rounding does too, and no order depends on threads.
+Within a block, each result is reduced from all elements before it, which fills vectors. The depth
+grows with the logarithm of the length, and so does the rounding error. No order depends on threads.
 """
 
 from __future__ import annotations
@@ -18,29 +18,45 @@ from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.ops.reduction import widened
 
-BLOCK = 16
+BLOCK = 16  # elements: the work within a block grows with its square
 
 _SAMPLES = (Sample(((3, 5),), dtypes="fsu"), Sample(((1, 40, 2),), {"axis": 1}, 0.5, 1.25))
 
 
 @op(*_SAMPLES, numpy=lambda x, axis=-1: np.cumsum(x, axis, x.dtype))
 def cumsum(x: Value, axis: int = -1) -> Value:
-    """The sum of each element and all before it along an axis, in the dtype of x.
+    """The sum of each element and all before it along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.cumsum(np.array([1.0, 2.0, 3.0]))
-    array([1., 3., 6.])
+    Args:
+        x: Tensor of numbers; bool is not accepted. Integers wrap.
+        axis: Axis of the sum. Default: `-1`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.cumsum(np.array([1.0, 2.0, 3.0]))
+        array([1., 3., 6.])
     """
     return _along("cumsum", x, axis, OPS.sum, OPS.add, "add")
 
 
 @op(*_SAMPLES, numpy=lambda x, axis=-1: np.cumprod(x, axis, x.dtype))
 def cumprod(x: Value, axis: int = -1) -> Value:
-    """The product of each element and all before it along an axis, in the dtype of x.
+    """The product of each element and all before it along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.cumprod(np.array([1.0, 2.0, 3.0, 4.0]))
-    array([ 1.,  2.,  6., 24.])
+    Args:
+        x: Tensor of numbers; bool is not accepted. Integers wrap.
+        axis: Axis of the product. Default: `-1`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.cumprod(np.array([1.0, 2.0, 3.0, 4.0]))
+        array([ 1.,  2.,  6., 24.])
     """
     return _along("cumprod", x, axis, OPS.prod, OPS.mul, "mul")
 
@@ -60,18 +76,18 @@ def _along(name: str, x: Value, axis: int, reduce: Callable[..., Value],
 
 def _scan(x: Value, reduce: Callable[..., Value], combine: Callable[..., Value],
           neutral: Any) -> Value:
-    """Along the middle one of three axes."""
+    """The scan along the middle one of three axes."""
     outer, n, inner = x.shape
-    if n <= BLOCK:  # axes: outer, element, result that it goes into, inner
+    if n <= BLOCK:  # axes: outer, element, result, inner
         shape = (outer, n, n, inner)
         goes = OPS.less_equal(OPS.iota((1, n, 1, 1), 1), OPS.iota((1, 1, n, 1), 2))
         each = OPS.broadcast_to(OPS.expand_dims(x, 2), shape)
         return reduce(OPS.where(goes, each, neutral), axis=1)
     blocks = -(-n // BLOCK)
     filled = OPS.pad(x, (0, 0, 0), (0, blocks * BLOCK - n, 0), neutral)
-    own = _scan(OPS.reshape(filled, (outer * blocks, BLOCK, inner)), reduce, combine, neutral)
-    own = OPS.reshape(own, (outer, blocks, BLOCK, inner))
-    ends = OPS.reshape(own[:, :-1, -1:], (outer, blocks - 1, inner))
+    scanned = _scan(OPS.reshape(filled, (outer * blocks, BLOCK, inner)), reduce, combine, neutral)
+    scanned = OPS.reshape(scanned, (outer, blocks, BLOCK, inner))
+    ends = OPS.reshape(scanned[:, :-1, -1:], (outer, blocks - 1, inner))
     before = OPS.pad(_scan(ends, reduce, combine, neutral), (0, 1, 0), (0, 0, 0), neutral)
-    y = OPS.reshape(combine(own, OPS.expand_dims(before, 2)), (outer, blocks * BLOCK, inner))
+    y = OPS.reshape(combine(scanned, OPS.expand_dims(before, 2)), (outer, blocks * BLOCK, inner))
     return y[:, :n]

@@ -1,8 +1,7 @@
-"""Order: sorting, the largest few, and where a number belongs in a sorted row.
+"""Sorting, the k largest elements, and search in a sorted vector.
 
-All are made of comparisons that know NaN (it comes last) and break ties by position, so that every
-order is stable. Short axes count for each element how many come before it; long ones run a bitonic
-network, whose stages compare each element with one partner.
+Comparisons put NaN last and break ties by position, so every order is stable. On short axes, the
+position of an element is the number of elements before it; long axes use a bitonic network.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from ztorch.graph.op import OPS, Sample, as_value, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 
-COUNTED = 2048  # elements up to which counting, two kernels, is worth a network's many
-LONGEST = 1 << 16  # a network of as many elements is 136 kernels
+COUNTED = 2048  # elements up to which counting (two kernels) beats a network of many kernels
+LONGEST = 1 << 16  # elements: a network of this size has 136 kernels
 
 
 def _order_numpy(x: Any, axis: int = -1, descending: bool = False) -> Any:
@@ -40,12 +39,25 @@ _SAMPLES = (Sample(((3, 5),), {}, -9.0, 9.0, "fsu"), Sample(((2, 7, 3),), {"axis
 
 @op(*_SAMPLES, numpy=_order_numpy)
 def argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
-    """The positions, as int32, that bring x into ascending order along an axis; NaN comes last,
-    and equal elements keep their order. Up to 65,536 elements along the axis.
+    """The positions that bring x into order along an axis.
 
-    >>> import ztorch as zt
-    >>> zt.ops.argsort(np.array([3.0, 1.0, 2.0]))
-    array([1, 2, 0], dtype=int32)
+    The order is stable, and NaN comes last.
+
+    Args:
+        x: Tensor of any dtype, with at most 65,536 elements along the axis.
+        axis: Axis to sort along. Default: `-1`.
+        descending: Whether the largest element comes first. Default: `False`.
+
+    Returns:
+        An int32 tensor of the shape of `x`.
+
+    Raises:
+        Unsupported: The axis is longer.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.argsort(np.array([3.0, 1.0, 2.0]))
+        array([1, 2, 0], dtype=int32)
     """
     [a] = normal_axes(axis, x.rank)
     n = x.shape[a]
@@ -66,11 +78,20 @@ def argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
 
 @op(*_SAMPLES, numpy=_sort_numpy)
 def sort(x: Value, axis: int = -1, descending: bool = False) -> Value:
-    """x in ascending order along an axis; NaN comes last, both ways.
+    """x in order along an axis. NaN comes last, in both directions.
 
-    >>> import ztorch as zt
-    >>> zt.ops.sort(np.array([3.0, np.nan, 2.0]), descending=True)
-    array([ 3.,  2., nan])
+    Args:
+        x: Tensor of any dtype, with at most 65,536 elements along the axis.
+        axis: Axis to sort along. Default: `-1`.
+        descending: Whether the largest element comes first. Default: `False`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.sort(np.array([3.0, np.nan, 2.0]), descending=True)
+        array([ 3.,  2., nan])
     """
     order = argsort(x, axis, descending)
     return OPS.take_along_axis(x, order, axis, True)
@@ -84,12 +105,22 @@ def _top_numpy(x: Any, k: int, axis: int = -1) -> Any:
 @op(Sample(((3, 5),), {"k": 2}, -9.0, 9.0, "fs"), Sample(((6, 3),), {"k": 6, "axis": 0}),
     numpy=_top_numpy, results=("values", "indices"))
 def top_k(x: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
-    """The k largest elements along an axis, the largest first, and their positions (int32). Of
-    equals the first comes first, and NaN after all numbers.
+    """The k largest elements along an axis, largest first, and their positions.
 
-    >>> import ztorch as zt
-    >>> zt.ops.top_k(np.array([3.0, 1.0, 2.0]), 2)
-    (array([3., 2.]), array([0, 2], dtype=int32))
+    Of equal elements the first comes first; NaN comes after all numbers.
+
+    Args:
+        x: Tensor of numbers, with at most 65,536 elements along the axis.
+        k: Number of elements.
+        axis: Axis to search along. Default: `-1`.
+
+    Returns:
+        `(values, indices)`: tensors with `k` elements along the axis; indices are int32.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.top_k(np.array([3.0, 1.0, 2.0]), 2)
+        (array([3., 2.]), array([0, 2], dtype=int32))
     """
     [a] = normal_axes(axis, x.rank)
     if not 0 <= k <= x.shape[a]:
@@ -103,12 +134,21 @@ def top_k(x: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
     np.array([0.0, 1.0, 1.5, 9.0])), {"side": "right"}), numpy=lambda sorted, values, side="left":
     np.searchsorted(sorted, values, side).astype(np.int32))
 def searchsorted(sorted: Value, values: Value | float, side: str = "left") -> Value:
-    """How many elements of an ascending vector come before each value, as int32: before its equals
-    with side="left", behind them with "right".
+    """The number of elements of an ascending vector that come before each value.
 
-    >>> import ztorch as zt
-    >>> zt.ops.searchsorted(np.array([1.0, 2.0, 2.0, 5.0]), np.array([2.0, 9.0]))
-    array([1, 4], dtype=int32)
+    Args:
+        sorted: Ascending vector of numbers.
+        values: Tensor of the same dtype, or a number.
+        side: `"left"` counts elements below the value, `"right"` also those equal to it. Default:
+            `"left"`.
+
+    Returns:
+        An int32 tensor of the shape of `values`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.searchsorted(np.array([1.0, 2.0, 2.0, 5.0]), np.array([2.0, 9.0]))
+        array([1, 4], dtype=int32)
     """
     if sorted.rank != 1:
         raise shape_error("ops.searchsorted needs a vector of sorted numbers, not", sorted.shape)
@@ -128,7 +168,7 @@ def searchsorted(sorted: Value, values: Value | float, side: str = "left") -> Va
 
 
 def effort(n: int) -> int:
-    """What sorting a row costs, in comparisons of a vectorised loop."""
+    """The cost of sorting a row, in comparisons of a vectorised loop."""
     bits = (n - 1).bit_length()
     return 3 * n * n if n <= COUNTED else 15 * n * bits * (bits + 1)
 
@@ -155,8 +195,8 @@ def _counted(key: Value, tie: Value) -> Value:
     mine = [OPS.reshape(x, (outer, 1, n, inner)) for x in (key, tie)]
     theirs = [OPS.reshape(x, (outer, n, 1, inner)) for x in (key, tie)]
     place = OPS.sum(OPS.cast(_before(*theirs, *mine), "int32"), axis=1)
-    found = OPS.equal(OPS.reshape(place, (outer, n, 1, inner)), OPS.iota((1, 1, n, 1), 2))
-    return OPS.sum(OPS.where(found, theirs[1], 0), axis=1)
+    here = OPS.equal(OPS.reshape(place, (outer, n, 1, inner)), OPS.iota((1, 1, n, 1), 2))
+    return OPS.sum(OPS.where(here, theirs[1], 0), axis=1)
 
 
 def _network(key: Value, tie: Value) -> Value:

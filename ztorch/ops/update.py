@@ -1,4 +1,4 @@
-"""Steps of optimisers as functions, each one kernel."""
+"""Steps of optimizers as functions, each compiled to one kernel."""
 
 from __future__ import annotations
 
@@ -28,13 +28,29 @@ def fused_adam_step(weight: Value, gradient: Value, m: Value, v: Value, step: Va
                     learning_rate: Value | float = 0.001, beta_1: float = 0.9,
                     beta_2: float = 0.999, epsilon: float = 1e-7,
                     weight_decay: float = 0.0) -> tuple[Value, Value, Value]:
-    """The new weight, m and v of Adam as `optimizers.Adam` steps, in one pass over memory; `step`
-    counts from 1.
+    """One step of Adam, as in `optimizers.Adam`, in one pass over memory.
 
-    >>> import ztorch as zt
-    >>> w, g, zero = np.array([1.0]), np.array([5.0]), np.zeros(1)
-    >>> zt.ops.fused_adam_step(w, g, zero, zero, 1, learning_rate=0.1)[0].round(6)
-    array([0.9])
+    Args:
+        weight: The weight, a float tensor.
+        gradient: Its gradient, of the same shape and dtype.
+        m: Running mean of the gradient, of the same shape and dtype.
+        v: Running mean of the squared gradient, of the same shape and dtype.
+        step: Number of the step, 1 for the first: a scalar tensor or a number.
+        learning_rate: Learning rate: a scalar tensor or a number. Default: `0.001`.
+        beta_1: Decay of `m`. Default: `0.9`.
+        beta_2: Decay of `v`. Default: `0.999`.
+        epsilon: Added to the square root of `v`. Default: `1e-07`.
+        weight_decay: Before the step, `learning_rate * weight_decay * weight` is subtracted.
+            Default: `0.0`.
+
+    Returns:
+        The new `(weight, m, v)`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> w, g, zero = np.array([1.0]), np.array([5.0]), np.zeros(1)
+        >>> zt.ops.fused_adam_step(w, g, zero, zero, 1, learning_rate=0.1)[0].round(6)
+        array([0.9])
     """
     for name, x in (("gradient", gradient), ("m", m), ("v", v)):
         if (x.shape, x.dtype) != (weight.shape, weight.dtype):
@@ -50,5 +66,5 @@ def fused_adam_step(weight: Value, gradient: Value, m: Value, v: Value, step: Va
 
 
 def _bias(beta: float, count: Value) -> Value:
-    """1 - beta ** count. By expm1, for in float32 the plain form loses half its digits."""
+    """1 - beta ** count, by expm1: in float32 the plain formula loses half of its digits."""
     return -OPS.expm1(count * math.log(beta)) if beta else OPS.ones_like(count)

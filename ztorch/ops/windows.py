@@ -1,7 +1,7 @@
-"""Windows: every position of a small frame over a tensor, and their way back.
+"""Sliding windows over a tensor, and their inverse, which adds windows up.
 
-Taking windows only chooses which element to read, so it costs nothing until something copies it.
-Its gradient adds up what overlapping windows made of one element.
+Taking windows only chooses which element to read, so it is free until something copies them. The
+gradient adds up the contributions of overlapping windows.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Op, Sample, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
 Sizes = int | tuple[int, ...]
@@ -21,16 +21,16 @@ Sizes = int | tuple[int, ...]
 # -- geometry --------------------------------------------------------------------------------------
 
 
-def for_each(what: str, given: Sizes, count: int) -> Shape:
+def for_each(label: str, size: Sizes, count: int) -> Shape:
     """A positive number for each of `count` axes; a single one stands for all."""
-    sizes = (given,) * count if isinstance(given, int) else tuple(given)
+    sizes = (size,) * count if isinstance(size, int) else tuple(size)
     if len(sizes) != count or any(n < 1 for n in sizes):
-        raise shape_error(f"{what} {given} must be {count} positive numbers, or one for all axes")
+        raise shape_error(f"{label} {size} must be {count} positive numbers, or one for all axes")
     return sizes
 
 
 def spans(size: Shape, dilation: Shape) -> Shape:
-    """How far a window reaches, gaps included.
+    """The extent of a window along each axis, gaps included.
 
     >>> spans((3, 2), (1, 4))
     (3, 5)
@@ -120,7 +120,7 @@ def _place_body(e: Any, index: Any, axes: Shape, lengths: Shape, stride: Shape,
                 dilation: Shape) -> Any:
     place, at, inside = index[:len(axes)], list(index[len(axes):]), None
     for axis, k, s, d in zip(axes, place, stride, dilation, strict=True):
-        first = at[axis] - k * d  # where the window begins that has this element at k
+        first = at[axis] - k * d  # start of the window that has this element at position k
         tests = [e.within((first,), (0,), ((e.shape(0)[axis] - 1) * s + 1,))]
         if s > 1:
             tests.append(e.b.eq(e.value(first % s), 0))
@@ -172,16 +172,27 @@ def _windows_numpy(x: Any, axes: Shape, size: Sizes, stride: Sizes = 1, dilation
     Sample(((2, 7, 4, 2),), {"axes": (1, 2), "size": 2, "stride": 2}),
     Sample(((7, 3),), {"axes": (0,), "size": 1, "stride": 3}), numpy=_windows_numpy)
 def windows(x: Value, axes: Shape, size: Sizes, stride: Sizes = 1, dilation: Sizes = 1) -> Value:
-    """Every window of x: its places are new last axes, its positions take the places of `axes`.
-    Windows begin `stride` apart, and their elements lie `dilation` apart.
+    """All windows of x. Their elements are new last axes; their positions replace `axes`.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> from ztorch.graph.op import constant
-    >>> evaluate([windows(constant(np.arange(5.0)), (0,), 3)], {})[0].tolist()
-    [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
+    Args:
+        x: Tensor of any dtype.
+        axes: Axes along which windows move.
+        size: Size of the window: an integer, or one for each axis.
+        stride: Step of the window: an integer, or one for each axis. Default: `1`.
+        dilation: Distance between the elements that a window reads: an integer, or one for each
+            axis. Default: `1`.
+
+    Returns:
+        A tensor with `len(axes)` more axes, of the dtype of `x`.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> from ztorch.graph.op import constant
+        >>> evaluate([windows(constant(np.arange(5.0)), (0,), 3)], {})[0].tolist()
+        [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
     """
     axes = tuple(a % x.rank for a in axes)
-    size, stride, dilation = (for_each(what, given, len(axes)) for what, given in (
+    size, stride, dilation = (for_each(label, sizes, len(axes)) for label, sizes in (
         ("window size", size), ("stride", stride), ("dilation", dilation)))
     span = spans(size, dilation)
     for axis, k in zip(axes, span, strict=True):
@@ -237,15 +248,27 @@ def _fold_numpy(x: Any, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation
     Sample(((3, 2, 2, 3, 2),), {"axes": (0, 1), "lengths": (7, 5), "stride": (2, 1),
                                 "dilation": (1, 2)}), numpy=_fold_numpy)
 def fold(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Sizes = 1) -> Value:
-    """Windows, as `windows` gives them, added up where they come from; `axes` get `lengths`.
+    """Adds up windows, in the form of `windows`, at the positions that they come from.
 
-    >>> from ztorch.graph.evaluate import evaluate
-    >>> from ztorch.graph.op import constant
-    >>> evaluate([fold(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
-    [1.0, 2.0, 3.0, 2.0, 1.0]
+    Args:
+        x: Tensor of numbers: windows, their elements as last axes.
+        axes: Axes along which windows move.
+        lengths: Sizes of these axes in the result.
+        stride: Step of the window: an integer, or one for each axis. Default: `1`.
+        dilation: Distance between the elements that a window reads: an integer, or one for each
+            axis. Default: `1`.
+
+    Returns:
+        A tensor without the axes of window elements, of the dtype of `x`.
+
+    Examples:
+        >>> from ztorch.graph.evaluate import evaluate
+        >>> from ztorch.graph.op import constant
+        >>> evaluate([fold(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
+        [1.0, 2.0, 3.0, 2.0, 1.0]
     """
-    stride, dilation = (for_each(what, given, len(axes))
-                        for what, given in (("stride", stride), ("dilation", dilation)))
+    stride, dilation = (for_each(label, sizes, len(axes))
+                        for label, sizes in (("stride", stride), ("dilation", dilation)))
     span = spans(x.shape[-len(axes):], dilation)
     for axis, n, k, s in zip(axes, lengths, span, stride, strict=True):
         if (x.shape[axis] - 1) * s + k > n:

@@ -15,11 +15,11 @@ from ztorch.errors import ConfigError
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.containers import TimeDistributed
-from ztorch.layers.core import Flatten, Reshape
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
-from ztorch.layers.normalization import _Scaled
-from ztorch.layers.spatial import _Spatial
+from ztorch.layers.normalization import ScaledNormalization
+from ztorch.layers.reshaping import Flatten, Reshape
+from ztorch.layers.spatial import SpatialLayer
 
 ORDERS = ("channels_first", "channels_last")
 
@@ -45,7 +45,7 @@ class Channels:
         self._columns: dict[Layer, Shape] = {}
         if flatten_from != "channels_last":
             for row in rows:
-                if isinstance(row.layer, _Spatial) and not row.layer.channels_first:
+                if isinstance(row.layer, SpatialLayer) and not row.layer.channels_first:
                     for x in self._inputs[row.layer]:
                         self._mark_columns(x)
 
@@ -88,7 +88,8 @@ class Channels:
             u = stack.pop()
             yield u
             layer = self._of(u)
-            if layer is not None and layer.own_weights and not isinstance(layer, _Scaled):
+            scales = isinstance(layer, ScaledNormalization)
+            if layer is not None and layer.own_weights and not scales:
                 continue  # mixes the features
             for a in u.args:
                 if a not in seen and (a.shape == u.shape or _moves_steps(layer, u, a)):
@@ -103,13 +104,13 @@ class Channels:
         while stack:
             u = stack.pop()
             layer = self._of(u)
-            if isinstance(layer, _Spatial):
+            if isinstance(layer, SpatialLayer):
                 if not layer.channels_first:
                     return True
                 continue
             if layer is None or isinstance(layer, Flatten | Reshape) or (
-                    layer.own_weights and not (isinstance(layer, _Scaled) or layer.own_weights[
-                        0].name == "alpha")):
+                    layer.own_weights and not (isinstance(layer, ScaledNormalization)
+                                               or layer.own_weights[0].name == "alpha")):
                 continue
             for a in u.args:
                 if a not in seen and (a.rank == u.rank or _moves_steps(layer, u, a)):

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ztorch.layers.attention import MultiHeadAttention
+from ztorch.layers.bidirectional import Bidirectional
 from ztorch.layers.containers import TimeDistributed
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import snake_case
-from ztorch.layers.nested import _Container
+from ztorch.layers.nested import Container
 from ztorch.layers.network import Network
-from ztorch.layers.recurrent import Bidirectional, _Recurrent
-from ztorch.layers.transformer import _TransformerBlock
+from ztorch.layers.recurrent import RecurrentLayer
+from ztorch.layers.transformer import TransformerBlock
 from ztorch.layers.weight import Weight
 from ztorch.weights.modules import Entry, ModelPart
 
@@ -47,7 +48,7 @@ def _in_row(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
 def _flat(layer: Layer) -> Iterator[Layer]:
     """The layers of a model. Branches, which we nest, are flat in a functional model of Keras."""
     for inner in layer.inner:
-        if isinstance(inner, _Container):
+        if isinstance(inner, Container):
             yield from _flat(inner)
         else:
             yield inner
@@ -61,7 +62,7 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
         for which, weights in layer.projections.items():
             end = "attention_output" if which == "output" else which
             yield part(weights, f"{path}/{which}_dense", f"{name}/{end}")
-    elif isinstance(layer, _Recurrent):
+    elif isinstance(layer, RecurrentLayer):
         yield part(layer.own_weights, f"{path}/cell")
     elif isinstance(layer, Bidirectional):
         yield from _walk(layer.forward_way, f"{path}/forward_layer",
@@ -70,7 +71,7 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
                          f"{name}/{layer.backward_way.name}")
     elif isinstance(layer, TimeDistributed):
         yield from _walk(layer.layer, f"{path}/layer", f"{name}/{layer.layer.name}")
-    elif isinstance(layer, _TransformerBlock):
+    elif isinstance(layer, TransformerBlock):
         for inner in layer.inner:
             if inner.name in _BLOCK:
                 yield from _walk(inner, f"{path}/{_BLOCK[inner.name]}", f"{name}/{inner.name}")

@@ -14,14 +14,19 @@ import numpy as np
 from ztorch.errors import Unsupported
 from ztorch.layers import LAYERS
 from ztorch.layers.attention import MultiHeadAttention
-from ztorch.layers.convolution import _Conv, _ConvTranspose, _DepthwiseConv, _SeparableConv
+from ztorch.layers.bidirectional import Bidirectional
+from ztorch.layers.convolution import BaseConv
 from ztorch.layers.core import Dense
 from ztorch.layers.embedding import Embedding, PositionEmbedding
+from ztorch.layers.gated import GRU
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
-from ztorch.layers.normalization import BatchNormalization, RMSNormalization, _Scaled
-from ztorch.layers.recurrent import GRU, Bidirectional, _Recurrent
-from ztorch.layers.transformer import _TransformerBlock
+from ztorch.layers.normalization import BatchNormalization, ScaledNormalization
+from ztorch.layers.recurrent import RecurrentLayer
+from ztorch.layers.separable import BaseDepthwiseConv, BaseSeparableConv
+from ztorch.layers.transformer import TransformerBlock
+from ztorch.layers.transposed import BaseConvTranspose
+from ztorch.layers.unit_scale import RMSNormalization
 from ztorch.layers.weight import Weight
 from ztorch.weights.channels import Channels, to_first
 from ztorch.weights.modules import Arrange, Entry, ModelPart
@@ -58,7 +63,7 @@ def _walk(layer: Layer, name: str, channels: Channels, missing: list[Layer]) -> 
 
 
 def _children(layer: Layer) -> list[tuple[str, Layer]]:
-    if not isinstance(layer, _TransformerBlock):
+    if not isinstance(layer, TransformerBlock):
         return [(inner.name, inner) for inner in layer.inner]
     named = {inner.name: inner for inner in layer.inner}
     norms = [named[ours] for ours in _NORMS if ours in named]
@@ -77,7 +82,7 @@ def _axes(*order: int) -> Arrange:
     return lambda a: np.transpose(a, order)
 
 
-def _biased(layer: Dense | _Conv, entry: Entry) -> Entries:
+def _biased(layer: Dense | BaseConv, entry: Entry) -> Entries:
     return {"weight": entry, **({"bias": Entry((layer.bias,))} if layer.use_bias else {})}
 
 
@@ -95,7 +100,7 @@ def _swap_last(a: np.ndarray) -> np.ndarray:
     return np.moveaxis(a, (-1, -2), (0, 1))
 
 
-def _conv(layer: _Conv, channels: Channels) -> Found:
+def _conv(layer: BaseConv, channels: Channels) -> Found:
     yield "", _biased(layer, Entry((layer.kernel,), _swap_last))
 
 
@@ -104,19 +109,19 @@ def _channels_out(a: np.ndarray) -> np.ndarray:
     return np.moveaxis(a.reshape(*a.shape[:-2], 1, -1), (-1, -2), (0, 1))
 
 
-def _depthwise(layer: _DepthwiseConv, channels: Channels) -> Found:
+def _depthwise(layer: BaseDepthwiseConv, channels: Channels) -> Found:
     entries = {"weight": Entry((layer.kernel,), _channels_out)}
     yield "", entries | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
 
 
-def _separable(layer: _SeparableConv, channels: Channels) -> Found:
+def _separable(layer: BaseSeparableConv, channels: Channels) -> Found:
     """Two modules: one that keeps channels apart, without a bias, and one that mixes them."""
     yield ".depthwise", {"weight": Entry((layer.depthwise_kernel,), _channels_out)}
     entries = {"weight": Entry((layer.pointwise_kernel,), _swap_last)}
     yield ".pointwise", entries | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
 
 
-def _scaled(layer: _Scaled, channels: Channels) -> Found:
+def _scaled(layer: ScaledNormalization, channels: Channels) -> Found:
     image = channels.rows(layer) or channels.columns(layer)
 
     def arrange(a: np.ndarray) -> np.ndarray:
@@ -172,19 +177,19 @@ def _attention(layer: MultiHeadAttention, channels: Channels) -> Found:
     yield "", entries
 
 
-def _recurrent(layer: _Recurrent, channels: Channels) -> Found:
+def _recurrent(layer: RecurrentLayer, channels: Channels) -> Found:
     yield "", _one_way(layer, channels.rows(layer), "_l0")
 
 
 def _bidirectional(layer: Bidirectional, channels: Channels) -> Found:
     entries: Entries = {}
     for way, end in ((layer.forward_way, "_l0"), (layer.backward_way, "_l0_reverse")):
-        assert isinstance(way, _Recurrent)
+        assert isinstance(way, RecurrentLayer)
         entries |= _one_way(way, channels.rows(way), end)
     yield "", entries
 
 
-def _one_way(layer: _Recurrent, image: tuple[int, ...] | None, end: str) -> Entries:
+def _one_way(layer: RecurrentLayer, image: tuple[int, ...] | None, end: str) -> Entries:
     if isinstance(layer, GRU) and not layer.reset_after:
         raise Unsupported(f"GRU {layer.name!r} has reset_after=False, which PyTorch's GRU cannot; "
                           "use reset_after=True")
@@ -206,11 +211,11 @@ def _one_way(layer: _Recurrent, image: tuple[int, ...] | None, end: str) -> Entr
 
 
 LAYOUTS: dict[type[Layer], Callable[..., Found]] = {
-    Dense: _dense, _Conv: _conv, _ConvTranspose: _conv, _DepthwiseConv: _depthwise,
-    _SeparableConv: _separable, _Scaled: _scaled,
+    Dense: _dense, BaseConv: _conv, BaseConvTranspose: _conv, BaseDepthwiseConv: _depthwise,
+    BaseSeparableConv: _separable, ScaledNormalization: _scaled,
     RMSNormalization: lambda layer, _: _single(layer.scale),
     Embedding: lambda layer, _: _single(layer.embeddings),
     PositionEmbedding: lambda layer, _: _single(layer.position_embeddings),
-    LAYERS["PReLU"]: _prelu, MultiHeadAttention: _attention, _Recurrent: _recurrent,
+    LAYERS["PReLU"]: _prelu, MultiHeadAttention: _attention, RecurrentLayer: _recurrent,
     Bidirectional: _bidirectional,
 }

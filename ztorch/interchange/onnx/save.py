@@ -14,7 +14,7 @@ from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, WeightsError, unknown
 from ztorch.files.atomic import write_atomic
-from ztorch.graph.op import Call, remember_calls
+from ztorch.graph.op import OpCall, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
 from ztorch.interchange.onnx.protobuf import Port, packed
@@ -124,7 +124,7 @@ def _draft(model: Model, batch: int, symbolic: bool, states: States,
 
 
 def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], context: Context,
-            calls: Mapping[Value, list[Call]], batch: int = 0) -> Draft:
+            calls: Mapping[Value, list[OpCall]], batch: int = 0) -> Draft:
     """The file of a graph from its inputs to its outputs."""
     order = topological(outputs.values())
     uses = Counter(a for v in order for a in v.args) + Counter(outputs.values())

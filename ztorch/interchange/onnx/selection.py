@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ztorch.graph.op import REGISTRY, Call
+from ztorch.graph.op import REGISTRY, OpCall
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.writer import Writer
-from ztorch.layers.context import Context, Made
+from ztorch.layers.context import Context, Producers
 from ztorch.layers.layer import Layer
 from ztorch.layers.weight import Weight
 
@@ -80,12 +80,12 @@ class WriteSelector:
     a layer, a call of an op, or a single node."""
 
     context: Context  # of tracing: knows the results of layers
-    calls: Mapping[Value, list[Call]]  # the calls of ops that made each value
+    calls: Mapping[Value, list[OpCall]]  # the calls of ops that made each value
     uses: Counter[Value]  # how many nodes read each value
 
     @property
-    def layer_results(self) -> Made:
-        return self.context.made
+    def layer_results(self) -> Producers:
+        return self.context.producers
 
     def pending(self, v: Value) -> PendingWrite | None:
         """How v will be written, or None if it cannot be."""
@@ -157,7 +157,7 @@ class WriteSelector:
         return PendingWrite(v.args, lambda w: PRIMITIVES[v.op.name](w, v))
 
 
-def bound(call_record: Call) -> dict[str, Any]:
+def bound(call_record: OpCall) -> dict[str, Any]:
     """The arguments of a call by name, defaults included."""
     signature = inspect.signature(REGISTRY[call_record.name].call)
     bound_arguments = signature.bind(*call_record.args, **call_record.attrs)

@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.selection import Write, call
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.interchange.onnx.writers.primitives import reduced
-from ztorch.ops.convolution import _crops
+from ztorch.ops.transposed import transpose_crops
 from ztorch.ops.windows import for_each, paddings, spans
 
 # -- products --------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def _conv_transpose(w: Writer, v: Value, x: Value, kernel: Value, stride: Any, p
     count = x.rank - 2
     stride, dilation = for_each("", stride, count), for_each("", dilation, count)
     extra = output_padding if isinstance(output_padding, tuple) else (output_padding,) * count
-    cuts = [_crops(k, s, padding, o) for k, s, o in
+    cuts = [transpose_crops(k, s, padding, o) for k, s, o in
             zip(spans(kernel.shape[:-2], dilation), stride, extra, strict=True)]
     order = (kernel.rank - 1, kernel.rank - 2, *range(count))
     name = w.node("ConvTranspose",

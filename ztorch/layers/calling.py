@@ -1,0 +1,84 @@
+"""Checks of how a layer is called. Each error names the layer and shows the right call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ztorch.errors import ConfigError
+from ztorch.graph.op import shape_error
+from ztorch.graph.value import Value, current_layer
+from ztorch.layers.context import Context
+from ztorch.layers.symbol import leaves, symbols
+
+if TYPE_CHECKING:
+    from ztorch.layers.layer import Layer
+
+
+def check_call(layer: Layer, inputs: Sequence[Any], keywords: dict[str, Any],
+               context: Context | None) -> None:
+    """Raises a ShapeError unless the layer takes these arguments."""
+    for x in leaves(inputs):
+        symbolic = context is None and symbols(x)
+        if not isinstance(x, Value) and x is not None and not symbolic:
+            raise _not_a_tensor(layer, x)
+    if leaves(inputs[:1]) in ([], [None]):
+        raise _not_a_tensor(layer, None)
+    count = len(leaves(inputs[0]))
+    if isinstance(inputs[0], (list, tuple, dict)) and not layer.takes_many:
+        takes_one = len(inspect.signature(layer.call).parameters) < 3  # x, context
+        raise shape_error(f"it takes one tensor, not a list of {count}", fix=(
+            "join them first, such as Concatenate()([a, b])" if takes_one else
+            f"pass them one by one: {layer.name}(a, b)"))
+    if len(inputs) > 1 or keywords:
+        try:
+            inspect.signature(layer.call).bind(inputs[0], context, *inputs[1:], **keywords)
+        except TypeError as error:
+            raise _wrong_arguments(layer, keywords, error) from None
+
+
+def _not_a_tensor(layer: Layer, x: Any) -> Exception:
+    """The error for an argument that is no tensor."""
+    fix = ("declare with x = Input(shape) and call the layer on x; numbers go to the program that "
+           "compile returns")
+    if x is None:
+        return shape_error("it is called on nothing, not on a tensor", fix=fix)
+    if hasattr(x, "own_weights"):  # a layer
+        return shape_error(f"it is called on the {type(x).__name__} {x!r}, not on a tensor",
+                           fix=f"call that layer first: {layer.name}({x.name}(x))")
+    return shape_error(f"it is called on a {type(x).__name__}, not on a tensor", fix=fix)
+
+
+def _wrong_arguments(layer: Layer, keywords: dict[str, Any], error: TypeError) -> Exception:
+    """The error for arguments that `call` does not take."""
+    if "training" in keywords:
+        return shape_error("it is called with training=",
+                           fix="leave it out: a layer trains within train and fit, and nowhere "
+                               "else; freeze a layer with trainable=False")
+    others = [*inspect.signature(layer.call).parameters][2:]
+    fix = (f"besides one tensor it takes {', '.join(others)}" if others else
+           "it takes one tensor; layers that merge several take a list, such as Add()([a, b])")
+    return shape_error(f"it cannot be called like this: {error}", fix=fix)
+
+
+def need_adopted(layer: Layer, context: Context | None) -> None:
+    """Raises a ConfigError if a layer calls another without adopting it, or without its context:
+    weights would belong to no model, or be read twice."""
+    if layer.outer is None:
+        raise ConfigError(f"layer {current_layer()!r} calls layer {layer.name!r} without having "
+                          f"adopted it; write self.{layer.name} = "
+                          f"self.adopt({type(layer).__name__}(...)) in its __init__, so that its "
+                          "weights belong to the model")
+    if context is None:
+        raise ConfigError(f"layer {current_layer()!r} calls layer {layer.name!r} without its "
+                          f"context; write {layer.name}(x, context)")
+
+
+def need_floats(layer: Layer, x: Any) -> None:
+    """Raises a ShapeError if inputs are integers, such as the bytes of images."""
+    for v in leaves(x):
+        if not v.dtype.is_float:
+            raise shape_error(f"{type(layer).__name__} takes floats, not {v.dtype}",
+                              fix="before it, cast them with Rescaling(1.0), or look ids up with "
+                                  "an Embedding")

@@ -1,0 +1,75 @@
+"""Layers that enlarge sequences and images by whole factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.layers.context import Context
+from ztorch.layers.spatial import SpatialLayer
+
+
+class UpSampling1D(SpatialLayer):
+    """Repeats each step of a sequence.
+
+    Args:
+        size: Number of repetitions. Default: `2`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, channels)`.
+
+    Output shape:
+        `(batch, steps * size, channels)`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 3)), UpSampling1D(2)]).output_shape
+        (10, 3)
+    """
+
+    axes = 1
+
+    def __init__(self, size: int = 2, **common: Any):
+        super().__init__(**common)
+        [self.size] = self.each("size", size)
+
+    def last(self, x: Value, context: Context) -> Value:
+        return OPS.upsample(x, self.size)
+
+
+class UpSampling2D(SpatialLayer):
+    """Enlarges images by whole factors.
+
+    Args:
+        size: Factor of rows and columns: an integer, or one for each. Default: `2`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        interpolation: `"nearest"` repeats pixels, `"bilinear"` interpolates between their centres.
+            Default: `"nearest"`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
+        first.
+
+    Output shape:
+        The input shape with rows and columns multiplied by `size`.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 4, 3)), UpSampling2D((2, 3))]).output_shape
+        (10, 12, 3)
+    """
+
+    def __init__(self, size: Any = 2, data_format: str | None = None,
+                 interpolation: str = "nearest", **common: Any):
+        super().__init__(data_format, **common)
+        self.size = self.each("size", size)
+        self.interpolation = self.choice("interpolation", interpolation, ("nearest", "bilinear"))
+
+    def last(self, x: Value, context: Context) -> Value:
+        return OPS.upsample(x, self.size, self.interpolation)

@@ -1,0 +1,96 @@
+"""Tensors that are filled by a rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch import dtypes
+from ztorch.dtypes import DType
+from ztorch.graph.op import Sample, normal_axes, op
+from ztorch.graph.value import Op, Value
+
+_FULL = Op(
+    "full", "map", lambda shape, value, dtype: (shape, dtype),
+    numpy=lambda shape, value, dtype: np.full(shape, value, dtype.working),
+    grad=lambda o, g, y, **attrs: (),
+    body=lambda e, index, shape, value, dtype: e.b.const(value, dtype))
+_IOTA = Op(
+    "iota", "map", lambda shape, axis, dtype: (shape, dtype),
+    numpy=lambda shape, axis, dtype: np.broadcast_to(
+        np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))]), shape
+    ).astype(dtype.working),
+    grad=lambda o, g, y, **attrs: (),
+    body=lambda e, index, shape, axis, dtype: e.b.cast(e.value(index[axis]), dtype=dtype))
+
+
+@op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,
+    numpy=lambda shape, value, dtype="float32": np.full(shape, value))
+def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> Value:
+    """A tensor with one number everywhere, inside a model.
+
+    It has no tensor argument, so it always makes a node of a graph and never a NumPy array.
+
+    Args:
+        shape: Shape of the result.
+        value: The number.
+        dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"float32"`.
+
+    Returns:
+        A value of the graph.
+
+    Examples:
+        >>> full((2, 3), 1.5)
+        <full f32[2x3]>
+    """
+    return _FULL(shape=tuple(shape), value=value, dtype=dtypes.dtype(dtype))
+
+
+@op(Sample((), {"shape": (2, 3)}), Sample((), {"shape": (2, 3), "axis": 0}), primitive=_IOTA,
+    numpy=lambda shape, axis=-1, dtype="int32": np.indices(shape, np.int32)[axis])
+def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -> Value:
+    """The position of each element along an axis, inside a model.
+
+    It has no tensor argument, so it always makes a node of a graph and never a NumPy array.
+
+    Args:
+        shape: Shape of the result.
+        axis: Axis along which positions are counted from 0. Default: `-1`.
+        dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"int32"`.
+
+    Returns:
+        A value of the graph.
+
+    Examples:
+        >>> iota((2, 3))
+        <iota i32[2x3]>
+    """
+    [at] = normal_axes(axis, len(shape))
+    return _IOTA(shape=tuple(shape), axis=at, dtype=dtypes.dtype(dtype))
+
+
+@op(Sample(((2, 3),)), numpy=np.zeros_like)
+def zeros_like(x: Value) -> Value:
+    """Zeros of the shape and dtype of x.
+
+    Args:
+        x: Tensor of any dtype.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
+    return full(x.shape, 0, x.dtype)
+
+
+@op(Sample(((2, 3),)), numpy=np.ones_like)
+def ones_like(x: Value) -> Value:
+    """Ones of the shape and dtype of x.
+
+    Args:
+        x: Tensor of any dtype.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+    """
+    return full(x.shape, 1, x.dtype)

@@ -1,0 +1,160 @@
+"""Mean, variance, deviation and norm along axes: reductions made of other ops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.reduction import REDUCTION_SAMPLES, Axes, max_, sum_, widened
+
+
+@op(*REDUCTION_SAMPLES, Sample(((4, 3),), {"axis": 0}, dtypes="su"), numpy=np.mean)
+def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The mean along axes; NaN for no elements.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor without these axes, of the dtype of `x`; float64 for integers, as in NumPy.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.mean(np.array([[1.0, 2.0], [3.0, 5.0]]), axis=1)
+        array([1.5, 4. ])
+    """
+    if not x.dtype.is_float:
+        return mean(OPS.cast(x, "float64"), axis, keepdims)
+    count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
+    share = 1.0 / count if count else math.nan
+    return OPS.cast(sum_(widened(x), axis, keepdims) * share, x.dtype)
+
+
+def _spread_numpy(function: Any) -> Any:
+    return lambda x, axis=None, keepdims=False, ddof=0: function(x, axis, ddof=ddof,
+                                                                 keepdims=keepdims)
+
+
+_SPREADS = (*REDUCTION_SAMPLES, Sample(((3, 5),), {"axis": 1, "ddof": 1}))
+
+
+@op(*_SPREADS, numpy=_spread_numpy(np.var))
+def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
+    """The variance along axes, exact also where the mean is large.
+
+    It is the mean of squared differences from the mean, minus the square of the rounding error left
+    in them.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        ddof: Delta degrees of freedom: the sum is divided by the count minus `ddof`. Default: `0`.
+
+    Returns:
+        A tensor without these axes, of the dtype of `x`; float64 for integers.
+
+    Raises:
+        ShapeError: `ddof` is not below the number of elements.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.var(np.array([10001.0, 10003.0], np.float32))
+        array(1., dtype=float32)
+    """
+    if not x.dtype.is_float:
+        return var(OPS.cast(x, "float64"), axis, keepdims, ddof)
+    count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
+    wide = widened(x)
+    deviations = wide - OPS.stop_gradient(mean(wide, axis, True))
+    error = mean(deviations, axis, keepdims)
+    variance = mean(deviations * deviations, axis, keepdims) - error * error
+    if ddof:
+        if ddof >= count:
+            raise shape_error(f"ops.var(ddof={ddof}) divides by the {count} elements less {ddof}; "
+                              "got", x.shape)
+        variance = variance * (count / (count - ddof))
+    return OPS.cast(OPS.maximum(variance, 0.0), x.dtype)
+
+
+def root(x: Value) -> Value:
+    """The square root of a sum of squares, with gradient 0 at 0 rather than infinity."""
+    none = OPS.less_equal(x, 0.0)
+    return OPS.where(none, 0.0, OPS.sqrt(OPS.where(none, 1.0, x)))
+
+
+@op(*_SPREADS, numpy=_spread_numpy(np.std))
+def std(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
+    """The standard deviation along axes: the square root of `var`.
+
+    Its gradient is 0 where all elements are equal.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        ddof: Delta degrees of freedom: the sum is divided by the count minus `ddof`. Default: `0`.
+
+    Returns:
+        A tensor without these axes, of the dtype of `x`; float64 for integers.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.std(np.array([1.0, 3.0]))
+        array(1.)
+    """
+    if not x.dtype.is_float:
+        x = OPS.cast(x, "float64")
+    return OPS.cast(root(var(widened(x), axis, keepdims, ddof)), x.dtype)
+
+
+def _norm_numpy(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Any:
+    if ord == math.inf:
+        return np.max(np.abs(x), axis, keepdims=keepdims)
+    return np.sum(np.abs(x) ** ord, axis, keepdims=keepdims) ** (1 / ord)
+
+
+@op(*REDUCTION_SAMPLES, Sample(((3, 5),), {"ord": 1, "axis": 1}),
+    Sample(((3, 5),), {"ord": math.inf}), numpy=_norm_numpy)
+def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The norm of vectors along axes, without overflow or underflow.
+
+    Args:
+        x: Float tensor.
+        ord: Order of the norm: 2 for the root of the sum of squares, 1 for the sum of absolute
+            values, `math.inf` for the largest absolute value. Default: `2`.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        A tensor of the dtype of `x` without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
+        array([5.e+30, 0.e+00], dtype=float32)
+    """
+    if ord not in (1, 2, math.inf):
+        raise shape_error(f"ops.norm(ord={ord!r}) is none of 1, 2 and math.inf")
+    if not x.dtype.is_float:
+        raise shape_error(f"ops.norm does not take {x.dtype}", fix="cast it to a float first")
+    size = OPS.abs(widened(x))
+    if ord != 2:
+        y = (sum_ if ord == 1 else max_)(size, axis, keepdims)
+        return OPS.cast(y, x.dtype)
+    if x.size == 0:
+        return sum_(x, axis, keepdims)
+    largest = OPS.stop_gradient(max_(size, axis, True))
+    usual = OPS.bitwise_and(OPS.greater(largest, 0.0), OPS.less(largest, math.inf))
+    scale = OPS.where(usual, largest, 1.0)
+    part = widened(x) / scale
+    y = root(sum_(part * part, axis, True)) * scale
+    shape = tuple(1 if k in normal_axes(axis, x.rank) else n for k, n in enumerate(x.shape))
+    kept = tuple(n for k, n in enumerate(shape) if k not in normal_axes(axis, x.rank))
+    return OPS.cast(OPS.reshape(y, shape if keepdims else kept), x.dtype)
