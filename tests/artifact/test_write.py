@@ -20,6 +20,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import ALL, f32
 from ztorch.runtime.load import open_artifact, read_artifact
 from ztorch.runtime.manifest import VERSION
+from ztorch.runtime.snapshot import Metadata, Snapshot
 from ztorch.runtime.spec import (
     FunctionSpec,
     ProgramSpec,
@@ -132,7 +133,8 @@ def test_a_program_for_another_machine_is_written_but_not_run(tmp_path: Path) ->
     traced = net.trace(2)
     for name in ("neon", "scalar"):
         made = compile_functions(traced.functions, TARGETS[name], "net")
-        write_artifact(tmp_path / name, made.spec, made.code, made.params, traced.metadata)
+        write_artifact(tmp_path / name,
+                       Snapshot(made.spec, made.code, made.params, traced.metadata))
         assert open_artifact(tmp_path / name).targets[0].spec == made.spec
 
 
@@ -169,20 +171,20 @@ def synthetic() -> tuple[ProgramSpec, np.ndarray]:
                        64, constants, ("k0",)), params
 
 
-METADATA = {"name": "odd", "seed": 0, "classes": None, "loss": None, "layers": []}
+METADATA = Metadata("odd", 0, {"": None}, {"": None}, ())
 
 
 def test_every_dtype_and_constants_survive(tmp_path: Path) -> None:
     spec, params = synthetic()
     code = b"code\0%s\0" % spec.functions["predict"].symbol.encode()
-    (tmp_path / "odd.zt").write_bytes(pack(spec, code, params, METADATA))
+    (tmp_path / "odd.zt").write_bytes(pack(Snapshot(spec, code, params, METADATA)))
     _, files = apart((tmp_path / "odd.zt").read_bytes())
     assert len(files["constants/scalar.bin"]) == 47
     artifact = open_artifact(tmp_path / "odd.zt")
     assert artifact.targets[0].spec == spec
     assert np.array_equal(artifact.params(artifact.targets[0]), params)
     assert bytes(artifact.targets[0].code) == code
-    assert artifact.metadata == METADATA and artifact.training is None
+    assert artifact.manifest.program == METADATA and artifact.manifest.training is None
 
 
 def test_names_in_any_language(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_names_in_any_language(tmp_path: Path) -> None:
     program.save(tmp_path / "ü.zt")
     again = zt.load(tmp_path / "ü.zt")
     assert again.name == "Blüten 花"
-    assert read_artifact(tmp_path / "ü.zt").metadata["name"] == again.name
+    assert read_artifact(tmp_path / "ü.zt").metadata.name == again.name
 
 
 def test_a_model_without_weights(tmp_path: Path) -> None:

@@ -70,14 +70,14 @@ print(*sorted(set(sys.modules) - before))
 PREDICTS = {
     "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
+    "ztorch.files.schema",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
+    "ztorch.runtime.snapshot",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.calls", "ztorch.feed.intake",
     "ztorch.program", "ztorch.program.program", "ztorch.program.stateful",
 }
-TRAINED = {"ztorch.training", "ztorch.training.checkpoint", "ztorch.training.history",
-           "ztorch.callbacks", "ztorch.callbacks.callback"}
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
         "safetensors", "concurrent.futures"}
 
@@ -96,5 +96,5 @@ def test_a_service_imports_what_predicting_needs(tmp_path: Path, trains: bool) -
     assert ran.returncode == 0, ran.stderr
     first, then = (set(line.split()) for line in ran.stdout.splitlines())
     assert first <= {"ztorch", "ztorch.dispatch", "ztorch.version", "__future__"}
-    assert {m for m in then if m.startswith("ztorch")} == PREDICTS | (TRAINED if trains else set())
+    assert {m for m in then if m.startswith("ztorch")} == PREDICTS
     assert not then & SLOW

@@ -374,17 +374,27 @@ def test_states_are_those_of_the_weights(tmp_path: Path) -> None:
     refuse(tmp_path, renamed(manifest, files), "holds 'out/bias', which the manifest does not list")
 
 
-@pytest.mark.parametrize("training", [
-    {"epoch": 1}, {"version": 1, "epoch": "x", "passes": 0, "seed": 0, "history": {}},
-    {"version": 1, "epoch": -5, "passes": 0, "seed": 0,
-     "history": {"history": {}, "epoch": [], "epochs_of": {}}},
-    {"version": 1, "epoch": 0, "passes": 0, "seed": 0, "history": []},
+@pytest.mark.parametrize(("change", "message"), [
+    ({"epoch": "x"}, r"training\.epoch is 'x'; it must be a whole number from 0"),
+    ({"epoch": -5}, r"training\.epoch is -5; it must be a whole number from 0"),
+    ({"seed": 1 << 64}, r"training\.seed is \d+; it must be a whole number from 0"),
+    ({"resumed": 1}, r"training\.resumed is 1; it must be true or false"),
+    ({"version": 2}, r"training\.version is 2"),
+    ({"history": []}, r"training\.history is \[\]; it must be an object"),
+    ({"history": {"history": {"loss": ["x"]}, "epoch": [0], "epochs_of": {"loss": [0]}}},
+     r"training\.history\.history\.loss\[0\] is 'x'; it must be a number, or one of 'nan'"),
+    ({"history": {"history": {"loss": [1.0]}, "epoch": [0], "epochs_of": {}}},
+     r"training\.history\.epochs_of\.loss is \[\]; it must be as many epochs as the metric"),
 ])
-def test_where_training_stood(tmp_path: Path, training: dict) -> None:
-    trainer().save(tmp_path / "t.zt")
-    data = changed(lambda m: m.update(training=training), (tmp_path / "t.zt").read_bytes())
-    refuse(tmp_path, data, "damaged training data")
+def test_where_training_stood(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    refuse(tmp_path, changed(lambda m: m["training"].update(change), saved(False)), message)
+
+
+def test_training_is_an_object_that_is_whole(tmp_path: Path) -> None:
     refuse(tmp_path, changed(lambda m: m.update(training=3)), "training is 3; it must be an object")
+    for key in ("version", "epoch", "passes", "seed", "history"):
+        refuse(tmp_path, changed(lambda m, key=key: m["training"].pop(key), saved(False)),
+               rf"training\.{key} is missing; it must be")
 
 
 # -- machines --------------------------------------------------------------------------------------

@@ -7,11 +7,8 @@ and the `.zt` alone; the page is there to try the model on.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ztorch.artifact.c_interface import LONGEST, identifier
 from ztorch.artifact.write import pack
@@ -20,29 +17,28 @@ from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.manifest import FORMAT, VERSION
 from ztorch.runtime.remote import PLACE
-from ztorch.runtime.spec import ProgramSpec
+from ztorch.runtime.snapshot import Snapshot
 from ztorch.version import __version__
 
 BACKEND = "webgpu"
 
 
-def write_web(path: str | os.PathLike[str], spec: ProgramSpec, code: bytes, params: np.ndarray,
-              metadata: Mapping[str, Any]) -> list[Path]:
-    """Writes all files to the folder, each in one atomic step, and says which; the page last, since
-    it needs the others.
+def write_web(path: str | os.PathLike[str], snapshot: Snapshot) -> list[Path]:
+    """Writes all files to a folder, each in one atomic step, and returns their paths. The page
+    comes last, since it needs the others.
 
-        c = compile_functions(traced.functions, TARGETS["webgpu"], "digits")
-        write_web("page", c.spec, c.code, c.params, traced.metadata)
+        write_web("page", program.snapshot())
         # page/digits.zt, page/ztorch.js, page/index.html
     """
+    spec = snapshot.spec
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; give the folder that the page shall lie in")
+        raise ConfigError(f"{folder} is a file; give a folder for the page")
     if spec.backend != BACKEND:
         raise Unsupported(f"a page runs on WebGPU, and {spec.name} is compiled for {spec.where}; "
                           f"export it for the device {BACKEND}")
     artifact = f"{identifier(spec.name[:LONGEST])}.zt"
-    files = {artifact: pack(spec, code, params, metadata),
+    files = {artifact: pack(snapshot),
              "ztorch.js": _rendered("ztorch.js", version=__version__, format=FORMAT,
                                     version_of_format=VERSION, place=PLACE),
              "index.html": _rendered("index.html", name=spec.name, file=artifact)}
@@ -51,5 +47,5 @@ def write_web(path: str | os.PathLike[str], spec: ProgramSpec, code: bytes, para
     return [folder / name for name in files]
 
 
-def _rendered(file: str, /, **given: Any) -> bytes:
-    return environment().get_template(f"web/{file}.j2").render(**given).encode()
+def _rendered(file: str, /, **values: Any) -> bytes:
+    return environment().get_template(f"web/{file}.j2").render(**values).encode()

@@ -26,6 +26,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     from ztorch.compile.pipeline import compile_functions
     from ztorch.compile.web_page import export_web
     from ztorch.runtime.devices import resolve
+    from ztorch.runtime.snapshot import Snapshot
     from ztorch.runtime.spec import offered
 
     recipe = find(name)
@@ -68,7 +69,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
         return
     compiled_for = target(resolve(device, here=False).target)
     made = compile_functions(traced.functions, compiled_for, recipe.model.name)
-    write_artifact(out, made.spec, made.code, made.params, {**traced.metadata, "training": None})
+    write_artifact(out, Snapshot(made.spec, made.code, made.params, traced.metadata))
     print(f"Wrote {out}: {', '.join(offered(made.spec.functions))} for {made.spec.where}, "
           f"{Path(out).stat().st_size:,} bytes")
 

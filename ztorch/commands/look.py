@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,16 @@ def inspect(path: str, as_json: bool) -> None:
 
 
 def _data(artifact: Artifact) -> dict[str, Any]:
+    training = artifact.manifest.training
     return {
-        "file": artifact.where, "format_version": artifact.version, "ztorch": artifact.ztorch,
+        "file": artifact.where, "format_version": artifact.manifest.version,
+        "ztorch": artifact.manifest.ztorch,
         "members": artifact.sizes,
         "targets": [{**t.spec.to_json(), "code_bytes": len(t.code),
                      "memory_bytes": t.spec.memory_bytes, "runs_here": not t.refusal()}
                     for t in artifact.targets],
-        "program": artifact.metadata, "training": artifact.training,
+        "program": artifact.manifest.program.to_json(),
+        "training": training and training.to_json(),
     }
 
 
@@ -59,7 +63,7 @@ def _page(artifact: Artifact) -> str:
     weights = [s for s in spec.states.values() if s.role == "weight"]
     others = [s for s in spec.states.values() if s.role != "weight" and not s.derived]
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
-             f"{artifact.version}, written by ztorch {artifact.ztorch}"]
+             f"{artifact.manifest.version}, written by ztorch {artifact.manifest.ztorch}"]
     for t in artifact.targets:
         lines += ["", f"For {t.spec.where}, which "
                   + (f"does not run here: the code {t.refusal()}" if t.refusal() else "runs here"),
@@ -80,11 +84,10 @@ def _page(artifact: Artifact) -> str:
         whole = sum(cycles for _, cycles in f.kernels) or 1.0
         lines.append(table(((f.name, name, f"{cycles / whole:.0%}") for name, cycles in f.kernels),
                            "  "))
-    if training := artifact.training:
-        scores = (training.get("history") or {}).get("history") or {}
-        last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in scores.items()
-                         if v and isinstance(v[-1], (int, float)))
-        trained = f"Trained for {training.get('passes')} epochs"
+    if training := artifact.manifest.training:
+        last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in training.history.history.items()
+                         if v and math.isfinite(v[-1]))
+        trained = f"Trained for {training.passes} epochs"
         lines += ["", f"{trained}: {last}" if last else trained]
     lines += ["", "Members", table(((n, f"{size:,}") for n, size in artifact.sizes.items()), "  ")]
     return "\n".join(lines)
@@ -121,7 +124,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     from ztorch.compile.pipeline import compile_functions
 
     for_device = target(own if own and device == "auto" else resolve(device, here=False).target)
-    made = compile_functions(chosen, for_device, traced.metadata["name"])
+    made = compile_functions(chosen, for_device, traced.metadata.name)
     plan = made.plans[function]
     if stage == "plan":
         print(show_plan(plan))
@@ -162,7 +165,7 @@ def _of_artifact(path: str, batch_size: int | None,
         raise ConfigError(f"{path} is compiled already, so {fixed[0]} comes too late; show the "
                           "model it was made from")
     artifact = open_artifact(path)
-    return (retraced(path, artifact.metadata, "show", batch_size),
+    return (retraced(path, artifact.manifest.program, "show", batch_size),
             artifact.targets[0].spec.target)
 
 

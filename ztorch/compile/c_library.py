@@ -37,7 +37,7 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
 
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
     """
-    called = name or traced.metadata["name"]
+    called = name or traced.metadata.name
     chosen = targets.target(resolve(device, here=False).target)
     return write_c(compile_c(traced.functions, chosen, called, weights), path)
 

@@ -39,8 +39,8 @@ class DeviceCode:
         assert grid is not None
         needs = (("threads", max((w[0] * w[1] * w[2] for *_, w in self.entries), default=1)),
                  ("subgroup", grid.subgroup))
-        functions = {n: f._replace(launches=self.launches[n]) for n, f in spec.functions.items()}
-        return spec._replace(functions=functions, entries=self.entries, limits=needs)
+        functions = {n: f.replace(launches=self.launches[n]) for n, f in spec.functions.items()}
+        return spec.replace(functions=functions, entries=self.entries, limits=needs)
 
 
 class Kernels:

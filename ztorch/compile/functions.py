@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ztorch.graph.value import Graph
+from ztorch.runtime.snapshot import Metadata
 
 
 @dataclass(frozen=True)
 class Functions:
-    """The graphs of a program, and its metadata (ready for JSON).
+    """The graphs of a program, and what is known about its model.
 
     predict   x -> y
     train     x, y, w -> loss and metrics; updates weights, slots and counters
@@ -21,4 +21,4 @@ class Functions:
     """
 
     functions: dict[str, Graph]
-    metadata: dict[str, Any]
+    metadata: Metadata

@@ -12,6 +12,7 @@ from ztorch.artifact.web import write_web
 from ztorch.codegen import targets
 from ztorch.compile.functions import Functions
 from ztorch.compile.pipeline import compile_functions
+from ztorch.runtime.snapshot import Snapshot
 
 
 def export_web(traced: Functions, path: str | os.PathLike[str], *,
@@ -22,6 +23,6 @@ def export_web(traced: Functions, path: str | os.PathLike[str], *,
 
         export_web(model.trace(batch_size=1), "page", weights=program.weights)
     """
-    made = compile_functions(traced.functions, targets.target("webgpu"), traced.metadata["name"])
+    made = compile_functions(traced.functions, targets.target("webgpu"), traced.metadata.name)
     params = put_states(made.spec, made.params, weights or {})
-    return write_web(path, made.spec, made.code, params, {**traced.metadata, "training": None})
+    return write_web(path, Snapshot(made.spec, made.code, params, traced.metadata))

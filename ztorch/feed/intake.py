@@ -21,6 +21,7 @@ from ztorch.feed.columns import (
 )
 
 if TYPE_CHECKING:
+    from ztorch.runtime.snapshot import Metadata
     from ztorch.runtime.spec import FunctionSpec
 
 Columns = dict[str, np.ndarray]  # arrays by the names of a function's inputs, all of as many rows
@@ -58,27 +59,22 @@ class Intake(NamedTuple):
     aims: tuple[Target, ...] = ()
 
     @classmethod
-    def of(cls, functions: Mapping[str, FunctionSpec], metadata: Mapping[str, Any]) -> Intake:
-        """What a program with these functions takes, as far as its metadata say more."""
+    def of(cls, functions: Mapping[str, FunctionSpec], metadata: Metadata) -> Intake:
+        """What a program takes, by its functions and what is known about its model."""
         scored = functions.get("train") or functions.get("evaluate")
-
-        def known(what: str, port: str, kind: type) -> Any:
-            """What the metadata say of an input or output, where they say such a thing."""
-            value = metadata.get(what)
-            if port[2:]:
-                value = value.get(port[2:]) if isinstance(value, dict) else None
-            return value if isinstance(value, kind) else None
-
         takes = []
         for port, x in functions["predict"].inputs.items():
-            limits = known("input_range", port, dict)
-            takes.append(Input(port, tuple(x.shape[1:]), dtype(x.dtype), limits and (
-                limits["low"], limits["high"], f"layer {limits['layer']!r}")))
-        return cls(tuple(takes), tuple(
-            Target(port, tuple(y.shape[1:]), dtype(y.dtype), known("classes", port, int),
-                   str((known("loss", port, dict) or {}).get("name", "")),
-                   bool(known("probabilities", port, bool)))
-            for port, y in (scored.inputs.items() if scored else ()) if port[0] == "y"))
+            limits = metadata.input_range.get(port[2:])
+            takes.append(Input(port, tuple(x.shape[1:]), dtype(x.dtype), None if limits is None else
+                               (limits.low, limits.high, f"layer {limits.layer!r}")))
+        aims = []
+        for port, y in (scored.inputs.items() if scored else ()):
+            if port[0] == "y":
+                loss = metadata.loss.get(port[2:])
+                aims.append(Target(port, tuple(y.shape[1:]), dtype(y.dtype),
+                                   metadata.classes.get(port[2:]), loss.name if loss else "",
+                                   bool(metadata.probabilities.get(port[2:]))))
+        return cls(tuple(takes), tuple(aims))
 
     @property
     def dtypes(self) -> dict[str, DType]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any
 
 from ztorch import losses
 from ztorch import metrics as metrics_
@@ -27,8 +27,7 @@ from ztorch.metrics import Metric
 from ztorch.model.loss_scale import scaled
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
-
-_T = TypeVar("_T")
+from ztorch.runtime.snapshot import IdRange, Metadata, Settings, WeightRow
 
 
 @dataclass(frozen=True)
@@ -78,38 +77,35 @@ def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = No
         if decode:
             functions["decode"] = _decode(model, states)
 
-    def of_targets(value: Any) -> Any:
-        return _named({name: value(goals[name]) if name in goals else None for name in outputs})
+    def of_targets(value: Callable[[Goal], Any], otherwise: Any = None) -> dict[str, Any]:
+        return {name: value(goals[name]) if name in goals else otherwise for name in outputs}
 
-    return Functions(functions, {
-        "name": model.name,
-        "model": _description(model),
-        "batch_size": batch_size,
-        "dtype": d.long if narrow is None else f"mixed_{narrow.long}",
-        "seed": states.seed,
-        "input_shape": _named({name: list(v.shape[1:]) for name, v in x.items()}),
-        "input_dtype": _named({name: v.dtype.long for name, v in x.items()}),
-        "input_range": _named({name: asdict(context.ranges[v]) if v in context.ranges else None
-                               for name, v in x.items()}),
-        "output_shape": _named({name: list(y.shape[1:]) for name, y in outputs.items()}),
-        "output_dtype": _named({name: y.dtype.long for name, y in outputs.items()}),
-        "outputs_are": model.outputs_are,
-        "target_shape": of_targets(lambda goal: list(goal.target.shape[1:])),
-        "target_dtype": of_targets(lambda goal: goal.target.dtype.long),
-        "classes": of_targets(lambda goal: goal.target.classes),
-        "probabilities": of_targets(lambda goal: goal.loss.probabilities) or False,
-        "loss": of_targets(lambda goal: {"name": goal.loss.name,
-                                         "config": goal.loss.get_config()}),
-        "loss_weights": of_targets(lambda goal: goal.weight),
-        "metrics": _named({name: [m.name for m in goals[name].metrics] if name in goals else []
-                           for name in outputs}),
-        "optimizer": None if optimizer is None else {
-            "name": type(optimizer).__name__, "config": optimizer.get_config()},
-        "weights": [{"name": name, "shape": list(w.shape), "dtype": states.kept_as(w).long,
-                     "trainable": w.trains, "layer": w.layer.name}
-                    for name, w in model.named_weights().items()],
-        "layers": layer_rows(model, states.kept_as),
-    })
+    return Functions(functions, Metadata(
+        name=model.name,
+        model=_description(model),
+        batch_size=batch_size,
+        dtype=d.long if narrow is None else f"mixed_{narrow.long}",
+        seed=states.seed,
+        input_shape={name: v.shape[1:] for name, v in x.items()},
+        input_dtype={name: v.dtype for name, v in x.items()},
+        input_range={name: IdRange(**asdict(context.ranges[v])) if v in context.ranges else None
+                     for name, v in x.items()},
+        output_shape={name: y.shape[1:] for name, y in outputs.items()},
+        output_dtype={name: y.dtype for name, y in outputs.items()},
+        outputs_are=model.outputs_are,
+        target_shape=of_targets(lambda goal: goal.target.shape[1:]),
+        target_dtype=of_targets(lambda goal: goal.target.dtype),
+        classes=of_targets(lambda goal: goal.target.classes),
+        probabilities=of_targets(lambda goal: goal.loss.probabilities, False),
+        loss=of_targets(lambda goal: Settings(goal.loss.name, goal.loss.get_config())),
+        loss_weights=of_targets(lambda goal: goal.weight),
+        metrics=of_targets(lambda goal: tuple(m.name for m in goal.metrics), ()),
+        optimizer=None if optimizer is None else Settings(
+            type(optimizer).__name__, optimizer.get_config()),
+        weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
+                      for name, w in model.named_weights().items()),
+        layers=layer_rows(model, states.kept_as),
+    ))
 
 
 def _description(model: Network) -> Any:
@@ -119,11 +115,6 @@ def _description(model: Network) -> Any:
     except (ConfigError, TypeError, ValueError):
         return None
     return json.loads(text)
-
-
-def _named(parts: Mapping[str, _T]) -> Any:
-    """By name where there are several; a single one has no name."""
-    return parts[""] if "" in parts else dict(parts)
 
 
 def _need_all(model: Network, x: Mapping[str, Value], predict: Graph) -> None:

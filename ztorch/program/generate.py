@@ -49,7 +49,7 @@ def generate(program: Program, prompt: Any, length: int, choice: Choice) -> Iter
     sees: when its rows are full, the older half is forgotten and the newer one read again."""
     seen = _checked(program, prompt)
     positive("generate(length=...)", length)
-    rows = program.metadata["input_shape"][0]
+    rows = program.executable.functions["predict"].inputs["x"].shape[1]
 
     def go_on() -> Iterator[int]:
         if not program.writing.acquire(blocking=False):
@@ -99,8 +99,8 @@ def _checked(program: Program, prompt: Any) -> list[int]:
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
         raise DataError("generate takes a list of one or more whole numbers to go on from, not "
                         f"{given.dtype} of shape {given.shape}")
-    limits = program.metadata.get("input_range")
-    if limits and not (limits["low"] <= given.min() and given.max() <= limits["high"]):
+    limits = program.metadata.input_range.get("")
+    if limits and not (limits.low <= given.min() and given.max() <= limits.high):
         raise DataError(f"the prompt reaches from {given.min()} to {given.max()}; layer "
-                        f"{limits['layer']!r} takes {limits['low']} to {limits['high']}")
+                        f"{limits.layer!r} takes {limits.low} to {limits.high}")
     return [int(n) for n in given]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.config import flag, fraction
-from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
+from ztorch.errors import ArtifactError, ConfigError, DataError
 from ztorch.feed import calls
 from ztorch.feed.columns import store
 from ztorch.feed.intake import Columns, Intake, batch_agrees, is_stream, rows_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ztorch.feed.batches import Batches
     from ztorch.layers.learned import Marks
     from ztorch.runtime.executable import Running
+    from ztorch.runtime.snapshot import Metadata
     from ztorch.training.history import History
 
 Scores = float | list[float] | dict[str, float]
@@ -45,7 +46,7 @@ class Program(Stateful):
     `predict`, `evaluate` and their kin may be called from several threads at once.
     """
 
-    def __init__(self, executable: Running, metadata: Mapping[str, Any],
+    def __init__(self, executable: Running, metadata: Metadata,
                  marks: Marks | None = None):
         super().__init__(executable, metadata)
         self._marks = marks  # of the layers it comes from
@@ -199,7 +200,7 @@ class Program(Stateful):
         """Outputs as the model gives them: one, or a list or dict of several."""
         if "y" in outputs:
             return outputs["y"]
-        if self.metadata.get("outputs_are") == "dict":
+        if self.metadata.outputs_are == "dict":
             return {name[2:]: y for name, y in outputs.items()}
         return list(outputs.values())
 
@@ -277,10 +278,10 @@ class Program(Stateful):
 
         states = self.executable.states.values()
         rows = [("Layer (type)", "Output shape", "Parameters")]
-        for layer in self.metadata.get("layers", ()):
-            rows.append((f"{layer['name']} ({layer['class']})",
-                         spelled(layer["output_shape"], self.batch_size),
-                         f"{layer['parameters']:,}"))
+        for layer in self.metadata.layers:
+            rows.append((f"{layer.name} ({layer.class_})",
+                         spelled(layer.output_shape, self.batch_size),
+                         f"{layer.parameters:,}"))
         wide = [max(len(r[k]) for r in rows) for k in range(3)]
         print_fn(f"Program: {self.name} on {self.device}, {self.batch_size} rows at a time")
         for row in rows:
@@ -354,19 +355,13 @@ def load(path: Path, threads: int | None = None) -> Program:
     from ztorch.runtime.load import read_artifact
 
     where = os.fspath(path)
-    spec, code, params, metadata = read_artifact(where)
-    training = metadata.pop("training")
+    spec, code, params, metadata, training = read_artifact(where)
     try:
         program = Program(start(spec, code, params, threads), metadata)
-        if training is not None:
-            from ztorch.training import checkpoint
-
-            program.resume(*checkpoint.run_place(training, where))
-            program._resumed = bool(training.get("resumed"))
-    except WeightsError as error:
-        raise ArtifactError(str(error)) from None
     except ArtifactError as error:  # about the library in it
         raise ArtifactError(f"{where}: {error}") from None
+    if training is not None:
+        program.resume(training, training.resumed)
     return program
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ztorch.dtypes import boolean, from_storage
 from ztorch.graph.rounding import bounded
 from ztorch.graph.value import Graph, Value
+from ztorch.runtime.snapshot import Metadata
 from ztorch.verify.probes import Subject, probed, probes, writer
 
 
@@ -99,23 +99,20 @@ def _check(part: str, layer: str, v: Value, got: np.ndarray, exact: tuple[np.nda
     return Check(part, layer, worst, bound, kernel)
 
 
-def _rows(port: str, array: np.ndarray, metadata: Mapping[str, Any],
+def _rows(port: str, array: np.ndarray, metadata: Metadata,
           rng: np.random.Generator) -> np.ndarray:
     """Random numbers that an input takes, or a target."""
     role, _, name = port.partition("/")
     if role == "w":
         return np.ones(array.shape)
 
-    def said(what: str) -> Any:
-        value = metadata[what]
-        return value.get(name) if name and value is not None else value
-
     if array.dtype.kind == "f":
         return rng.random(array.shape)
     if role == "y":
-        return rng.integers(0, said("classes") or 2, array.shape)
-    limits = said("input_range") or {"low": 0, "high": 1}
-    return rng.integers(limits["low"], limits["high"] + 1, array.shape)
+        return rng.integers(0, metadata.classes.get(name) or 2, array.shape)
+    limits = metadata.input_range.get(name)
+    return rng.integers(limits.low, limits.high + 1, array.shape) if limits else rng.integers(
+        0, 2, array.shape)
 
 
 def _feeds(graph: Graph, inputs: Mapping[str, np.ndarray],
