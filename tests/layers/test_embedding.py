@@ -12,7 +12,7 @@ import ztorch as zt
 from tests import references
 from tests.layers.running import Traced, same
 from ztorch import layers as L
-from ztorch.errors import ArtifactError, ConfigError, DataError, ShapeError
+from ztorch.errors import ConfigError, DataError, ShapeError
 from ztorch.graph.op import constant
 from ztorch.layers import Layer
 from ztorch.model.sequential import Sequential

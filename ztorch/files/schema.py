@@ -332,6 +332,11 @@ class Field:
     def __init__(self, kind: Any, default: Any):
         self.kind, self.default = kind, default
 
+    @property
+    def has_default(self) -> bool:
+        """Whether it may be missing."""
+        return self.default is not ABSENT
+
 
 def field(kind: Any, *, default: Any = ABSENT) -> Any:
     """Declares a field: `size: int = field(Whole(1, 9), default=1)`."""
@@ -369,7 +374,7 @@ class Record:
                 own[name] = value
             for name, field in cls.fields.items():
                 if name not in own:
-                    if field.default is ABSENT:
+                    if not field.has_default:
                         raise TypeError(f"{cls.__name__} lacks its field {name!r}")
                     own[name] = field.default
             self.__dict__.update(own)
@@ -404,12 +409,11 @@ class Record:
                 raise BadValue(value, "an object")
             for name, field in cls.fields.items():
                 key = name.rstrip("_")
-                item = value.get(key, field.default)
-                if key not in value and item is not ABSENT:
-                    vars(record)[name] = item
+                if key not in value and field.has_default:
+                    vars(record)[name] = field.default
                     continue
                 try:
-                    vars(record)[name] = field.kind.from_json(item)
+                    vars(record)[name] = field.kind.from_json(value.get(key, ABSENT))
                 except BadValue as error:
                     raise error.inside(key) from None
         record.check()
