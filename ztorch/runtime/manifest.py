@@ -157,9 +157,8 @@ def _check_params(spec: ProgramSpec) -> None:
         if start % ALIGN:
             raise BadValue(start, f"a multiple of {ALIGN}", *path)
         if end > spec.params_bytes:
-            length = end - start
-            raise BadValue(start, f"at most {spec.params_bytes - length}, so that {length} bytes "
-                           "end within params", *path)
+            raise BadValue(start, f"an offset from which {end - start} bytes end within the "
+                           f"{spec.params_bytes} of params", *path)
     for (_, end, _), (start, _, path) in pairwise(parts):
         if start < end:
             raise BadValue(start, f"at least {end}, where the one before ends: they overlap", *path)

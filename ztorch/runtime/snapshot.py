@@ -55,7 +55,7 @@ class WeightRow(Record):
     """A weight of the model, in Keras' order."""
 
     name: str = field(TEXT)  # layer/kernel
-    shape: tuple[int, ...] = field(ListOf(SIZE), default=())
+    shape: tuple[int, ...] = field(ListOf(SIZE), default=())  # as Keras has it
     dtype: DType | None = field(OrNone(DTYPE), default=None)  # it is stored in
     trainable: bool = field(FLAG, default=True)  # whether the optimizer may change it
     layer: str = field(TEXT, default="")  # it belongs to

@@ -125,8 +125,8 @@ class ProgramSpec(Record):
     target: str = field(TARGET_NAME)  # what its code was generated for
     arch: str = field(TEXT)  # instruction set of a CPU, or chip of a device (empty: any)
     needs: tuple[str, ...] = field(ListOf(TEXT))  # features the CPU must have
-    functions: dict[str, FunctionSpec] = field(ByName(FunctionSpec))
-    states: dict[str, StateSpec] = field(ByName(StateSpec))
+    functions: dict[str, FunctionSpec] = field(ByName(FunctionSpec))  # predict at least
+    states: dict[str, StateSpec] = field(ByName(StateSpec))  # in params
     params_bytes: int = field(SIZE)  # of the block of states and constants
     arena_bytes: int = field(SIZE)  # of the block that holds everything else a step needs
     constants: tuple[tuple[int, int], ...] = field(  # parts of params that nobody changes
