@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -28,6 +31,7 @@ from ztorch.runtime.spec import (
     TensorSpec,
     entry_point,
 )
+from ztorch.training.checkpoint import write_checkpoint
 
 
 @pytest.mark.parametrize("device", ["cpu:scalar", "cpu"])
@@ -126,6 +130,48 @@ def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(OSError, match="No space"):
         program.save(path)
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["small.zt"]
+
+
+KILLED = """
+import sys
+from tests.artifact.artifacts import trainer
+program = trainer()
+while True:
+    program.epoch += 1
+    program.save(sys.argv[1])
+"""
+
+
+def test_a_killed_writer_leaves_a_whole_artifact(tmp_path: Path) -> None:
+    path, root = tmp_path / "run.zt", Path(zt.__file__).parents[1]
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], cwd=root,
+                               env={**os.environ, "PYTHONPATH": str(root)})
+    try:
+        until = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    training = open_artifact(path).manifest.training
+    assert training is not None and training.epoch > 0
+    assert same_states(zt.load(path), trainer())
+
+
+def test_a_snapshot_does_not_change_when_the_program_trains_on(tmp_path: Path) -> None:
+    x, y = flowers()
+    program = trainer()
+    program.fit(x, y, epochs=1, verbose=0)
+    before = program.snapshot()
+    program.save(tmp_path / "before.zt")
+    program.fit(x, y, epochs=1, verbose=0)
+    write_artifact(tmp_path / "again.zt", before)
+    assert (tmp_path / "again.zt").read_bytes() == (tmp_path / "before.zt").read_bytes()
+    write_checkpoint(tmp_path / "again.safetensors", before)
+    other = trainer()
+    other.load_checkpoint(tmp_path / "again.safetensors")
+    assert same_states(other, zt.load(tmp_path / "before.zt")) and not same_states(other, program)
 
 
 def test_a_program_for_another_machine_is_written_but_not_run(tmp_path: Path) -> None:
