@@ -17,18 +17,34 @@ from typing import Any
 
 from ztorch.files.schema import ListOf, MapOf, OneOrNamed, OrNone, Record
 from ztorch.runtime.manifest import Manifest, MemberEntry, TargetEntry
-from ztorch.runtime.snapshot import Curves, IdRange, LayerRow, Metadata, Settings, Training, WeightRow
+from ztorch.runtime.snapshot import (
+    Curves,
+    IdRange,
+    LayerRow,
+    Metadata,
+    Settings,
+    Training,
+    WeightRow,
+)
 from ztorch.runtime.spec import FunctionSpec, LaunchSpec, ProgramSpec, StateSpec, TensorSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "artifacts.md"
 BEGIN, END = "<!-- fields: python -m tools.artifact_fields -->", "<!-- end of fields -->"
-RECORDS: dict[type[Record], str] = {  # in the order of the page, with the paths they lie at
-    Manifest: "the whole", MemberEntry: "`files.NAME`", TargetEntry: "`targets[]`",
-    ProgramSpec: "`targets[].spec`", FunctionSpec: "`targets[].spec.functions[]`",
-    TensorSpec: "`inputs[]` and `outputs[]` of a function", LaunchSpec: "`launches[]` of a function",
-    StateSpec: "`targets[].spec.states[]`", Metadata: "`program`",
-    Settings: "`program.loss` and `program.optimizer`", IdRange: "`program.input_range`",
-    WeightRow: "`program.weights[]`", LayerRow: "`program.layers[]`", Training: "`training`",
+RECORDS: dict[type[Record], str] = {  # in the order of the page, with their paths
+    Manifest: "the whole",
+    MemberEntry: "`files.NAME`",
+    TargetEntry: "`targets[]`",
+    ProgramSpec: "`targets[].spec`",
+    FunctionSpec: "`targets[].spec.functions[]`",
+    TensorSpec: "`inputs[]` and `outputs[]` of a function",
+    LaunchSpec: "`launches[]` of a function",
+    StateSpec: "`targets[].spec.states[]`",
+    Metadata: "`program`",
+    Settings: "`program.loss` and `program.optimizer`",
+    IdRange: "`program.input_range`",
+    WeightRow: "`program.weights[]`",
+    LayerRow: "`program.layers[]`",
+    Training: "`training`",
     Curves: "`training.history`",
 }
 

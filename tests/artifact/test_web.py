@@ -153,8 +153,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
         "the hash of code/webgpu.bin": _flipped(good, good.index(b"workgroupBarrier")),
         "the hash of manifest.json": _flipped(good, good.index(b'"arena_bytes"') + 2),
         "no seal at its end": good[:-10],
-        "this is no artifact": b"hello",
-        "no artifact of ztorch": _flipped(good, len(good) - 64 - 22),
+        "this is not an artifact": b"hello",
+        "not an artifact of ztorch": _flipped(good, len(good) - 64 - 22),
     }
     for words, data in cases.items():
         artifact.write_bytes(data)

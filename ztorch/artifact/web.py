@@ -1,7 +1,7 @@
-"""Writes a compiled model as a product for browsers: a page, a script and the artifact.
+"""Writes a compiled model for browsers: a page, a script and the artifact.
 
-The script is the whole runtime and reads any artifact for WebGPU, so a site of one's own needs it
-and the `.zt` alone; the page is there to try the model on.
+The script is the whole runtime and reads any artifact for WebGPU: a site needs the script and the
+`.zt` alone. The page is for trying the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ztorch.artifact.write import pack
 from ztorch.codegen.render import environment
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.atomic import write_atomic
-from ztorch.runtime.manifest import FORMAT, VERSION
+from ztorch.runtime.manifest import FORMAT, OLDEST, VERSION
 from ztorch.runtime.remote import PLACE
 from ztorch.runtime.snapshot import Snapshot
 from ztorch.version import __version__
@@ -40,7 +40,7 @@ def write_web(path: str | os.PathLike[str], snapshot: Snapshot) -> list[Path]:
     artifact = f"{identifier(spec.name[:LONGEST])}.zt"
     files = {artifact: pack(snapshot),
              "ztorch.js": _rendered("ztorch.js", version=__version__, format=FORMAT,
-                                    version_of_format=VERSION, place=PLACE),
+                                    oldest=OLDEST, newest=VERSION, place=PLACE),
              "index.html": _rendered("index.html", name=spec.name, file=artifact)}
     for name, data in files.items():
         write_atomic(folder / name, data)
