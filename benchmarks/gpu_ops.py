@@ -15,7 +15,7 @@ from benchmarks.timing import Effort
 from ztorch.compile import pipeline
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value
-from ztorch.runtime.devices import Device, limits_of, resolve
+from ztorch.runtime.devices import Device, resolve
 
 ALLOWED = {"float32": 1e-4, "float16": 2e-3}  # errors beside NumPy; the latter rounds its result
 Make = Callable[[], tuple[Value, Arrays, Callable[[], np.ndarray]]]
@@ -154,7 +154,7 @@ def launches(d: Device, z: Sizes) -> list[Case]:
         for _ in range(count):
             y = y + 1.0
         where = resolve(d.id)
-        target = pipeline.targets.target(where.target).on(limits_of(where))
+        target = pipeline.target_for(where)
         # without fusion, each addition is a kernel
         made = pipeline.compile_functions({"predict": Graph({"y": y})}, target, "chain",
                                           fusion=False)

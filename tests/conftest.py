@@ -18,6 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Our own workers still spin and sleep, but sleep sooner: there are more of them than cores.
 os.environ.setdefault("ZTORCH_SPIN", "1000")
 
+# Code that was assembled before is taken from here by all workers, and by the next run.
+os.environ.setdefault("ZTORCH_CACHE", f"{Path(__file__).parent.parent}/.pytest_cache/ztorch")
+
 import pytest
 
 import ztorch

@@ -26,7 +26,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.host import c_compiler, processor
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.text import show
 from ztorch.ir.verify import verify
 from ztorch.lower.plan import Params, Place, Plan, Step, lower
@@ -36,14 +36,14 @@ from ztorch.runtime.spec import CPU_LEVELS
 
 # The levels of this host's CPU: all code for them can be run here.
 HERE = [n for n in CPU_LEVELS if TARGETS[n].arch == processor.architecture()
-        and set(TARGETS[n].needs) <= processor.features()]
+        and set(TARGETS[n].required_features) <= processor.features()]
 # C, where there is a compiler of it.
 C = [n for n in SOURCES if any(map(shutil.which, c_compiler.NAMES))]
 # Machines that only the interpreter plays: one lane, few lanes and registers, many lanes.
 SCALAR, NARROW, WIDE = Limits(0, 16, False), Limits(128, 8, False), Limits(512, 32, True)
 # Workgroups: one of few threads that take turns and share by memory alone, one with subgroups.
-GROUPS = Limits(0, 16, False, grid=Grid(threads=64, shared=1 << 14, groups=7, units=2))
-SUBGROUPS = Limits(0, 16, True, grid=Grid(subgroup=8))
+GROUPS = Limits(0, 16, False, grid=GridLimits(threads=64, shared_bytes=1 << 14, max_groups=7, compute_units=2))
+SUBGROUPS = Limits(0, 16, True, grid=GridLimits(subgroup=8))
 DEFAULT = graph_passes.DEFAULT
 
 Arrays = list[np.ndarray]
@@ -124,12 +124,12 @@ class Module:
         name = f"j{number}"
         graph, e = self.graphs[name], self.executable
         call = e.bind(name)
-        call._count = threads
+        call.workers = threads
         for v in graph.leaves("input"):
             if v.attrs["name"] in call.inputs:
                 call.inputs[v.attrs["name"]][...] = _stored(v.dtype, v.attrs["fed"])
         e.params[:] = self.compiled.params
-        e._stale = e._prepare is not None
+        e.weights_changed()
         call()
         outputs = [_read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
         return outputs + [_read(v.dtype, e.state(n)) for n, v in graph.updates.items()]

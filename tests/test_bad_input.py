@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.small_model import X, Y, compiled, model
 from ztorch import callbacks as C
 from ztorch import layers as L
 from ztorch.errors import (
@@ -35,21 +36,8 @@ from ztorch.program.program import Program
 from ztorch.schedules import ExponentialDecay
 
 ROOT = Path(__file__).parent.parent
-X = np.linspace(-1, 1, 80, dtype=np.float32).reshape(20, 4)
-Y = np.arange(20) % 3
 NAN = np.where(np.arange(20) == 7, np.nan, Y)
 NASTY = 'a"; drop\n'
-
-
-def model(units: int = 5, **how: Any) -> zt.Sequential:
-    return zt.Sequential([L.Input((4,)), L.Dense(units, activation="relu"),
-                          L.Dense(3, activation="softmax")], **how)
-
-
-def compiled(units: int = 5, **how: Any) -> Program:
-    return model(units).compile("cpu", **{
-        "batch_size": 8, "optimizer": "adam", "loss": "sparse_categorical_crossentropy",
-        "metrics": ["accuracy"], **how})
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import gpu, gpu_peers, timing
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Measured, Sizes
 from benchmarks.timing import Effort
-from tests.devices.available import COMPUTING, device
+from tests.cases.available import COMPUTING, device
 from ztorch.errors import DeviceError
 from ztorch.runtime.devices import Device
 

@@ -38,7 +38,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel
 from ztorch.ir.limits import Limits
-from ztorch.ir.opcodes import OPCODES, SCALAR
+from ztorch.ir.opcodes import COMPUTING, OPCODES, SCALAR
 from ztorch.lower.passes import decompose
 from ztorch.lower.plan import Params, Plan, lower
 
@@ -54,12 +54,12 @@ HEAD = """# Capabilities
 
 From the registries, by `python -m tools.capabilities > docs/capabilities.md`; needs no device.
 
-A target is native in an opcode where its templates have a word for it. Where a word is missing,
-the opcode is rewritten by its `via` (a polynomial, say) into words that are there: *via*. Where
-that does not end either, it is missing: *no*, and what needs it is an error while compiling. A cell
-says what holds for float32 (where the opcode takes no floats, for int32) and names the dtypes that
-differ; dtypes that a target has not are listed once, in the first table. 16-bit floats are stored
-as such and computed in float32 where a cell says *via* for them.
+*native*: the target's templates have a word for the opcode. *via*: they have none, and the compiler
+rewrites the opcode into others (a polynomial for `exp`, a guarded machine division for `div`), with
+the same result. *no*: there is no rewriting, and a model that needs the opcode does not compile. A
+cell is about float32, or int32 where the opcode takes no floats, and names the dtypes that differ;
+the first table lists the dtypes that a target does not have. 16-bit floats are computed in float32
+where a cell says *via* for them, 8- and 16-bit integers in 32 bits.
 """
 
 
@@ -74,7 +74,7 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     lines = [HEAD, "## Targets", "", *_table(
         ("column", "targets", "language", "dtypes it has not", "runs in the tests"),
         [(_title(g), ", ".join(t.name for t in g),
-          ", ".join(dict.fromkeys(t.chain[0] for t in g)),
+          ", ".join(dict.fromkeys(t.template_folders[0] for t in g)),
           " ".join(repr(d) for d in ALL if not has(g[0], d)) or "–", _run(g)) for g in groups])]
     lines += ["", "What runs in the tests runs there on drivers that imitate a GPU on the CPU. The "
               "others are compiled in the tests and their text is checked: see "
@@ -83,7 +83,7 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     titles = [_title(g) for g in groups]
     lines += _table(("opcode", "dtypes", *titles), [
         (f"`{o}`", _kinds(o), *(c[o] for c in cells)) for o in SCALAR])
-    others = [o for o in OPCODES if o not in SCALAR]
+    others = [o for o in OPCODES if o not in COMPUTING]
     lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. "
               "What is missing here is not needed there: lowering for a grid uses lanes only to "
               "load neighbours at once, that for a processor uses no workgroups, and threads "
@@ -96,8 +96,8 @@ def matrices_part() -> list[str]:
     """What targets have `mma` for."""
     found: dict[str, list[str]] = {}
     for t in TARGETS.values():
-        if t.limits.grid is not None and t.limits.grid.mma:
-            shapes = ", ".join(f"`{s}`" for s in t.limits.grid.mma)
+        if t.limits.grid is not None and t.limits.grid.mma_shapes:
+            shapes = ", ".join(f"`{s}`" for s in t.limits.grid.mma_shapes)
             found.setdefault(shapes, []).append(t.name)
     return ["Matrices that threads multiply together: rows, columns, depth, what is multiplied and "
             "what sums are in; *f32:10* is float32 of which 10 bits of mantissa count, for "
@@ -136,7 +136,7 @@ def grouped() -> list[list[Target]]:
     found: dict[tuple, list[Target]] = {}
     for t in TARGETS.values():
         if t.backend != "dummy":  # which computes nothing
-            key = (t.backend, t.suffix, t.limits.grid is not None,
+            key = (t.backend, t.template_suffix, t.limits.grid is not None,
                    tuple(opcode_cells(t).items()))
             found.setdefault(key, []).append(t)
     return list(found.values())
@@ -150,7 +150,7 @@ def _title(group: Sequence[Target]) -> str:
 def _run(group: Sequence[Target]) -> str:
     first = group[0]
     if first.backend == "cpu":
-        return f"where there is {'a C compiler' if first.source else 'such a processor'}"
+        return f"where there is {'a C compiler' if first.emits_source else 'such a processor'}"
     return "yes" if first.name in RUN else "no, compiled only"
 
 
@@ -168,8 +168,8 @@ def opcode_cells(target: Target) -> dict[str, str]:
     out = {o: _cell({d: scalar_state(o, d, target) for d in able if d.kind in OPCODES[o].kinds})
            for o in SCALAR}
     for o in OPCODES:
-        if o not in SCALAR:
-            said = o in words.words and not {o, (o, "f32")} & target.lacks
+        if o not in COMPUTING:
+            said = o in words.words and not {o, (o, "f32")} & target.missing_opcodes
             out[o] = NATIVE if said else "–"
     return out
 
@@ -181,8 +181,9 @@ def has(target: Target, d: DType) -> bool:
     >>> has(TARGETS["avx2"], f64), has(TARGETS["webgpu"], f64)
     (True, False)
     """
-    moved = d.name in target.stored and d.name not in target.converts  # as whole numbers
-    return moved or bool(str(renderer(target).spell.type(d.name, 1)))
+    # Dtypes that are stored and never converted are moved as whole numbers.
+    moved = d.name in target.stored_dtypes and d.name not in target.converted_dtypes
+    return moved or bool(str(renderer(target).spelling.type(d.name, 1)))
 
 
 def scalar_state(opcode: str, d: DType, target: Target) -> str:

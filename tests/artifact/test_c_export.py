@@ -10,15 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.artifact.c_programs import LANGUAGES, STRICT, WARN, call, needs_gcc, net, run
+from tests.cases.c_programs import DRIVER, LANGUAGES, STEPS, STRICT, WARN, call, needs_gcc, net, run
 from ztorch.artifact.c_interface import identifier
 from ztorch.compile.c_library import export_c
 from ztorch.compile.pipeline import build
 from ztorch.errors import ConfigError, WeightsError
 
 pytestmark = needs_gcc
-DRIVER = Path(__file__).with_name("c_driver.c")
-STEPS = 5
 
 
 @dataclass(frozen=True)

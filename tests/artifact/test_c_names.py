@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.artifact.c_programs import LANGUAGES, WARN, needs_gcc, run
+from tests.cases.c_programs import HOSTILE, LANGUAGES, WARN, needs_gcc, run
 from ztorch import layers as L
 from ztorch.artifact.c_export import CLibrary
 from ztorch.artifact.c_interface import describe
@@ -17,9 +17,6 @@ from ztorch.model.sequential import Sequential
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
 pytestmark = needs_gcc
-
-HOSTILE = ['a"; drop\n', "größe 3", "3 bears", "int", "*/ #error", "a\\\n#error", "??/", "名前",
-           "%s%n", "x" * 300, "zt", "llvm.fma", "_start", "../../etc"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ztorch.compile.c_library
-from tests.artifact.c_programs import STRICT, WARN, call, needs_gcc, net, run, x86
+from tests.cases.c_programs import STRICT, WARN, call, needs_gcc, net, run, x86
 from ztorch import layers as L
 from ztorch.artifact.c_export import CLibrary
 from ztorch.codegen.cpuid import questions
@@ -131,7 +131,7 @@ def test_memory_is_respected_and_a_lesser_processor_refused(tmp_path: Path, leve
                                                             code: int) -> None:
     """Every access past a buffer, and every use of what nobody wrote, shows in valgrind; and the
     processor that it plays has no AVX-512."""
-    if not set(TARGETS["avx2"].needs) <= features():
+    if not set(TARGETS["avx2"].required_features) <= features():
         pytest.skip("this processor lacks AVX2")
     export_c(net(), tmp_path, device=f"cpu:{level}")
     (tmp_path / "heap.c").write_text(HEAP)
@@ -147,12 +147,12 @@ def test_supported_agrees_with_the_system(tmp_path: Path) -> None:
         (tmp_path / "s.c").write_text('#include "net.h"\nint main(void) '
                                       '{ return net_supported(); }')
         run("gcc", "s.c", "libnet.a", "-o", "s", cwd=tmp_path)
-        run(tmp_path / "s", cwd=tmp_path, ok=int(set(TARGETS[level].needs) <= features()))
+        run(tmp_path / "s", cwd=tmp_path, ok=int(set(TARGETS[level].required_features) <= features()))
 
 
 def test_features_nobody_can_ask_for_are_refused() -> None:
     assert questions([]) == ((), 0)
-    assert all(questions(t.needs)[0] for t in TARGETS.values() if t.arch == "x86_64" and t.needs)
+    assert all(questions(t.required_features)[0] for t in TARGETS.values() if t.arch == "x86_64" and t.required_features)
     with pytest.raises(Unsupported, match="'amx-tile'"):
         questions(["amx-tile"])
 

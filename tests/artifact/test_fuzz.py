@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.artifact.artifacts import apart, together, whole
+from tests.cases.artifacts import apart, together, whole
 from ztorch.errors import ArtifactError, DeviceError
 from ztorch.runtime.load import open_artifact, read_artifact
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.artifact.artifacts import apart, changed
 from tests.artifact.old import remember
-from tests.devices.available import device
+from tests.cases.artifacts import apart, changed
+from tests.cases.available import device
 from ztorch.host.processor import architecture
 from ztorch.runtime.load import open_artifact
 from ztorch.runtime.manifest import OLDEST, VERSION

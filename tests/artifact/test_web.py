@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.devices.available import REQUIRED, device
+from tests.cases.available import REQUIRED, device
 from ztorch import layers as L
 from ztorch.artifact.web import write_web
 from ztorch.codegen.targets import TARGETS

@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 
 import ztorch as zt
-from tests.artifact.artifacts import apart, flowers, predictor, same_states, trainer, whole
+from tests.cases.artifacts import apart, flowers, predictor, same_states, trainer, whole
 from ztorch.artifact.write import pack, write_artifact
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
@@ -134,7 +134,7 @@ def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 KILLED = """
 import sys
-from tests.artifact.artifacts import trainer
+from tests.cases.artifacts import trainer
 program = trainer()
 while True:
     program.epoch += 1

@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from tests.lower.test_every_op import jobs
-from tests.lower.test_threads import long_sums, training_step
+from tests.cases.jobs import jobs
+from tests.cases.steps import long_sums, training_step
 from tests.parity import HERE, C, Job, Module
 from ztorch import ops
 from ztorch.backends.library import check_library
@@ -40,7 +40,7 @@ def compiled(target: str) -> Compiled:
 
 # All that becomes a library of ours; C, where there is a compiler of it.
 EVERY = [pytest.param(t.name, marks=pytest.mark.slow if t.name in (*HERE, *C) else ())
-         for t in TARGETS.values() if t.backend == "cpu" and (t.name in C or not t.source)]
+         for t in TARGETS.values() if t.backend == "cpu" and (t.name in C or not t.emits_source)]
 
 
 @pytest.mark.parametrize("target", EVERY)

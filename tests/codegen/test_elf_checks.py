@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import struct
-from functools import cache
 
 import pytest
 
+from tests.cases.elf_objects import compiled
 from ztorch.codegen.elf import Blob, link
 from ztorch.codegen.elf_layout import ADDRESS_LIMIT
 from ztorch.codegen.elf_object import SHT_RELA, read_object
 from ztorch.errors import LinkError
-
-llvm = pytest.importorskip("llvmlite.binding")
 
 ADDRESS_KIND = 1  # R_X86_64_64: a plain address, which the loader relocates
 RELATIVE = 8  # R_X86_64_RELATIVE: how the library asks for it
@@ -32,19 +30,6 @@ READS_WEIGHTS = """
 @weights = external hidden global [4 x i32]
 define ptr @f() { ret ptr @weights }
 """
-
-
-@cache
-def compiled(source: str) -> bytes:
-    """An object for x86-64, whatever this machine is."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    triple = "x86_64-unknown-linux-gnu"
-    module = llvm.parse_assembly(source)
-    module.triple = triple
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        opt=1, reloc="pic", codemodel="small")
-    return bytes(machine.emit_object(module))
 
 
 def pointers(obj: bytes) -> list[int]:
@@ -81,7 +66,7 @@ def addresses(library: bytes) -> list[int]:
 
 
 def test_an_address_is_relocated_to_the_ends_of_the_library_and_no_further() -> None:
-    obj = compiled(TABLE)
+    obj = compiled(TABLE, "x86_64")
     at = pointers(obj)[0]
     value = addresses(linked(obj))[0]
     for there in (0, ADDRESS_LIMIT - 1):
@@ -92,7 +77,7 @@ def test_an_address_is_relocated_to_the_ends_of_the_library_and_no_further() -> 
 
 
 def test_a_relocation_ends_with_its_section_and_not_later() -> None:
-    obj = compiled(TABLE)
+    obj = compiled(TABLE, "x86_64")
     last = pointers(obj)[-1]
     assert ENTRY.unpack_from(obj, last)[0] == 8  # of 16 bytes, so that it ends where they do
     assert len(addresses(linked(obj))) == 2
@@ -103,19 +88,19 @@ def test_a_relocation_ends_with_its_section_and_not_later() -> None:
 
 def test_each_import_is_an_error_of_its_own() -> None:
     """One that is missing among others that are there."""
-    obj = compiled(READS_WEIGHTS)
+    obj = compiled(READS_WEIGHTS, "x86_64")
     blob = Blob(bytes(16), 16)
     assert link(obj, soname="l.so", exports=["f"], blobs={"weights": blob})
     with pytest.raises(LinkError, match=r"^the compiled code would import 'weights'; ztorch lib"):
         link(obj, soname="l.so", exports=["f"])
     both = compiled("declare i32 @abs(i32)\n" + READS_WEIGHTS
-                    + "define i32 @g(i32 %x) { %r = call i32 @abs(i32 %x)  ret i32 %r }")
+                    + "define i32 @g(i32 %x) { %r = call i32 @abs(i32 %x)  ret i32 %r }", "x86_64")
     with pytest.raises(LinkError, match=r"^the compiled code would import 'abs'; ztorch libraries"):
         link(both, soname="l.so", exports=["f"], blobs={"weights": blob})
 
 
 def test_a_blob_is_as_long_as_its_bytes() -> None:
-    obj = compiled(READS_WEIGHTS)
+    obj = compiled(READS_WEIGHTS, "x86_64")
     for size in (15, 17, -1):
         with pytest.raises(LinkError, match=f"blob 'weights': size is {size} but there are 16"):
             link(obj, soname="l.so", exports=["f"], blobs={"weights": Blob(bytes(16), size)})

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.codegen.test_render import kernel_for, opcodes_of
-from tests.ir.matrices import products
-from tests.lower.test_every_op import jobs
+from tests.cases.jobs import jobs
+from tests.cases.matrices import products
+from tests.cases.opcodes import kernel_for, opcodes_of
+from tests.cases.zoo import BATCH, NAMES, small
+from tests.machines.ptx.running import rendered
 from tests.parity import plan_of
-from tests.ptx.running import rendered
-from tests.zoo.recipes import BATCH, NAMES, small
 from ztorch import ops
 from ztorch.codegen import ptx
 from ztorch.codegen.targets import TARGETS
@@ -99,11 +99,11 @@ def test_figures(chip: str) -> None:
             assert registers <= were + SLACK and spilled <= spilt and shared == had, name
 
 
-@pytest.mark.parametrize("chip", [t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma])
+@pytest.mark.parametrize("chip", [t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma_shapes])
 def test_products_of_matrices_are_taken(chip: str) -> None:
     """Every shape and layout, from shared memory and not; and whole products, without spills."""
-    target = TARGETS[f"cuda:{chip}"].keeping("tf32")
-    shapes = target.limits.grid.mma
+    target = TARGETS[f"cuda:{chip}"].with_precision("tf32")
+    shapes = target.limits.grid.mma_shapes
     kernels = [products(s, turned, space, align) for s in shapes for turned in product((False, True), repeat=3)
                for space, align in (("shared", 16), ("shared", 0), ("global", 0))]
     assert len(figures(ptx.cubin(rendered(kernels, chip), chip)[1])) == len(kernels)

@@ -3,115 +3,42 @@ interpreter does, to the bit."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
+from jinja2 import DictLoader, Environment
 
-from tests.ir.random_kernels import random_buffers, random_kernel
-from tests.ir.test_opcodes import array, edges
+from tests.cases.opcodes import kernel_for, opcodes_of, same
+from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.parity import HERE, answer, run_kernels
+from ztorch.codegen import render
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import ALL, DType, boolean, f32, f64, from_storage, i32, i64, u8, u32
-from ztorch.errors import VerifyError
+from ztorch.dtypes import (
+    ALL,
+    DType,
+    boolean,
+    f32,
+    f64,
+    i8,
+    i32,
+    i64,
+    u16,
+    u32,
+)
+from ztorch.errors import VerifyError, ZtorchError
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
-from ztorch.ir.kernel import Kernel, Operand
-from ztorch.ir.opcodes import OPCODES, SCALAR
+from ztorch.ir.kernel import Instr, constant
+from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose
 
 BEST = HERE[-1]
 LEVELS = [pytest.param(t, marks=() if t == BEST else pytest.mark.slow) for t in HERE]
-Buffers = dict[str, np.ndarray]
-
-
-def sources(opcode: str, d: DType) -> list[DType]:
-    return [boolean if opcode == "select" and k == 0 else d for k in range(OPCODES[opcode].arity)]
-
-
-def results(opcode: str, d: DType) -> list[DType]:
-    if opcode == "cast":
-        return [r for r in ALL if r != d]
-    if opcode == "bitcast":
-        return [r for r in ALL if r.bits == d.bits and r != d and r.kind != "b"]
-    return [boolean if OPCODES[opcode].result == "bool" else d]
-
-
-def rows(opcode: str, d: DType) -> list[tuple]:
-    """Numbers at the edges, in all combinations; what no target defines is left out."""
-    columns = [edges(s) for s in sources(opcode, d)]
-    found = list(itertools.product(*columns))
-    if opcode in ("shl", "shr"):
-        found = [r for r in found if 0 <= r[1] < d.bits]
-    if opcode == "rem" and d.is_float:  # exact only for quotients that fit
-        found = [r for r in found if math.isfinite(r[0]) and r[1] and abs(r[0] / r[1]) < 2**20]
-    return found if len(found) < 250 else found[::len(found) // 250 | 1]
-
-
-def stored(d: DType) -> DType:
-    return u8 if d is boolean else d
-
-
-def kernel_for(opcode: str, d: DType, lanes: int, index: DType = i64) -> tuple[Kernel, Buffers]:
-    """The opcode on registers, and on a literal in place of its last operand."""
-    chosen, of = rows(opcode, d), sources(opcode, d)
-    n, buffers = len(chosen), {}
-    b = Builder(f"{opcode}_{d!r}", index)
-    for name, s, column in zip("abc", of, zip(*chosen, strict=True), strict=False):
-        b.memory(name, stored(s), n)
-        buffers[name] = array(list(column), s)
-    literals = [r[-1] for r in chosen[::max(1, n // 4)]] if len(of) > 1 else []
-    outs = [(f"y{k}_{at}", r) for k, r in enumerate(results(opcode, d))
-            for at in range(1 + len(literals))]
-    for name, r in outs:
-        b.memory(name, stored(r), n, access="w")
-        buffers[name] = np.zeros(n, stored(r).numpy)
-
-    def vector(i: Operand | int, mask: Operand | None) -> None:
-        xs = []
-        for name, s in zip("abc", of, strict=False):
-            x = b.load(name, i, lanes=lanes, mask=mask)
-            xs.append(b.ne(x, 0) if s is boolean else x)
-        for k, r in enumerate(results(opcode, d)):
-            more = {"dtype": r} if OPCODES[opcode].result == "attr" else {}
-            for at, last in enumerate([xs[-1], *(b.const(x, of[-1], lanes) for x in literals)]):
-                y = b.emit(opcode, *xs[:-1], last, **more)
-                b.store(f"y{k}_{at}", i, b.cast(y, dtype=u8) if r is boolean else y, mask=mask)
-
-    with b.loop(0, n // lanes * lanes, lanes) as i:
-        vector(i, None)
-    if n % lanes:
-        vector(n // lanes * lanes, b.lt(b.iota(lanes), n % lanes))
-    return b.kernel(), buffers
-
-
-def same(got: Buffers, want: Buffers, label: str, signless: bool = False) -> None:
-    """The same bits; any NaN for any other, and where zeros of both signs meet, any zero."""
-    for name, w in want.items():
-        g = got[name]
-        if signless and w.dtype == np.uint16:  # perhaps a bf16
-            g, w = (np.where(x == 0x8000, 0, x) for x in (g, w))
-        if w.dtype.kind == "f" and not signless:
-            either = np.isnan(w) & np.isnan(g)
-            g, w = (np.where(either, 0, x).astype(w.dtype) for x in (g, w))
-            g, w = (x.view(f"u{x.itemsize}") for x in (g, w))
-        np.testing.assert_array_equal(g, w, err_msg=f"{label}: {name}")
-
-
-def numbers(kernel: Kernel, buffers: Buffers) -> Buffers:
-    """What buffers hold, with bf16 as the floats they are: their NaNs need not have the same bits."""
-    return {m.name: from_storage(m.dtype, buffers[m.name]) for m in kernel.memories}
-
-
-def opcodes_of(d: DType) -> Iterator[str]:
-    for opcode in SCALAR:
-        if d.kind in OPCODES[opcode].kinds and opcode != "fma" and results(opcode, d):
-            yield opcode
 
 
 @pytest.mark.parametrize("lanes", (pytest.param(1, marks=pytest.mark.slow), 4,
@@ -180,6 +107,64 @@ def test_remembered_text_tells_zeros_and_ones_apart() -> None:
     assert "add i32 %v" in text and "add i64 %v" in text and "fadd float %v" in text
 
 
+def renderer_of(monkeypatch: pytest.MonkeyPatch, instr: str, spelling: str = "") -> render.Renderer:
+    """The renderer of a language that consists of these two templates."""
+    loader = DictLoader({"new/instr.ll.j2": instr, "new/spelling.ll.j2": spelling})
+    monkeypatch.setattr(render, "environment", lambda: Environment(loader=loader))
+    return render.Renderer(replace(TARGETS["scalar"], template_folders=("new",)))
+
+
+def macros(*names: str) -> str:
+    return "".join(f"{{% macro {n}(d, a, b) %}}{n}{{% endmacro %}}" for n in names)
+
+
+@pytest.mark.parametrize("name", ["ad", "max_float32", "max_f33", "ones", "load_f32", "if_bool",
+                                  "cast_float", "cast_f32_i32", "div_by"])
+def test_a_macro_that_no_opcode_asks_for_is_an_error(
+        name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZtorchError, match=rf"new/instr.ll.j2: no opcode is called '{name}'"):
+        renderer_of(monkeypatch, macros("add", name))
+    assert set(renderer_of(monkeypatch, macros("add", f"_{name}")).words) == {"add"}
+
+
+def test_a_spelling_that_nobody_asks_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZtorchError, match=r"new/spelling.ll.j2: no opcode is called 'typ'"):
+        renderer_of(monkeypatch, "", macros("typ"))
+
+
+def test_the_most_special_macro_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A macro for one dtype goes before one for its kind, and that before one for all; a missing
+    one is the statement that the word is lacking."""
+    r = renderer_of(monkeypatch, macros("max_f32", "max_float", "min", "cast_f32_to_i32",
+                                        "cast_float_to_int", "div_int"))
+
+    def said(opcode: str, d: DType, result: DType | None = None) -> str:
+        arity = OPCODES[opcode].arity
+        instr = Instr(opcode, constant(0, result or d), (constant(0, d),) * arity)
+        word = r.word(instr)
+        assert r.speaks(instr) == (word is not None)
+        return str(word(0, 0, 0)) if word else ""
+
+    assert [said("max", d) for d in (f32, f64, i32)] == ["max_f32", "max_float", ""]
+    assert [said("min", d) for d in (f32, u32)] == ["min", "min"]
+    assert [said("div", d) for d in (f32, u32, i64)] == ["", "div_int", "div_int"]
+    assert said("cast", f32, i32) == "cast_f32_to_i32"
+    assert said("cast", f32, u32) == said("cast", f64, i32) == "cast_float_to_int"
+    assert said("cast", i32, f32) == said("cast", f64, f32) == said("cast", f32, boolean) == ""
+
+
+@pytest.mark.parametrize("name", ["cuda:sm_90", "webgpu"])
+def test_narrow_integers_wrap_by_way_of_32_bits(name: str) -> None:
+    """Where a language holds them in wider registers: what would leave their range is lacking."""
+    words = renderer(TARGETS[name])
+    for opcode in ("add", "sub", "mul", "not", "shl", "and", "lt", "shr", "eq"):
+        for d in (i8, u16, i32, u32):
+            result = boolean if opcode in ("lt", "eq") else d
+            instr = Instr(opcode, constant(0, result), (constant(0, d),) * OPCODES[opcode].arity)
+            inside = opcode in ("and", "lt", "shr", "eq")
+            assert words.speaks(instr) == (inside or d.bits == 32), (opcode, d)
+
+
 HOSTILE = ["x) { ret void }", 'a"b', "%0", "é", "a b", "k\n", "", "1x", "x;", "{{ 7 * 7 }}"]
 
 
@@ -199,7 +184,7 @@ def test_hostile_names_do_not_reach_the_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE[:4], ids=repr)
 def test_models_and_layers_may_be_called_anything(name: str) -> None:
-    from tests.lower.test_threads import training_step
+    from tests.cases.steps import training_step
     from ztorch.compile.pipeline import compile_functions
     from ztorch.graph.value import Value
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.jobs import jobs
+from tests.cases.opcodes import kernel_for, opcodes_of
+from tests.cases.vectors import loads, stores
+from tests.cases.zoo import BATCH, small
 from tests.codegen.spirv_grammar import HEADERS, VENDORED, read
-from tests.codegen.test_render import kernel_for, opcodes_of
-from tests.devices.test_vectors import loads, stores
-from tests.lower.test_every_op import jobs
-from tests.zoo.recipes import BATCH, small
 from ztorch.backends import spirv as modules
 from ztorch.codegen.spirv import assemble, grammar
 from ztorch.codegen.targets import TARGETS
@@ -26,7 +26,7 @@ from ztorch.errors import ZtorchError
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.plan import Place, Plan, Step
 
-VULKAN = TARGETS["vulkan"].on({"subgroup": 8, "memories": 64})
+VULKAN = TARGETS["vulkan"].on_device({"subgroup": 8, "max_buffers": 64})
 OPENCL = TARGETS["opencl:spirv"]
 # A target, with what Khronos' tools call the rules that its modules are held to.
 FLAVOURS = {"vulkan": (VULKAN, "vulkan1.1"), "opencl": (OPENCL, "opencl2.0")}
@@ -112,7 +112,7 @@ def test_kernels_of_models(name: str, tmp_path: Path) -> None:
 
 def test_kernels_have_what_they_need_in_their_head() -> None:
     graphs = {"j": jobs()["softmax"][0].alone("j")}
-    plain = compile_functions(graphs, VULKAN.on({"subgroup": 0}), "ops")
+    plain = compile_functions(graphs, VULKAN.on_device({"subgroup": 0}), "ops")
     shuffled = compile_functions(graphs, VULKAN, "ops")
     one = [modules.needs(plain.code[at:at + size]) for _, at, size, _ in plain.spec.entries]
     other = [modules.needs(shuffled.code[at:at + size]) for _, at, size, _ in shuffled.spec.entries]

@@ -15,7 +15,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
-from tests.ops.samples import Case, cases
+from tests.cases.samples import Case, cases
 from ztorch.compile import eager
 from ztorch.errors import ConfigError, DataError, ShapeError, Unsupported
 from ztorch.graph.evaluate import evaluate

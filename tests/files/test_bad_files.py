@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import ztorch as zt
-from tests.test_bad_input import X, Y, compiled, model
+from tests.cases.small_model import X, Y, compiled, model
 from ztorch.callbacks import ModelCheckpoint
 from ztorch.errors import ArtifactError, ConfigError, FileError, WeightsError
 from ztorch.files import atomic

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graph.random_graphs import random_graph
+from tests.cases.random_graphs import random_graph
 from ztorch import ops
 from ztorch.errors import UnknownName
 from ztorch.graph.autodiff import gradients

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.devices.available import device
+from tests.cases.available import device
 from ztorch import settings
 from ztorch.backends import registry
 from ztorch.errors import ConfigError, DeviceError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interchange.test_onnx_export import UNWRITABLE
+from tests.interchange.onnx_files import UNWRITABLE
 from ztorch.interchange.onnx.protobuf import NAMES
 from ztorch.interchange.onnx.save import OPSET
 from ztorch.interchange.onnx.tables import exported, imported

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import ztorch as zt
-from tests.interchange.onnx_files import ours, runtime
-from tests.ops.samples import Case, cases
+from tests.cases.samples import Case, cases
+from tests.interchange.onnx_files import UNWRITABLE, ours, runtime
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.commands.recipe import find, zoo
@@ -211,9 +211,6 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
 
 
 # -- ops, from the registry ------------------------------------------------------------------------
-
-# Those without a word in ONNX, by the op of the graph that is missing.
-UNWRITABLE = {"mulhi", "pick", "place", "cut", "put", "shift_left", "shift_right", "random_bits", "bitcast"}
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.dtype.name in ("f32", "i32", "bool")],

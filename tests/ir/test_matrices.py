@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ir.matrices import SUBGROUP, expected, numbers, products
+from tests.cases.matrices import SUBGROUP, expected, numbers, products
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import bf16, f16, f32, f64, i32
 from ztorch.errors import InterpretError, VerifyError
@@ -185,5 +185,5 @@ def test_tf32_rounds_ties_away_from_zero_and_keeps_what_is_no_number() -> None:
 def test_machines_list_only_shapes_that_pass() -> None:
     for target in TARGETS.values():
         grid = target.limits.grid
-        for shape in grid.mma if grid else ():
+        for shape in grid.mma_shapes if grid else ():
             verify(products(shape, subgroup=grid.subgroup))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ir import oracle
+from tests.cases import oracle
+from tests.cases.opcodes import array, edges
 from ztorch.dtypes import (
     ALL,
     DType,
@@ -21,7 +22,6 @@ from ztorch.dtypes import (
     f64,
     from_storage,
     i32,
-    to_storage,
     u8,
     u16,
     u64,
@@ -40,30 +40,6 @@ def run(b: Builder, /, **buffers: np.ndarray) -> None:
 
 
 NUMBERS = [d for d in ALL if d.kind != "b"]
-
-
-def edges(d: DType) -> list[Any]:
-    """Numbers of a dtype at which opcodes go wrong."""
-    if d.kind == "b":
-        return [False, True]
-    if d.is_int:
-        low = -(1 << (d.bits - 1)) if d.kind == "s" else 0
-        high = low + (1 << d.bits) - 1
-        whole = (0, 1, 2, 3, 7, -1, -2, -7, 100, low, low + 1, high, high - 1, high // 2)
-        return [n for n in whole if low <= n <= high]
-    digits, largest = oracle.PRECISION[d.name]
-    huge = math.ldexp(2.0 - math.ldexp(1.0, 1 - digits), largest)
-    tiny = math.ldexp(1.0, 1 - largest)
-    some = [0.0, 1.0, 0.5, 1.5, 2.5, 3.75, 1 / 3, 10.7, 100.0, huge, tiny,
-            math.ldexp(tiny, -2), math.inf]
-    return [oracle.rounded(d, s * x) for x in some for s in (1.0, -1.0)] + [math.nan]
-
-
-def array(values: list[Any], d: DType) -> np.ndarray:
-    """Python numbers as they lie in memory; bool as u8."""
-    if d.kind == "b":
-        return np.array(values, np.uint8)
-    return to_storage(d, np.array(values, d.working))
 
 
 def apply(opcode: str, sources: list[DType], result: DType, rows: list[tuple],

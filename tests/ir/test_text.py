@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ir.random_kernels import random_kernel
+from tests.cases.random_kernels import random_kernel
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u64
 from ztorch.errors import VerifyError
 from ztorch.ir.builder import Builder

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.layers.test_twins import public
-from tests.layers.twin_cases import NESTED, PLAIN
+from tests.layers.twin_cases import NESTED, PLAIN, public
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError, ZtorchError
 from ztorch.layers import Layer

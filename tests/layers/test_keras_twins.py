@@ -11,8 +11,7 @@ import pytest
 
 from tests import references
 from tests.layers.running import Traced
-from tests.layers.test_twins import public
-from tests.layers.twin_cases import CASES, NESTED, PLAIN, Case
+from tests.layers.twin_cases import CASES, NESTED, PLAIN, Case, public
 from ztorch import layers as L
 from ztorch.errors import UnknownName, Unsupported
 

@@ -8,7 +8,6 @@ PyTorch's float64 within a number of units in the last place of its own dtype.
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,11 @@ import pytest
 from tests import references
 from tests.layers.running import Traced, same
 from tests.layers.torch_words import Words
-from tests.layers.twin_cases import CASES, NESTED, NO_TWIN, PLAIN, Case
+from tests.layers.twin_cases import CASES, NESTED, NO_TWIN, PLAIN, Case, public
 from tests.parity import GROUPS, HERE, SCALAR, WIDE, Arrays, Job, Module, interpreted
 from ztorch import layers as L
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
-from ztorch.layers import LAYERS, Layer
 from ztorch.model.sequential import Sequential
 from ztorch.model.trace import trace
 from ztorch.optimizers import SGD
@@ -61,13 +59,6 @@ def in_torch(case: Case, ours: Traced) -> list[Any]:
 
 
 # -- the table -------------------------------------------------------------------------------------
-
-
-def public() -> dict[str, type[Layer]]:
-    """All layers that the package offers, by their own names; not those of its docstrings' examples."""
-    return {name: kind for name, kind in LAYERS.items()
-            if kind.__name__ == name and kind.__module__.startswith("ztorch.layers.")
-            and hasattr(sys.modules[kind.__module__], name)}
 
 
 def test_every_layer_is_in_the_table() -> None:

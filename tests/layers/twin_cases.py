@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from tests.layers.torch_images import ACTIVATIONS
 from ztorch import layers as L
 from ztorch import ops
-from ztorch.layers import Layer
+from ztorch.layers import LAYERS, Layer
 
 BATCH = 3
 
@@ -206,3 +207,10 @@ def _cases() -> list[Case]:
 
 
 CASES = _cases()
+
+
+def public() -> dict[str, type[Layer]]:
+    """All layers that the package offers, by their own names; not those of its docstrings' examples."""
+    return {name: kind for name, kind in LAYERS.items()
+            if kind.__name__ == name and kind.__module__.startswith("ztorch.layers.")
+            and hasattr(sys.modules[kind.__module__], name)}

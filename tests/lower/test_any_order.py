@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.graph.random_graphs import random_graph
+from tests.cases.random_graphs import random_graph
 from tests.parity import (
     DEFAULT,
     HERE,

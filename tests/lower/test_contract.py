@@ -47,7 +47,7 @@ def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, lim
     assert sorted(covered(tiling.panels)) == list(range(vectors))
     for r, p in itertools.product(tiling.rows, tiling.panels):
         loaded = p.size if r.size > 1 else 0
-        assert r.size * p.size + loaded + 1 <= limits.registers
+        assert r.size * p.size + loaded + 1 <= limits.vector_registers
     masked = [p for p in tiling.panels if tiling.tail and vectors - 1 in covered((p,))]
     assert all(p.count == 1 for p in masked)  # whole panels pay for no mask
 

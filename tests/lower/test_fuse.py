@@ -140,7 +140,7 @@ def test_a_diamond_through_another_kernel_is_not_closed(limits: object) -> None:
 def test_a_kernel_names_no_more_memories_than_the_machine_allows(most: int) -> None:
     """A gradient's common norm asks for every gradient; so does a flag that all of them are finite."""
     grid = TARGETS["vulkan"].limits.grid
-    limits = replace(TARGETS["vulkan"].limits, grid=replace(grid, memories=most))  # type: ignore[type-var]
+    limits = replace(TARGETS["vulkan"].limits, grid=replace(grid, max_buffers=most))  # type: ignore[type-var]
     parts = [_input(f"x{k}", 3) for k in range(21)]
     total = functools.reduce(ops.add, (ops.sum(x * x) for x in parts))
     shrunk = {f"y{k}": x / total for k, x in enumerate(parts)}

@@ -5,32 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cases.grid import ELEMENTWISE, REDUCING, job
 from tests.parity import GROUPS, SUBGROUPS, Job, agree, interpreted, plan_of
 from ztorch import ops
-from ztorch.dtypes import DType, f16, f32, f64, i8, i32, i64
+from ztorch.dtypes import DType, f16, f32, f64, i32
 from ztorch.errors import Unsupported
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid import team
 from ztorch.lower.grid_contract import TILES, estimate
 from ztorch.lower.passes import launched, vectored
 from ztorch.lower.plan import Params, lower
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
-            "wide": Limits(0, 16, True, grid=Grid(threads=1024, subgroup=32, units=132, vector=4)),
-            "whole": Limits(0, 16, True, grid=Grid(vector=4, parts=False))}
+            "wide": Limits(0, 16, True, grid=GridLimits(threads=1024, subgroup=32, compute_units=132, load_width=4)),
+            "whole": Limits(0, 16, True, grid=GridLimits(load_width=4, scalar_stores_readable_as_vectors=False))}
 both = pytest.mark.parametrize("limits", MACHINES.values(), ids=MACHINES)
-
-
-def job(make, *shapes: tuple[int, ...], d: DType = f32) -> Job:
-    rng = np.random.default_rng(3)
-    leaves = [leaf("input", f"x{k}", shape, d) for k, shape in enumerate(shapes)]
-    numbers = [rng.normal(size=v.shape) if d.is_float else rng.integers(-9, 9, v.shape)
-               for v in leaves]
-    feeds = {v: n.astype(d.numpy) for v, n in zip(leaves, numbers, strict=True)}
-    return Job(Graph({"y": make(*leaves)}), feeds)
 
 
 @both
@@ -74,38 +66,9 @@ def test_even_rows_are_read_in_twos() -> None:
             assert held["strip_b"] == 2
 
 
-def forward(*xs: Value) -> Value:
-    """In rows that begin anywhere: nothing lies where vectors do."""
-    return ops.concat([x[:, 1:] for x in xs], axis=1) * 2.0
-
-
-# What elementwise kernels do with memory. All have so many elements that threads take four.
-ELEMENTWISE = {
-    "flat": (lambda x, y: ops.tanh(x) * 2.0 + y, (40_000,), (40_000,)),
-    "odd": (lambda x, y: ops.tanh(x) * 2.0 + y, (40_001,), (40_001,)),
-    "a row for all": (lambda x, y: ops.maximum(x + y, 0.5), (260, 128), (128,)),
-    "an odd row for all": (lambda x, y: ops.maximum(x + y, 0.5), (262, 127), (127,)),
-    "a number a row": (lambda x, y: ops.exp(x - y), (260, 128), (260, 1)),
-    "a number": (lambda x, y: ops.where(x > y, x, 1.0), (260, 128), (1, 1)),
-    "aligned parts": (lambda x: x[2:, 4:] * x[:-2, :-4], (264, 132)),
-    "other parts": (lambda x: x[2:, 4:] * x[:-2, 1:-3], (264, 132)),
-    "odd rows": (lambda x: x[:, :128] * 2.0, (264, 130)),
-    "turned": (lambda x, y: ops.transpose(x) + y, (128, 260), (260, 128)),
-    "one after another": (lambda x, y: ops.concat([x, y], axis=0) * 2.0, (140, 128), (120, 128)),
-    "side by side": (forward, (260, 65), (260, 65)),
-    "in a border": (lambda x: ops.pad(x, (1, 4), (2, 4)) + 1.0, (260, 120)),
-    "in an odd border": (lambda x: ops.pad(x, (1, 3), (2, 5)) + 1.0, (260, 120)),
-    "compared": (lambda x, y: ops.where(x > y, x > 0.0, y > 0.0), (260, 128), (260, 128)),
-    "as other types": (lambda x: ops.cast(ops.cast(x * 9.0, i8), f16) + ops.cast(x, f16), (260, 128)),
-    "wide": (lambda x: ops.cast(ops.cast(x * 9.0, i64) * 5, f32), (260, 128)),
-    "lookups": (lambda x, y: ops.take(x, ops.cast(ops.abs(y) * 9.0, i32), axis=0) * 2.0, (60, 128), (260,)),
-    "lookups in rows": (lambda x, y: ops.take(x, ops.cast(ops.abs(y) * 9.0, i32), axis=1) * 2.0,
-                        (260, 60), (128,))}
-
-
 def test_neighbours_of_elements() -> None:
     """Elementwise kernels read and write four neighbours at once where these lie side by side."""
-    limits = Limits(0, 16, True, grid=Grid(vector=4, units=32))
+    limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd", "an odd row for all", "other parts", "odd rows", "turned", "side by side",
              "one after another", "in a border", "in an odd border"}
     for name, (make, *shapes) in ELEMENTWISE.items():
@@ -119,38 +82,9 @@ def test_neighbours_of_elements() -> None:
     assert not any(o.lanes > 1 for i in step.kernel.body for o in (i.dest, *i.args))
 
 
-def normal(x: Value, scale: Value, axis: int = -1) -> Value:
-    centred = x - ops.mean(x, axis=axis, keepdims=True)
-    return centred * ops.rsqrt(ops.mean(centred * centred, axis=axis, keepdims=True) + 1e-3) * scale
-
-
-# What reducing kernels do with memory: rows of neighbours, and neighbours of many rows.
-REDUCING = {
-    "softmax": (ops.softmax, (260, 128)),
-    "odd softmax": (ops.softmax, (260, 129)),
-    "softmax of few": (ops.softmax, (3, 4000)),
-    "softmax of short rows": (ops.softmax, (70, 8)),
-    "normal rows": (normal, (260, 136), (136,)),
-    "normal columns": (lambda x, y: normal(x, y, axis=0), (300, 132), (132,)),
-    "odd columns": (lambda x, y: normal(x, y, axis=0), (300, 133), (133,)),
-    "columns of few": (lambda x: ops.max(x, axis=0), (30, 132)),
-    "between": (lambda x, y: ops.sum(x * y, axis=1), (20, 33, 64), (33, 1)),
-    "two axes": (lambda x: ops.max(x, axis=(0, 2)), (30, 20, 72)),
-    "parts of rows": (lambda x: ops.sum(x[:, 4:], axis=1), (70, 132)),
-    "other parts": (lambda x: ops.sum(x[:, 3:131], axis=1), (70, 132)),
-    "turned": (lambda x, y: ops.sum(ops.transpose(x) * y, axis=1), (128, 300), (300, 128)),
-    "in a border": (lambda x: ops.sum(ops.pad(x, (0, 4), (0, 4)), axis=1), (70, 128)),
-    "all": (lambda x: ops.sum(x * x), (8192,)),
-    "any": (lambda x: ops.any(x > 3.0, axis=1), (70, 128)),
-    "columns of any": (lambda x: ops.any(x > 3.0, axis=0), (300, 128)),
-    "as other types": (lambda x: ops.sum(ops.cast(ops.cast(x * 9.0, i8), i64), axis=0), (300, 128)),
-    "lookups": (lambda x, y: ops.sum(ops.take(x, ops.cast(ops.abs(y) * 9.0, i32), axis=0), axis=1),
-                (60, 128), (70,))}
-
-
 def test_neighbours_of_sums() -> None:
     """Reducing kernels read four neighbours at once, and write what is side by side."""
-    limits = Limits(0, 16, True, grid=Grid(vector=4, units=32))
+    limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd softmax", "odd columns", "columns of few", "other parts", "turned", "in a border"}
     one_by_one = {"two axes", "all", "any", "parts of rows", "lookups"}
     for name, (make, *shapes) in REDUCING.items():
@@ -192,13 +126,13 @@ def test_reductions(limits: Limits, shape: tuple[int, int], axis: int) -> None:
 
 
 def test_a_tile_fits_its_machine() -> None:
-    for grid in (Grid(), Grid(threads=64, shared=1 << 14), Grid(threads=1024, shared=227 << 10)):
+    for grid in (GridLimits(), GridLimits(threads=64, shared_bytes=1 << 14), GridLimits(threads=1024, shared_bytes=227 << 10)):
         for m, n, k in ((1, 1, 1), (64, 10, 784), (4096, 4096, 4096), (3, 4000, 9)):
             for through in (False, True):
                 _, tile = estimate(m, n, k, 1, grid, 4, through)
-                assert tile.threads <= grid.threads and tile.shared(4, through) <= grid.shared
+                assert tile.threads <= grid.threads and tile.shared(4, through) <= grid.shared_bytes
     with pytest.raises(Unsupported, match="64 threads"):
-        estimate(8, 8, 8, 1, Grid(threads=16), 4, False)
+        estimate(8, 8, 8, 1, GridLimits(threads=16), 4, False)
 
 
 def test_tiles_are_whole() -> None:
@@ -209,7 +143,7 @@ def test_tiles_are_whole() -> None:
 
 def test_teams_are_whole_subgroups() -> None:
     for sub in (0, 8, 32, 64):
-        grid = Grid(subgroup=sub)
+        grid = GridLimits(subgroup=sub)
         for outer in (1, 3, 64, 5000):
             for inner in (1, 2, 9, 1000):
                 for beside in (False, True):
@@ -240,7 +174,7 @@ def test_windows_of_a_convolution_are_read_where_they_lie(channels: int, lanes: 
     y = ops.conv(x, w, padding=padding)
     _, slope = gradients(ops.sum(y * y), [x, w])
     for graph in (Graph({"y": y}), Graph({"slope": slope})):
-        limits = Limits(0, 16, True, grid=Grid(vector=4))
+        limits = Limits(0, 16, True, grid=GridLimits(load_width=4))
         plan = lower("f", graph, limits, Params(limits))
         largest = max((b.size for _, b, _ in plan.buffers), default=0)
         assert largest < 4 * 9 * x.size / 2, "windows, written down, take nine times the images"

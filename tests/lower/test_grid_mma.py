@@ -3,23 +3,21 @@ but speed depends on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.lower.test_every_op import jobs
+from tests.cases.jobs import jobs
+from tests.cases.products import Make, bound, job, plain
+from tests.machines.ptx.parse import parse
+from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
-from tests.ptx.parse import parse
-from tests.ptx.running import rendered, run
 from ztorch import Sequential, layers, ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
-from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage, to_storage
+from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage
 from ztorch.errors import UnknownName
-from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.grid_contract import estimate
@@ -27,37 +25,15 @@ from ztorch.lower.passes import launched
 
 CUDA = [t for t in TARGETS.values() if t.backend == "cuda"]
 # One workgroup at a time: else small tiles of many workgroups are the faster way for small products.
-EXACT = TARGETS["cuda:sm_80"].on({"units": 1}).limits
-TF32 = TARGETS["cuda:sm_80"].on({"units": 1}).keeping("tf32").limits
-SIMT = replace(TF32, grid=replace(TF32.grid, mma=()))
+EXACT = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).limits
+TF32 = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).with_precision("tf32").limits
+SIMT = replace(TF32, grid=replace(TF32.grid, mma_shapes=()))
 DTYPES = (f16, bf16, f32)
 each = pytest.mark.parametrize("d", DTYPES, ids=repr)
-Make = Callable[..., Value]
-
-
-def plain(a: Value, b: Value) -> Value:
-    return ops.matmul(a, b)
-
-
-def job(make: Make, *shapes: tuple[int, ...], d: DType) -> Job:
-    rng = np.random.default_rng(5)
-    leaves = [leaf("input", f"x{k}", shape, d) for k, shape in enumerate(shapes)]
-    feeds = {v: from_storage(d, to_storage(d, rng.normal(size=v.shape).astype(d.working))) for v in leaves}
-    return Job(Graph({"y": make(*leaves)}), feeds)
 
 
 def multiplies(one: Job, limits: Limits) -> bool:
     return any("mma" in s.kernel.opcodes() for s in plan_of(one.alone("j"), limits)[0].steps)
-
-
-def bound(one: Job, d: DType, k: int) -> np.ndarray:
-    """How far a sum of k products may be off: rounding of operands (tf32 only), of each sum in
-    float32, and of the result."""
-    (y,) = one.oracle()
-    size = Job(one.graph, {v: np.abs(a) for v, a in one.feeds.items()}).oracle()[0]
-    of_result = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}[d.name]
-    of_operands = 2 * 2.0**-11 + 2.0**-22 if d is f32 else 0.0
-    return of_result * np.abs(y) + (of_operands + k * 2.0**-23) * size + 2.0**-24
 
 
 SIZES = [(16, 64, 32), (70, 130, 37), (33, 75, 217), (128, 256, 64), (65, 16, 33), (17, 129, 1), (200, 31, 48)]
@@ -147,14 +123,14 @@ def test_only_targets_that_list_it_get_it(target) -> None:
         return
     for d in DTYPES:
         one = job(plain, (128, 64), (64, 128), d=d)
-        able = [s for s in grid.mma if s.of in (d, f32)]  # float32 holds every shorter number
-        alone = target.on({"units": 1})
-        assert multiplies(one, alone.keeping("tf32").limits) == bool(able)
+        able = [s for s in grid.mma_shapes if s.of in (d, f32)]  # float32 holds every shorter number
+        alone = target.on_device({"compute_units": 1})
+        assert multiplies(one, alone.with_precision("tf32").limits) == bool(able)
         assert multiplies(one, alone.limits) == any(s.kept == 0 for s in able)
 
 
 def test_the_newer_chips_have_it() -> None:
-    assert {t.chip for t in CUDA if not t.limits.grid.mma} == {"sm_75"}
+    assert {t.chip for t in CUDA if not t.limits.grid.mma_shapes} == {"sm_75"}
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(2, 3, 5), (1, 8, 4), (1, 1, 100)])
@@ -167,11 +143,11 @@ def test_other_dtypes_are_left_to_threads() -> None:
 
 
 def test_tiles_fit_their_machine() -> None:
-    for shape in TF32.grid.mma:
+    for shape in TF32.grid.mma_shapes:
         for m, n, k in ((16, 8, 16), (64, 1000, 9), (4096, 4096, 4096)):
-            for grid in (TF32.grid, replace(TF32.grid, shared=16 << 10), replace(TF32.grid, threads=64)):
+            for grid in (TF32.grid, replace(TF32.grid, shared_bytes=16 << 10), replace(TF32.grid, threads=64)):
                 tile = grid_mma.choose(m, n, k, 1, grid, shape, 1e300)
-                assert tile.shared <= grid.shared and tile.threads <= grid.threads
+                assert tile.shared <= grid.shared_bytes and tile.threads <= grid.threads
                 assert tile.high * tile.down * shape.m == tile.rows
                 assert tile.wide * tile.across * shape.n == tile.columns and tile.depth % shape.k == 0
         time, _ = estimate(4096, 4096, 4096, 1, TF32.grid, 4, False)
@@ -180,7 +156,7 @@ def test_tiles_fit_their_machine() -> None:
     big = job(plain, (4096, 64), (64, 4096), d=f16)
     [step] = plan_of(big.alone("j"), TF32)[0].steps
     shared = sum(m.size * m.dtype.bytes for m in step.kernel.memories if m.space == "shared")
-    assert shared <= TF32.grid.shared and launched(step.kernel)[1][0] == 64 * 32
+    assert shared <= TF32.grid.shared_bytes and launched(step.kernel)[1][0] == 64 * 32
 
 
 def test_a_model_that_allows_it() -> None:
@@ -190,11 +166,11 @@ def test_a_model_that_allows_it() -> None:
     target = TARGETS["cuda:sm_80"]
     by_default = compile_functions(functions, target, "m").text
     assert "mma.sync" not in by_default
-    assert compile_functions(functions, target.keeping("float32"), "m").text == by_default
-    allowed = compile_functions(functions, target.keeping("tf32"), "m").text
+    assert compile_functions(functions, target.with_precision("float32"), "m").text == by_default
+    allowed = compile_functions(functions, target.with_precision("tf32"), "m").text
     assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in allowed
     old = TARGETS["cuda:sm_75"]
-    assert "mma" not in compile_functions(functions, old.keeping("tf32"), "m").text
+    assert "mma" not in compile_functions(functions, old.with_precision("tf32"), "m").text
     with pytest.raises(UnknownName, match="unknown matmul_precision 'tf23'; did you mean 'tf32'"):
         model.compile("cpu", matmul_precision="tf23")
     first, second = (model.compile("cpu", matmul_precision=p) for p in ("float32", "tf32"))

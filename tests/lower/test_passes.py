@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.ir.random_kernels import random_buffers, random_kernel
-from tests.lower.test_threads import training_step
+from tests.cases.random_kernels import random_buffers, random_kernel
+from tests.cases.steps import training_step
 from tests.parity import NARROW, SCALAR, WIDE, plan_of
 from ztorch.dtypes import f16, f32
 from ztorch.errors import Unsupported

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.artifact.c_programs import needs_gcc
-from tests.devices.available import COMPUTING, device
+from tests.cases.available import COMPUTING, device
+from tests.cases.c_programs import needs_gcc
+from tests.cases.zoo import BATCH, small
 from tests.parity import Job, interpreted, plan_of
-from tests.zoo.recipes import BATCH, small
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
@@ -223,7 +223,7 @@ def product(d: DType, m: int, n: int, k: int) -> Job:
 @pytest.mark.parametrize("chip", ("cuda:sm_80", "rocm:gfx942", "rocm:gfx1100"))
 @pytest.mark.parametrize("d", MIXED.values(), ids=repr)
 def test_matrix_units_take_them_without_being_asked(chip: str, d: DType) -> None:
-    one, limits = product(d, 70, 130, 37), TARGETS[chip].on({"units": 1}).limits
+    one, limits = product(d, 70, 130, 37), TARGETS[chip].on_device({"compute_units": 1}).limits
     plan = plan_of(one.alone("j"), limits)[0]
     assert any("mma" in s.kernel.opcodes() for s in plan.steps)
     [got] = interpreted(one, limits)
@@ -325,5 +325,5 @@ def test_every_layer_takes_it() -> None:
 
 def test_code_for_devices_that_are_not_here() -> None:
     traced = mlp().trace(batch_size=64, dtype="mixed_bfloat16")
-    made = compile_functions(traced.functions, TARGETS["cuda:sm_90"].on({"units": 1}), "m")
+    made = compile_functions(traced.functions, TARGETS["cuda:sm_90"].on_device({"compute_units": 1}), "m")
     assert "mma.sync" in made.text and "bf16" in made.text

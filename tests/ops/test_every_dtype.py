@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from tests.ops.samples import Case, cases
+from tests.cases.samples import Case, cases
 from tests.parity import HERE, Job, Module, close
 from ztorch.dtypes import DType, bf16, dtype, f16, from_storage, to_storage
 from ztorch.graph.op import leaf

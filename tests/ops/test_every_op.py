@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ops.samples import UNSAMPLED, Case, cases, stored
+from tests.cases.samples import UNSAMPLED, Case, cases, stored
 from ztorch import ops
 from ztorch.dtypes import f64
 from ztorch.graph.autodiff import gradients

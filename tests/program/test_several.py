@@ -11,7 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests import programs, references
-from tests.artifact.artifacts import changed
+from tests.cases.artifacts import changed
 from tests.programs import same_states
 from ztorch import layers as L
 from ztorch.errors import (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.artifact.artifacts import flowers, trainer
+from tests.cases.artifacts import flowers, trainer
 
 # -- without a compiler ----------------------------------------------------------------------------
 
@@ -68,11 +68,13 @@ ztorch.load(sys.argv[1], threads=1).predict(np.load(sys.argv[2]))
 print(*sorted(set(sys.modules) - before))
 """
 PREDICTS = {
-    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config",
+    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.abi",
+    "ztorch.machines", "ztorch.machines.processors", "ztorch.host.memory",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
     "ztorch.files.schema",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
+    "ztorch.runtime.running", "ztorch.runtime.start",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
     "ztorch.runtime.snapshot",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.calls", "ztorch.feed.intake",

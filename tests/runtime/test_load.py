@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import ztorch as zt
-from tests.artifact.artifacts import (
+from tests.cases.artifacts import (
     Manifest,
     apart,
     changed,

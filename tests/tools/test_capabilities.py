@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.codegen.test_render import kernel_for
-from tests.devices.available import COMPUTING
+from tests.cases.available import COMPUTING
+from tests.cases.opcodes import kernel_for
 from tools import capabilities as c
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS

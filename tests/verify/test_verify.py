@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ztorch as zt
-from tests.devices.available import COMPUTING, device
+from tests.cases.available import COMPUTING, device
 from tests.parity import HERE
 from ztorch import layers as L
 from ztorch import ops

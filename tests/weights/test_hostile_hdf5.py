@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.weights.test_keras import changed, model, replaced, written
+from tests.weights.keras_files import changed, model, replaced, written
 from ztorch.errors import WeightsError, ZtorchError
 from ztorch.layers import Input
 from ztorch.model.sequential import Sequential

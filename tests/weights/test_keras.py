@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests import references
+from tests.weights.keras_files import changed, model, replaced, written
 from tests.weights.torch_cases import predicted
 from ztorch import layers as L
 from ztorch.errors import Unsupported, WeightsError
@@ -278,31 +278,6 @@ def test_a_half_precision_policy_is_no_float32(tmp_path: Path) -> None:
 
 
 # -- files that are refused -------------------------------------------------------------------------
-
-
-def model() -> Sequential:
-    return Sequential([L.Input((4,)), L.Dense(3), L.Dense(2)])
-
-
-def written(tmp_path: Path) -> bytes:
-    model().save_weights(tmp_path / "w.weights.h5")
-    return (tmp_path / "w.weights.h5").read_bytes()
-
-
-def changed(tmp_path: Path, change: Any) -> Path:
-    data = io.BytesIO(written(tmp_path))
-    with h5py.File(data, "r+") as file:
-        change(file)
-    (tmp_path / "bad.weights.h5").write_bytes(data.getvalue())
-    return tmp_path / "bad.weights.h5"
-
-
-def replaced(array: Any, **how: Any) -> Any:
-    def change(file: Any) -> None:
-        group = file["layers/dense/vars"]
-        del group["0"]
-        group.create_dataset("0", data=array, **how)
-    return change
 
 
 def external(file: Any) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.zoo.recipes import BATCH, NAMES, rows, small
+from tests.cases.zoo import BATCH, NAMES, rows, small
 from tests.zoo.twins import Twin, train
 from ztorch import optimizers
 from ztorch.compile.pipeline import build

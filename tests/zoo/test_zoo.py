@@ -12,32 +12,16 @@ import pytest
 
 import ztorch as zt
 from tests import references
-from tests.zoo.recipes import BATCH, NAMES, rows, shipped, small
-from ztorch.commands.recipe import find, optimizer
+from tests.cases.zoo import NAMES, STEPS, program, shipped
+from ztorch.commands.recipe import find
 from ztorch.commands.train import compiled
-from ztorch.program.program import Program
 
-STEPS = 3
 SLOW = {"bert_base", "cifar_resnet", "resnet18", "tiny_gpt", "unet"}
 
 # Added to all keys, the bias of keys adds as much to all scores of a query, which softmax does not
 # see: its gradient is zero but for rounding, and Adam, which divides by a gradient's size, follows
 # what rounding says. It may go anywhere, as far as Adam's steps reach, and changes no prediction.
 UNSEEN = re.compile(r"self_attention/key/bias$")
-
-# Nets so deep in ReLUs that among their numbers some lie about zero. One that rounding takes across
-# changes all gradients before it by a hundredth, which says nothing about the code; in float64 none
-# lies that near.
-KINKED = {"cifar_resnet", "mobilenet", "resnet18", "unet"}
-
-
-def program(name: str, device: str) -> tuple[Program, Any, Any]:
-    recipe = small(name)
-    made = recipe.model.compile(
-        device, batch_size=BATCH, loss=recipe.loss, metrics=recipe.metrics,
-        optimizer=optimizer(recipe.optimizer, recipe.learning_rate), decode=recipe.decode,
-        dtype="float64" if name in KINKED else "float32")
-    return made, *rows(made.executable, made.metadata, recipe, STEPS)
 
 
 @pytest.mark.parametrize("name", [

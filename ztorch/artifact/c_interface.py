@@ -12,12 +12,12 @@ import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.codegen.cpuid import Question, questions
 from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 
-ALIGN = 64  # of params and arena
 LONGEST = 100  # characters of the model's name that names of files and functions begin with
 
 # The C89 type of each dtype, where long has 64 bits: on every machine our shared libraries run on.
@@ -98,7 +98,7 @@ class CInterface:
     cpuid: tuple[Question, ...]  # how NAME_supported asks the CPU for its features
     xcr0: int  # bits of the register state that the operating system must save
     abi: int  # checksum of everything the header promises
-    align: int = ALIGN  # bytes, of params and arena
+    align: int = BUFFER_ALIGN  # bytes, of params and arena
 
     @property
     def trains(self) -> bool:
@@ -180,7 +180,7 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
     cpuid, xcr0 = questions(spec.needs) if spec.arch == "x86_64" else ((), 0)
     params, arena = _rounded_up(spec.params_bytes), _rounded_up(spec.arena_bytes)
     batch = next(iter(predict.inputs.values())).shape[0]
-    promise = repr((functions, states, sizes, batch, params, arena, ALIGN))
+    promise = repr((functions, states, sizes, batch, params, arena, BUFFER_ALIGN))
     return CInterface(
         name, name.upper(), spec.target, spec.needs, functions, states, batch, tuple(sizes),
         params, arena, cpuid, xcr0, zlib.crc32(promise.encode()))
@@ -210,4 +210,4 @@ def _shape(shape: tuple[int, ...], d: DType) -> str:
 
 def _rounded_up(nbytes: int) -> int:
     """The next multiple of the alignment, and at least one: C has no arrays of size 0."""
-    return max((nbytes + ALIGN - 1) // ALIGN * ALIGN, ALIGN)
+    return max(align_up(nbytes, BUFFER_ALIGN), BUFFER_ALIGN)

@@ -10,13 +10,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ztorch.abi import PORT_ALIGN
 from ztorch.artifact.c_interface import LONGEST, identifier
 from ztorch.artifact.write import pack
 from ztorch.codegen.render import environment
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.manifest import FORMAT, OLDEST, VERSION
-from ztorch.runtime.remote import PLACE
 from ztorch.runtime.snapshot import Snapshot
 from ztorch.version import __version__
 
@@ -40,7 +40,7 @@ def write_web(path: str | os.PathLike[str], snapshot: Snapshot) -> list[Path]:
     artifact = f"{identifier(spec.name[:LONGEST])}.zt"
     files = {artifact: pack(snapshot),
              "ztorch.js": _rendered("ztorch.js", version=__version__, format=FORMAT,
-                                    oldest=OLDEST, newest=VERSION, place=PLACE),
+                                    oldest=OLDEST, newest=VERSION, port_align=PORT_ALIGN),
              "index.html": _rendered("index.html", name=spec.name, file=artifact)}
     for name, data in files.items():
         write_atomic(folder / name, data)

@@ -1,16 +1,14 @@
-"""What CUDA's driver is asked, and which devices it shows: through the driver API in cuda-python's
-package cuda-bindings."""
+"""Calls of CUDA's driver API, through the package cuda-bindings, and its devices."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from ztorch.backends.device import Found
+from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.machines.chips import chips_of, runnable
 
-CHIPS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100")
-"""What there is code for. With an `a` it is for that very chip, else for it and all later ones."""
 
 @functools.cache
 def driver() -> Any:
@@ -23,35 +21,16 @@ def driver() -> Any:
 def ask(where: str, call: str, *args: Any) -> Any:
     """What a call gives besides success; anything else is an error with the call and its code."""
     cuda = driver()
-    code, *found = getattr(cuda, call)(*args)
+    code, *answers = getattr(cuda, call)(*args)
     if code == cuda.CUresult.CUDA_SUCCESS:
-        return found[0] if len(found) == 1 else found
+        return answers[0] if len(answers) == 1 else answers
     _, text = cuda.cuGetErrorString(code)
     why = text.decode(errors="replace") if text else "unknown to this driver"
     kind = OutOfMemory if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY else DeviceError
     raise kind(f"{where}: {call}: {code.name} ({why})")
 
 
-def number(chip: str) -> int:
-    """The compute capability of a chip, times ten.
-
-    >>> number("sm_90a"), number("sm_100")
-    (90, 100)
-    """
-    return int(chip.removeprefix("sm_").rstrip("a"))
-
-
-def runs(capability: int) -> tuple[str, ...]:
-    """The chips whose code a device takes, the best last: PTX is assembled for later chips too.
-
-    >>> runs(80), runs(87)[-1], runs(120)[-1], runs(61)
-    (('sm_75', 'sm_80'), 'sm_86', 'sm_100', ())
-    """
-    return tuple(c for c in CHIPS if number(c) == capability or (
-        number(c) < capability and not c.endswith("a")))
-
-
-def described(ordinal: int) -> Found:
+def described(ordinal: int) -> DeviceInfo:
     """A device as the driver describes it; its chip is empty if it is too old."""
     where, attributes = f"cuda:{ordinal}", driver().CUdevice_attribute
     device = ask(where, "cuDeviceGet", ordinal)
@@ -62,18 +41,18 @@ def described(ordinal: int) -> Found:
 
     limits = {
         "threads": attribute("MAX_THREADS_PER_BLOCK"),
-        "shared": attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        "shared_bytes": attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
         "subgroup": attribute("WARP_SIZE"),
-        "groups": attribute("MAX_GRID_DIM_X"),
-        "units": attribute("MULTIPROCESSOR_COUNT"),
+        "max_groups": attribute("MAX_GRID_DIM_X"),
+        "compute_units": attribute("MULTIPROCESSOR_COUNT"),
     }
     capability = (10 * attribute("COMPUTE_CAPABILITY_MAJOR")
                   + attribute("COMPUTE_CAPABILITY_MINOR"))
-    able = runs(capability)
-    plain = [c for c in able if not c.endswith("a")]
+    able = runnable("cuda", generation=capability)
+    plain = [c.name for c in chips_of("cuda") if c.name in able and not c.exact]
     version = ask(where, "cuDriverGetVersion")
     name = ask(where, "cuDeviceGetName", 256, device)
-    return Found(ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),
+    return DeviceInfo(ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),
                  "integrated" if attribute("INTEGRATED") else "gpu",
                  int(ask(where, "cuDeviceTotalMem", device)), plain[-1] if plain else "",
                  tuple(limits.items()), f"CUDA {version // 1000}.{version % 1000 // 10}, compute "

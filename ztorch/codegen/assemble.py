@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import NATIVE, Target
 from ztorch.errors import ZtorchError
 
@@ -25,21 +28,44 @@ def _llvm() -> Any:
 @functools.cache
 def _machine(target: Target) -> Any:
     llvm = _llvm()
-    features = ",".join(f"+{f}" for f in target.features)
-    return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=features, opt=target.effort, reloc="pic", codemodel="small")
+    features = ",".join(f"+{f}" for f in target.llvm_features)
+    return llvm.Target.from_triple(target.llvm_triple).create_target_machine(
+        cpu=target.llvm_cpu, features=features, opt=target.llvm_opt_level, reloc="pic",
+        codemodel="small")
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The object file of a module.
+    """The object file of a module, from the cache if it was made before.
 
     For a foreign architecture LLVM runs in a child process: what it cannot select aborts the
     process it happens in.
     """
+    return cached((text, row(target), _llvm_identity(), _source()), lambda: _emit(text, target))
+
+
+def _emit(text: str, target: Target) -> bytes:
     if target.arch != NATIVE:
         return _in_child(text, target)
     machine = _machine(target)
     return machine.emit_object(_prepared(text, target, machine))
+
+
+@functools.cache
+def _llvm_identity() -> str:
+    """Which LLVM there is, without loading it: llvmlite's version and the library it brings."""
+    spec = importlib.util.find_spec("llvmlite")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    libraries = [(p.name, p.stat().st_size, p.stat().st_mtime_ns)
+                 for p in sorted(folder.glob("binding/*llvmlite*")) if p.is_file()]
+    if not libraries:
+        return repr(_llvm().llvm_version_info)
+    return f"llvmlite {importlib.metadata.version('llvmlite')} {libraries}"
+
+
+@functools.cache
+def _source() -> bytes:
+    """This file: the passes and options that it chooses are part of what code depends on."""
+    return Path(__file__).read_bytes()
 
 
 def assembly(text: str, target: Target) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +19,36 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound
 
 from ztorch.codegen.targets import Target
-from ztorch.dtypes import DType, boolean, u16
-from ztorch.errors import Unsupported
+from ztorch.dtypes import ALL, DType, boolean, u16
+from ztorch.errors import Unsupported, ZtorchError
 from ztorch.host.assets import folder
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
-from ztorch.ir.opcodes import ARITHMETIC
+from ztorch.ir.opcodes import ARITHMETIC, COMPUTING, OPCODES
 
 _MARK = re.compile("\x01([0-9MO]+)\x02")
+_KINDS = {"f": "float", "s": "int", "u": "int", "b": "bool"}
+
+
+def forms(opcode: str, result: DType, operand: DType) -> tuple[str, ...]:
+    """The macros that may stand for an opcode, the most special first. One may be for a single
+    dtype or for a kind of them, and a conversion for a pair.
+
+    >>> from ztorch.dtypes import f32, i32
+    >>> forms("max", f32, f32), forms("cast", i32, f32)[:2]
+    (('max_f32', 'max_float', 'max'), ('cast_f32_to_i32', 'cast_float_to_int'))
+    """
+    if opcode not in COMPUTING:
+        return (opcode,)
+    kind = _KINDS[operand.kind]
+    if OPCODES[opcode].result == "attr":
+        pair = f"{operand.name}_to_{result.name}", f"{kind}_to_{_KINDS[result.kind]}"
+        return (*(f"{opcode}_{p}" for p in pair), opcode)
+    return f"{opcode}_{operand.name}", f"{opcode}_{kind}", opcode
+
+
+WORDS = frozenset(form for opcode in OPCODES for result in ALL for operand in ALL
+                  for form in forms(opcode, result, operand))
+SPELLING = ("type", "suffix", "register", "memory", "literal", "spread", "offset", "widened")
 
 
 @functools.lru_cache(maxsize=1)
@@ -98,43 +122,61 @@ class Renderer:
 
     def __init__(self, target: Target):
         self.target = target
-        self.words = self._macros("instr")
-        self.spell: Any = SimpleNamespace(**self._macros("words"))
+        self.words = self._macros("instr", WORDS)
+        self.spelling: Any = SimpleNamespace(**self._macros("spelling", SPELLING))
+        self.widened = str(getattr(self.spelling, "widened", str)()).split()
+        self._found: dict[tuple[str, DType, DType], Any] = {}
         self._texts: dict[tuple, list[str]] = {}
         self._types: dict[tuple[str, int], tuple[str, str]] = {}
 
-    def _macros(self, kind: str) -> dict[str, Any]:
-        """The macros of a kind that the folders of the chain have, each the most special one."""
-        found: dict[str, Any] = {}
-        for name in reversed(self.target.chain):
+    def _macros(self, kind: str, names: Container[str]) -> dict[str, Any]:
+        """The macros of a kind in the folders of the chain, each the most special one. Helpers of
+        a template begin with an underscore, and stay in it."""
+        macros: dict[str, Any] = {}
+        for folder_name in reversed(self.target.template_folders):
+            path = f"{folder_name}/{kind}.{self.target.template_suffix}.j2"
             with contextlib.suppress(TemplateNotFound):
-                template = environment().get_template(f"{name}/{kind}.{self.target.suffix}.j2")
-                found |= {k: v for k, v in vars(template.module).items() if callable(v)}
-        return found
+                module = environment().get_template(path).module
+                macros |= _checked(path, module, names)
+        return macros
+
+    def word(self, instr: Instr) -> Any:
+        """The macro of an instruction, the most special that there is; None where the target
+        lacks it."""
+        key = instr.opcode, instr.dest.dtype, (instr.dest, *instr.args)[-1].dtype
+        if key not in self._found:
+            spelled = [u16 if self._as_bits(d) else d for d in key[1:]]
+            chosen = [f for f in forms(instr.opcode, *spelled) if f in self.words]
+            self._found[key] = self.words[chosen[0]] if chosen else None
+        return self._found[key]
 
     def speaks(self, instr: Instr) -> bool:
         """Whether the target has the word for this instruction."""
-        if instr.opcode not in self.words:
+        if self.word(instr) is None:
             return False
         if not self._computes(instr) or not self._multiplies(instr):
             return False
-        lacks = self.target.lacks
+        lacks = self.target.missing_opcodes
         return instr.opcode not in lacks and (instr.opcode, instr.dest.dtype.name) not in lacks
 
     def _computes(self, instr: Instr) -> bool:
-        """False for arithmetic on a dtype that the target only stores."""
+        """False for arithmetic on a dtype that the target only stores, and for what would leave
+        the range of integers that it holds in wider registers."""
         if instr.opcode not in ARITHMETIC:
             return True
+        if OPCODES[instr.opcode].wraps and instr.dest.dtype.name in self.widened:
+            return False
         dtypes = {o.dtype.name for o in (instr.dest, *instr.args)}
-        small = dtypes & set(self.target.stored)
+        small = dtypes & set(self.target.stored_dtypes)
         if instr.opcode == "cast":
-            return not small or (dtypes - small == {"f32"} and small <= set(self.target.converts))
+            return not small or (
+                dtypes - small == {"f32"} and small <= set(self.target.converted_dtypes))
         return not small
 
     def _multiplies(self, instr: Instr) -> bool:
         """False for parts of matrices of a shape that the target has not."""
         grid = self.target.limits.grid
-        return all(grid is not None and o.fragment.shape in grid.mma
+        return all(grid is not None and o.fragment.shape in grid.mma_shapes
                    and o.lanes * grid.subgroup == o.fragment.size
                    for o in (instr.dest, *instr.args) if o.fragment is not None)
 
@@ -161,7 +203,8 @@ class Renderer:
 
     def frame(self, **data: Any) -> str:
         """The whole module."""
-        names = [f"{name}/module.{self.target.suffix}.j2" for name in self.target.chain]
+        names = [f"{name}/module.{self.target.template_suffix}.j2"
+                 for name in self.target.template_folders]
         return environment().select_template(names).render(**data)
 
     def _constants(self, kernel: Kernel) -> list[Constant]:
@@ -204,7 +247,7 @@ class Renderer:
 
     def _offset(self, number: int, bits: int) -> str:
         """The constant part of a position, in the target's own way if it has one."""
-        spell = getattr(self.spell, "offset", None)
+        spell = getattr(self.spelling, "offset", None)
         return str(number if spell is None else spell(number, bits))
 
     def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> str:
@@ -227,7 +270,7 @@ class Renderer:
         return "".join(fill[p] if k % 2 else p for k, p in enumerate(parts))
 
     def _render(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> list[str]:
-        word = self.words.get(instr.opcode)
+        word = self.word(instr)
         if word is None:
             raise Unsupported(f"target {self.target.name} has no word for {instr.opcode} "
                               f"on {instr.dest.dtype}")
@@ -246,7 +289,7 @@ class Renderer:
         if o.is_const:
             r = self._literal(o)
         else:
-            r = str(self.spell.register(o.kind, number))
+            r = str(self.spelling.register(o.kind, number))
         k = o.dtype.kind
         parts: tuple[str, ...] = (r,)
         if o.fragment is not None:
@@ -254,14 +297,15 @@ class Renderer:
             parts = tuple(r if o.is_const else f"{r}_{n}" for n in range(count))
         return View(
             r, t, e, self._predicate(o.lanes), number, o.dtype.name, o.lanes, k, o.dtype.bits,
-            o.number if o.is_const else None, str(self.spell.suffix(o.dtype.name, o.lanes)),
+            o.number if o.is_const else None, str(self.spelling.suffix(o.dtype.name, o.lanes)),
             parts, o.fragment)
 
     def _spread(self, o: Operand) -> tuple[str, int]:
         """The type of the registers that an operand is held in, and how many they are."""
         if o.fragment is None:
             return self._type(o.dtype, o.lanes)[1], o.lanes
-        t, _, count = str(self.spell.spread(o.dtype.name, o.lanes, o.fragment.role)).rpartition(" ")
+        spread = str(self.spelling.spread(o.dtype.name, o.lanes, o.fragment.role))
+        t, _, count = spread.rpartition(" ")
         return t, int(count)
 
     def _spelled(self, o: Operand) -> Operand:
@@ -270,12 +314,12 @@ class Renderer:
     def _as_bits(self, d: DType) -> bool:
         """Whether values of a dtype are only moved: then they are spelled as whole numbers, which
         no machine converts behind our back."""
-        return d.name in self.target.stored and d.name not in self.target.converts
+        return d.name in self.target.stored_dtypes and d.name not in self.target.converted_dtypes
 
     def _type(self, d: DType, lanes: int) -> tuple[str, str]:
         key = (d.name, lanes)
         if key not in self._types:
-            whole, one = (str(self.spell.type(d.name, n)) for n in (lanes, 1))
+            whole, one = (str(self.spelling.type(d.name, n)) for n in (lanes, 1))
             if not whole:
                 raise Unsupported(f"{self.target.name} has no {d}; use a dtype that it has, such "
                                   "as float32 or int32, or another device")
@@ -296,14 +340,24 @@ class Renderer:
             exact = float(number).hex() if np.isfinite(number) else ""
         if o.dtype.is_float and o.dtype.bits == 16:
             hex16 = f"{o.bits:04X}"
-        return str(self.spell.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64,
+        return str(self.spelling.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64,
                                       o.bits, exact))
 
     def _memory(self, m: Memory, number: str) -> MemoryView:
         d = u16 if self._as_bits(m.dtype) else m.dtype
-        return MemoryView(str(self.spell.memory(number)), self._type(d, 1)[0],
+        return MemoryView(str(self.spelling.memory(number)), self._type(d, 1)[0],
                           self._type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
                           m.space, m.access)
+
+
+def _checked(path: str, module: Any, names: Container[str]) -> dict[str, Any]:
+    """The macros of a template, all of them under names that are looked up."""
+    macros = {name: m for name, m in vars(module).items() if callable(m)}
+    for name in macros:
+        if name not in names:
+            raise ZtorchError(f"templates/{path}: no opcode is called {name!r}, and no spelling; "
+                              f"call a macro that only helps others {'_' + name!r}")
+    return macros
 
 
 def _parted(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -69,7 +69,7 @@ def assemble(text: str, target: Target | None = None) -> bytes:
     >>> words[20:].hex()
     '11000200010000000e0003000000000001000000'
     """
-    version = dict(target.data).get("version", VERSION) if target else VERSION
+    version = dict(target.frame_data).get("version", VERSION) if target else VERSION
     return _Assembler().module(text, int(version))
 
 

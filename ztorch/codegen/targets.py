@@ -10,55 +10,65 @@ from typing import Any
 from ztorch.dtypes import ALL, bf16, f16, f32, f64
 from ztorch.errors import UnknownName, unknown
 from ztorch.ir.kernel import MmaShape
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.machines.chips import Chip, chips_of
+from ztorch.machines.processors import Processor
 
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: the language it is spoken to in, and what it can do.
+    """A machine: the language it is spoken to in, and what it can do."""
 
-    chain lists template folders, the most special first. needs names the CPU features without
-    which the code must not run. lacks takes words away: an opcode, or (opcode, dtype). backend is
-    the driver that runs the code, chip what of its devices it is for (empty: all). assembler names
-    the module of `codegen` that turns text into code (empty: the text is the code); with `apart`
-    each kernel is a text of its own. source: the text itself is what C programs take in.
-    """
+    name: str  # what devices and artifacts call it
+    template_folders: tuple[str, ...]  # of its language, the most special first
+    template_suffix: str  # of the files in them
+    limits: Limits  # what lowering needs to know
+    arch: str = ""  # of a processor: its instruction set
+    llvm_triple: str = ""  # what LLVM calls arch and operating system
+    llvm_cpu: str = ""  # what LLVM calls the processor or chip
+    llvm_features: tuple[str, ...] = ()  # instructions that LLVM may use
+    required_features: tuple[str, ...] = ()  # features without which the code must not run
+    missing_opcodes: frozenset = field(default_factory=frozenset)  # opcode, or (opcode, dtype)
+    stored_dtypes: tuple[str, ...] = ("f16", "bf16")  # only moved and converted, never computed
+    converted_dtypes: tuple[str, ...] = ()  # those of them with an instruction from and to f32
+    frame_data: tuple[tuple[str, int | str], ...] = ()  # more values for the module's template
+    backend: str = "cpu"  # the driver that runs the code
+    chip: str = ""  # which of its devices the code is for; empty: all
+    assembler: str = ""  # module of `codegen` that makes code of text; empty: the text is the code
+    one_module_per_kernel: bool = False  # each kernel is a text of its own
+    emits_source: bool = False  # the text itself is what C programs take in
+    llvm_opt_level: int = 1  # of LLVM's code generator, 0 to 3
 
-    name: str
-    chain: tuple[str, ...]
-    suffix: str
-    limits: Limits
-    arch: str = ""
-    triple: str = ""
-    cpu: str = ""
-    features: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    lacks: frozenset = field(default_factory=frozenset)
-    stored: tuple[str, ...] = ("f16", "bf16")  # dtypes only moved and converted, never computed
-    converts: tuple[str, ...] = ()  # those of them with an instruction from and to f32
-    data: tuple[tuple[str, int | str], ...] = ()  # more for the frame
-    backend: str = "cpu"
-    chip: str = ""
-    assembler: str = ""
-    apart: bool = False
-    source: bool = False
-    effort: int = 1  # how hard LLVM's code generator tries, of 3
+    def on_device(self, limits: Mapping[str, Any]) -> Target:
+        """The target with what a device says of itself, by the names of GridLimits' fields, in
+        place of what the row assumes.
 
-    def on(self, limits: Mapping[str, Any]) -> Target:
-        """The target with what one device says of itself in place of what the row assumes."""
-        assert self.limits.grid is not None
+        >>> target("vulkan").on_device({"threads": 1024}).limits.grid.threads
+        1024
+        """
+        assert self.limits.grid is not None, f"{self.name} is a processor"
         return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
 
+    def on_processor(self, processor: Processor) -> Target:
+        """The target with the caches and ports of one processor in place of what the row assumes.
 
-    def keeping(self, precision: str) -> Target:
+        >>> from ztorch.machines.processors import processor
+        >>> target("avx2").on_processor(processor("zen3")).limits.processor.l2_bytes
+        524288
+        """
+        assert self.limits.grid is None, f"{self.name} is no processor"
+        return replace(self, limits=replace(self.limits, processor=processor))
+
+    def with_precision(self, precision: str) -> Target:
         """The target with products of float32 as exact as one of PRECISIONS.
 
-        >>> target("cuda:sm_80").keeping("tf32").limits.mantissa
+        >>> target("cuda:sm_80").with_precision("tf32").limits.product_mantissa_bits
         10
         """
         if str(precision) not in PRECISIONS:
             raise unknown("matmul_precision", precision, PRECISIONS)
-        return replace(self, limits=replace(self.limits, mantissa=PRECISIONS[precision]))
+        return replace(self, limits=replace(
+            self.limits, product_mantissa_bits=PRECISIONS[precision]))
 
 
 # Bits of a float32's mantissa that a product keeps of its operands.
@@ -71,102 +81,120 @@ _LINUX_X86 = (("futex", 202), ("sched_yield", 24), ("getcpu", 309), ("sched_seta
               ("sched_getaffinity", 204))
 _LINUX_ARM = (("futex", 98), ("sched_yield", 124), ("getcpu", 168), ("sched_setaffinity", 122),
               ("sched_getaffinity", 123))
-_X86 = {"arch": "x86_64", "triple": "x86_64-unknown-linux-gnu", "data": _LINUX_X86}
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 
 
-def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, ...],
-         lacks: frozenset = frozenset()) -> Target:
+def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, ...]) -> Target:
     no_fma = frozenset() if fma else frozenset({"fma"})
-    return Target(name, ("llvm",), "ll", Limits(bits, registers, fma), cpu="x86-64",
-                  features=features, needs=features, assembler="assemble",
-                  converts=("f16",) if "f16c" in features else (),
-                  lacks=lacks | no_fma | _CALLS, **_X86)  # type: ignore[arg-type]
+    return Target(name, ("llvm",), "ll", Limits(bits, registers, fma), "x86_64",
+                  "x86_64-unknown-linux-gnu", "x86-64", features, features, no_fma | _CALLS,
+                  converted_dtypes=("f16",) if "f16c" in features else (), frame_data=_LINUX_X86,
+                  assembler="assemble")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the chips of a family have in common."""
+
+    template_folders: tuple[str, ...]
+    subgroup: int  # threads that run in lockstep
+    converted_dtypes: tuple[str, ...]
+    mma_shapes: tuple[MmaShape, ...]
 
 
 # What a warp multiplies at once; the last rounds float32 to 10 bits ("tf32").
 _MMA = (MmaShape(16, 8, 16, f16, f32), MmaShape(16, 8, 16, bf16, f32),
-        MmaShape(16, 8, 8, f32, f32, kept=10))
-
-
-def _cuda(chip: str, units: int, isa: str, chain: tuple[str, ...] = ("ptx80", "ptx"),
-          converts: tuple[str, ...] = ("f16", "bf16"),
-          mma: tuple[MmaShape, ...] = _MMA) -> Target:
-    """`units` are the multiprocessors of a typical card; `isa` is the least version of PTX that
-    has the chip, so that old drivers take it too."""
-    grid = Grid(threads=1024, shared=48 * 1024, subgroup=32, groups=(1 << 31) - 1, memories=256,
-                align=256, units=units, vector=4, mma=mma)
-    return Target(f"cuda:{chip}", chain, "ptx", Limits(0, 255, True, grid=grid), lacks=_CALLS,
-                  converts=converts, data=(("version", isa),), backend="cuda", chip=chip,
-                  assembler="ptx")
-
-
+        MmaShape(16, 8, 8, f32, f32, mantissa_bits=10))
 # What 32 threads multiply at once by WMMA, and 64 by MFMA, which can keep all bits of float32. The
 # older of its chips takes subnormal numbers of 16 bits for zeros. Those of float16 are large enough
 # to be missed, so it gets them as float32.
 _WMMA = (MmaShape(16, 16, 16, f16, f32), MmaShape(16, 16, 16, bf16, f32))
 _MFMA = (MmaShape(16, 16, 4, f32, f32), MmaShape(16, 16, 4, f64, f64))
 _MFMA2 = (MmaShape(16, 16, 16, bf16, f32), *_MFMA)
-_MFMA3 = (*_WMMA, MmaShape(16, 16, 8, f32, f32, kept=10), *_MFMA)
+_MFMA3 = (*_WMMA, MmaShape(16, 16, 8, f32, f32, mantissa_bits=10), *_MFMA)
+
+FAMILIES: dict[str, Family] = {
+    "turing": Family(("ptx",), 32, ("f16",), ()),
+    "ampere": Family(("ptx80", "ptx"), 32, ("f16", "bf16"), _MMA),
+    "cdna2": Family(("cdna", "amdgcn", "llvm"), 64, ("f16",), _MFMA2),
+    "cdna3": Family(("cdna", "amdgcn", "llvm"), 64, ("f16",), _MFMA3),
+    "rdna3": Family(("rdna3", "amdgcn", "llvm"), 32, ("f16",), _WMMA),
+    "rdna4": Family(("rdna4", "amdgcn", "llvm"), 32, ("f16",), _WMMA),
+}
 
 
-def _rocm(chip: str, family: str, wave: int, units: int, mma: tuple[MmaShape, ...]) -> Target:
-    """`family` names the words by which it multiplies matrices, `wave` is how many threads run in
-    lockstep, `units` the compute units of a typical card. A launch counts its threads in 32 bits,
-    which limits the groups."""
-    grid = Grid(threads=1024, shared=64 * 1024, subgroup=wave, groups=(1 << 22) - 1, memories=256,
-                align=256, units=units, vector=4, mma=mma)
-    return Target(f"rocm:{chip}", (family, "amdgcn", "llvm"), "ll", Limits(0, 128, True, grid=grid),
-                  triple="amdgcn-amd-amdhsa", cpu=chip, lacks=_CALLS | _EXCHANGED,
-                  converts=("f16",), data=(("code_object", 500),), backend="rocm", chip=chip,
-                  assembler="amdgcn", effort=3)
+def _cuda(chip: Chip) -> Target:
+    family = FAMILIES[chip.family]
+    grid = GridLimits(threads=1024, shared_bytes=48 * 1024, subgroup=family.subgroup,
+                      max_groups=(1 << 31) - 1, max_buffers=256, compute_units=chip.compute_units,
+                      load_width=4, mma_shapes=family.mma_shapes)
+    return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
+                  Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
+                  converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),
+                  backend="cuda", chip=chip.name, assembler="ptx")
 
 
-TARGETS: dict[str, Target] = {t.name: t for t in (
-    _x86("scalar", 0, 16, False, _V2),
-    _x86("sse4.1", 128, 16, False, _V2),
-    _x86("avx2", 256, 16, True, _V3),
-    _x86("avx512", 512, 32, True, _V4),
-    Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64", "aarch64-unknown-linux-gnu",
-           "generic", ("neon", "fp-armv8"), ("neon",), _CALLS, converts=("f16",),
-           data=_LINUX_ARM, assembler="assemble"),
-    Target("c", ("c", "clike"), "c", Limits(0, 16, False), NATIVE, lacks=_CALLS | {"fma"},
-           assembler="cc", source=True),
-    Target("opencl", ("opencl", "clike"), "c", Limits(0, 64, True, grid=Grid(vector=4)),
-           lacks=_CALLS,
-           backend="opencl"),
-    Target("opencl:spirv", ("spirv_cl", "spirv"), "spvasm", Limits(0, 64, True, grid=Grid(
-        vector=4)), lacks=_CALLS | {"shuffle_xor"}, data=(("version", 0x10000),), backend="opencl",
-        chip="spirv", assembler="spirv", apart=True),
-    Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=Grid(
-        threads=1024, subgroup=32, memories=31, vector=4)), lacks=_CALLS | _EXCHANGED,
-           converts=("f16",), backend="metal"),
-    Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=Grid(
-        threads=128, shared=16 * 1024, memories=16, span=1 << 27, vector=4)), lacks=_EXCHANGED,
-        backend="vulkan", assembler="spirv", apart=True),
-    Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, grid=Grid(
-        memories=8, shared=16 * 1024, span=128 << 20, vector=4, parts=False)),
-        backend="webgpu", apart=True),
-    Target("dummy", ("dummy",), "txt", Limits(0, 64, True, grid=Grid(threads=1024, subgroup=32)),
-           backend="dummy", stored=()),
-    _cuda("sm_75", 40, "7.0", ("ptx",), ("f16",), ()),
-    _cuda("sm_80", 108, "7.0"),
-    _cuda("sm_86", 84, "7.1"),
-    _cuda("sm_89", 76, "7.8"),
-    _cuda("sm_90", 132, "7.8"),
-    _cuda("sm_90a", 132, "8.0"),
-    _cuda("sm_100", 148, "8.6"),
-    _rocm("gfx90a", "cdna", 64, 104, _MFMA2),
-    _rocm("gfx942", "cdna", 64, 304, _MFMA3),
-    _rocm("gfx1100", "rdna3", 32, 96, _WMMA),
-    _rocm("gfx1201", "rdna4", 32, 64, _WMMA),
-    Target("rocm:hip", ("hip", "clike"), "c",  # text, for all chips
-           Limits(0, 128, True, grid=Grid(threads=1024, shared=64 * 1024, groups=(1 << 22) - 1,
-                                          memories=256, units=100, vector=4)),
-           lacks=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),
-)}
+# A launch on AMD's GPUs counts its threads in 32 bits, which limits the groups.
+_ROCM_GRID = GridLimits(threads=1024, shared_bytes=64 * 1024, max_groups=(1 << 22) - 1,
+                        max_buffers=256, load_width=4)
+
+
+def _rocm(chip: Chip) -> Target:
+    family = FAMILIES[chip.family]
+    grid = replace(_ROCM_GRID, subgroup=family.subgroup, compute_units=chip.compute_units,
+                   mma_shapes=family.mma_shapes)
+    return Target(f"rocm:{chip.name}", family.template_folders, "ll",
+                  Limits(0, 128, True, grid=grid), llvm_triple="amdgcn-amd-amdhsa",
+                  llvm_cpu=chip.name, missing_opcodes=_CALLS | _EXCHANGED,
+                  converted_dtypes=family.converted_dtypes, frame_data=(("code_object", 500),),
+                  backend="rocm", chip=chip.name, assembler="amdgcn", llvm_opt_level=3)
+
+
+def table() -> dict[str, Target]:
+    """All targets by their names; those of chips from the rows of `machines/chips.py`."""
+    rows = (
+        _x86("scalar", 0, 16, False, _V2),
+        _x86("sse4.1", 128, 16, False, _V2),
+        _x86("avx2", 256, 16, True, _V3),
+        _x86("avx512", 512, 32, True, _V4),
+        Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64",
+               "aarch64-unknown-linux-gnu", "generic", ("neon", "fp-armv8"), ("neon",), _CALLS,
+               converted_dtypes=("f16",), frame_data=_LINUX_ARM, assembler="assemble"),
+        Target("c", ("c", "clike"), "c", Limits(0, 16, False), NATIVE,
+               missing_opcodes=_CALLS | {"fma"}, assembler="cc", emits_source=True),
+        Target("opencl", ("opencl", "clike"), "c",
+               Limits(0, 64, True, grid=GridLimits(load_width=4)), missing_opcodes=_CALLS,
+               backend="opencl"),
+        Target("opencl:spirv", ("spirv_cl", "spirv"), "spvasm",
+               Limits(0, 64, True, grid=GridLimits(load_width=4)),
+               missing_opcodes=_CALLS | {"shuffle_xor"}, frame_data=(("version", 0x10000),),
+               backend="opencl", chip="spirv", assembler="spirv", one_module_per_kernel=True),
+        Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=GridLimits(
+            threads=1024, subgroup=32, max_buffers=31, load_width=4)),
+            missing_opcodes=_CALLS | _EXCHANGED, converted_dtypes=("f16",), backend="metal"),
+        Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=GridLimits(
+            threads=128, shared_bytes=16 * 1024, max_buffers=16, max_buffer_bytes=1 << 27,
+            load_width=4)), missing_opcodes=_EXCHANGED, backend="vulkan", assembler="spirv",
+            one_module_per_kernel=True),
+        Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, grid=GridLimits(
+            max_buffers=8, shared_bytes=16 * 1024, max_buffer_bytes=128 << 20, load_width=4,
+            scalar_stores_readable_as_vectors=False)),
+            backend="webgpu", one_module_per_kernel=True),
+        Target("dummy", ("dummy",), "txt",
+               Limits(0, 64, True, grid=GridLimits(threads=1024, subgroup=32)), backend="dummy",
+               stored_dtypes=()),
+        *map(_cuda, chips_of("cuda")),
+        *map(_rocm, chips_of("rocm")),
+        Target("rocm:hip", ("hip", "clike"), "c",  # text, for all chips
+               Limits(0, 128, True, grid=replace(_ROCM_GRID, compute_units=100)),
+               missing_opcodes=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),
+    )
+    return {row.name: row for row in rows}
+
+
+TARGETS = table()
 
 
 def target(name: str) -> Target:

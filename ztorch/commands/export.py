@@ -21,9 +21,8 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     """Compiles a model for a device, which need not be here, and writes it; or writes what it
     predicts as an ONNX file."""
     from ztorch.artifact.write import write_artifact
-    from ztorch.codegen.targets import target
     from ztorch.compile.c_library import export_c
-    from ztorch.compile.pipeline import compile_functions
+    from ztorch.compile.pipeline import compile_functions, target_for
     from ztorch.compile.web_page import export_web
     from ztorch.runtime.devices import resolve
     from ztorch.runtime.snapshot import Snapshot
@@ -67,7 +66,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
             print(f"Look at it: python -m http.server -d {shlex.quote(out)}, then "
                   "http://localhost:8000")
         return
-    compiled_for = target(resolve(device, here=False).target)
+    compiled_for = target_for(resolve(device, here=False))
     made = compile_functions(traced.functions, compiled_for, recipe.model.name)
     write_artifact(out, Snapshot(made.spec, made.code, made.params, traced.metadata))
     print(f"Wrote {out}: {', '.join(offered(made.spec.functions))} for {made.spec.where}, "

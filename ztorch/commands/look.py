@@ -103,12 +103,11 @@ def _shape(shape: tuple[int, ...]) -> str:
 def show(name: str, stage: str, device: str, batch_size: int | None, function: str,
          loss: str | None, dtype: str | None) -> None:
     """One stage of compiling one function of a model, or of the model that an artifact holds."""
-    from ztorch.codegen.targets import target
     from ztorch.compile.watch import show_plan
     from ztorch.graph import passes
     from ztorch.graph.value import show as show_graph
     from ztorch.ir.text import show as show_kernel
-    from ztorch.runtime.devices import resolve
+    from ztorch.runtime.devices import Where, resolve
 
     own = ""
     if name.endswith(".zt"):
@@ -121,9 +120,10 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     if stage == "graph":
         print(show_graph(passes.run(chosen[function])))
         return
-    from ztorch.compile.pipeline import compile_functions
+    from ztorch.compile.pipeline import compile_functions, target_for
 
-    for_device = target(own if own and device == "auto" else resolve(device, here=False).target)
+    where = Where(own, "", None) if own and device == "auto" else resolve(device, here=False)
+    for_device = target_for(where)
     made = compile_functions(chosen, for_device, traced.metadata.name)
     plan = made.plans[function]
     if stage == "plan":

@@ -8,10 +8,10 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.commands.artifacts import retraced
 from ztorch.commands.look import table
 from ztorch.commands.recipe import Recipe, find, optimizer
-from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.pipeline import compile_functions, target_for
 from ztorch.errors import ConfigError, DeviceError, ZtorchError
-from ztorch.runtime.devices import limits_of, resolve
-from ztorch.runtime.executable import start
+from ztorch.runtime.devices import Where, resolve
+from ztorch.runtime.start import start
 from ztorch.verify.compare import compared
 from ztorch.verify.probes import Subject
 
@@ -55,9 +55,7 @@ def of_recipe(recipe: Recipe, device: str, batch_size: int | None,
     if where.ordinal is None:
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "
                           f"{where.backend}:0")
-    target = TARGETS[where.target]
-    if target.limits.grid is not None:
-        target = target.on(limits_of(where))
+    target = target_for(where)
     made = compile_functions(traced.functions, target, recipe.model.name)
     run = start(made.spec, made.code, made.params, None, where.ordinal)
     return Subject(recipe.model.name, traced, target, where.ordinal, run, made.plans)
@@ -75,8 +73,10 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
     run: Any = program.executable
     target, ordinal = TARGETS[run.spec.target], None
     if target.limits.grid is not None:
-        found = run.target.found
-        target, ordinal = target.on(dict(found.limits)), found.ordinal
+        info = run.opened_device.info
+        target, ordinal = target.on_device(dict(info.limits)), info.ordinal
+    else:
+        target = target_for(Where(target.name, "cpu", 0))
     functions = {n: g for n, g in traced.functions.items() if n in run.functions}
     made = compile_functions(functions, target, program.name)
     return Subject(program.name, traced, target, ordinal, run, made.plans)

@@ -9,7 +9,6 @@ from typing import Any
 
 from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import describe
-from ztorch.codegen import targets
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.targets import Target
 from ztorch.compile.functions import Functions
@@ -18,6 +17,7 @@ from ztorch.compile.pipeline import (
     lower_functions,
     render,
     spec_of,
+    target_for,
     without_collection,
 )
 from ztorch.compile.watch import Watch
@@ -38,7 +38,7 @@ def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
     """
     called = name or traced.metadata.name
-    chosen = targets.target(resolve(device, here=False).target)
+    chosen = target_for(resolve(device, here=False))
     return write_c(compile_c(traced.functions, chosen, called, weights), path)
 
 
@@ -63,7 +63,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     text = render(plans, target, {n: f.symbol for n, f in spec.functions.items()}, interface)
     watch.done("text", text)
     held = put_states(spec, initial_params(params), weights or {})
-    if target.source:
+    if target.emits_source:
         return CSource(interface, held, text)
     obj = assembled(text, target)
     watch.done("object", obj)

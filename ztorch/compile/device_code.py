@@ -64,7 +64,9 @@ class Kernels:
         threads, size = launched(kernel)
         plain = decompose(threads, self.words.speaks, self.target.name)
         grid = self.target.limits.grid
-        data = self.words.kernel(vectored(plain, grid.parts) if grid else plain)
+        if grid is not None:
+            plain = vectored(plain, grid.scalar_stores_readable_as_vectors)
+        data = self.words.kernel(plain)
         held = (data[k] for k in ("memories", "locals", "shared"))
         key = (data["body"], data["workgroup"], size,
                *(tuple((m.t, m.access, m.size) for m in some) for some in held))
@@ -84,8 +86,8 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
         k = kernels.rendered[launch.entry]
         k["symbol"] = kernel_name(k["symbol"], k["workgroup"], launch.grid, launch.places)
     frame: dict[str, Any] = {"limits": target.limits.grid, "chip": target.chip,
-                             **dict(target.data)}
-    groups = [[k] for k in kernels.rendered] if target.apart else [kernels.rendered]
+                             **dict(target.frame_data)}
+    groups = [[k] for k in kernels.rendered] if target.one_module_per_kernel else [kernels.rendered]
     texts = [kernels.words.frame(kernels=group, **frame) for group in groups]
     watch.done("text", "\n".join(texts))
     parts = [assembled(text, target) for text in texts]
@@ -119,9 +121,9 @@ def within_limits(step: Step, target: Target) -> None:
     smaller = ("make the layer smaller, or compile for another device, such as cpu" if held else
                "compile with a smaller batch_size")
     for what, has, may, way in (
-        ("buffers", len(buffers), grid.memories, "compile with fewer inputs to one layer"),
-        ("bytes in one buffer", largest, grid.span, smaller),
-        ("bytes of shared memory", shared, grid.shared, "use a smaller layer"),
+        ("buffers", len(buffers), grid.max_buffers, "compile with fewer inputs to one layer"),
+        ("bytes in one buffer", largest, grid.max_buffer_bytes, smaller),
+        ("bytes of shared memory", shared, grid.shared_bytes, "use a smaller layer"),
     ):
         if has > may:
             raise Unsupported(f"layer {layers}: its kernel {kernel.name} needs {has:,} {what}, and "

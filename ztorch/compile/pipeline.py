@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ztorch.abi import CONTROL_FIELDS, CONTROL_OFFSETS, WORKER_ENTRY
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen import targets
 from ztorch.codegen.assemblers import assembled
@@ -33,12 +34,13 @@ from ztorch.dtypes import boolean, to_storage, u8
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
-from ztorch.host.processor import need_memory
+from ztorch.host import processor as this_processor
+from ztorch.host.memory import aligned
 from ztorch.lower.frozen import Derived
 from ztorch.lower.plan import Params, Plan, lower
-from ztorch.runtime.devices import limits_of, resolve
-from ztorch.runtime.executable import Executable, aligned, start
-from ztorch.runtime.remote import Remote
+from ztorch.machines.processors import processor
+from ztorch.runtime.devices import Where, limits_of, resolve
+from ztorch.runtime.running import Running
 from ztorch.runtime.spec import (
     PREPARE,
     FunctionSpec,
@@ -47,6 +49,7 @@ from ztorch.runtime.spec import (
     TensorSpec,
     entry_point,
 )
+from ztorch.runtime.start import start
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,34 @@ class Compiled:
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
-          threads: int | None = None, precision: str = "float32") -> Executable | Remote:
+          threads: int | None = None, precision: str = "float32") -> Running:
     """Compile functions that share their states, and load them on a device."""
     where = resolve(device)
-    chosen = targets.target(where.target).keeping(precision)
     if where.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run: "
                           f"name a device, such as {where.backend}:0")
-    if chosen.limits.grid is not None:
-        chosen = chosen.on(limits_of(where))
-    made = compile_functions(functions, chosen, name)
+    made = compile_functions(functions, target_for(where).with_precision(precision), name)
     return start(made.spec, made.code, made.params, threads, where.ordinal)
+
+
+def target_for(where: Where) -> Target:
+    """The target that a device means, with what is known of the machine: what the device says of
+    itself, the row of a named processor, or this machine's processor where it can run the code. A
+    target for machines elsewhere stays as its row is.
+
+    >>> target_for(resolve("cpu:zen3")).limits.processor.l2_bytes
+    524288
+    """
+    target = targets.target(where.target)
+    if target.limits.grid is not None:
+        return target if where.ordinal is None else target.on_device(limits_of(where))
+    if where.processor:
+        return target.on_processor(processor(where.processor))
+    runs_here = (target.arch == this_processor.architecture()
+                 and this_processor.features().issuperset(target.required_features))
+    if runs_here and not target.emits_source:
+        return target.on_processor(this_processor.detected())
+    return target
 
 
 @contextmanager
@@ -105,7 +125,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     watch.done("text", text)
     obj = assembled(text, target)
     watch.done("object", obj)
-    code = link(obj, soname=f"{_file(name)}.so", exports=[*symbols.values(), "zt_worker"])
+    code = link(obj, soname=f"{_file(name)}.so", exports=[*symbols.values(), WORKER_ENTRY])
     watch.done("library", code)
     return Compiled(graphs, plans, text, code, spec, initial_params(params))
 
@@ -154,8 +174,9 @@ def render(plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str]
             for (space, at), k in pointers.items()]})
     return kernels.words.frame(
         kernels=kernels.rendered, programs=programs, c=c, arch=target.arch,
-        triple=target.triple, cpu=target.cpu, vector_bits=target.limits.vector_bits,
-        features=",".join(f"+{f}" for f in target.features), **dict(target.data))
+        triple=target.llvm_triple, cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,
+        features=",".join(f"+{f}" for f in target.llvm_features), control_fields=CONTROL_FIELDS,
+        offset_of=CONTROL_OFFSETS, **dict(target.frame_data))
 
 
 def _file(name: str) -> str:
@@ -178,15 +199,15 @@ def spec_of(name: str, target: Target, plans: Mapping[str, Plan], params: Params
                            bool(v.attrs.get("trainable", False)))
               for n, v in params.states.items()}
     return ProgramSpec(
-        name, target.name, target.arch or target.chip, target.needs, functions, states, params.size,
-        arena, tuple((at, data.nbytes) for at, data in params.constants),
+        name, target.name, target.arch or target.chip, target.required_features, functions, states,
+        params.size, arena, tuple((at, data.nbytes) for at, data in params.constants),
         tuple(dict.fromkeys(s.kernel.name for p in plans.values() for s in p.steps)),
         target.backend)
 
 
 def initial_params(params: Params) -> np.ndarray:
     """States and constants at their places."""
-    need_memory("the program", params.size, "make layers smaller")
+    this_processor.need_memory("the program", params.size, "make layers smaller")
     block = aligned(max(params.size, 1))[:params.size]
     for name, v in params.states.items():
         if "data" not in v.attrs:  # derived: `prepare` fills it

@@ -13,6 +13,7 @@ import sys
 from functools import cache
 
 from ztorch.errors import DeviceError
+from ztorch.machines.processors import ANY, PROCESSORS, Processor, identified
 
 # /proc/cpuinfo's words and LLVM's. The kernel lists only what it has switched on. Left out are
 # features that a process must ask for before use, such as AMX.
@@ -135,6 +136,23 @@ def physical_cores() -> int:
 
 
 @cache
+def detected() -> Processor:
+    """The row of this processor, with its caches as the system tells them. Where a system tells
+    nothing, as in some sandboxes, it is the row alone; for a processor in no row, that of ANY.
+
+    >>> detected().l2_bytes >= detected().l1_bytes
+    True
+    """
+    if sys.platform == "darwin":
+        row = PROCESSORS["apple-m1"] if architecture() == "aarch64" else ANY
+        sizes = {"l1_bytes": "l1dcachesize", "l2_bytes": "l2cachesize", "l3_bytes": "l3cachesize"}
+        return row.with_caches(**{
+            field: _sysctl_number(f"hw.perflevel0.{name}") or _sysctl_number(f"hw.{name}")
+            for field, name in sizes.items()})
+    return _described(_cpuinfo()).with_caches(**(_caches() or _caches_of_libc()))
+
+
+@cache
 def memory_bytes() -> int:
     """Memory this process may hope for: the machine's, or its container's if that is less.
 
@@ -174,6 +192,50 @@ def _cpuinfo(path: str = "/proc/cpuinfo") -> dict[str, str]:
     lines = text.partition(b"\n\n")[0].decode("utf-8", "replace").splitlines()
     pairs = (line.partition(":") for line in lines)
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _described(cpu: dict[str, str]) -> Processor:
+    """The row of a processor by an entry of /proc/cpuinfo."""
+    if "CPU part" in cpu:
+        numbers = (cpu.get("CPU architecture", ""), cpu["CPU part"])
+        maker = cpu.get("CPU implementer", "")
+    else:
+        numbers = (cpu.get("cpu family", ""), cpu.get("model", ""))
+        maker = cpu.get("vendor_id", "")
+    try:
+        family, model = (int(text, 0) for text in numbers)
+    except ValueError:
+        return ANY
+    return identified(maker, family, model)
+
+
+def _caches(root: str = "/sys/devices/system/cpu/cpu0/cache") -> dict[str, int]:
+    """The caches that data goes through, as Linux describes those of the first processor; nothing
+    where it does not."""
+    told: dict[str, int] = {}
+    for number in range(8):
+        folder = f"{root}/index{number}"
+        level, kind = _number(_read(f"{folder}/level")), _read(f"{folder}/type")
+        if kind not in ("Data", "Unified") or not 1 <= level <= 3:
+            continue
+        size = _read(f"{folder}/size")  # such as 512K
+        unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 1)
+        told[f"l{level}_bytes"] = max(0, _number(size.rstrip("KM")) * unit)
+        if level == 2:
+            told["l2_ways"] = max(0, _number(_read(f"{folder}/ways_of_associativity")))
+    return told
+
+
+def _caches_of_libc() -> dict[str, int]:
+    """The same from the C library, which asks the processor itself. What it says of the last cache
+    is often that of a whole machine, so it is left out."""
+    if platform.libc_ver()[0] != "glibc":  # the numbers are its own
+        return {}
+    questions = {"l1_bytes": 188, "l2_bytes": 191, "l2_ways": 192}  # _SC_LEVEL1_DCACHE_SIZE, ...
+    try:
+        return {field: max(0, os.sysconf(number)) for field, number in questions.items()}
+    except (OSError, ValueError):
+        return {}
 
 
 def _allowed() -> set[int]:

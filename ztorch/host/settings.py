@@ -30,6 +30,7 @@ class Settings(NamedTuple):
     cc: str | None = None  # the C compiler, as a command
     opencl_options: tuple[str, ...] = ()  # more of them for the driver's compiler of OpenCL C
     opencl_il: bool = True  # SPIR-V where an OpenCL driver takes it, not OpenCL C
+    cache: str | None = None  # folder that keeps assembled code for other processes, if any
     cubin: bool = False  # assemble CUDA code here, for one chip, instead of in the driver
 
 
@@ -53,8 +54,20 @@ def _read() -> Settings:
         cc=env.get("CC") or None,
         opencl_options=tuple(env.get("ZTORCH_OPENCL_OPTIONS", "").split()),
         opencl_il=bool(_whole("ZTORCH_OPENCL_IL", 1)),
+        cache=_cache(),
         cubin=bool(_whole("ZTORCH_CUBIN", 0)),
     )
+
+
+def _cache() -> str | None:
+    """ZTORCH_CACHE: a folder, or 0 to keep nothing; else `ztorch` where users' caches lie."""
+    chosen = os.environ.get("ZTORCH_CACHE", "")
+    if chosen:
+        return None if chosen == "0" else chosen
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # as the standard says: relative ones count as none
+        base = os.path.expanduser("~/.cache")
+    return os.path.join(base, "ztorch") if os.path.isabs(base) else None
 
 
 def _whole(name: str, default: int) -> int:

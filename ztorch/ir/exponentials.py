@@ -9,9 +9,9 @@ subnormal number, slow on many CPUs, is ever made.
 from __future__ import annotations
 
 from math import inf, nan
-from typing import TYPE_CHECKING
 
 from ztorch.dtypes import f32, f64
+from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.floating import (
     FORMATS,
     Coefficients,
@@ -24,9 +24,6 @@ from ztorch.ir.floating import (
     widened,
 )
 from ztorch.ir.kernel import Operand
-
-if TYPE_CHECKING:
-    from ztorch.ir.builder import Builder
 
 LOG2_E = 1.4426950408889634
 # ln 2 in two parts; the first is short, so that its product with an exponent is exact.
@@ -68,14 +65,14 @@ TWO_LOG2_E_PARTS: Coefficients = {
     f32: (2.8857421875, -0.0003521057078614831), f64: (2.8853901028633118, -2.1085384952858276e-08)}
 
 
-def _reduced(b: Builder, x: Operand) -> tuple[Operand, Operand]:
+def _reduced(b: Arithmetic, x: Operand) -> tuple[Operand, Operand]:
     """n and r with x = n ln 2 + r, |r| at most half of ln 2."""
     high, low = LN_2[x.dtype]
     n = b.round(b.mul(x, LOG2_E))
     return n, step(b, n, -low, step(b, n, -high, x))
 
 
-def _scaled(b: Builder, r: Operand, n: Operand, polynomial: tuple[float, ...]) -> Operand:
+def _scaled(b: Arithmetic, r: Operand, n: Operand, polynomial: tuple[float, ...]) -> Operand:
     """polynomial(r) * 2 ** n. Doubled coefficients and 2 ** (n - 1), as 2 ** n may be infinite
     where the product is not; infinity and zero then come out of the multiplication alone."""
     doubled = [2.0 * c for c in polynomial]
@@ -83,7 +80,7 @@ def _scaled(b: Builder, r: Operand, n: Operand, polynomial: tuple[float, ...]) -
 
 
 @widened
-def exp(b: Builder, x: Operand) -> Operand:
+def exp(b: Arithmetic, x: Operand) -> Operand:
     """e ** x. The clamp reaches just so far that the scaling gives zero or infinity."""
     x = clamp(b, x, *{f32: (-87.4, 88.8), f64: (-708.5, 709.8)}[x.dtype])
     n, r = _reduced(b, x)
@@ -91,7 +88,7 @@ def exp(b: Builder, x: Operand) -> Operand:
 
 
 @widened
-def exp2(b: Builder, x: Operand) -> Operand:
+def exp2(b: Arithmetic, x: Operand) -> Operand:
     """2 ** x, exact for whole x."""
     bias = FORMATS[x.dtype].bias
     x = clamp(b, x, 1.0 - bias, 1.0 + bias)
@@ -100,7 +97,7 @@ def exp2(b: Builder, x: Operand) -> Operand:
 
 
 @widened
-def expm1(b: Builder, x: Operand) -> Operand:
+def expm1(b: Arithmetic, x: Operand) -> Operand:
     """e ** x - 1 as 2^n (e^r - 1) + (2^n - 1), all halved because 2^n may be infinite."""
     x = clamp(b, x, *{f32: (-18.0, 88.8), f64: (-38.0, 709.8)}[x.dtype])  # -1 below
     n, r = _reduced(b, x)
@@ -109,7 +106,7 @@ def expm1(b: Builder, x: Operand) -> Operand:
     return b.mul(step(b, fraction, half, b.sub(half, 0.5)), 2.0)
 
 
-def _exponent(b: Builder, bits: Operand, mantissa: int) -> Operand:
+def _exponent(b: Arithmetic, bits: Operand, mantissa: int) -> Operand:
     """k of the positive number m * 2 ** k with m from sqrt(1/2) to sqrt(2), of its bits.
 
     Around one, so that no digits cancel where the logarithm is small."""
@@ -117,7 +114,7 @@ def _exponent(b: Builder, bits: Operand, mantissa: int) -> Operand:
     return b.shr(b.sub(bits, sqrt_half), mantissa)
 
 
-def _split(b: Builder, x: Operand) -> tuple[Operand, Operand]:
+def _split(b: Arithmetic, x: Operand) -> tuple[Operand, Operand]:
     """k and t with x = (1 + t) * 2 ** k for x > 0, subnormal or not."""
     f = FORMATS[x.dtype]
     small = b.lt(x, f.smallest)
@@ -128,7 +125,7 @@ def _split(b: Builder, x: Operand) -> tuple[Operand, Operand]:
     return b.sub(b.cast(k, dtype=x.dtype), scaled), b.sub(m, 1.0)
 
 
-def _log_terms(b: Builder, t: Operand) -> tuple[Operand, Operand]:
+def _log_terms(b: Arithmetic, t: Operand) -> tuple[Operand, Operand]:
     """q and c with log(1 + t) = t - q / 2 + c: t itself is exact, the others are smaller."""
     q = b.mul(t, t)
     if t.dtype == f32:
@@ -138,7 +135,7 @@ def _log_terms(b: Builder, t: Operand) -> tuple[Operand, Operand]:
     return q, b.mul(s, step(b, horner(b, z, LOG[f64]), z, b.mul(q, 0.5)))
 
 
-def _natural(b: Builder, k: Operand, t: Operand) -> Operand:
+def _natural(b: Arithmetic, k: Operand, t: Operand) -> Operand:
     """log((1 + t) * 2 ** k), the small terms first."""
     high, low = LN_2[t.dtype]
     q, c = _log_terms(b, t)
@@ -146,20 +143,20 @@ def _natural(b: Builder, k: Operand, t: Operand) -> Operand:
     return step(b, k, high, b.add(t, rest))
 
 
-def _log_ends(b: Builder, x: Operand, y: Operand) -> Operand:
+def _log_ends(b: Arithmetic, x: Operand, y: Operand) -> Operand:
     """The logarithm y of x, right for infinity, zero, negative numbers and NaN as well."""
     ends = b.select(b.eq(x, 0.0), b.const(-inf, x.dtype), nan)
     return b.select(b.gt(x, 0.0), b.select(b.lt(x, inf), y, x), ends)
 
 
 @widened
-def log(b: Builder, x: Operand) -> Operand:
+def log(b: Arithmetic, x: Operand) -> Operand:
     """The natural logarithm."""
     return _log_ends(b, x, _natural(b, *_split(b, x)))
 
 
 @widened
-def log2(b: Builder, x: Operand) -> Operand:
+def log2(b: Arithmetic, x: Operand) -> Operand:
     """The logarithm to base 2, exact for powers of two. The product with log2(e) is taken as
     1 + 0.44 times, so that only the smaller part is rounded."""
     k, t = _split(b, x)
@@ -170,7 +167,7 @@ def log2(b: Builder, x: Operand) -> Operand:
 
 
 @widened
-def log1p(b: Builder, x: Operand) -> Operand:
+def log1p(b: Arithmetic, x: Operand) -> Operand:
     """log(1 + x). 1 + x gives the exponent k alone; t = x 2^-k + (2^-k - 1) has all digits of x.
 
     Quarters of x and four times 2^-k, as the largest k would make that a subnormal number.
@@ -184,7 +181,7 @@ def log1p(b: Builder, x: Operand) -> Operand:
     return _log_ends(b, y, _natural(b, b.cast(k, dtype=x.dtype), t))
 
 
-def _log2_parts(b: Builder, x: Operand) -> tuple[Operand, Operand]:
+def _log2_parts(b: Arithmetic, x: Operand) -> tuple[Operand, Operand]:
     """log2 of x > 0 as a sum of two, the first with half the bits: pow multiplies the error of a
     logarithm by up to 128 (f64: 1024), so one number is not enough.
 
@@ -209,7 +206,7 @@ def _log2_parts(b: Builder, x: Operand) -> tuple[Operand, Operand]:
 
 
 @widened
-def power(b: Builder, x: Operand, y: Operand) -> Operand:
+def power(b: Arithmetic, x: Operand, y: Operand) -> Operand:
     """x ** y as 2 ** (y log2|x|), with the ends that C gives pow (1 for y = 0 and for x = 1)."""
     f = FORMATS[x.dtype]
     size = b.abs(x)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING
 
 from ztorch.dtypes import DType, f32, f64, i32, i64
+from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.kernel import Operand
-
-if TYPE_CHECKING:
-    from ztorch.ir.builder import Builder
 
 Via = Callable[..., Operand]
 Coefficients = dict[DType, tuple[float, ...]]  # by dtype, the highest power first
@@ -52,7 +49,7 @@ def widened(via: Via) -> Via:
     """Gives a rewriting for f32 and f64 to the 16-bit floats as well: computed in f32."""
 
     @wraps(via)
-    def any_float(b: Builder, *xs: Operand) -> Operand:
+    def any_float(b: Arithmetic, *xs: Operand) -> Operand:
         narrow = xs[0].dtype
         if narrow.bits >= 32:
             return via(b, *xs)
@@ -61,12 +58,12 @@ def widened(via: Via) -> Via:
     return any_float
 
 
-def step(b: Builder, x: Operand, y: Operand | float, z: Operand | float) -> Operand:
+def step(b: Arithmetic, x: Operand, y: Operand | float, z: Operand | float) -> Operand:
     """x * y + z. Exact kernels round twice, as that is the same number on every machine."""
     return b.add(b.mul(x, y), z) if b.exact else b.fma(x, y, z)
 
 
-def horner(b: Builder, x: Operand, coefficients: Sequence[float]) -> Operand:
+def horner(b: Arithmetic, x: Operand, coefficients: Sequence[float]) -> Operand:
     """The polynomial with these coefficients, the highest power first."""
     first, second, *rest = coefficients
     y = step(b, x, first, second)
@@ -75,22 +72,22 @@ def horner(b: Builder, x: Operand, coefficients: Sequence[float]) -> Operand:
     return y
 
 
-def clamp(b: Builder, x: Operand, low: float, high: float) -> Operand:
+def clamp(b: Arithmetic, x: Operand, low: float, high: float) -> Operand:
     """x between two bounds; NaN stays NaN."""
     return b.max(b.min(x, high), low)
 
 
-def bits_of(b: Builder, x: Operand) -> Operand:
+def bits_of(b: Arithmetic, x: Operand) -> Operand:
     return b.bitcast(x, dtype=FORMATS[x.dtype].ints)
 
 
-def with_sign_of(b: Builder, y: Operand, x: Operand) -> Operand:
+def with_sign_of(b: Arithmetic, y: Operand, x: Operand) -> Operand:
     """y >= 0 with the sign of x."""
     sign = b.and_(bits_of(b, x), FORMATS[x.dtype].sign)
     return b.bitcast(b.or_(bits_of(b, y), sign), dtype=y.dtype)
 
 
-def power_of_two(b: Builder, n: Operand, less: int = 0) -> Operand:
+def power_of_two(b: Arithmetic, n: Operand, less: int = 0) -> Operand:
     """2 ** (n - less) for a whole float n; exponents 1 - bias give 0 and 1 + bias infinity.
 
     The sum moves n into the low bits of a float, from where one shift makes it an exponent. That
@@ -101,6 +98,6 @@ def power_of_two(b: Builder, n: Operand, less: int = 0) -> Operand:
     return b.bitcast(b.shl(exponent, f.mantissa), dtype=n.dtype)
 
 
-def upper_half(b: Builder, x: Operand) -> Operand:
+def upper_half(b: Arithmetic, x: Operand) -> Operand:
     """x cut to half of its bits: the product of two such numbers is exact."""
     return b.bitcast(b.and_(bits_of(b, x), FORMATS[x.dtype].upper), dtype=x.dtype)

@@ -6,14 +6,14 @@ becomes infinity.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ztorch.dtypes import DType, bf16, f16, f32, i32, u16, u32
+from ztorch.ir.arithmetic import Arithmetic
+from ztorch.ir.kernel import Operand
 
 HALVES = (f16, bf16)
 
 
-def cast(b: Any, x: Any, dtype: DType) -> Any:
+def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:
     """The conversion in steps that always exist: other types go by way of f32."""
     if (x.dtype in HALVES and dtype is not f32) or (dtype in HALVES and x.dtype is not f32):
         return b.cast(b.cast(x, dtype=f32), dtype=dtype)
@@ -25,11 +25,11 @@ def cast(b: Any, x: Any, dtype: DType) -> Any:
     return b.bitcast(b.cast(short, dtype=u16), dtype=dtype)
 
 
-def _bits(b: Any, x: Any) -> Any:
+def _bits(b: Arithmetic, x: Operand) -> Operand:
     return b.cast(b.bitcast(x, dtype=u16), dtype=u32)
 
 
-def _to_bf16(b: Any, x: Any) -> Any:
+def _to_bf16(b: Arithmetic, x: Operand) -> Operand:
     bits = b.bitcast(x, dtype=u32)
     even = b.and_(b.shr(bits, 16), 1)
     rounded = b.shr(b.add(bits, b.add(even, 0x7FFF)), 16)
@@ -37,7 +37,7 @@ def _to_bf16(b: Any, x: Any) -> Any:
     return b.select(b.ne(x, x), quiet, rounded)
 
 
-def _from_f16(b: Any, x: Any) -> Any:
+def _from_f16(b: Arithmetic, x: Operand) -> Operand:
     """The fraction and exponent moved to their places, then scaled: exact, subnormals too."""
     bits = _bits(b, x)
     sign = b.shl(b.and_(bits, 0x8000), 16)
@@ -48,7 +48,7 @@ def _from_f16(b: Any, x: Any) -> Any:
     return b.bitcast(b.or_(sign, whole), dtype=f32)
 
 
-def _to_f16(b: Any, x: Any) -> Any:
+def _to_f16(b: Arithmetic, x: Operand) -> Operand:
     bits = b.bitcast(x, dtype=u32)
     sign = b.and_(b.shr(bits, 16), 0x8000)
     size = b.and_(bits, 0x7FFFFFFF)

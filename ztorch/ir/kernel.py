@@ -21,8 +21,7 @@ class MmaShape:
     """A size in which subgroups multiply matrices in one instruction: a (m by k) times b (k by n)
     added to c (m by n).
 
-    `of` is the dtype of a and b, `into` that of c. Where `kept` is not 0, so many bits of the
-    mantissas of a and b count, and the rest is rounded away.
+    `of` is the dtype of a and b, `into` that of c.
     """
 
     m: int
@@ -30,11 +29,11 @@ class MmaShape:
     k: int
     of: DType
     into: DType
-    kept: int = 0
+    mantissa_bits: int = 0  # of a and b that count, the rest is rounded away; 0: all of them
 
     def __str__(self) -> str:
-        kept = f":{self.kept}" if self.kept else ""
-        return f"{self.m}x{self.n}x{self.k} {self.of!r}{kept} {self.into!r}"
+        bits = f":{self.mantissa_bits}" if self.mantissa_bits else ""
+        return f"{self.m}x{self.n}x{self.k} {self.of!r}{bits} {self.into!r}"
 
 
 @dataclass(frozen=True, slots=True)

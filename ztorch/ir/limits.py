@@ -6,49 +6,39 @@ from dataclasses import dataclass
 
 from ztorch.dtypes import DType, i32, i64
 from ztorch.ir.kernel import MmaShape
+from ztorch.machines.processors import ANY, Processor
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A machine that runs workgroups of threads over a grid.
+class GridLimits:
+    """A machine that runs workgroups of threads over a grid."""
 
-    `threads` is the most of one workgroup, `shared` the bytes its threads share, `subgroup` how
-    many of them exchange values without memory (0: not known, so memory is used), `groups` the most
-    workgroups along an axis, `memories` the most that a kernel may name, `span` the most bytes of
-    one that it may see, `align` what the place of each must be a multiple of, `units` how many
-    workgroups are at work at once, roughly, `vector` how many neighbours a thread loads at once,
-    `abreast` whether its compiler makes vectors of neighbouring threads, `parts` whether what
-    threads write one by one can be loaded so, `mma` the shapes in which its subgroups multiply
-    matrices, fastest first.
-    """
-
-    threads: int = 256
-    shared: int = 32 * 1024
-    subgroup: int = 0
-    groups: int = 65535
-    memories: int = 64
-    span: int = (1 << 31) - 1
-    align: int = 256
-    units: int = 32
-    vector: int = 1
-    abreast: bool = False
-    parts: bool = True
-    mma: tuple[MmaShape, ...] = ()
+    threads: int = 256  # most threads of one workgroup
+    shared_bytes: int = 32 * 1024  # memory that the threads of one workgroup share
+    subgroup: int = 0  # threads that exchange values without memory; 0: unknown, memory is used
+    max_groups: int = 65535  # most workgroups along one axis
+    max_buffers: int = 64  # most buffers that one kernel may name
+    max_buffer_bytes: int = (1 << 31) - 1  # most bytes of one buffer that a kernel may see
+    buffer_align: int = 256  # offsets of buffers are multiples of this, in bytes
+    compute_units: int = 32  # workgroups that run at once, roughly
+    load_width: int = 1  # neighbouring elements that one thread loads at once
+    implicit_simd: bool = False  # its compiler makes vectors out of neighbouring threads
+    # Elements that threads stored one by one may be loaded as a vector. Without, a memory is
+    # declared as an array either of elements or of vectors, and used only so.
+    scalar_stores_readable_as_vectors: bool = True
+    mma_shapes: tuple[MmaShape, ...] = ()  # products of one matrix instruction, the fastest first
 
 
 @dataclass(frozen=True)
 class Limits:
-    """vector_bits is 0 for a scalar machine; registers counts the vector registers. `grid` is None
-    for a processor, whose workers share loops out. `mantissa` is how many bits of the mantissas of
-    float32 operands a product must keep: all, unless the user allows less."""
+    """What one target can do."""
 
-    vector_bits: int
-    registers: int
-    fma: bool
-    l1: int = 32 * 1024
-    l2: int = 1024 * 1024
-    grid: Grid | None = None
-    mantissa: int = 23
+    vector_bits: int  # width of a vector register; 0: it computes with single numbers
+    vector_registers: int  # how many of them there are
+    fma: bool  # multiplies and adds in one instruction
+    processor: Processor = ANY  # caches and ports; of no meaning on a grid
+    grid: GridLimits | None = None  # None: a processor, whose workers share out parallel loops
+    product_mantissa_bits: int = 23  # of float32 operands that a product keeps at least; 23: all
 
     @property
     def index(self) -> DType:
@@ -56,9 +46,9 @@ class Limits:
         return i64 if self.grid is None else i32
 
     @property
-    def align(self) -> int:
-        """What the place of a buffer is a multiple of."""
-        return 64 if self.grid is None else self.grid.align
+    def buffer_align(self) -> int:
+        """Offsets of buffers are multiples of this, in bytes."""
+        return 64 if self.grid is None else self.grid.buffer_align
 
     def lanes(self, d: DType) -> int:
         """How many elements of a dtype one register holds."""

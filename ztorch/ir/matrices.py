@@ -36,7 +36,7 @@ def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step
     d = instr.dest
     reach = _Reach(m, at, instr, d)
     assert d.fragment is not None
-    kept = 0 if d.fragment.role == "c" else d.fragment.shape.kept
+    kept = 0 if d.fragment.role == "c" else d.fragment.shape.mantissa_bits
 
     def step() -> None:
         places, _ = reach(store, index, "read")

@@ -1,9 +1,12 @@
-"""THE table: every opcode with its operands, NumPy meaning, gradient and how to do without it.
+"""The table of opcodes: operands, NumPy meaning, gradient, and the rewriting for lack of a word.
 
 A row is all it takes to add a scalar opcode. `meaning` is the definition that every target is held
 to. `grad(o, g, y, *xs)` gives the gradient of each operand, written with the tensor operations of
 the namespace `o`. `via(b, *xs)` rewrites the opcode with a builder for targets that lack the word.
-`cost` is a rough number of issue slots, for decisions about recomputing.
+
+A raw opcode is what the machine's own instruction does, with no promise for operands on which
+machines trap or differ. Only rewritings emit it (`ir/safe.py`); its meaning gives a wrong result
+there, so that one that lets such operands through is found.
 """
 
 from __future__ import annotations
@@ -16,25 +19,33 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, bf16, from_storage, to_storage
-from ztorch.ir import halves
 from ztorch.ir import polynomials as poly
+from ztorch.ir import safe
+
+Via = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Opcode:
-    """One row. `kinds` lists the dtype kinds taken (f, s, u, b); `result` is `same`, `bool`,
-    `attr` (the instruction names its dtype) or `none` (a token)."""
+    """One row."""
 
     name: str
-    arity: int
+    arity: int  # operands, without the mask of a memory access
     doc: str
-    meaning: Callable[..., Any] | None = None
-    kinds: str = "fsu"
-    result: str = "same"
+    meaning: Callable[..., Any] | None = None  # on NumPy arrays; None: not a scalar opcode
+    kinds: str = "fsu"  # of dtypes taken: float, signed, unsigned, bool
+    result: str = "same"  # dtype: `same`, `bool`, `attr` (the instruction names it), `none` (token)
     grad: Callable[..., tuple] | None = None
-    via: Callable[..., Any] | None = None
-    cost: int = 1
+    via: Via | None = None
+    via_int: Via | None = None  # on integers, in place of `via`
+    cost: int = 1  # rough number of issue slots, for decisions about recomputing
     attrs: tuple[str, ...] = ()
+    raw: bool = False  # wrong for operands on which machines trap or differ
+    wraps: bool = False  # on integers: a wider register would not hold the same result
+
+    def rewriting(self, operand: DType) -> Via | None:
+        """How a target does without the opcode on operands of a dtype, if it can."""
+        return self.via_int if self.via_int and operand.is_int else self.via
 
 
 OPCODES: dict[str, Opcode] = {}
@@ -55,7 +66,8 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    q, r = a // b, a % b
+    with np.errstate(over="ignore"):  # the least number / -1 wraps
+        q, r = a // b, a % b
     return q + ((r != 0) & ((a < 0) != (b < 0)))
 
 
@@ -89,6 +101,37 @@ def _cast(x: Any, dtype: DType) -> Any:
     return x.astype(dtype.working)
 
 
+def _raw_divide(a: Any, b: Any) -> Any:
+    return _wrong_where(_undivided(a, b), _divide(a, b))
+
+
+def _raw_remainder(a: Any, b: Any) -> Any:
+    return _wrong_where(_undivided(a, b), _remainder(a, b))
+
+
+def _undivided(a: Any, b: Any) -> Any:
+    """Where machines trap."""
+    a, b = np.asarray(a), np.asarray(b)
+    least = np.iinfo(a.dtype).min
+    return (b == 0) | ((a == least) & (b == -1)) if least else b == 0
+
+
+def _raw_cast(x: Any, dtype: DType) -> Any:
+    whole, info = np.trunc(np.asarray(x).astype(np.float64)), np.iinfo(dtype.numpy)
+    inside = (whole >= float(info.min)) & (whole < float(info.max) + (dtype.bits < 64))
+    return _wrong_where(~inside, _cast(x, dtype))
+
+
+def _wrong_where(undefined: Any, result: Any) -> Any:
+    return np.where(undefined, ~result, result)
+
+
+def _mulhi(a: Any, b: Any) -> Any:
+    a = np.asarray(a)
+    wide = (a.astype(object) * np.asarray(b).astype(object)) >> (a.dtype.itemsize * 8)
+    return np.asarray(wide).astype(a.dtype)
+
+
 def _bitcast(x: Any, dtype: DType) -> Any:
     x = np.asarray(x)
     if dtype.bits == 16 and x.dtype == np.float32:  # bfloat16 values, as NumPy holds them
@@ -97,23 +140,28 @@ def _bitcast(x: Any, dtype: DType) -> Any:
 
 
 # -- arithmetic ------------------------------------------------------------------------------
-_row("add", 2, "a + b; integers wrap", np.add, grad=lambda o, g, y, a, b: (g, g))
-_row("sub", 2, "a - b; integers wrap", np.subtract, grad=lambda o, g, y, a, b: (g, -g))
-_row("mul", 2, "a * b; integers wrap", np.multiply, grad=lambda o, g, y, a, b: (g * b, g * a))
-_row("div", 2, "a / b; integers truncate towards zero", _divide, cost=6,
+_row("add", 2, "a + b; integers wrap", np.add, wraps=True,
+     grad=lambda o, g, y, a, b: (g, g))
+_row("sub", 2, "a - b; integers wrap", np.subtract, wraps=True,
+     grad=lambda o, g, y, a, b: (g, -g))
+_row("mul", 2, "a * b; integers wrap", np.multiply, wraps=True,
+     grad=lambda o, g, y, a, b: (g * b, g * a))
+_row("div", 2, "a / b; integers truncate towards zero", _divide, via_int=safe.div, cost=6,
      grad=lambda o, g, y, a, b: (g / b, -(g * y / b)))
-_row("rem", 2, "a - trunc(a / b) * b", _remainder, via=poly.rem, cost=20,
+_row("rem", 2, "a - trunc(a / b) * b", _remainder, via=poly.rem,
+     via_int=safe.rem, cost=20,
      grad=lambda o, g, y, a, b: (g, -(g * o.trunc(a / b))))
 _row("fma", 3, "a * b + c with one rounding", _fma, kinds="f", via=poly.fma,
      grad=lambda o, g, y, a, b, c: (g * b, g * a, g))
-_row("neg", 1, "-a", np.negative, kinds="fs", grad=lambda o, g, y, a: (-g,))
-_row("abs", 1, "|a|", np.abs, kinds="fs", grad=lambda o, g, y, a: (g * o.sign(a),))
-_row("min", 2, "the smaller; NaN if either is NaN", np.minimum,
+_row("neg", 1, "-a", np.negative, kinds="fs", wraps=True, grad=lambda o, g, y, a: (-g,))
+_row("abs", 1, "|a|", np.abs, kinds="fs", via_int=safe.absolute, wraps=True,
+     grad=lambda o, g, y, a: (g * o.sign(a),))
+_row("min", 2, "the smaller; NaN if either is NaN", np.minimum, via=safe.minimum,
      grad=lambda o, g, y, a, b: _split(o, g, a < b, b < a))
-_row("max", 2, "the larger; NaN if either is NaN", np.maximum,
+_row("max", 2, "the larger; NaN if either is NaN", np.maximum, via=safe.maximum,
      grad=lambda o, g, y, a, b: _split(o, g, b < a, a < b))
-_row("mulhi", 2, "the upper half of the double-width product", poly.mulhi_meaning, kinds="u",
-     via=poly.mulhi, cost=3)
+_row("mulhi", 2, "the upper half of the double-width product", _mulhi, kinds="u",
+     via=safe.mulhi, cost=3, wraps=True)
 _row("round", 1, "nearest whole number, ties to even", np.rint, kinds="f",
      grad=lambda o, g, y, a: (None,))
 _row("floor", 1, "largest whole number not above a", np.floor, kinds="f",
@@ -172,17 +220,25 @@ _row("or", 2, "bitwise or logical or", np.bitwise_or, kinds="sub",
      grad=lambda o, g, y, a, b: (None, None))
 _row("xor", 2, "bitwise or logical exclusive or", np.bitwise_xor, kinds="sub",
      grad=lambda o, g, y, a, b: (None, None))
-_row("not", 1, "bitwise or logical not", np.invert, kinds="sub", grad=lambda o, g, y, a: (None,))
-_row("shl", 2, "a << b, b below the width", np.left_shift, kinds="su",
+_row("not", 1, "bitwise or logical not", np.invert, kinds="sub", wraps=True,
+     grad=lambda o, g, y, a: (None,))
+_row("shl", 2, "a << b, b below the width", np.left_shift, kinds="su", wraps=True,
      grad=lambda o, g, y, a, b: (None, None))
 _row("shr", 2, "a >> b, arithmetic on signed, b below the width", np.right_shift, kinds="su",
      grad=lambda o, g, y, a, b: (None, None))
 _row("cast", 1, "converted to another dtype", _cast, kinds="fsub", result="attr",
-     via=halves.cast,
+     via=safe.cast,
      grad=lambda o, g, y, a, dtype: (
          o.cast(g, a.dtype) if a.dtype.is_float and dtype.is_float else None,))
 _row("bitcast", 1, "the same bits read as another dtype", _bitcast, kinds="fsu", result="attr",
      grad=lambda o, g, y, a, dtype: (None,))
+
+# -- raw: what the machine does ------------------------------------------------------------------
+_row("raw_div", 2, "a / b for b not 0 and quotients in range", _raw_divide, kinds="su", raw=True)
+_row("raw_rem", 2, "a rem b where raw_div is defined", _raw_remainder, kinds="su",
+     via=safe.raw_rem, raw=True)
+_row("raw_cast", 1, "float to an integer that is in range, towards zero", _raw_cast, kinds="f",
+     result="attr", raw=True)
 
 # -- lanes -----------------------------------------------------------------------------------------
 _row("splat", 1, "a scalar in every lane", kinds="fsub")
@@ -252,8 +308,9 @@ def identity(opcode: str, d: DType) -> Any:
     return low if opcode == "max" else high
 
 
-PURE = frozenset(n for n, row in OPCODES.items() if row.meaning is not None) | {
+COMPUTING = tuple(n for n, row in OPCODES.items() if row.meaning is not None)
+SCALAR = tuple(n for n in COMPUTING if not OPCODES[n].raw)
+RAW = tuple(n for n in COMPUTING if OPCODES[n].raw)
+ARITHMETIC = frozenset(COMPUTING) - {"bitcast", "select"}  # these only move bits
+PURE = frozenset(COMPUTING) | {
     "splat", "iota", "extract", "join", "shuffle", "worker", "workers", "grid_id", "block_id"}
-ARITHMETIC = frozenset(n for n, row in OPCODES.items() if row.meaning is not None) - {
-    "bitcast", "select"}  # the rest of the scalar opcodes only move bits
-SCALAR = tuple(n for n, row in OPCODES.items() if row.meaning is not None)

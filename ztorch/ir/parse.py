@@ -109,8 +109,8 @@ class _Parser:
         part = self.find(FRAGMENT)
         if not part:
             return dtype(found[1]), int(found[2] or 1), None
-        m, n, k, kept = (int(part[g] or 0) for g in (2, 3, 4, 6))
-        shape = MmaShape(m, n, k, dtype(part[5]), dtype(part[7]), kept)
+        m, n, k, bits = (int(part[g] or 0) for g in (2, 3, 4, 6))
+        shape = MmaShape(m, n, k, dtype(part[5]), dtype(part[7]), bits)
         return dtype(found[1]), int(found[2] or 1), Fragment(part[1], shape)
 
     def operand(self, expected: Type | None) -> Operand:

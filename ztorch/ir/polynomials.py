@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import erf as scalar_erf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import f32, f64, u32, u64
+from ztorch.dtypes import f32, f64
+from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.exponentials import exp, exp2, expm1, log, log1p, log2, power
 from ztorch.ir.floating import (
     FORMATS,
@@ -33,11 +34,8 @@ from ztorch.ir.floating import (
 )
 from ztorch.ir.kernel import Operand
 
-if TYPE_CHECKING:
-    from ztorch.ir.builder import Builder
-
 __all__ = ["cos", "erf", "erf_meaning", "exp", "exp2", "expm1", "fma", "log", "log1p", "log2",
-           "mulhi", "mulhi_meaning", "power", "rem", "rsqrt", "sin", "tanh"]
+           "power", "rem", "rsqrt", "sin", "tanh"]
 
 # Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among their
 # neighbours for the least error with all roundings. Above these ranges both rise past one, to be
@@ -75,7 +73,7 @@ HALF_TURNS = 0.3183098861837907  # in one radian
 
 
 @widened
-def tanh(b: Builder, x: Operand) -> Operand:
+def tanh(b: Arithmetic, x: Operand) -> Operand:
     """The hyperbolic tangent: +-1 exactly from where it rounds to that, and never more."""
     if x.dtype == f64:
         e = expm1(b, b.mul(b.min(b.abs(x), 22.0), 2.0))
@@ -84,7 +82,7 @@ def tanh(b: Builder, x: Operand) -> Operand:
 
 
 @widened
-def erf(b: Builder, x: Operand) -> Operand:
+def erf(b: Arithmetic, x: Operand) -> Operand:
     """The error function: +-1 exactly from where it rounds to that, and never more.
 
     1 + erf(x) has no relative accuracy for x far below zero, whatever the error of erf.
@@ -99,7 +97,8 @@ def erf(b: Builder, x: Operand) -> Operand:
     return with_sign_of(b, b.select(b.lt(size, 1.0), small, large), x)
 
 
-def _quotient(b: Builder, x: Operand, over: tuple[float, ...], under: tuple[float, ...]) -> Operand:
+def _quotient(b: Arithmetic, x: Operand, over: tuple[float, ...],
+              under: tuple[float, ...]) -> Operand:
     """x over(x^2) / under(x^2), cut at +-1."""
     z = b.mul(x, x)
     y = b.div(b.mul(x, horner(b, z, over)), horner(b, z, under))
@@ -107,20 +106,20 @@ def _quotient(b: Builder, x: Operand, over: tuple[float, ...], under: tuple[floa
 
 
 @widened
-def sin(b: Builder, x: Operand) -> Operand:
+def sin(b: Arithmetic, x: Operand) -> Operand:
     """The sine; see `_sine` for its range."""
     n = b.round(b.mul(x, HALF_TURNS))
     return _sine(b, x, n, turns=n, odd=0)
 
 
 @widened
-def cos(b: Builder, x: Operand) -> Operand:
+def cos(b: Arithmetic, x: Operand) -> Operand:
     """The cosine: as a sine shifted by a quarter turn, so that its zeros are accurate."""
     n = b.round(step(b, x, HALF_TURNS, -0.5))
     return _sine(b, x, n, turns=b.add(n, 0.5), odd=1)
 
 
-def _sine(b: Builder, x: Operand, n: Operand, turns: Operand, odd: int) -> Operand:
+def _sine(b: Arithmetic, x: Operand, n: Operand, turns: Operand, odd: int) -> Operand:
     """sin(x - turns * pi), negated for odd n + odd.
 
     Half turns, not quarters: one longer polynomial is cheaper than two and a choice. Accurate for
@@ -138,21 +137,16 @@ def _sine(b: Builder, x: Operand, n: Operand, turns: Operand, odd: int) -> Opera
 
 
 @widened
-def rsqrt(b: Builder, x: Operand) -> Operand:
+def rsqrt(b: Arithmetic, x: Operand) -> Operand:
     """1 / sqrt(x): two roundings."""
     return b.div(1.0, b.sqrt(x))
 
 
-def rem(b: Builder, x: Operand, y: Operand) -> Operand:
-    """x - trunc(x / y) * y, with the sign of x."""
-    if x.dtype.is_int:
-        return b.sub(x, b.mul(b.div(x, y), y))
-    return _float_rem(b, x, y)
-
-
 @widened
-def _float_rem(b: Builder, x: Operand, y: Operand) -> Operand:
-    """Exact with fma, and wherever quotient * y fits the mantissa, for quotients below 2^24 (f64:
+def rem(b: Arithmetic, x: Operand, y: Operand) -> Operand:
+    """x - trunc(x / y) * y, with the sign of x.
+
+    Exact with fma, and wherever quotient * y fits the mantissa, for quotients below 2^24 (f64:
     2^53); else off by a rounding of x. A quotient rounded up to the next whole number would leave
     a small negative rest instead of nearly |y|, so that is mended."""
     size, unit = b.abs(x), b.abs(y)
@@ -162,30 +156,9 @@ def _float_rem(b: Builder, x: Operand, y: Operand) -> Operand:
     return with_sign_of(b, b.select(b.lt(size, unit), size, rest), x)
 
 
-def fma(b: Builder, x: Operand, y: Operand, z: Operand) -> Operand:
+def fma(b: Arithmetic, x: Operand, y: Operand, z: Operand) -> Operand:
     """Two roundings where the machine has no fused one."""
     return b.add(b.mul(x, y), z)
-
-
-def mulhi(b: Builder, x: Operand, y: Operand) -> Operand:
-    """The upper half of a product: of the next wider type, or for u64 of four half products."""
-    bits = x.dtype.bits
-    if bits < 64:
-        wide = u32 if bits < 32 else u64
-        product = b.mul(b.cast(x, dtype=wide), b.cast(y, dtype=wide))
-        return b.cast(b.shr(product, bits), dtype=x.dtype)
-    x_low, y_low = b.and_(x, 0xFFFFFFFF), b.and_(y, 0xFFFFFFFF)
-    x_high, y_high = b.shr(x, 32), b.shr(y, 32)
-    middle = b.add(b.mul(x_high, y_low), b.shr(b.mul(x_low, y_low), 32))
-    other = b.add(b.mul(x_low, y_high), b.and_(middle, 0xFFFFFFFF))
-    return b.add(b.mul(x_high, y_high), b.add(b.shr(middle, 32), b.shr(other, 32)))
-
-
-def mulhi_meaning(x: Any, y: Any) -> Any:
-    x = np.asarray(x)
-    bits = x.dtype.itemsize * 8
-    wide = (x.astype(object) * np.asarray(y).astype(object)) >> bits
-    return np.asarray(wide).astype(x.dtype)
 
 
 _ERF: Callable[..., Any] = np.vectorize(scalar_erf, otypes=[np.float64])

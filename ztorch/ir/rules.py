@@ -204,8 +204,9 @@ class Rules:
                   f"{s} is no shape of a product")
         self.rule(s.of.is_float and s.into.name in ("f32", "f64"),
                   f"sums of {s.of!r} in {s.into!r}; sums are f32 or f64")
-        self.rule(s.kept == 0 or (s.of.name == "f32" and is_int(s.kept) and 0 < s.kept < 23),
-                  f"keeps {s.kept} bits of {s.of!r}; some of f32, or 0 for all")
+        bits = s.mantissa_bits
+        self.rule(bits == 0 or (s.of.name == "f32" and is_int(bits) and 0 < bits < 23),
+                  f"keeps {bits} bits of {s.of!r}; some of f32, or 0 for all")
         self.rule(x.dtype == x.fragment.dtype, f"{role} of {s} is {x.fragment.dtype!r}")
         self.rule(is_int(x.lanes) and x.lanes > 0 and x.fragment.size % x.lanes == 0,
                   f"{x.fragment.size} elements do not spread over threads of {x.lanes}")

@@ -15,10 +15,7 @@ from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
 from ztorch.lower.region import Region, view_of
 from ztorch.lower.tiling import Reading, Run, Tiling, choose, is_packed, reading
-
-SHORT = 5  # members of a region up to which its epilogue is repeated for each row of a tile,
-DEEP = 256  # unless the product is so deep that going through memory is lost in its time
-UNROLL = 4  # steps along k in one turn: fewer integer operations beside the multiply-adds
+from ztorch.lower.tuning import INLINE_EPILOGUE_DEPTH, INLINE_EPILOGUE_MEMBERS, K_UNROLL
 
 
 def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
@@ -127,7 +124,7 @@ class _Tiles:
                             b.set(variable, x)
         k = product.args[0].shape[-1]
         short = len(self.region.members) == 1 or (
-            len(self.region.members) <= SHORT and k < DEEP)
+            len(self.region.members) <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
         if short or height == 1 or lanes == 1:
             for r in range(height):
                 for j in range(width):
@@ -150,10 +147,10 @@ class _Tiles:
         k = self.depths[-1]
         if self.tiling.lanes == 1:
             return [(0, k, 1)]
-        if len(self.depths) > 1 and k <= 2 * UNROLL:
+        if len(self.depths) > 1 and k <= 2 * K_UNROLL:
             return [(0, k, k)]
-        whole = k // UNROLL * UNROLL
-        return [turn for turn in ((0, whole, UNROLL), (whole, k, 1)) if turn[0] < turn[1]]
+        whole = k // K_UNROLL * K_UNROLL
+        return [turn for turn in ((0, whole, K_UNROLL), (whole, k, 1)) if turn[0] < turn[1]]
 
     def _deeper(self, left: _Operand, rights: list[_Operand], step: int,
                 now: list[list[Operand]]) -> None:

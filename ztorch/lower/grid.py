@@ -17,28 +17,30 @@ from ztorch.dtypes import DType, boolean, lying
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate, merged_axes, spread, summing
 from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region, computed, real_reads
-
-THREADS = 256  # of a workgroup, where nothing asks for another number
-SHARE = 4  # elements that a thread should have to add up before another joins it
-COLUMNS = 32  # neighbours that are read together
+from ztorch.lower.tuning import (
+    COLUMN_NEIGHBOURS,
+    GROUP_THREADS,
+    THREAD_ELEMENTS,
+    THREAD_ELEMENTS_FEW,
+)
 
 
 @contextmanager
-def workgroups(b: Builder, count: int, grid: Grid) -> Iterator[Operand]:
+def workgroups(b: Builder, count: int, grid: GridLimits) -> Iterator[Operand]:
     """The numbers below `count`, one for each workgroup; beyond what a grid may have, workgroups
     take several in turn."""
-    if count <= grid.groups:
+    if count <= grid.max_groups:
         with b.loop(0, count, kind="grid") as g:
             yield g
         return
-    with b.loop(0, grid.groups, kind="grid") as g, b.loop(g, count, grid.groups) as at:
+    with b.loop(0, grid.max_groups, kind="grid") as g, b.loop(g, count, grid.max_groups) as at:
         yield at
 
 
@@ -67,10 +69,10 @@ def emit_map(b: Builder, region: Region, memory: Mapping[Value, str],
     axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))] or [Var("d", 1)]
     full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
     # neighbouring threads that are lanes of a vector have to have neighbouring elements
-    n = 1 if limits.grid.abreast else vectors(region, limits.grid)
+    n = 1 if limits.grid.implicit_simd else vectors(region, limits.grid)
     lanes = neighbours(region, target, full, axes[-1], n)
     size = region.size // lanes
-    width = min(THREADS, limits.grid.threads, _power(size))
+    width = min(GROUP_THREADS, limits.grid.threads, _power(size))
     groups = math.ceil(size / width)
     # the block loop lies outside, so that a workgroup's turns are a loop of each thread
     with workgroups(b, groups, limits.grid) as g, threads(b, width) as t:
@@ -91,9 +93,10 @@ def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
     return e.within(bound=bound, lane=last, lanes=lanes, aligned=True)
 
 
-def vectors(region: Region, grid: Grid) -> int:
+def vectors(region: Region, grid: GridLimits) -> int:
     """How many elements a thread may compute at once, if enough threads are to be left."""
-    return grid.vector if region.size // grid.vector >= THREADS * grid.units else 1
+    enough = region.size // grid.load_width >= GROUP_THREADS * grid.compute_units
+    return grid.load_width if enough else 1
 
 
 def neighbours(region: Region, target: Mapping[Value, str], full: dict[Var, Index], last: Var,
@@ -153,19 +156,20 @@ class Team:
         return b.add(b.mul(row, self.ways), way)
 
 
-def team(outer: int, inner: int, beside: bool, grid: Grid, lanes: int = 1) -> Team:
+def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1) -> Team:
     """As many ways as leave each thread a few elements, or vectors of them; more where there are
     few results.
 
-    >>> team(1024, 10, False, Grid()), team(4, 4096, False, Grid())
+    >>> team(1024, 10, False, GridLimits()), team(4, 4096, False, GridLimits())
     (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
     """
-    most = min(THREADS, grid.threads)
-    share = SHARE if outer >= most * grid.units else 2
+    most = min(GROUP_THREADS, grid.threads)
+    enough = outer >= most * grid.compute_units
+    share = THREAD_ELEMENTS if enough else THREAD_ELEMENTS_FEW
     ways = min(most, _power(math.ceil(inner / share)))
     rows = most // ways
     if beside:
-        rows = min(max(rows, COLUMNS // lanes), most, _power(outer))
+        rows = min(max(rows, COLUMN_NEIGHBOURS // lanes), most, _power(outer))
         ways = min(ways, most // rows)
     rows = max(1, min(rows, _power(outer)))
     if not beside and rows * ways < grid.subgroup and ways > 1:
@@ -180,7 +184,7 @@ def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
     grid = limits.grid
     assert grid is not None
     phases, axes = Phases(region), axes_of(region)
-    loops, n = (axes.outer, vectors(region, grid)) if axes.beside else (axes.inner, grid.vector)
+    loops, n = (axes.outer, vectors(region, grid)) if axes.beside else (axes.inner, grid.load_width)
     lanes = neighbours(region, target, axes.full, loops[-1], n) if loops else 1
     down, across = (lanes, 1) if axes.beside else (1, lanes)
     rows = math.prod(v.extent for v in axes.outer) // down

@@ -17,12 +17,13 @@ from ztorch.errors import Unsupported
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.grid import threads, workgroups
 from ztorch.lower.grid_strips import Block, Strip, Strips
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
+from ztorch.lower.tuning import GRID_TILE_START, GRID_TILES, SHARED_LOAD_COST, STRIP_PADDING
 
 
 @dataclass(frozen=True)
@@ -46,42 +47,36 @@ class Tile(Block):
 
     def shared(self, element: int, through: bool) -> int:
         """Bytes of shared memory; with `through` the finished tile passes through it as well."""
-        strips = (self.rows + self.columns) * self.depth + PAD * self.depth
+        strips = (self.rows + self.columns) * self.depth + STRIP_PADDING * self.depth
         return element * (strips + (self.rows * self.columns if through else 0))
 
 
-# A row of a strip is longer than it needs to be: else threads that store down it would all wait for
-# the same bank of memory. A multiple of every vector, so that vectors stay aligned.
-PAD = 4
-
-TILES = (Tile(128, 128, 8, 8, 8), Tile(128, 64, 8, 8, 4), Tile(64, 128, 8, 4, 8),
-         Tile(64, 64, 16, 4, 4), Tile(32, 64, 16, 2, 4), Tile(64, 32, 16, 4, 2),
-         Tile(32, 32, 16, 2, 2), Tile(16, 64, 16, 1, 4), Tile(16, 32, 16, 1, 2),
-         Tile(16, 16, 16, 1, 1), Tile(8, 16, 16, 1, 1), Tile(8, 8, 8, 1, 1))
+TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
 
 
-def estimate(m: int, n: int, k: int, batch: int, grid: Grid, element: int,
+def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
              through: bool) -> tuple[float, Tile]:
     """The tile with the least estimated time, in multiply-adds of one thread after another: work
     that is thrown away at the edges, units with nothing to do, and the reads of shared memory that
     each multiply-add has to wait for.
 
-    >>> estimate(4096, 4096, 4096, 1, Grid(), 4, False)[1]
+    >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
     Tile(rows=128, columns=128, depth=8, high=8, wide=8)
     """
     best: tuple[float, Tile] | None = None
     for tile in TILES:
-        if tile.threads > grid.threads or tile.shared(element, through) > grid.shared:
+        if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
             continue
         tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
-        each = tile.rows * tile.columns * (1 + 1.5 / tile.high + 1.5 / tile.wide) * (k + 32)
-        time = math.ceil(tiles / grid.units) * each
+        each = tile.rows * tile.columns * (
+            1 + SHARED_LOAD_COST / tile.high + SHARED_LOAD_COST / tile.wide) * (k + GRID_TILE_START)
+        time = math.ceil(tiles / grid.compute_units) * each
         if best is None or time < best[0]:
             best = time, tile
     if best is None:
         raise Unsupported(f"a matrix product needs {TILES[-1].threads} threads and "
                           f"{TILES[-1].shared(element, through)} bytes that they share; this "
-                          f"device has {grid.threads} and {grid.shared}")
+                          f"device has {grid.threads} and {grid.shared_bytes}")
     return best
 
 
@@ -128,8 +123,8 @@ class Nest(Strips):
         super().__init__(b, region, product, memory, target, limits, tile, of)
         assert limits.grid is not None
         self.tile, self.steps = tile, 1
-        most = tile.vectors(limits.grid.vector)
-        self.vectors = (self._lay_out(0, tile.rows, PAD, most[0]),
+        most = tile.vectors(limits.grid.load_width)
+        self.vectors = (self._lay_out(0, tile.rows, STRIP_PADDING, most[0]),
                         self._lay_out(1, tile.columns, 0, most[1]))
 
     def _lay_out(self, side: int, length: int, pad: int, n: int) -> int:
@@ -142,7 +137,7 @@ class Nest(Strips):
             self.strip(self.tile.depth, length, deep=True)
             return 1
         self.strip(length + pad, self.tile.depth)
-        return n if grid.parts else whole if n % whole == 0 else 1
+        return n if grid.scalar_stores_readable_as_vectors else whole if n % whole == 0 else 1
 
     def run(self, which: Operand, first: Operand, left: Operand, t: Operand,
             through: bool) -> None:

@@ -14,17 +14,21 @@ from dataclasses import dataclass
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid_strips import Block, Strips
 from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
-
-# Lines of shared memory are longer than they need be, so that the threads of a subgroup find what
-# they read together in different banks; rows of matrices stay aligned to 16 bytes.
-PAD, ALIGN = 8, 16
-# (rows, columns, subgroups down, subgroups across)
-TILES = ((64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1),
-         (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2), (16, 16, 1, 1))
+from ztorch.lower.tuning import (
+    GRID_TILE_START,
+    MMA_ALIGN_BYTES,
+    MMA_DEPTH,
+    MMA_DEPTH_PRODUCTS,
+    MMA_NARROW_COST,
+    MMA_PADDING,
+    MMA_STRIP_COST,
+    MMA_TILES,
+    MMA_WIDE_COST,
+)
 
 
 @dataclass(frozen=True)
@@ -52,18 +56,18 @@ class MmaTile(Block):
     @property
     def pitch(self) -> int:
         """Of the finished tile in shared memory."""
-        return self.columns + PAD // 2
+        return self.columns + MMA_PADDING // 2
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory, whichever way the operands lie."""
-        strips = sum(max(length * _deep_pitch(self), self.depth * (length + PAD))
+        strips = sum(max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
                      for length in (self.rows, self.columns))
         return strips * self.shape.of.bytes + self.rows * self.pitch * self.shape.into.bytes
 
 
 def _deep_pitch(tile: MmaTile) -> int:
-    return tile.depth + ALIGN // tile.shape.of.bytes
+    return tile.depth + MMA_ALIGN_BYTES // tile.shape.of.bytes
 
 
 def shape_for(product: Value, limits: Limits) -> MmaShape | None:
@@ -71,36 +75,39 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
     the dtype of their sums, without losing more than the user allows."""
     assert limits.grid is not None
     into = summing(product.dtype)
-    for shape in limits.grid.mma:
-        exact = shape.kept == 0 or shape.kept >= limits.mantissa
+    for shape in limits.grid.mma_shapes:
+        exact = shape.mantissa_bits == 0 or shape.mantissa_bits >= limits.product_mantissa_bits
         if exact and shape.into == into and all(
                 a.dtype == shape.of or summing(a.dtype) == shape.of for a in product.args):
             return shape
     return None
 
 
-def choose(m: int, n: int, k: int, batch: int, grid: Grid, shape: MmaShape,
+def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
            time: float) -> MmaTile | None:
     """The tile that takes the least time, if that is less than `time`; as in the other schedule,
     but a multiply-add takes an eighth (a half where all bits of wide numbers count), and bringing
     strips is no longer hidden behind them.
 
     >>> from ztorch.dtypes import f16, f32
-    >>> grid, shape = Grid(shared=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
+    >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
     >>> tile = choose(4096, 4096, 4096, 1, grid, shape, math.inf)
     >>> tile.rows, tile.columns, tile.high, tile.wide, tile.threads
     (64, 128, 2, 4, 256)
     """
-    best, step = None, 1 / 8 if shape.kept or shape.of.bits == 16 else 1 / 2
-    for rows, columns, down, across in TILES:
-        tile = MmaTile(rows, columns, max(2 * shape.k, 16), shape, down, across, grid.subgroup)
-        fits = tile.threads <= grid.threads and tile.shared <= grid.shared
+    narrow = shape.mantissa_bits or shape.of.bits == 16
+    best, step = None, MMA_NARROW_COST if narrow else MMA_WIDE_COST
+    depth = max(MMA_DEPTH_PRODUCTS * shape.k, MMA_DEPTH)
+    for rows, columns, down, across in MMA_TILES:
+        tile = MmaTile(rows, columns, depth, shape, down, across, grid.subgroup)
+        fits = tile.threads <= grid.threads and tile.shared <= grid.shared_bytes
         if not fits or rows % (down * shape.m) or columns % (across * shape.n):
             continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth
-        each = rows * columns * (step + 6 / rows + 6 / columns) * (deep + 32)
-        took = math.ceil(tiles / grid.units) * each
+        element = step + MMA_STRIP_COST / rows + MMA_STRIP_COST / columns
+        each = rows * columns * element * (deep + GRID_TILE_START)
+        took = math.ceil(tiles / grid.compute_units) * each
         if took < time:
             time, best = took, tile
     return best
@@ -117,7 +124,7 @@ class Nest(Strips):
             if self.lies_along_k(side):
                 self.strip(_deep_pitch(tile), length, deep=True)
             else:
-                self.strip(length + PAD, tile.depth)
+                self.strip(length + MMA_PADDING, tile.depth)
 
     def run(self, which: Operand, first: Operand, left: Operand, t: Operand) -> None:
         b, tile, shape = self.b, self.tile, self.tile.shape
@@ -153,4 +160,4 @@ class Nest(Strips):
         off = line * strip.pitch + d if strip.deep else d * strip.pitch + line
         return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),
                           self.tile.subgroup, strip.pitch, turned=strip.deep == (side == 1),
-                          off=off, align=ALIGN)
+                          off=off, align=MMA_ALIGN_BYTES)

@@ -134,9 +134,12 @@ class Strips:
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
     def _together(self, side: int, deep: bool) -> int:
-        """How many neighbours may be read at once: they lie side by side, aligned, and are inside
-        or outside together. If not as many as the machine can, then half of that, where it leaves
-        no thread without or where only what is stored at once can be loaded so."""
+        """How many neighbours one thread loads at once: the machine's load width, half of it, or 1.
+
+        Neighbours must lie side by side, aligned, and all inside or all outside the matrix. Half
+        the width is worth it only if every thread still has something to load, or if only vector
+        stores can be read back as vectors.
+        """
         assert self.limits.grid is not None
         operand, tile = self.product.args[side], self.area
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
@@ -146,9 +149,11 @@ class Strips:
         step, most = (tile.depth, self.k) if deep else (length, extent)
         if base is None or not certain(operand, index):
             return 1
-        widest = self.limits.grid.vector
-        halves = not self.limits.grid.parts or length * tile.depth >= widest // 2 * tile.threads
-        for n in (widest, widest // 2)[:1 + halves] if widest > 1 else ():
+        widest = self.limits.grid.load_width
+        vector_stores_only = not self.limits.grid.scalar_stores_readable_as_vectors
+        busy = length * tile.depth >= widest // 2 * tile.threads  # every thread, at half the width
+        widths = [widest, widest // 2] if vector_stores_only or busy else [widest]
+        for n in widths if widest > 1 else ():
             first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
             if first is not None and not any(f % n for f in (
                     step, most, base[0].size, *(f for _, f in first.terms), first.const)):
@@ -156,12 +161,13 @@ class Strips:
         return 1
 
     def whole(self, side: int) -> int:
-        """How many neighbours are stored at once where what is stored one by one cannot be loaded
-        at once; else 1. Numbers of another dtype are put together again, which takes four."""
+        """How many neighbours one store writes, on a machine where only vector stores can be read
+        back as vectors; else 1. Elements that are converted are joined again, always by fours."""
         assert self.limits.grid is not None
         n = self._together(side, self.lies_along_k(side))
         as_it_is = self.product.args[side].dtype == self.of
-        return n if not self.limits.grid.parts and (as_it_is or n == 4) else 1
+        vector_stores_only = not self.limits.grid.scalar_stores_readable_as_vectors
+        return n if vector_stores_only and (as_it_is or n == 4) else 1
 
     def lies_along_k(self, side: int) -> bool:
         """Whether neighbours in memory are neighbours along k, all of them or in twos or threes:

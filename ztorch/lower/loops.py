@@ -15,13 +15,18 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var, flatten, unflatten
-from ztorch.lower.reduction import RECOMPUTE, Axes, Phases, axes_of
+from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region, computed, real_reads
-
-TURN = 1024  # elements that one turn of a loop shared by workers is worth, at most,
-TURNS = 64  # as long as so many turns are left to share
-ABREAST = 4  # vectors of columns that are reduced in one loop,
-SHARES = 4  # where so many turns are left for workers to share
+from ztorch.lower.tuning import (
+    COLUMN_MEMBERS,
+    COLUMN_TURNS,
+    COLUMN_VECTORS,
+    RECOMPUTE_SLOTS,
+    ROW_SUM_VECTORS,
+    ROW_SUMS,
+    SHARED_TURN_ELEMENTS,
+    SHARED_TURNS,
+)
 
 
 def widest(region: Region) -> DType:
@@ -103,7 +108,7 @@ def _shared(rows: Sequence[Var], columns: int) -> int:
     inner = columns
     for k in reversed(range(1, len(rows))):
         inner *= rows[k].extent
-        if inner > TURN or math.prod(v.extent for v in rows[:k]) < TURNS:
+        if inner > SHARED_TURN_ELEMENTS or math.prod(v.extent for v in rows[:k]) < SHARED_TURNS:
             return k + 1
     return min(1, len(rows))
 
@@ -175,7 +180,7 @@ def _columns_abreast(region: Region, most: int) -> int:
     """How many vectors of columns to reduce in one loop: neighbours lie in the same lines of the
     cache, and no sum waits for its own last addition."""
     sums = sum(v.op.kind == "reduce" for v in region.members)
-    return max(1, min(ABREAST, most)) if len(region.members) <= 8 * ABREAST // sums else 1
+    return max(1, min(COLUMN_VECTORS, most)) if len(region.members) <= COLUMN_MEMBERS // sums else 1
 
 
 def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
@@ -189,7 +194,7 @@ def emit_reduce(b: Builder, region: Region, memory: Mapping[Value, str],
     if axes.beside:
         *rows, column = axes.outer
         if not rows:
-            many = _columns_abreast(region, column.extent // (lanes * SHARES))
+            many = _columns_abreast(region, column.extent // (lanes * COLUMN_TURNS))
             for scopes in _abreast(e, column, lanes, True, many):
                 nest.one_outer(scopes, lanes if scopes[0].lane else 1, along=False)
         else:
@@ -268,7 +273,8 @@ class _Nest:
         """Several sums side by side where a single one would wait for its own last addition."""
         vectors = self.inner[-1].extent // self.lanes if self.inner else 0
         work = sum(self.phases.cost(v.args[0]) for v in sums)
-        return 4 if sums and not kept and vectors >= 8 and work <= RECOMPUTE else 1
+        several = vectors >= ROW_SUM_VECTORS and work <= RECOMPUTE_SLOTS
+        return ROW_SUMS if sums and not kept and several else 1
 
     def _row_values(self, p: int) -> list[Value]:
         return [v for v in self.region.members

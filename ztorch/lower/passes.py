@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ztorch.dtypes import DType, f32
+from ztorch.dtypes import DType, bf16, f16, f32, i8, i16, i32, u8, u16, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
 from ztorch.ir.halves import HALVES
@@ -13,6 +13,7 @@ from ztorch.ir.kernel import Grid, Instr, Kernel, Operand, launch_grid, matching
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES, PURE
 
 Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
+WIDER = {f16: f32, bf16: f32, i8: i32, i16: i32, u8: u32, u16: u32}  # what narrow is computed in
 
 
 def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:
@@ -39,18 +40,37 @@ def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
         if speaks(instr):
             b.body.append(replace(instr, args=args))
             continue
-        row = OPCODES[instr.opcode]
-        if instr.opcode in ARITHMETIC - {"cast"} and any(a.dtype in HALVES for a in args):
-            wide = [b.cast(a, dtype=f32) if a.dtype in HALVES else a for a in args]
-            new[instr.dest.id] = _narrow(b, b.emit(instr.opcode, *wide), instr.dest.dtype)
-        elif row.via is not None:
-            more = {"dtype": instr.dest.dtype} if row.result == "attr" else {}
-            new[instr.dest.id] = row.via(b, *args, **more)
-        else:
+        before = len(b.body)
+        result = _rewritten(b, instr, args)
+        if result is None:
             raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
                               f"on {instr.dest.dtype} and there is no way around it")
+        if len(b.body) > before and b.body[-1].dest is result:  # takes the place and the name
+            b.body[-1] = replace(b.body[-1], dest=instr.dest)
+        else:
+            new[instr.dest.id] = result
         b.forget()  # the next may stand where this is out of sight
     return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
+
+
+def _rewritten(b: Builder, instr: Instr, args: tuple[Operand, ...]) -> Operand | None:
+    """The result of an instruction by way of others, None where there are none."""
+    row, d = OPCODES[instr.opcode], instr.dest.dtype
+    attrs = {"dtype": d} if row.result == "attr" else {}
+    if row.result != "attr" and instr.opcode in ARITHMETIC and any(a.dtype in HALVES for a in args):
+        return _in_wider(b, instr.opcode, args, d)
+    via = row.rewriting(args[-1].dtype) if args else row.via
+    if via is not None:
+        return via(b, *args, **attrs)
+    if row.wraps and d in WIDER:
+        return _in_wider(b, instr.opcode, args, d)
+    return None
+
+
+def _in_wider(b: Builder, opcode: str, args: tuple[Operand, ...], d: DType) -> Operand:
+    """Computed in 32 bits and converted back: integers wrap in that, floats round."""
+    result = b.emit(opcode, *(b.cast(a, dtype=WIDER.get(a.dtype, a.dtype)) for a in args))
+    return b.cast(result, dtype=d)
 
 
 def _plain_access(kernel: Kernel) -> Kernel:
@@ -68,10 +88,6 @@ def _plain_access(kernel: Kernel) -> Kernel:
         else:
             b.body.append(i)
     return kernel if b.body == list(kernel.body) else replace(kernel, body=tuple(b.body))
-
-
-def _narrow(b: Builder, x: Operand, d: DType) -> Operand:
-    return b.cast(x, dtype=d) if x.dtype is not d else x
 
 
 def vectored(kernel: Kernel, parts: bool = True) -> Kernel:

@@ -27,8 +27,7 @@ from ztorch.lower.prepare import prepare
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.transpose import emit_transpose, find_turn
-
-BYTES_A_CYCLE = 16  # from the outer caches, for the estimate of a kernel's time
+from ztorch.lower.tuning import OP_SLOTS_MIN
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Params:
 
     def _take(self, nbytes: int) -> int:
         at = self.size
-        align = self.limits.align
+        align = self.limits.buffer_align
         self.size += (nbytes + align - 1) // align * align
         return at
 
@@ -116,7 +115,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
-    most = limits.grid.memories if limits.grid else 0
+    most = limits.grid.max_buffers if limits.grid else 0
     placed = _Plan(name, graph, fuse(graph, fusion), limits, params)
     while most and placed.asks_too_much():
         # what a kernel stores for itself is not foreseen, so it may take a lower number
@@ -145,7 +144,7 @@ class _Plan:
     def asks_too_much(self) -> bool:
         """Whether a kernel names more buffers than one may, and would name fewer if divided."""
         assert self.limits.grid is not None
-        return any(len(r.members) > 1 and self.limits.grid.memories < len(
+        return any(len(r.members) > 1 and self.limits.grid.max_buffers < len(
             {self.places[v] for v in (*reads, *r.stores)})
             for r, reads in zip(self.regions, self.touched, strict=True))
 
@@ -211,7 +210,7 @@ class _Plan:
             for v in region.stores:
                 if v not in self.places:
                     buffers[v] = Buffer(v.serial, self._bytes(v), k, last.get(v, k),
-                                        self.limits.align)
+                                        self.limits.buffer_align)
         offsets, total = place_buffers(list(buffers.values()))
         for v, buffer in buffers.items():
             self.places[v] = Place("arena", offsets[v.serial], buffer.size)
@@ -278,7 +277,7 @@ class _Plan:
         kernel = replace(kernel, name=_kernel_name(region, number), origin=origin)
         parts = {self.places[v]: self._part(v, shape.spans[v]) for v in buffers}
         places = tuple(parts[p] for p in names)
-        moved = sum(p.size for p in places) / BYTES_A_CYCLE
+        moved = sum(p.size for p in places) / self.limits.processor.outer_bytes_per_cycle
         return Step(kernel, places, tuple(p in written for p in names),
                     max(_cycles(region, self.limits), moved))
 
@@ -338,10 +337,11 @@ def _cycles(region: Region, limits: Limits) -> float:
     for v in region.members:
         lanes = limits.lanes(v.dtype)
         if v.op.kind == "contract":
-            total += v.size * v.args[0].shape[-1] / (2 * lanes)
+            total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
         else:
             n = v.args[0].size if v.op.kind == "reduce" else v.size
-            total += n * max(v.op.cost, 2) / (2 * lanes)
+            total += n * max(v.op.cost, OP_SLOTS_MIN) / (
+                limits.processor.fma_ports * lanes)
     return total
 
 

@@ -7,20 +7,26 @@ import math
 from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
-from ztorch.ir.limits import Grid, Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.tiling import pack, reading
-
-PAGE = 4096
-PACK_ROWS = 512  # rows of a product above which packing its right operand pays
-FEW = 2  # rows of a product that are computed while its weights come in: better in 16 bits
-EASY = 6  # rows of a tile from which windows are read where they lie
-DEEP = 256  # steps along k that a part of a product should have,
-TILE = 64  # where tiles of about so many rows and columns are too few
-LONG = 1 << 15  # elements above which a lone reduction is done in two steps
+from ztorch.lower.tuning import (
+    L1_SHARE,
+    L2_SHARE,
+    LONG_REDUCTION,
+    LONG_REDUCTION_PARTS,
+    LONG_REDUCTION_RESULTS,
+    NARROW_ROWS,
+    PACK_ROWS,
+    PAGE_BYTES,
+    ROW_PADDING_BYTES,
+    SPLIT_DEPTH,
+    SPLIT_TILE,
+    WINDOW_ROWS,
+)
 
 
 def prepare(graph: Graph, limits: Limits, frozen: bool = False) -> Graph:
@@ -81,17 +87,17 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) 
         return v
     bare = _bare(a)
     way = reading(bare)
-    if way is not None and max(way.heights) >= min(m, EASY):
+    if way is not None and max(way.heights) >= min(m, WINDOW_ROWS):
         a = bare
     elif reading(a) is None:
         a = COPY(a)
-    if _whole_pages(a) and m * k * v.dtype.bytes > limits.l2 // 2:
+    if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
         a = _apart(a)
-    short = narrowed(b, narrow) if m <= FEW and fixed else None
+    short = narrowed(b, narrow) if m <= NARROW_ROWS and fixed else None
     b = b if short is None else short
     size = k * n * b.dtype.bytes
-    free = fixed and size > limits.l1 // 2
-    if b.rank == 2 and (free or (m >= PACK_ROWS and size > limits.l2)):
+    free = fixed and size > limits.processor.l1_bytes * L1_SHARE
+    if b.rank == 2 and (free or (m >= PACK_ROWS and size > limits.processor.l2_bytes)):
         b = pack(b, m, limits, v.dtype)
     elif not _readable(b):
         b = COPY(b)
@@ -106,7 +112,7 @@ def _product_of(v: Value, a: Value, b: Value) -> Value:
     return Value(v.op, (a, b), attrs, v.shape, v.dtype)
 
 
-def _on_grid(v: Value, grid: Grid, narrow: dict[Value, Value]) -> Value:
+def _on_grid(v: Value, grid: GridLimits, narrow: dict[Value, Value]) -> Value:
     """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
     machine and k is deep, parts of k are products of their own, added up afterwards: where it is
     cut depends on sizes only."""
@@ -123,8 +129,8 @@ def _on_grid(v: Value, grid: Grid, narrow: dict[Value, Value]) -> Value:
     if left is not None and right is not None and left.dtype is right.dtype:
         a, b = left, right  # in 16 bits, as matrix units take them
         v = _product_of(v, a, b)
-    tiles = math.ceil(m / TILE) * math.ceil(n / TILE) * math.prod(batch)
-    wanted = min(k // DEEP, grid.units // tiles)
+    tiles = math.ceil(m / SPLIT_TILE) * math.ceil(n / SPLIT_TILE) * math.prod(batch)
+    wanted = min(k // SPLIT_DEPTH, grid.compute_units // tiles)
     parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
     if parts == 1:
         return v
@@ -154,13 +160,13 @@ def _whole_pages(v: Value) -> bool:
     row = Var("row", v.shape[-2])
     base = view_of(v, (*(Index() for _ in v.shape[:-2]), Index.of(row), Index()))
     apart = base[1].factor(row) * v.dtype.bytes if base else 0
-    return apart > 0 and apart % PAGE == 0
+    return apart > 0 and apart % PAGE_BYTES == 0
 
 
 def _apart(v: Value) -> Value:
     """A copy whose rows are not whole pages apart: such rows would evict one another."""
     none = (0,) * v.rank
-    wide = COPY(OPS.pad(v, none, (*none[:-1], 64 // v.dtype.bytes)))
+    wide = COPY(OPS.pad(v, none, (*none[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))
     return OPS.slice(wide, none, (1,) * v.rank, v.shape)
 
 
@@ -178,12 +184,13 @@ def _readable(v: Value) -> bool:
 def _reduction(v: Value) -> Value:
     """A long reduction to few results becomes two, so that workers can share the first. Where it
     is cut depends on sizes only, so every number of workers adds in the same order."""
-    if v.op.kind != "reduce" or not v.size or v.args[0].size // v.size < LONG or v.size > 64:
+    if v.op.kind != "reduce" or not v.size or v.args[0].size // v.size < LONG_REDUCTION or (
+            v.size > LONG_REDUCTION_RESULTS):
         return v
     x, axes = v.args[0], v.attrs["axes"]
     longest = max(axes, key=lambda a: x.shape[a])
     n = x.shape[longest]
-    parts = next((p for p in range(64, 1, -1) if n % p == 0), 1)
+    parts = next((p for p in range(LONG_REDUCTION_PARTS, 1, -1) if n % p == 0), 1)
     if parts == 1:
         return v
     split = OPS.reshape(x, (*x.shape[:longest], parts, n // parts, *x.shape[longest + 1:]))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from ztorch.graph.value import Value
 from ztorch.lower.index import Index, Var, flatten, unflatten
 from ztorch.lower.region import Region, real_reads, view_of
-
-RECOMPUTE = 8  # issue slots above which a value is kept in memory rather than computed again
+from ztorch.lower.tuning import RECOMPUTE_SLOTS
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Phases:
                        and base[0] is v]
             passes = {self.ready[w] for w in readers if not self.region.is_row(w)}
             passes |= {self.ready[w] - 1 for w in reduces} | {self.ready[v]}
-            if not self.region.is_row(v) and len(passes) > 1 and self.cost(v) > RECOMPUTE:
+            if not self.region.is_row(v) and len(passes) > 1 and self.cost(v) > RECOMPUTE_SLOTS:
                 late.append(v)
         return late
 

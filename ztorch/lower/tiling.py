@@ -13,10 +13,16 @@ from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Quotient, Remainder, Var, flatten
 from ztorch.lower.region import COPY, view_of
-
-FROM_L2 = 24  # bytes a cycle that the second level of cache delivers while the core computes
-HIGH = 16  # the most rows of a tile
-AHEAD = 8  # steps along k that rows of B are fetched before they are used
+from ztorch.lower.tuning import (
+    L1_SHARE,
+    L2_SHARE,
+    PREFETCH_STEPS,
+    TILE_RESULT_CYCLES,
+    TILE_ROWS_MAX,
+    TILE_START_CYCLES,
+    TILE_VECTORS_MAX,
+    TILING_GAIN,
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def reading(left: Value) -> Reading | None:
         return None
     loops = [Var(f"k{a}", n) for a, n in enumerate(depths)]
     along = flatten([Index.of(v) for v in loops], depths)
-    return Reading(depths, tuple(h for h in range(1, min(m, HIGH) + 1) if _even(
+    return Reading(depths, tuple(h for h in range(1, min(m, TILE_ROWS_MAX) + 1) if _even(
         left, where, h, along)))
 
 
@@ -123,7 +129,7 @@ def _equal(total: int, size: int) -> tuple[Run, ...]:
 
 
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
-           heights: Sequence[int] = tuple(range(1, HIGH + 1))) -> Tiling:
+           heights: Sequence[int] = tuple(range(1, TILE_ROWS_MAX + 1))) -> Tiling:
     """The tiling with the least estimated time; `packed` keeps all panels but the last as wide.
     Tiles have one of the `heights`, and what is left at the end any.
 
@@ -132,24 +138,26 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     level of cache, unless its panel stays in the first. Accumulators, the vectors of B and one
     broadcast element of A must fit the registers; a single row takes B from memory.
     """
-    lanes, element = limits.lanes(d), d.bytes
+    lanes, element, cpu = limits.lanes(d), d.bytes, limits.processor
     vectors = math.ceil(n / lanes)
     cut = _equal if packed else split
     heights = [h for h in heights if h <= m]
-    down = split if len(heights) == min(m, HIGH) else _equal
+    down = split if len(heights) == min(m, TILE_ROWS_MAX) else _equal
     best: tuple[float, int, int] | None = None
     for rows in heights:
-        for wide in range(1, min(vectors, 16) + 1):
-            if rows * wide + (wide if rows > 1 else 0) + 1 > limits.registers:
+        for wide in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
+            if rows * wide + (wide if rows > 1 else 0) + 1 > limits.vector_registers:
                 break
             time = 0.0
             for r in down(m, rows):
                 for p in cut(vectors, wide):
-                    away = p.size * k * lanes * element > limits.l1 // 2
-                    fetch = p.size * lanes * element / FROM_L2 if away else 0.0
-                    step = max(r.size * p.size / 2, (r.size + p.size) / 2, 4.0, fetch)
-                    time += r.count * p.count * (step * k + 12 + 2 * r.size * p.size)
-            if best is None or time < best[0] * 0.999:
+                    far = p.size * k * lanes * element > cpu.l1_bytes * L1_SHARE
+                    fetch = p.size * lanes * element / cpu.l2_bytes_per_cycle if far else 0.0
+                    step = max(r.size * p.size / cpu.fma_ports, (r.size + p.size) / cpu.load_ports,
+                               float(cpu.fma_cycles), fetch)
+                    time += r.count * p.count * (step * k + TILE_START_CYCLES
+                                                 + TILE_RESULT_CYCLES * r.size * p.size)
+            if best is None or time < best[0] * TILING_GAIN:
                 best = (time, rows, wide)
     assert best is not None
     _, rows, wide = best
@@ -161,10 +169,11 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
                   Run(last.start + last.size * (last.count - 1), last.size, 1))
         panels = tuple(p for p in panels if p.count)
     tiles = down(m, rows)
-    close = k * wide * lanes * element <= limits.l1 // 2
-    fits = max(1, limits.l2 // 2 // (tiles[0].size * k * element))
-    block = fits if k * n * element > limits.l2 // 2 else 1
-    return Tiling(tiles, panels, lanes, tail, block, ahead=0 if close or m == 1 else AHEAD)
+    close = k * wide * lanes * element <= cpu.l1_bytes * L1_SHARE
+    for_rows = int(cpu.l2_bytes * L2_SHARE)
+    fits = max(1, for_rows // (tiles[0].size * k * element))
+    block = fits if k * n * element > for_rows else 1
+    return Tiling(tiles, panels, lanes, tail, block, 0 if close or m == 1 else PREFETCH_STEPS)
 
 
 def pack(right: Value, m: int, limits: Limits, of: DType) -> Value:

@@ -17,6 +17,7 @@ from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Loaded, Var, flatten, unflatten
 from ztorch.lower.loops import evaluate, spread
 from ztorch.lower.region import Region, real_reads
+from ztorch.lower.tuning import TRANSPOSE_EXTENT
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Turn:
 def find_turn(region: Region, lanes: int) -> Turn | None:
     """What an elementwise region reads across, if that is one value and worth a tile."""
     shape = region.shape
-    if lanes == 1 or len(shape) < 2 or shape[-1] < 4:
+    if lanes == 1 or len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
         return None
     loops = [Var(f"d{k}", n) for k, n in enumerate(shape)]
     full = {region.outer: flatten([Index.of(v) for v in loops], shape)}
@@ -42,7 +43,7 @@ def find_turn(region: Region, lanes: int) -> Turn | None:
                 continue
             beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
             looked_up = any(isinstance(atom, Loaded) for atom, _ in flat.terms)
-            if not flat.is_affine or looked_up or not beside or shape[beside[0]] < 4:
+            if not flat.is_affine or looked_up or not beside or shape[beside[0]] < TRANSPOSE_EXTENT:
                 return None
             found.add((source, flat, beside[0]))
     if len(found) != 1:

@@ -12,7 +12,7 @@ from ztorch import dtypes
 from ztorch.dtypes import DType
 from ztorch.graph.op import Op, Sample, broadcast_together, normal_axes, op, shape_error
 from ztorch.graph.value import Value
-from ztorch.ir.opcodes import OPCODES, Opcode
+from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
 
 # Tensor names follow NumPy and Keras where the opcode's own name is too short to be kind.
 TENSOR_NAMES = {
@@ -73,9 +73,9 @@ def _declare(row: Opcode) -> None:
     op(*samples, name=primitive.name, primitive=primitive, numpy=row.meaning)(call)
 
 
-for _row in OPCODES.values():
-    if _row.meaning is not None and _row.result != "attr":
-        _declare(_row)
+for _name in SCALAR:
+    if OPCODES[_name].result != "attr":
+        _declare(OPCODES[_name])
 
 _CAST = _primitive(OPCODES["cast"])
 _BITCAST = _primitive(OPCODES["bitcast"])

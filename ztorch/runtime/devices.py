@@ -7,20 +7,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from ztorch.backends import registry
-from ztorch.backends.device import Found
+from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, ZtorchError, unknown
 from ztorch.host import processor
 from ztorch.host.c_compiler import compiler
 from ztorch.host.choices import choices
+from ztorch.machines.backends import before_cpu
+from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
-# CPU levels from the best; each with the feature that tells it and the machines it is for.
-LEVELS = {
-    "x86_64": (("avx512", "avx512bw"), ("avx2", "avx2"), ("sse4.1", "sse4.1")),
-    "aarch64": (("neon", "neon"),),
-}
-# What "auto" prefers to the CPU where there is a GPU: drivers that answer that at no cost.
-PREFERRED = ("cuda", "rocm", "metal")
 SOURCES = ("c",)  # languages that this machine's own compiler makes code for the CPU of
 
 
@@ -81,7 +76,7 @@ def _by_source(name: str, cpu: Device) -> Device:
         return Device(name, "", available=False, reason=str(error))
 
 
-def _described(backend: str, d: Found) -> Device:
+def _described(backend: str, d: DeviceInfo) -> Device:
     return Device(f"{backend}:{d.ordinal}", d.kind, d.name, memory_bytes=d.memory_bytes,
                   threads=dict(d.limits).get("threads", 0), chip=d.chip, driver=d.driver,
                   limits=d.limits)
@@ -96,7 +91,7 @@ def best_device() -> str:
     """
     if chosen := choices().default:
         return chosen
-    for name in PREFERRED:
+    for name in before_cpu():
         for d in registry.seen(name)[0] if name in registry.names() else ():
             if d.kind in ("gpu", "integrated"):
                 return f"{name}:{d.ordinal}"
@@ -110,41 +105,44 @@ def best_device() -> str:
 
 
 def _level(name: str) -> Level:
-    made_for = next((arch for arch, rows in LEVELS.items() if name in dict(rows)), "x86_64")
-    if made_for != processor.architecture():
-        return Level(name, False,
-                     f"for {made_for} processors, this one is {processor.architecture()}")
-    feature = dict(LEVELS[made_for]).get(name)  # scalar code needs none
-    if feature is not None and feature not in processor.features():
-        return Level(name, False, f"this processor has no {feature}")
+    """Whether this processor runs a level, and if not, why."""
+    level = next(row for row in SIMD_LEVELS if row.name == name)
+    if level.arch != processor.architecture():
+        return Level(name, False, f"for {level.arch} processors, this one is "
+                                  f"{processor.architecture()}")
+    if level.feature and level.feature not in processor.features():
+        return Level(name, False, f"this processor has no {level.feature}")
     return Level(name, True)
 
 
 def best_level() -> str:
     """The best SIMD level of this CPU."""
-    for level, feature in LEVELS.get(processor.architecture(), ()):
-        if feature in processor.features():
-            return level
+    for level in reversed(SIMD_LEVELS):
+        if level.arch == processor.architecture() and level.feature in processor.features():
+            return level.name
     raise DeviceError(f"no code generator for {processor.architecture()} CPUs yet")
 
 
 class Where(NamedTuple):
-    """What a device string means: the target to compile for, and the device to run on, which is
-    None where the string names a chip that need not be here."""
+    """What a device string means."""
 
-    target: str
+    target: str  # to compile for
     backend: str
-    ordinal: int | None
+    ordinal: int | None  # of the device to run on; None: the string names a chip, to export for
+    processor: str = ""  # the row to compile for; empty: the processor of this machine
 
 
 def resolve(device: str, here: bool = True) -> Where:
-    """The target and the device that a string means: backend[:number or chip]. Where it need not be
-    `here`, a backend by itself means any device of it.
+    """The target and the device that a string means: backend[:number or chip], and for the CPU
+    cpu[:level or processor]. Where it need not be `here`, a backend by itself means any device of
+    it.
 
     >>> resolve("cpu:avx2")
-    Where(target='avx2', backend='cpu', ordinal=0)
+    Where(target='avx2', backend='cpu', ordinal=0, processor='')
+    >>> resolve("cpu:zen3")
+    Where(target='avx2', backend='cpu', ordinal=0, processor='zen3')
     >>> resolve("cuda:sm_90")
-    Where(target='cuda:sm_90', backend='cuda', ordinal=None)
+    Where(target='cuda:sm_90', backend='cuda', ordinal=None, processor='')
     """
     if device == "auto":
         device = best_device()
@@ -162,20 +160,23 @@ def resolve(device: str, here: bool = True) -> Where:
     if device in SOURCES:
         return Where(device, "cpu", 0)
     kind, _, rest = str(device).partition(":")
-    if kind == "cpu" and rest in CPU_LEVELS:
-        if here and not _level(rest).available:
-            raise _elsewhere(device, _level(rest).reason)
-        return Where(rest, "cpu", 0)
+    row = PROCESSORS.get(rest) if kind == "cpu" else None
+    level = row.level if row is not None else rest
+    if kind == "cpu" and level in CPU_LEVELS:
+        if here and not _level(level).available:
+            raise _elsewhere(device, _level(level).reason)
+        return Where(level, "cpu", 0, "" if row is None else row.name)
     if kind not in registry.names() or kind == "cpu":
-        known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *SOURCES,
+        processors = [f"cpu:{row.name}" for row in PROCESSORS.values() if row.level]
+        known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *processors, *SOURCES,
                  *registry.names()]
         raise unknown("device", device, known)
     if rest and not rest.isdigit():
         return Where(device, kind, None)
     if not rest and not here:
         return Where(kind, kind, None)
-    found = registry.opened(kind, int(rest) if rest else None).found
-    return Where(f"{kind}:{found.chip}" if found.chip else kind, kind, found.ordinal)
+    info = registry.opened(kind, int(rest) if rest else None).info
+    return Where(f"{kind}:{info.chip}" if info.chip else kind, kind, info.ordinal)
 
 
 def _elsewhere(device: str, reason: str) -> DeviceError:
@@ -186,7 +187,7 @@ def _elsewhere(device: str, reason: str) -> DeviceError:
 
 def limits_of(where: Where) -> dict[str, int]:
     """What the device says of itself."""
-    return dict(registry.opened(where.backend, where.ordinal).found.limits)
+    return dict(registry.opened(where.backend, where.ordinal).info.limits)
 
 
 def lacking(spec: ProgramSpec) -> str:

@@ -17,8 +17,8 @@ from ztorch.files import safetensors
 from ztorch.files.container import AGAIN, MANIFEST, check, members, read_file
 from ztorch.files.schema import BadValue
 from ztorch.host import processor
+from ztorch.host.memory import aligned
 from ztorch.runtime import manifest
-from ztorch.runtime.executable import aligned
 from ztorch.runtime.manifest import Manifest, TargetEntry
 from ztorch.runtime.snapshot import Snapshot
 from ztorch.runtime.spec import ProgramSpec

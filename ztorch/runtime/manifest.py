@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.errors import ArtifactError
 from ztorch.files.container import AGAIN, MANIFEST
 from ztorch.files.schema import (
@@ -36,7 +37,6 @@ FORMAT = "ztorch artifact"
 VERSION = 5  # of the format: raised when what is written, or how its code is called, changes
 OLDEST = 5  # version that is still read; from 6 on it is the one before VERSION
 
-ALIGN = 64  # bytes: compiled code expects every state and constant at a multiple of it
 MAX_DEVICE_ALIGN = 4096  # bytes: no device wants more between two states or constants
 BOOL_ELEMENT = 4  # bytes: the most that a device takes for an element of a bool input or output
 
@@ -154,16 +154,16 @@ def _check_params(spec: ProgramSpec) -> None:
     """States and constants lie in params: aligned, apart, and with nothing beside them."""
     parts = sorted(_parts(spec), key=lambda part: part[0])
     for start, end, path in parts:
-        if start % ALIGN:
-            raise BadValue(start, f"a multiple of {ALIGN}", *path)
+        if start % BUFFER_ALIGN:
+            raise BadValue(start, f"a multiple of {BUFFER_ALIGN}", *path)
         if end > spec.params_bytes:
             raise BadValue(start, f"an offset from which {end - start} bytes end within the "
                            f"{spec.params_bytes} of params", *path)
     for (_, end, _), (start, _, path) in pairwise(parts):
         if start < end:
             raise BadValue(start, f"at least {end}, where the one before ends: they overlap", *path)
-    align = ALIGN if spec.backend == "cpu" else MAX_DEVICE_ALIGN
-    if spec.params_bytes > sum(-(-(end - start) // align) * align for start, end, _ in parts):
+    align = BUFFER_ALIGN if spec.backend == "cpu" else MAX_DEVICE_ALIGN
+    if spec.params_bytes > sum(align_up(end - start, align) for start, end, _ in parts):
         raise BadValue(spec.params_bytes, "no more than its states and constants take",
                        "params_bytes")
 

@@ -24,9 +24,10 @@ from ztorch.files.schema import (
     Whole,
     field,
 )
+from ztorch.machines.processors import SIMD_LEVELS
 
 PREPARE = "prepare"  # the function that computes derived states, in programs that have any
-CPU_LEVELS = ("scalar", "sse4.1", "avx2", "avx512", "neon")  # what cpu:LEVEL names
+CPU_LEVELS = tuple(level.name for level in SIMD_LEVELS)  # what cpu:LEVEL names
 SPACES = ("inputs", "outputs", "params", "arena")  # the memories a kernel reads and writes
 
 MAX_BYTES = 1 << 40  # of anything; whether this machine has as much memory is checked later

@@ -1,0 +1,377 @@
+"""The CUDA driver on a pretended device: the contract that all drivers keep, what is CUDA's own, and
+whole models whose rendered PTX runs thread by thread."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases import available, contract
+from tests.cases.device_programs import Module, all_agree
+from tests.cases.jobs import QUICK, jobs
+from tests.cases.zoo import BATCH, rows, small
+from tests.machines.fake_cuda import FakeCuda, Node
+from tests.machines.ptx.parse import Entry, parse
+from tests.parity import Job, agree
+from ztorch import ops, settings
+from ztorch.backends import cuda_calls, registry
+from ztorch.backends.drivers import cuda
+from ztorch.codegen.targets import TARGETS
+from ztorch.commands.train import compiled
+from ztorch.compile.pipeline import compile_functions
+from ztorch.dtypes import DType, bf16, f16, f32, i8
+from ztorch.errors import DeviceError, OutOfMemory, ZtorchError
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.machines import chips
+from ztorch.runtime.devices import resolve
+
+real = pytest.importorskip("cuda.bindings.driver", reason="needs cuda-bindings: pip install 'ztorch[cuda]'")
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **more: object) -> FakeCuda:
+    fake = FakeCuda(real, **more)  # type: ignore[arg-type]
+    monkeypatch.setattr(cuda_calls, "driver", lambda: fake)
+    monkeypatch.setattr(cuda, "BACKEND", cuda.Cuda())
+    monkeypatch.setattr(registry, "_opened", {})
+    monkeypatch.setattr(available, "REQUIRED", {"cuda"})  # never skipped: it is here
+    available.device.cache_clear()
+    return fake
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    made = install(monkeypatch)
+    yield made
+    close(made)
+
+
+def close(fake: FakeCuda) -> None:
+    """What is left ends with its driver, not with the next test's."""
+    fake.fail.clear()
+    fake.forget()
+    for device in registry._opened.values():
+        device.close()
+    available.device.cache_clear()
+
+
+CONTRACT = [check for name, check in vars(contract).items() if name.startswith("test_")]
+
+
+@pytest.mark.parametrize("check", [c for c in CONTRACT if list(inspect.signature(c).parameters) == ["name"]],
+                         ids=lambda c: c.__name__)
+def test_contract(check: object, fake: FakeCuda) -> None:
+    check("cuda")  # type: ignore[operator]
+    assert fake.pushed == 0, "a context was left current"
+
+
+@pytest.mark.parametrize("op", [
+    pytest.param(op, marks=() if op in QUICK else pytest.mark.slow) for op in jobs()])
+def test_every_op(op: str, fake: FakeCuda) -> None:
+    """The rendered PTX of every op and its gradient, thread by thread."""
+    all_agree("cuda", jobs()[op])
+    assert "cuGraphLaunch" in fake.calls
+
+
+# -- whole models ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [
+    "digits_mlp", *(pytest.param(n, marks=pytest.mark.slow) for n in (
+        "digits_cnn", "lstm_classifier", "text_classifier", "autoencoder", "tabular_regressor"))])
+def test_models_train_as_on_the_cpu(name: str, fake: FakeCuda) -> None:
+    recipe, losses, predicted = small(name), {}, {}
+    for device in ("cpu", "cuda:0"):
+        program = compiled(recipe, device, BATCH)
+        x, y = rows(program.executable, program.metadata, recipe, 3)
+        losses[device] = program.fit(x, y, epochs=1, verbose=0, shuffle=False).history["loss"]
+        predicted[device] = program.predict(x)
+    np.testing.assert_allclose(losses["cuda:0"], losses["cpu"], rtol=1e-5)
+    np.testing.assert_allclose(predicted["cuda:0"], predicted["cpu"], rtol=0, atol=1e-4)
+
+
+def test_the_order_between_barriers_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph may run launches that no barrier parts in any order, or at once."""
+    weights = []
+    for shuffled in (False, True):
+        with monkeypatch.context() as patch:
+            fake = install(patch, shuffled=shuffled)
+            program = compiled(small("digits_mlp"), "cuda", BATCH)
+            x, y = rows(program.executable, program.metadata, small("digits_mlp"), 2)
+            program.fit(x, y, verbose=0, shuffle=False)
+            weights.append(program.get_weights())
+            close(fake)
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_launches_wait_only_where_a_barrier_says_so(fake: FakeCuda) -> None:
+    d = contract.device("cuda")
+    module, (launch, *_), _ = contract.loaded(d)
+    graphs: list[dict] = []
+    keep = FakeCuda.do_cuGraphInstantiate
+    fake.__dict__["cuGraphInstantiate"] = lambda g, f: (
+        graphs.append(dict(fake.held(g, dict))), fake.call("cuGraphInstantiate", g, f))[1]
+    assert keep is FakeCuda.do_cuGraphInstantiate
+    d.record(module, [launch._replace(barrier=b) for b in (False, False, True, False, True, True)])
+    names = {n: k for k, n in enumerate(graphs[0])}
+    after = [sorted(names[a] for a in node.after) for node in graphs[0].values()]
+    kernels = [node.entry is not None for node in graphs[0].values()]
+    assert kernels == [True, True, False, True, True, False, True, True]
+    assert after == [[], [], [0, 1], [2], [2], [3, 4], [5], [6]]
+
+
+# -- what is there ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("capability", "chip"), [
+    ((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"),
+    ((9, 0), "sm_90"), ((10, 0), "sm_100"), ((12, 0), "sm_100")])
+def test_the_chip_that_code_is_made_for(capability: tuple[int, int], chip: str,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = install(monkeypatch, capability=capability)
+    assert registry.opened("cuda", 0).info.chip == chip
+    assert resolve("cuda").target == f"cuda:{chip}"
+    test = next(c for c in CONTRACT if c.__name__ == "test_one_launch_by_itself")
+    test("cuda")
+    close(fake)
+
+
+def test_a_device_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, capability=(6, 1))
+    with pytest.raises(DeviceError, match=r"cuda:0 \(Pretended GPU\) is older than sm_75"):
+        registry.opened("cuda", 0)
+
+
+def test_a_device_takes_the_chip_of_a_new_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = install(monkeypatch, capability=(9, 5))
+    assert cuda.BACKEND.devices()[0].chip == "sm_90"
+    monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("cuda", "sm_95", "ampere", 7, 95, isa="9.1")))
+    found = cuda.BACKEND.devices()[0]
+    assert found.chip == "sm_95" and found.runs[-1] == "sm_95" and resolve("cuda:0").target == "cuda:sm_95"
+    monkeypatch.setattr(chips, "CHIPS", chips.CHIPS[-1:])
+    install(monkeypatch, capability=(9, 0))
+    with pytest.raises(DeviceError, match="is older than sm_95"):
+        registry.opened("cuda", 0)
+    close(made)
+
+
+def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = cuda.BACKEND
+    assert backend.refusal() == "" and len(backend.devices()) == 1
+    assert backend.devices()[0].driver == "CUDA 13.2, compute capability 9.0"
+    fake.devices = 0
+    assert backend.refusal() == "the driver has no device"
+    for code in ("NO_DEVICE", "STUB_LIBRARY"):
+        fake.fail["cuInit"] = code
+        assert f"cuInit: CUDA_ERROR_{code} (the driver's words" in backend.refusal()
+        assert backend.devices() == []
+    for code in ("SYSTEM_DRIVER_MISMATCH", "UNKNOWN"):
+        fake.fail["cuInit"] = code
+        with pytest.warns(UserWarning, match=f"backend cuda is broken: .*CUDA_ERROR_{code}"):
+            found, why = registry.seen("cuda")
+        assert not found and f"its driver broke: cuda: cuInit: CUDA_ERROR_{code}" in why
+
+    class Absent(RuntimeError):
+        pass
+
+    def absent(flags: int) -> None:
+        raise Absent("cannot be found")
+
+    fake.__dict__["cuInit"] = absent
+    assert backend.refusal() == "NVIDIA's driver is not installed (Absent for libcuda)"
+
+    def missing() -> None:
+        raise ModuleNotFoundError("no such module")
+
+    monkeypatch.setattr(cuda_calls, "driver", missing)
+    assert "pip install 'ztorch[cuda]'" in backend.refusal()
+    with pytest.raises(DeviceError, match="there is no cuda device here: cuda-bindings is not"):
+        registry.opened("cuda")
+
+
+# -- what goes wrong -------------------------------------------------------------------------------
+
+
+def everything() -> None:
+    """Every call that the driver makes."""
+    with cuda.BACKEND.open(0) as d:
+        module, launches, buffers = contract.loaded(d, chained=2)
+        d.write(buffers["inputs"], np.ones(contract.N, np.float32))
+        independent = [launches[0], launches[0]._replace(barrier=False), launches[1]]
+        d.run(d.record(module, independent))
+        d.synchronise()
+        out = np.empty(contract.N, np.float32)
+        d.read(buffers["outputs"], out)
+        assert (out == 4).all()
+        d.copy(buffers["inputs"], buffers["outputs"], 64)
+        d.memory()
+        one, other = d.stream(), d.stream()
+        first = one.event()
+        one.run(d.record(module, independent))
+        other.wait(one.event())
+        last = other.event()
+        last.synchronise()
+        assert last.done() and first.done() and last.seconds_since(first) > 0
+        one.synchronise()
+        d.run(d.record(module, launches))
+        one.run(d.record(module, launches))
+        del first, last
+
+
+CALLS = sorted(name.removeprefix("do_") for name in vars(FakeCuda) if name.startswith("do_")
+               and name not in ("do_cuGetErrorString", "do_cuDevicePrimaryCtxReset"))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_fails(call: str, fake: FakeCuda) -> None:
+    """It is an error with its name and code, and afterwards the device works."""
+    registry.opened("cuda")
+    fake.fail[call] = "NOT_PERMITTED"
+    with pytest.raises((DeviceError, IndexError)) as caught:
+        everything()
+    if call in ("cuInit", "cuDeviceGetCount"):
+        with pytest.raises(DeviceError, match=f"{call}: CUDA_ERROR_NOT_PERMITTED"):
+            cuda.BACKEND.refusal()
+    else:
+        assert f"cuda:0: {call}: CUDA_ERROR_NOT_PERMITTED (the driver's words" in str(caught.value)
+    fake.fail.clear()
+    fake.forget()
+    everything()
+
+
+def test_all_calls_are_made_and_all_is_given_back(fake: FakeCuda) -> None:
+    everything()
+    assert set(CALLS) <= set(fake.calls)
+    assert fake.pushed == 0
+    registry.opened("cuda").close()
+    owned = [h for h in fake.handles.values() if not isinstance(h, Entry | Node)]
+    assert not owned and not fake.memory.allocations and not fake.retained and not fake.used
+
+
+def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:
+    d = registry.opened("cuda")
+    with pytest.raises(OutOfMemory, match=r"cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY .* asked for "
+                                          "2,147,483,648 bytes, and 1,073,741,824 of 1,073,741,824"):
+        d.alloc(1 << 31)
+    d.free(d.alloc(1 << 20))
+
+
+def test_a_kernel_that_goes_wrong_loses_the_device_until_it_is_opened_again(fake: FakeCuda) -> None:
+    program = compiled(small("digits_mlp"), "cuda", BATCH)
+    x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
+    d = registry.opened("cuda")
+    fake.sick = "ILLEGAL_ADDRESS"
+    with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS .* is lost: close it"):
+        program.predict(x)
+    for use in (lambda: program.predict(x), lambda: d.alloc(64), d.synchronise, d.memory):
+        with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
+            use()
+    d.close()
+    assert fake.calls[-2:] == ["cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxRelease"]
+    again = compiled(small("digits_mlp"), "cuda", BATCH)
+    assert np.isfinite(again.predict(x)).all()
+
+
+def test_what_the_assembler_says_is_in_the_error(fake: FakeCuda) -> None:
+    d = registry.opened("cuda")
+    code, entries, _ = contract.doubling(d)
+    before = len(fake.handles)
+    for bad in (code.replace(b"add.rn.f32", b"frob.f32"), code.replace(b".target sm_90", b".target sm_100")):
+        two = [*entries, entries[0]._replace(at=len(code), size=len(bad))]
+        with pytest.raises(DeviceError, match=r"cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX .*: (.*frob|sm_100 is)"):
+            d.load(code + bad, two)
+        assert len(fake.handles) == before, "the part that was good is still loaded"
+    with pytest.raises(DeviceError, match="cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"):
+        d.load(code, [entries[0]._replace(name="other")])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_is_told(fake: FakeCuda) -> None:
+    d = registry.opened("cuda")
+    buffer = d.alloc(64)
+    child = os.fork()
+    if not child:  # nothing of the parent's may be touched: the fake fails where it is
+        code = 1
+        try:
+            with pytest.raises(DeviceError, match="was forked"):
+                d.write(buffer, np.zeros(4))
+            assert "spawn" in cuda.BACKEND.refusal() and not cuda.BACKEND.devices()
+            d.close()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    d.write(buffer, np.zeros(4))
+
+
+# -- artifacts -------------------------------------------------------------------------------------
+
+
+def test_code_for_an_earlier_chip_runs_on_a_later_one(fake: FakeCuda, tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    program = compiled(small("digits_mlp"), "cuda:0", BATCH)
+    x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
+    program.save(tmp_path / "model.zt")
+    want = program.predict(x)
+    np.testing.assert_array_equal(zt.load(tmp_path / "model.zt").predict(x), want)
+    close(fake)
+    later = install(monkeypatch, capability=(10, 0))
+    np.testing.assert_array_equal(zt.load(tmp_path / "model.zt").predict(x), want)
+    close(later)
+    install(monkeypatch, capability=(8, 0))
+    with pytest.raises(ZtorchError, match="sm_90"):
+        zt.load(tmp_path / "model.zt")
+
+
+def test_a_cubin_is_made_where_it_is_asked_for(fake: FakeCuda) -> None:
+    pytest.importorskip("cuda.bindings.nvjitlink")
+    d = registry.opened("cuda")
+    text = contract.doubling(d)[0]
+    with settings.using(cubin=True):
+        code, entries, _ = contract.doubling(d)
+    assert text.endswith(b"\0") and b".entry" in text and code.startswith(b"\x7fELF")
+    assert entries[0].size == len(code)
+    with pytest.raises(DeviceError, match="CUDA_ERROR_NO_BINARY_FOR_GPU"):
+        d.load(code, entries)  # the pretended device reads PTX
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (9, 0)], ids=["by whole numbers", "by cvt"])
+@pytest.mark.parametrize("d", [f16, bf16], ids=repr)
+def test_halves(d: DType, capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """16-bit floats, which older chips convert bit by bit."""
+    fake = install(monkeypatch, capability=capability)
+    x, y = leaf("input", "x", (9, 33), d), leaf("input", "y", (33, 7), d)
+    rng = np.random.default_rng(0)
+    feeds = {v: rng.normal(size=v.shape).astype(np.float32) for v in (x, y)}
+    feeds[x][0, :4] = np.inf, -0.0, 1e-7, 70000
+    job = Job(Graph({
+        "product": ops.matmul(ops.clip(x, -3.0, 3.0), y), "softmax": ops.softmax(ops.clip(x, -9.0, 9.0)),
+        "sum": ops.sum(y, axis=0), "wide": ops.cast(x, f32), "narrow": ops.cast(ops.cast(x, f32) * 1.1, d),
+        "whole": ops.cast(x, i8)}), feeds)
+    module = Module([job], "cuda")
+    with np.errstate(over="ignore"):
+        agree(job, module.run(0), terms=33)
+    close(fake)
+
+
+@pytest.mark.parametrize("chip", ["sm_75", "sm_100"])
+def test_compiled_for_a_chip_that_is_not_here(chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code needs no driver at all; only to run it is refused."""
+    monkeypatch.setattr(cuda_calls, "driver", lambda: (_ for _ in ()).throw(ModuleNotFoundError("none")))
+    recipe = small("digits_mlp")
+    functions = recipe.model.trace(batch_size=2, loss=recipe.loss, optimizer="sgd").functions
+    made = compile_functions(functions, TARGETS[f"cuda:{chip}"], "digits")
+    assert made.spec.arch == chip and f".target {chip}\n" in made.text
+    assert {e[0] for e in made.spec.entries} == set(parse(made.text).entries)
+    with pytest.raises(DeviceError, match="names a chip, which is enough to export for it"):
+        compiled(recipe, f"cuda:{chip}", 2)

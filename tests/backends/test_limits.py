@@ -1,0 +1,115 @@
+"""A kernel that asks more of a device than it has is an error while compiling, which names the layer,
+the limit and a way out; what can be done within a limit is done there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.parity import DEFAULT, Job, agree, interpreted
+from ztorch import Sequential, ops
+from ztorch import layers as L
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.device_code import device_code
+from ztorch.compile.pipeline import compile_functions, lower_functions
+from ztorch.compile.watch import Watch
+from ztorch.dtypes import f32
+from ztorch.errors import Unsupported
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.plan import Params, lower
+
+ON_GRIDS = [n for n, t in TARGETS.items() if t.limits.grid is not None and t.backend != "dummy"]
+
+
+def functions() -> dict[str, Graph]:
+    model = Sequential([L.Input((20,)), L.Dense(30, activation="relu", name="wide"),
+                        L.LayerNormalization(name="norm"), L.Dense(4, name="last")])
+    return model.trace(8, loss="mse", optimizer="adam").functions
+
+
+@pytest.mark.parametrize(("limit", "says"), [
+    ({"max_buffers": 2}, r"layer wide: its kernel k0_wide_\w+ needs 3 buffers, and {} allows 2; compile "
+                      "with fewer inputs to one layer"),
+    ({"max_buffer_bytes": 1000}, r"layer wide: its kernel k0_wide_\w+ needs 2,400 bytes in one buffer, and {} "
+                     "allows 1,000; make the layer smaller, or compile for another device, such as "
+                     "cpu"),
+    ({"shared_bytes": 600}, "layer wide: a matrix product needs 64 threads and 896 bytes that they share; "
+                      r"this device has \d+ and 600; compile for another device, such as cpu"),
+    ({"threads": 32}, r"layer wide: a matrix product needs 64 threads and 896 bytes .* this device "
+                      r"has 32 and \d+; compile for another device, such as cpu"),
+], ids=["max_buffers", "max_buffer_bytes", "shared_bytes", "threads"])
+@pytest.mark.parametrize("name", [n for n in ON_GRIDS if n in ("opencl", "vulkan", "webgpu")])
+def test_beyond_a_limit(name: str, limit: dict[str, int], says: str) -> None:
+    with pytest.raises(Unsupported, match=says.format(name)):
+        compile_functions(functions(), TARGETS[name].on_device(limit), "m")
+
+
+def test_a_batch_that_is_too_large() -> None:
+    """What a batch takes is a matter of its size; what weights take is none."""
+    model = Sequential([L.Input((20,)), L.Dense(30, name="wide")])
+    with pytest.raises(Unsupported, match=r"layer wide: .* needs 76,800 bytes in one buffer, and vulkan "
+                                          "allows 4,000; compile with a smaller batch_size"):
+        compile_functions(model.trace(640).functions, TARGETS["vulkan"].on_device({"max_buffer_bytes": 4000}), "m")
+
+
+def test_shared_memory_of_a_kernel_as_it_is() -> None:
+    """Should lowering ask for more than there is, the driver is not the one to find out."""
+    x = leaf("input", "x", (64, 64), f32)
+    target = TARGETS["opencl"]
+    plan = lower("op", Graph({"y": ops.matmul(x, x)}), target.limits, Params(target.limits))
+    with pytest.raises(Unsupported, match=r"needs [\d,]+ bytes of shared memory, and opencl allows "
+                                          "100; use a smaller layer"):
+        device_code({"op": plan}, target.on_device({"shared_bytes": 100}), Watch())
+
+
+@pytest.mark.parametrize("grid", [
+    GridLimits(max_groups=2), GridLimits(threads=64), GridLimits(shared_bytes=1024), GridLimits(threads=64, shared_bytes=1024, max_groups=1)],
+    ids=["groups", "threads", "shared", "all"])
+def test_within_a_limit(grid: GridLimits) -> None:
+    """Fewer workgroups take several turns, smaller ones smaller tiles: slower, not wrong."""
+    rng = np.random.default_rng(0)
+    a, b = leaf("input", "a", (33, 50), f32), leaf("input", "b", (50, 41), f32)
+    y = ops.softmax(ops.matmul(a, b))
+    job = Job(Graph({"y": y, "sum": ops.sum(y * 2.0, axis=0)}),
+              {a: rng.normal(size=(33, 50)), b: rng.normal(size=(50, 41))})
+    agree(job, interpreted(job, Limits(0, 16, False, grid=grid)), terms=50)
+
+
+@pytest.mark.parametrize("memories", [4, 5, 6, 8])
+def test_few_buffers_divide_kernels(memories: int) -> None:
+    """What would be one kernel becomes several where it would name more than one may, and no more
+    than that; the results stay."""
+    rng = np.random.default_rng(1)
+    few = Limits(0, 16, False, grid=GridLimits(max_buffers=memories))
+    plenty = Limits(0, 16, False, grid=GridLimits())
+    counts = {}
+    for name, graph in functions().items():
+        for limits in (few, plenty):
+            plan = lower(name, graph, limits, Params(limits))
+            counts[name, limits is few] = len(plan.steps)
+            named = [sum(m.space == "global" for m in s.kernel.memories) for s in plan.steps]
+            assert max(named) <= memories or limits is plenty, [s.kernel.name for s in plan.steps]
+            if name == "train" and limits is plenty:
+                assert max(named) > memories  # else this tests nothing
+    assert counts["train", False] < counts["train", True]
+    a, b, c, d, e = (leaf("input", n, (6, 10), f32) for n in "abcde")
+    z = ops.sum(a * b + c * d, axis=-1, keepdims=True)
+    y = ops.tanh(a + z) * (e - d)
+    feeds = {v: rng.normal(size=(6, 10)) for v in (a, b, c, d, e)}
+    job = Job(Graph({"y": y, "z": z, "more": ops.exp(y) + c}), feeds)
+    agree(job, interpreted(job, few), terms=10)
+
+
+@pytest.mark.parametrize("name", ON_GRIDS)
+def test_what_a_device_says_counts(name: str) -> None:
+    """No kernel has more threads or shared memory than the row or the device allows."""
+    target = TARGETS[name].on_device({"threads": 64, "shared_bytes": 2048})
+    _, plans, _ = lower_functions(functions(), target, DEFAULT, True, False, Watch())
+    kernels = {s.kernel.name: s.kernel for plan in plans.values() for s in plan.steps}
+    assert len(kernels) > 5
+    for k in kernels.values():
+        assert np.prod(k.workgroup) <= 64, k.name
+        assert sum(m.size * m.dtype.bytes for m in k.memories if m.space == "shared") <= 2048, k.name
+

@@ -1,0 +1,127 @@
+"""Each opcode on each dtype, on registers and literals, computes on every device that is here what
+the interpreter does, to the bit."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.cases.available import COMPUTING, device
+from tests.cases.device_programs import run_kernels, target_of
+from tests.cases.opcodes import kernel_for, numbers, opcodes_of, same
+from tests.cases.random_kernels import EXACT, random_buffers, random_kernel
+from tests.parity import answer
+from ztorch.codegen.render import renderer
+from ztorch.dtypes import ALL, DType, f32, f64, i32
+from ztorch.errors import Unsupported
+from ztorch.ir.builder import Builder
+from ztorch.ir.interpret import interpret
+from ztorch.lower.passes import decompose
+
+# WGSL lets an implementation assume that no float is infinite or NaN, and the one here does: it
+# takes x != x for false. So these tests of special numbers leave it out; its ops have their own.
+computing = pytest.mark.parametrize("backend", [n for n in COMPUTING if n != "webgpu"])
+
+
+@pytest.mark.parametrize("backend, d", [
+    pytest.param(n, d, marks=() if d in (f32, i32) else pytest.mark.slow, id=f"{n}-{d!r}")
+    for d in ALL for n in COMPUTING if n != "webgpu" or d.is_int])
+def test_every_opcode(backend: str, d: DType) -> None:
+    words = renderer(target_of(device(backend)))
+    for opcode in opcodes_of(d):
+        kernel, held = kernel_for(opcode, d, 1, i32)
+        got = {n: a.copy() for n, a in held.items()}
+        try:
+            run_kernels([kernel], [got], backend)
+        except Unsupported as error:
+            assert backend in str(error)  # says who lacks what
+            continue
+        want = answer(decompose(kernel, words.speaks, backend), held)
+        same(numbers(kernel, got), numbers(kernel, want), f"{opcode} {d!r} on {backend}",
+             opcode in ("min", "max"))
+
+
+@pytest.mark.parametrize("backend", COMPUTING)
+def test_random_kernels(backend: str) -> None:
+    """Structure and variables: loops, branches and what leaves them. Without bitcasts, which make
+    NaNs of any payload."""
+    words = renderer(target_of(device(backend)))
+    able = tuple(d for d in ALL if d.bits in (16, 32) and (backend != "webgpu" or d.is_int))
+    opcodes = tuple(o for o in EXACT if o != "bitcast")
+    kernels = [random_kernel(Random(seed), 10, able, opcodes, (1,), ("serial",))
+               for seed in range(120)]
+    kernels = [k for k in kernels if len(k.memories) <= 8  # more, and not every device takes them
+               and (backend != "webgpu" or k.index is i32)]
+    assert len(kernels) > 20
+    wanted = [random_buffers(k, Random(seed)) for seed, k in enumerate(kernels)]
+    got = [{n: a.copy() for n, a in held.items()} for held in wanted]
+    run_kernels(kernels, got, backend)
+    for seed, (kernel, want, found) in enumerate(zip(kernels, wanted, got, strict=True)):
+        interpret(decompose(kernel, words.speaks, backend), want)
+        same(numbers(kernel, found), numbers(kernel, want), f"random kernel {seed} on {backend}",
+             signless=True)
+
+
+@computing
+@pytest.mark.parametrize("d", [f32, f64], ids=repr)
+def test_literals_keep_every_bit(backend: str, d: DType) -> None:
+    numbers = [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1e-45, 0.1, -1.5, 3.4e38, 1e300]
+    b = Builder("literals", i32)
+    b.memory("y", d, len(numbers), access="w")
+    with np.errstate(over="ignore"):
+        for k, x in enumerate(numbers):
+            b.store("y", k, b.const(x, d))
+        want = np.array(numbers).astype(d.numpy)
+    got = {"y": np.ones(len(numbers), d.numpy)}
+    try:
+        run_kernels([b.kernel()], [got], backend)
+    except Unsupported as error:
+        assert d is f64 and backend in str(error)
+        return
+    same(got, {"y": want}, f"{d!r} on {backend}")
+    assert np.signbit(got["y"][:2]).tolist() == [False, True]
+
+
+@computing
+@pytest.mark.parametrize("d", [f32, i32], ids=repr)
+def test_masks(backend: str, d: DType) -> None:
+    """Where the mask is false, a load is zero wherever it points, and a store leaves what is there."""
+    device(backend)
+    b = Builder("masked", i32)
+    b.memory("x", d, 4)
+    b.memory("y", d, 8, access="rw")
+    b.memory("z", d, 8, access="w")
+    with b.loop(0, 8) as i:
+        inside = b.lt(i, 4)
+        x = b.load("x", b.mul(i, 1), mask=inside)
+        b.store("y", i, x, mask=b.eq(b.rem(i, 3), 0))
+        b.store("z", b.sub(i, 1), b.load("y", b.sub(i, 2), off=1, mask=b.gt(i, 0)), off=1)
+    want = {"x": np.array([5, -6, 7, -8], d.numpy), "y": np.arange(10, 18).astype(d.numpy),
+            "z": np.full(8, 99, d.numpy)}
+    got = {n: a.copy() for n, a in want.items()}
+    run_kernels([b.kernel()], [got], backend)
+    interpret(b.kernel(), want)
+    same(got, want, backend)
+    assert got["y"].tolist() == [5, 11, 12, -8, 14, 15, 0, 17]
+
+
+@computing
+@pytest.mark.parametrize("opcode", ["sub", "div", "eq", "ne", "le", "max", "mul", "add"])
+def test_a_value_and_itself(backend: str, opcode: str) -> None:
+    """inf - inf is not zero, and NaN is not itself, whatever a compiler sees."""
+    device(backend)
+    numbers = np.array([1.5, 0.0, -0.0, math.inf, -math.inf, math.nan], np.float32)
+    b = Builder("itself", i32)
+    b.memory("x", f32, 6)
+    b.memory("y", f32, 6, access="w")
+    with b.loop(0, 6) as i:
+        x = b.load("x", i)
+        b.store("y", i, b.cast(b.emit(opcode, x, x), dtype=f32))
+    want = {"x": numbers, "y": np.zeros(6, np.float32)}
+    got = {n: a.copy() for n, a in want.items()}
+    run_kernels([b.kernel()], [got], backend)
+    interpret(b.kernel(), want)
+    same(got, want, f"{opcode} on {backend}")

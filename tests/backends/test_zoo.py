@@ -1,0 +1,32 @@
+"""Every model of the zoo on every device that is here: a prediction and three steps of training, as
+`ztorch verify` compares them with float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cases.available import COMPUTING, device
+from tests.cases.zoo import NAMES, assert_verified, program
+from ztorch import settings
+
+# Products and sums; ids, gathers and their gradients.
+QUICK = ("digits_mlp", "text_classifier")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [
+    n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+@pytest.mark.parametrize("backend", COMPUTING)
+def test_predicting_and_training(backend: str, name: str) -> None:
+    assert_verified(backend, name)
+
+
+@pytest.mark.slow
+def test_what_a_driver_optimises_computes_the_same() -> None:
+    """These tests take OpenCL C as it stands; users get what the driver's optimiser makes of it."""
+    here = device("opencl")
+    reference, x, _ = program("digits_cnn", "cpu")
+    with settings.using(opencl_options=()):
+        made, _, _ = program("digits_cnn", here.id)
+    np.testing.assert_allclose(made.predict(x), reference.predict(x), rtol=0, atol=1e-5)

@@ -1,0 +1,32 @@
+"""The backends that can be tried here. One that must be there, and is not, fails its tests."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+
+from ztorch.backends import registry
+from ztorch.backends.device import Device
+
+REQUIRED = {n for n in os.environ.get("ZTORCH_REQUIRE_BACKENDS", "").split(",") if n}
+
+
+@functools.cache
+def device(name: str) -> Device:
+    """The first device of a backend, opened; a skip with its reason where there is none."""
+    found, why = registry.seen(name)
+    if not found:
+        assert name not in REQUIRED, f"backend {name} is required here: {why}"
+        pytest.skip(f"no {name} device: {why}")
+    return registry.opened(name, found[0].ordinal)
+
+
+def fresh(name: str) -> Device:
+    """A device of its own, to be closed by the test."""
+    return registry.backend(name).open(device(name).info.ordinal)
+
+
+NAMES = registry.names()
+COMPUTING = tuple(n for n in NAMES if n != "dummy")  # which computes nothing

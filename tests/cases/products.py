@@ -1,0 +1,36 @@
+"""Products for machines that multiply matrices, and how far those may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.parity import Job
+from ztorch import ops
+from ztorch.dtypes import DType, f32, from_storage, to_storage
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+
+Make = Callable[..., Value]
+
+
+def plain(a: Value, b: Value) -> Value:
+    return ops.matmul(a, b)
+
+
+def job(make: Make, *shapes: tuple[int, ...], d: DType) -> Job:
+    rng = np.random.default_rng(5)
+    leaves = [leaf("input", f"x{k}", shape, d) for k, shape in enumerate(shapes)]
+    feeds = {v: from_storage(d, to_storage(d, rng.normal(size=v.shape).astype(d.working))) for v in leaves}
+    return Job(Graph({"y": make(*leaves)}), feeds)
+
+
+def bound(one: Job, d: DType, k: int) -> np.ndarray:
+    """How far a sum of k products may be off: rounding of operands (tf32 only), of each sum in
+    float32, and of the result."""
+    (y,) = one.oracle()
+    size = Job(one.graph, {v: np.abs(a) for v, a in one.feeds.items()}).oracle()[0]
+    of_result = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}[d.name]
+    of_operands = 2 * 2.0**-11 + 2.0**-22 if d is f32 else 0.0
+    return of_result * np.abs(y) + (of_operands + k * 2.0**-23) * size + 2.0**-24

@@ -1,0 +1,84 @@
+"""The zoo as tests take it: the small variant where there is one, or less, and random data for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+import numpy as np
+
+from tests.cases.available import device as opened
+from ztorch.commands import verify
+from ztorch.commands.recipe import Recipe, find, optimizer, zoo
+from ztorch.program.program import Program
+from ztorch.runtime.executable import Executable
+from ztorch.runtime.snapshot import Metadata
+
+BATCH = 4
+NAMES = zoo()
+# Small variants are made to be trained. This one is made of the same layers in the same sizes of windows
+# and steps, with half the channels, on pictures whose sides become 24, 12, 6 and 3.
+SMALLER = {"resnet18": {"size": 48, "classes": 8, "width": 8}}
+
+
+def shipped(name: str) -> Recipe:
+    """A model's recipe; of large models the small variant's."""
+    recipe = find(name)
+    return find(f"{name}:small") if recipe.small is not None else recipe
+
+
+def small(name: str) -> Recipe:
+    """The same, or smaller still."""
+    recipe = shipped(name)
+    if how := SMALLER.get(name):
+        made = importlib.import_module(f"models.{name}").build(**how)
+        recipe = dataclasses.replace(recipe, model=made)
+    return recipe
+
+
+def rows(executable: Executable, metadata: Metadata, recipe: Recipe,
+         steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random data that the model takes."""
+    random = np.random.default_rng(1)
+    train = executable.functions["train"].inputs
+    shape = (steps * BATCH, *train["x"].shape[1:])
+    x: np.ndarray = random.random(shape).astype(np.float32)
+    if ids := metadata.input_range[""]:
+        x = random.integers(ids.low, ids.high + 1, shape).astype(np.int32)
+    if recipe.target == "x":
+        return x, x
+    if classes := metadata.classes[""]:
+        return x, random.integers(0, classes, (len(x), *train["y"].shape[1:])).astype(np.int32)
+    return x, random.random((len(x), *train["y"].shape[1:])).astype(np.float32)
+
+
+STEPS = 3
+# Nets so deep in ReLUs that among their numbers some lie about zero. One that rounding takes across
+# changes all gradients before it by a hundredth, which says nothing about the code; in float64 none
+# lies that near.
+KINKED = {"cifar_resnet", "mobilenet", "resnet18", "unet"}
+
+
+def program(name: str, device: str) -> tuple[Program, Any, Any]:
+    recipe = small(name)
+    made = recipe.model.compile(
+        device, batch_size=BATCH, loss=recipe.loss, metrics=recipe.metrics,
+        optimizer=optimizer(recipe.optimizer, recipe.learning_rate), decode=recipe.decode,
+        dtype="float64" if name in KINKED else "float32")
+    return made, *rows(made.executable, made.metadata, recipe, STEPS)
+
+
+# Models that are small enough to be compared layer by layer as well: their kernels write more.
+PROBED = ("digits_mlp", "text_classifier", "digits_cnn", "lstm_classifier", "tiny_gpt")
+
+
+def assert_verified(backend: str, name: str) -> None:
+    """A prediction and three steps of training agree with float64, as `ztorch verify` compares."""
+    subject = verify.of_recipe(small(name), opened(backend).id, BATCH)
+    checks = list(verify.compared(subject, STEPS, seed=1, layers=name in PROBED))
+    assert [c for c in checks if not c.fine] == []
+    parts = {"predict", *(f"step {k + 1}" for k in range(STEPS))}
+    assert {c.part for c in checks} >= parts | ({"step 1 backward"} if name in PROBED else set())
+    bounds = [c.bound for c in checks if c.part == "predict"]
+    assert max(bounds) < 0.05, "bounds so wide say nothing"

@@ -1,0 +1,314 @@
+"""Code that is kept: found again by another process, never for another key, never when damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.parity import HERE
+from ztorch.codegen import assemble, cc, object_cache
+from ztorch.codegen.object_cache import cached, row
+from ztorch.codegen.targets import TARGETS
+from ztorch.host.settings import current, using
+
+ROOT = Path(__file__).parents[2]
+TARGET = TARGETS[HERE[-1]]
+TEXT = "define i32 @f() { ret i32 1 }"
+needs_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    object_cache.forget()
+    with using(cache=str(tmp_path / "cache")):
+        yield tmp_path / "cache" / "objects"
+    object_cache.forget()
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def never() -> bytes:
+    raise AssertionError("this was assembled before")
+
+
+def test_kept_in_memory_and_in_files(folder: Path) -> None:
+    assert cached(["a", "b"], lambda: b"code") == b"code"
+    assert cached(["a", "b"], never) == b"code"
+    assert len(files(folder)) == 1
+    object_cache.forget()
+    assert cached(["a", "b"], never) == b"code"
+
+
+def test_no_two_keys_run_together() -> None:
+    keys = [["ab"], ["a", "b"], ["", "ab"], ["ab", ""], ["a", b"c"], []]
+    for k, parts in enumerate(keys):
+        assert cached(parts, lambda k=k: b"%d" % k) == b"%d" % k
+    object_cache.forget()
+    for k, parts in enumerate(keys):
+        assert cached(parts, never) == b"%d" % k
+
+
+def test_nothing_is_kept_where_nothing_may_be(folder: Path) -> None:
+    with using(cache=None):
+        assert cached(["a"], lambda: b"1") == b"1"
+        assert cached(["a"], lambda: b"2") == b"2"
+    assert not folder.exists()
+
+
+# -- what the key holds ------------------------------------------------------------------------------
+
+
+def other(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | str):
+        return value + type(value)(1)
+    if isinstance(value, tuple):
+        return (*value, "other")
+    if isinstance(value, frozenset):
+        return value | {"other"}
+    name = next(f.name for f in fields(value) if isinstance(getattr(value, f.name), int))
+    return replace(value, **{name: other(getattr(value, name))})
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(TARGET)])
+def test_each_field_of_a_target_counts(field: str) -> None:
+    changed = replace(TARGET, **{field: other(getattr(TARGET, field))})
+    assert row(changed) != row(TARGET)
+
+
+def test_a_row_reads_the_same_in_every_process() -> None:
+    """Sets of strings have another order in each."""
+    code = ("from ztorch.codegen.object_cache import row\nfrom ztorch.codegen.targets import TARGETS\n"
+            "print([row(t) for t in TARGETS.values()])")
+    said = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                           cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+            for seed in ("1", "2")}
+    assert len(said) == 1 and len(said.pop()) > 1000
+
+
+def objects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that LLVM is asked to assemble from now on."""
+    asked: list[str] = []
+    emit = assemble._emit
+    monkeypatch.setattr(assemble, "_emit", lambda text, t: (asked.append(text), emit(text, t))[1])
+    return asked
+
+
+def test_llvm_assembles_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = objects(monkeypatch)
+    first = assemble.assemble(TEXT, TARGET)
+    second = assemble.assemble(TEXT.replace("1", "2"), TARGET)
+    assert first != second and len(asked) == 2
+    object_cache.forget()
+    assert assemble.assemble(TEXT, TARGET) == first and len(asked) == 2
+    assert assemble.assemble(TEXT, replace(TARGET, llvm_features=())) and len(asked) == 3
+
+
+@pytest.mark.parametrize("part", ["_llvm_identity", "_source"])
+def test_another_llvm_or_other_passes_assemble_anew(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = objects(monkeypatch)
+    assemble.assemble(TEXT, TARGET)
+    monkeypatch.setattr(assemble, part, lambda: "another")
+    assemble.assemble(TEXT, TARGET)
+    assert len(asked) == 2
+
+
+def test_what_llvm_is_said_to_be() -> None:
+    """The library that llvmlite loads, by size and time; and this very source."""
+    import llvmlite.binding as llvm
+
+    [library] = [p for p in Path(llvm.__file__).parent.glob("*llvmlite*") if p.is_file()]
+    stat = library.stat()
+    assert f"{stat.st_size}, {stat.st_mtime_ns}" in assemble._llvm_identity()
+    assert assemble._source() == Path(assemble.__file__).read_bytes()
+
+
+C = "#include <stdint.h>\n#include \"limit.h\"\nint32_t f(void) { return LIMIT; }"
+
+
+@needs_compiler
+def test_what_a_c_compiler_depends_on(tmp_path: Path, folder: Path,
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text, headers, flags, target, the command, and what the compiler says of itself."""
+    compiled: list[str] = []
+    compile_ = cc._compiled
+    monkeypatch.setattr(cc, "_compiled", lambda t, *more: (compiled.append(t), compile_(t, *more))[1])
+    monkeypatch.setenv("CPATH", str(tmp_path))
+    header, script, target = tmp_path / "limit.h", tmp_path / "cc", TARGETS["c"]
+    header.write_text("#define LIMIT 1")
+    script.write_text("#!/bin/sh\nexec gcc \"$@\"\n")
+    script.chmod(0o755)
+
+    def times(text: str = C, target: Any = target, **settings: Any) -> int:
+        """How often the compiler runs for it, where nothing is in memory."""
+        object_cache.forget()
+        cc._programs.cache_clear()
+        compiled.clear()
+        with using(**{"cc": "gcc", "cache": current().cache, **settings}):
+            cc.assemble(text, target)
+            cc.assemble(text, target)
+        return len(compiled)
+
+    assert times() == 1 and times() == 0
+    assert times(C + " ") == 1 and times() == 0
+    header.write_text("#define LIMIT 2")
+    assert times() == 1 and times() == 0
+    assert times(target=replace(target, chip="other")) == 1 and times() == 0
+    assert times(cc="gcc -g0") == 1 and times(cc="gcc -g0") == 0
+    assert times(cc=str(script)) == 1 and times(cc=str(script)) == 0
+    script.write_text("#!/bin/sh\n# an update\nexec gcc \"$@\"\n")  # another size
+    assert times(cc=str(script)) == 1
+    monkeypatch.setattr(cc, "FLAGS", (*cc.FLAGS, "-O1"))
+    assert times() == 1 and times() == 0
+
+
+# -- files that are not what they should be ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", [
+    lambda data: b"", lambda data: data[:31], lambda data: data[:-1], lambda data: data + b"\0",
+    *(lambda data, at=at: data[:at] + bytes([data[at] ^ 1]) + data[at + 1:] for at in (0, 31, 32, -1 - 1))])
+def test_a_damaged_file_is_made_anew(damage: Any, folder: Path) -> None:
+    cached(["a"], lambda: b"the code")
+    [path] = files(folder)
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    object_cache.forget()
+    assert cached(["a"], lambda: b"the code") == b"the code"
+    assert path.read_bytes() == whole
+
+
+def test_a_file_under_anothers_name_is_refused(folder: Path) -> None:
+    cached(["a"], lambda: b"of a")
+    [a] = files(folder)
+    cached(["b"], lambda: b"of b")
+    [b] = {*files(folder)} - {a}
+    shutil.copy(a, b)
+    object_cache.forget()
+    assert cached(["b"], lambda: b"anew") == b"anew"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes of POSIX")
+def test_a_folder_that_others_may_write_is_not_trusted(folder: Path) -> None:
+    cached(["a"], lambda: b"mine")
+    folder.chmod(0o777)
+    object_cache.forget()
+    assert cached(["a"], lambda: b"new") == b"new"
+    cached(["b"], lambda: b"b")
+    assert len(files(folder)) == 1  # nor is anything put there
+    folder.chmod(0o700)
+    object_cache.forget()
+    assert cached(["a"], never) == b"mine"
+
+
+# -- folders that cannot be used -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", ["file/x", "file", "/dev/null/x", "/proc/none/x"])
+def test_a_folder_that_cannot_be_is_no_error(at: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with using(cache=str(tmp_path / at)):
+        assert cached(["a"], lambda: b"code") == b"code"
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
+def test_a_full_or_read_only_disk_is_no_error(number: int, folder: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    cached(["kept"], lambda: b"kept")
+
+    def refused(self: Path, data: bytes) -> int:
+        with open(self, "wb") as file:
+            file.write(data[:5])  # what was written before the disk was full
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_bytes", refused)
+    monkeypatch.setattr(os, "utime", lambda path: refused(Path(path), b""))
+    object_cache.forget()
+    assert cached(["a"], lambda: b"code") == b"code"
+    assert len(files(folder)) == 1  # no half of a file stays
+
+
+# -- size, and others at work ----------------------------------------------------------------------------
+
+
+def test_what_was_unused_for_longest_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "MOST_BYTES", 10 * 132)
+    for k in range(10):
+        cached([str(k)], lambda: bytes(100))
+        newest = max(files(folder), key=lambda p: p.stat().st_mtime_ns)
+        os.utime(newest, ns=(k, k))
+    object_cache.forget()
+    cached(["0"], never)  # used again: now the newest
+    for k in range(10, 15):
+        cached([str(k)], lambda: bytes(100))
+    object_cache.forget()
+    assert sum(p.stat().st_size for p in files(folder)) <= 10 * 132
+    cached(["0"], never)
+    for k in range(6, 15):
+        cached([str(k)], never)
+    made = []
+    for k in range(1, 6):
+        cached([str(k)], lambda k=k: made.append(k) or bytes(100))
+    assert made == [1, 2, 3, 4, 5]
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "MOST_IN_MEMORY", 1000)
+    for k in range(30):
+        cached([str(k)], lambda: bytes(100))
+    assert len(object_cache._memory) == 10
+
+
+WORK = """
+import sys
+from ztorch.codegen import object_cache
+from ztorch.host.settings import using
+object_cache.MOST_BYTES = 20_000
+with using(cache=sys.argv[1]):
+    for turn in range(300):
+        k = turn * int(sys.argv[2]) % 31
+        code = object_cache.cached([str(k)], lambda: bytes([k]) * (900 + k))
+        assert code == bytes([k]) * (900 + k), k
+        object_cache.forget()
+"""
+
+
+def test_processes_share_a_folder(tmp_path: Path, folder: Path) -> None:
+    """They write, read and remove the same files at once, and each gets its own code."""
+    work = [subprocess.Popen([sys.executable, "-c", WORK, str(tmp_path / "cache"), str(step)], cwd=ROOT,
+                             stderr=subprocess.PIPE, text=True) for step in (1, 2, 3, 5)]
+    for one in work:
+        _, said = one.communicate(timeout=120)
+        assert one.returncode == 0, said
+    assert not [p for p in files(folder) if p.suffix == ".partial"]
+    assert 0 < sum(p.stat().st_size for p in files(folder)) <= 20_000 + 4 * (20_000 // 32 + 932)
+
+
+# -- where it lies -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("variables", "want"), [
+    ({"ZTORCH_CACHE": "0", "XDG_CACHE_HOME": "/x"}, None),
+    ({"ZTORCH_CACHE": "/mine", "XDG_CACHE_HOME": "/x"}, "/mine"),
+    ({"XDG_CACHE_HOME": "/x"}, "/x/ztorch"), ({"HOME": "/home/me"}, "/home/me/.cache/ztorch"),
+    ({"XDG_CACHE_HOME": "relative", "HOME": "/home/me"}, "/home/me/.cache/ztorch")])
+def test_where_it_lies(variables: dict[str, str], want: str | None) -> None:
+    clean = {n: v for n, v in os.environ.items() if n not in ("ZTORCH_CACHE", "XDG_CACHE_HOME")}
+    code = "from ztorch.host.settings import current; print(current().cache)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          cwd=ROOT, env={**clean, **variables}).stdout
+    assert said.strip() == str(want)

@@ -1,0 +1,168 @@
+"""Opcodes rewritten into raw ones mean what they meant: against the interpreter and plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.cases import oracle
+from tests.cases.opcodes import edges, kernel_for, opcodes_of, same
+from ztorch.codegen.render import renderer
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import ALL, DType, f32, i8, i16, i32, i64, u8, u16
+from ztorch.ir.builder import Builder
+from ztorch.ir.interpret import interpret
+from ztorch.ir.kernel import Instr
+from ztorch.ir.opcodes import OPCODES, RAW
+from ztorch.ir.verify import verify
+from ztorch.lower.passes import decompose
+
+SAFE = ("div", "rem", "min", "max", "abs", "mulhi", "cast")
+NARROW = (i8, u8, i16, u16)
+
+
+def native_cast(i: Instr) -> bool:
+    """A conversion that any machine has."""
+    x, d = i.args[0].dtype, i.dest.dtype
+    return (x.is_int and d.kind in "fsu") or (x.is_float and d.is_float)
+
+
+def bare(i: Instr) -> bool:
+    """A machine that has nothing but raw opcodes: it divides, but gives no remainder."""
+    if i.opcode == "cast":
+        return native_cast(i)
+    if i.opcode in ("div", "abs"):
+        return i.dest.dtype.is_float
+    return i.opcode not in SAFE and i.opcode != "raw_rem"
+
+
+def wide(i: Instr) -> bool:
+    """The same, and narrow integers are held in 32 bits."""
+    return bare(i) and not (OPCODES[i.opcode].wraps and i.dest.dtype in NARROW)
+
+
+MACHINES: dict[str, Callable[[Instr], bool]] = {"bare": bare, "wide": wide}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("d", ALL, ids=repr)
+def test_rewritten_opcodes_mean_the_same(d: DType, machine: str) -> None:
+    """On registers and on literals, at all edges: the opcodes that are exact."""
+    speaks = MACHINES[machine]
+    for opcode in opcodes_of(d):
+        if opcode not in SAFE and not (OPCODES[opcode].wraps and d.is_int):
+            continue
+        if opcode == "rem" and d.is_float:  # within rounding: see test_polynomials
+            continue
+        kernel, buffers = kernel_for(opcode, d, 4)
+        plain = decompose(kernel, speaks, machine)
+        verify(plain)
+        assert all(speaks(i) for i in plain.body)
+        got, want = ({n: a.copy() for n, a in buffers.items()} for _ in range(2))
+        interpret(plain, got)
+        interpret(kernel, want)
+        same(got, want, f"{opcode} {d!r} on a {machine} machine", opcode in ("min", "max"))
+
+
+@pytest.mark.parametrize("d", [d for d in ALL if d.is_int], ids=repr)
+def test_division_against_plain_python(d: DType) -> None:
+    """A second opinion on zero divisors and on the least number by -1, from registers."""
+    pairs = [(a, b) for a in edges(d) for b in edges(d)]
+    b = Builder("divide", i32)
+    for name, access in (("x", "r"), ("y", "r"), ("q", "w"), ("r", "w")):
+        b.memory(name, d, len(pairs), access=access)
+    with b.loop(0, len(pairs)) as i:
+        x, y = b.load("x", i), b.load("y", i)
+        b.store("q", i, b.div(x, y))
+        b.store("r", i, b.rem(x, y))
+    held = {n: np.array([p[k] for p in pairs], d.numpy) for k, n in enumerate("xy")}
+    held |= {n: np.zeros(len(pairs), d.numpy) for n in "qr"}
+    interpret(decompose(b.kernel(), bare, "bare"), held)
+    for (x, y), q, r in zip(pairs, held["q"].tolist(), held["r"].tolist(), strict=True):
+        quotient = oracle.fit(d, abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)) if y else 0
+        assert (q, r) == (quotient, oracle.fit(d, x - quotient * y)), (x, y)
+
+
+def lines_of(opcode: str, d: DType, *args: float, result: DType | None = None) -> list[str]:
+    """The opcodes that an opcode becomes; the first operand is loaded, others are literals."""
+    b = Builder("k", i32)
+    b.memory("x", d, 1)
+    b.memory("y", result or d, 1, access="w")
+    more = {"dtype": result} if result else {}
+    b.store("y", 0, b.emit(opcode, b.load("x", 0), *args, **more))
+    return [i.opcode for i in decompose(b.kernel(), bare, "bare").body][1:-1]
+
+
+@pytest.mark.parametrize(("opcode", "by", "lines"), [
+    ("div", 7, ["raw_div"]), ("div", 0, []), ("div", -1, ["neg"]), ("div", -3, ["raw_div"]),
+    ("rem", 0, []), ("rem", -1, []), ("rem", 7, ["raw_div", "mul", "sub"])])
+def test_known_divisors_are_not_looked_at(opcode: str, by: int, lines: list[str]) -> None:
+    assert lines_of(opcode, i64, by) == lines
+
+
+def test_what_is_rewritten_into_its_operand_leaves_that_alone() -> None:
+    b = Builder("k", i32)
+    b.memory("x", i32, 2)
+    b.memory("y", i32, 2, access="w")
+    x = b.load("x", 0)
+    b.store("y", 0, b.rem(x, 0))
+    b.store("y", 1, x)
+    plain = decompose(b.kernel(), bare, "bare")
+    verify(plain)
+    held = {"x": np.array([7, 8], np.int32), "y": np.zeros(2, np.int32)}
+    interpret(plain, held)
+    assert held["y"].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("opcode", ["max", "min"])
+def test_a_known_number_is_not_looked_at(opcode: str) -> None:
+    compare = {"max": "gt", "min": "lt"}[opcode]
+    assert lines_of(opcode, f32, 0.0) == [compare, "select"]
+    assert lines_of(opcode, f32, float("nan")) == [compare, "select", "ne", "select"]
+    b = Builder("k", i32)
+    b.memory("x", f32, 1)
+    chosen = OPCODES[opcode].via(b, b.load("x", 0), b.const(2.0, f32))  # type: ignore[misc]
+    assert b.body[-2].args[0].is_const and chosen.id == b.body[-1].dest.id  # the number comes first
+
+
+@pytest.mark.parametrize("opcode", RAW)
+def test_raw_opcodes_are_wrong_where_machines_differ(opcode: str) -> None:
+    """So that a rewriting that lets such operands through is found on the interpreter."""
+    meaning = OPCODES[opcode].meaning
+    assert meaning is not None
+    if opcode == "raw_cast":
+        x = np.array([np.nan, 2.0**31, -(2.0**31) - 1, -(2.0**31), 2147483647.9, -3.9])
+        got = meaning(x, dtype=i32)
+        safe = OPCODES["cast"].meaning(x, dtype=i32)  # type: ignore[misc]
+        assert (got != safe).tolist() == [True, True, True, False, False, False]
+        assert (meaning(np.array([2.0**63, 2.0**62]), dtype=i64) < 0).tolist() == [True, False]
+        return
+    x, y = np.array([5, 5, -128, -128, 127], np.int8), np.array([0, 3, -1, 1, -1], np.int8)
+    safe = OPCODES[opcode.removeprefix("raw_")].meaning(x, y)  # type: ignore[misc]
+    assert (meaning(x, y) != safe).tolist() == [True, False, True, False, False]
+    x, y = np.array([5, 5], np.uint8), np.array([0, 255], np.uint8)
+    safe = OPCODES[opcode.removeprefix("raw_")].meaning(x, y)  # type: ignore[misc]
+    assert (meaning(x, y) != safe).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_target_says_a_rule_again(name: str) -> None:
+    """What targets have of the safe opcodes on integers and in conversions is a word of the
+    machine itself. This list is all of it."""
+    own = {
+        "llvm": {"cast_float_to_int", "cast_bool_to_int", "cast_bool_to_float", "abs", "max_int",
+                 "min_int", "mulhi_u32"},
+        "ptx": {"cast_f32_to_i32", "cast_f32_to_u32", "abs", "max_int", "min_int", "mulhi"},
+        "ptx80": {"max_f32", "min_f32"},
+        "spirv": {"abs", "mulhi"}, "spirv_cl": {"abs", "mulhi"}, "clike": {"mulhi_u32"},
+        "opencl": {"mulhi"}, "wgsl": {"abs", "rem_float"},
+        "dummy": {"div", "rem", "min", "max", "abs", "mulhi", "cast"}}
+    usual = {"div_float", "abs_float", "cast_int_to_int", "cast_int_to_float", "cast_float_to_float"}
+    target = TARGETS[name]
+    allowed = set().union(*(own.get(f, set()) for f in target.template_folders)) | usual
+    said = {w for w in renderer(target).words if w.split("_")[0] in SAFE}
+    assert said <= allowed
+
+

@@ -1,0 +1,424 @@
+"""Runs PTX in NumPy: all threads of a launch at once, to the bit as PTX defines it.
+
+A register is an array of bits, one number a thread or one for all. Threads that part at a branch
+wait where they are behind the others: those with the least place in the code go first, so that
+code with loops and ifs inside one another comes together again where it should.
+
+What PTX leaves to the machine (division by zero, registers never written) gives odd numbers, and
+what would be an error or a race there is one here: accesses out of bounds or misaligned, barriers
+and shuffles that not all threads reach, shared memory that two threads touch without a barrier in
+between, `.nc` loads of what the kernel writes, and float arithmetic that could be contracted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.machines.ptx import tensor, words
+from tests.machines.ptx.memory import GlobalMemory
+from tests.machines.ptx.parse import (
+    BITS,
+    Address,
+    Entry,
+    Instruction,
+    Literal,
+    Operand,
+    Pack,
+    PtxError,
+    Register,
+    Symbol,
+)
+from ztorch.ir.races import Detector
+
+RAW = {1: np.dtype(bool), 8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32),
+       64: np.dtype(np.uint64)}
+ODD = {1: False, 16: 0x7E5A, 32: 0x7FA55A5A, 64: 0x7FF5A5A55A5A5A5A}
+WARP = tensor.WARP
+CONTROL = ("bra", "ret", "bar")
+GAP = 256  # bytes between shared arrays
+Source = Callable[[], np.ndarray]
+Grid = tuple[int, int, int]
+
+
+def launch(entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
+           races: bool = True) -> None:
+    """One launch, from the first instruction to the last thread's return."""
+    if len(pointers) != len(entry.parameters):
+        raise PtxError(f"{entry.name} takes {len(entry.parameters)} pointers, not {len(pointers)}")
+    with np.errstate(all="ignore"):
+        _Machine(entry, grid, pointers, memory, races).run()
+
+
+def check(entry: Entry) -> None:
+    """Raises `PtxError` for an instruction that the machine does not know."""
+    machine = _Machine(entry, (1, 1, 1), [0] * len(entry.parameters), GlobalMemory(), False)
+    for i in entry.code:
+        if i.opcode[0] not in CONTROL:
+            machine.step(i)
+
+
+class _Machine:
+    def __init__(self, entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
+                 races: bool):
+        self.entry, self.grid, self.memory = entry, grid, memory
+        self.parameters = dict(zip(entry.parameters, pointers, strict=True))
+        self.size = math.prod(entry.workgroup)
+        self.threads = math.prod(grid) * self.size
+        self.number = np.arange(self.threads)
+        self.block = self.number // self.size
+        self.epoch = np.zeros(self.threads, np.int64)
+        self.mask: np.ndarray | None = None  # of the threads at work; None: all
+        self.regs: dict[str, np.ndarray] = {}
+        self.through: dict[int, list[np.ndarray | None]] = {}  # bytes read by .nc, and written
+        self.arrays()
+        self.races = Detector(self.shared.size) if races and self.shared.size else None
+        self.leaders = sorted({0, *entry.labels.values()})
+        self.pieces = {at: self.piece(at) for at in self.leaders}
+
+    def arrays(self) -> None:
+        self.places: dict[str, int] = {}
+        totals = {"shared": 0, "local": 0}
+        for name, a in self.entry.arrays.items():
+            at = -(-totals[a.space] // a.align) * a.align
+            self.places[name] = at
+            totals[a.space] = -(-(at + a.size + GAP) // GAP) * GAP
+        blocks = math.prod(self.grid)
+        self.shared = np.full(blocks * totals["shared"], 0xFF, np.uint8)
+        self.local = np.full(self.threads * totals["local"], 0xFF, np.uint8)
+        self.valid = {s: np.zeros(n, bool) for s, n in totals.items()}
+        for name, a in self.entry.arrays.items():
+            self.valid[a.space][self.places[name]:self.places[name] + a.size] = True
+
+    # -- the order of threads ------------------------------------------------------------------------
+
+    def piece(self, at: int) -> tuple[list[Callable[[], None]], int]:
+        """The instructions from a leader to the next control, and where that stands."""
+        steps, code = [], self.entry.code
+        while at < len(code) and code[at].opcode[0] not in CONTROL:
+            steps.append(self.step(code[at]))
+            at += 1
+            if at in self.entry.labels.values():
+                break
+        return steps, at
+
+    def run(self) -> None:
+        waiting: dict[int, np.ndarray] = {}
+        code, at, left = self.entry.code, 0, self.threads
+        everyone = np.ones(self.threads, bool)
+        while True:
+            if waiting:
+                first = min(waiting)
+                if first < at:
+                    waiting[at] = waiting.get(at, ~everyone) | self.active
+                    self.mask, at = waiting.pop(first), first
+                elif first == at:
+                    self.mask = waiting.pop(first) | self.active
+                if self.mask is not None and self.mask.all():
+                    self.mask = None
+            if at not in self.pieces:
+                self.pieces[at] = self.piece(at)
+            steps, at = self.pieces[at]
+            for step in steps:
+                step()
+            if at >= len(code):
+                raise PtxError(f"{self.entry.name} runs over its end")
+            i = code[at]
+            if i.opcode[0] not in CONTROL or (waiting and min(waiting) <= at):
+                continue
+            if i.opcode[0] == "bar":
+                self.barrier(i)
+                at += 1
+                continue
+            taken = self.guard(i)
+            if i.opcode[0] == "ret":
+                assert taken is True
+                left -= int(self.active.sum())
+                if not left:
+                    return
+                if not waiting:
+                    raise PtxError(f"{self.entry.name}: threads got lost")
+                at = min(waiting)
+                self.mask = waiting.pop(at)
+                continue
+            target = self.entry.labels[i.operands[0].name]  # type: ignore[union-attr]
+            if taken is True:
+                at = target
+            elif taken is False:
+                at += 1
+            else:
+                waiting[target] = waiting.get(target, ~everyone) | taken
+                self.mask = self.active & ~taken
+                at += 1
+
+    @property
+    def active(self) -> np.ndarray:
+        return np.ones(self.threads, bool) if self.mask is None else self.mask
+
+    def guard(self, i: Instruction) -> np.ndarray | bool:
+        """Which active threads an instruction is for: True where all, False where none."""
+        if i.guard is None:
+            return True
+        p = self.regs[i.guard.key] ^ i.unless
+        if p.size == 1:
+            return bool(p[0])
+        p = p if self.mask is None else p & self.mask
+        count = int(p.sum())
+        if not count:
+            return False
+        return True if count == (self.threads if self.mask is None else int(self.mask.sum())) else p
+
+    def barrier(self, i: Instruction) -> None:
+        if i.opcode != ("bar", "sync") or i.operands != (Literal(0),) or i.guard:
+            raise PtxError(i.text)
+        if self.mask is not None:
+            some = self.mask.reshape(-1, self.size)
+            if (some.any(1) != some.all(1)).any():
+                raise PtxError(f"{self.entry.name}: a barrier that not all threads of a block reach")
+        self.epoch = self.epoch + self.active
+
+    # -- operands --------------------------------------------------------------------------------------
+
+    def source(self, o: Operand, bits: int, text: str) -> Source:
+        """Reads the bits of an operand; a register must have as many."""
+        if isinstance(o, Literal):
+            if o.bits not in (None, bits) or (o.bits is None and not -(1 << bits) < o.number < 1 << bits):
+                raise PtxError(f"{text}: a literal of {bits} bits")
+            x = np.array([o.number & ((1 << bits) - 1)], np.uint64).astype(RAW[bits])
+            return lambda: x
+        if not isinstance(o, Register) or o.bits != bits:
+            raise PtxError(f"{text}: {o} is not {bits} bits")
+        regs, key = self.regs, o.key
+
+        def read() -> np.ndarray:
+            if key not in regs:
+                raise PtxError(f"{self.entry.name}: {text}: {key} was never written")
+            return regs[key]
+        return read
+
+    def put(self, o: Operand, x: np.ndarray, live: np.ndarray | None) -> None:
+        assert isinstance(o, Register)
+        if live is not None:
+            old = self.regs.get(o.key)
+            if old is None:
+                old = np.array([ODD[o.bits]], RAW[o.bits])
+            x = np.where(live, x, old)
+        self.regs[o.key] = x
+
+    def step(self, i: Instruction) -> Callable[[], None]:
+        work = self.work(i)
+        if i.guard is None:
+            return lambda: work(self.mask)
+
+        def guarded() -> None:
+            taken = self.guard(i)
+            if taken is True:
+                work(self.mask)
+            elif taken is not False:
+                work(taken)
+        return guarded
+
+    def work(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
+        name = i.opcode[0]
+        if name in ("ld", "st"):
+            return self.access(i)
+        if name == "mov":
+            return self.move(i)
+        if name == "cvta":
+            return self.plain(i, lambda x: x, (64,), 64)
+        if name == "shfl":
+            return self.shuffle(i)
+        if name in ("mma", "ldmatrix"):
+            return getattr(tensor, name)(self, i)
+        meaning, takes, gives = words.meaning(i)
+        return self.plain(i, meaning, takes, gives)
+
+    def plain(self, i: Instruction, meaning: Callable[..., np.ndarray], takes: tuple[int, ...],
+              gives: int) -> Callable[[np.ndarray | None], None]:
+        d, *args = i.operands
+        if len(args) != len(takes) or not isinstance(d, Register) or d.bits != gives:
+            raise PtxError(f"{self.entry.name}: {i.text}: operands")
+        reads = [self.source(a, bits, i.text) for a, bits in zip(args, takes, strict=True)]
+
+        def work(live: np.ndarray | None) -> None:
+            self.put(d, meaning(*[r() for r in reads]), live)
+        return work
+
+    def move(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
+        (_, kind), (d, x) = i.opcode, i.operands
+        bits = BITS[kind]
+        if isinstance(x, Symbol):
+            value = self.special(x.name, bits)
+            return lambda live: self.put(d, value, live)
+        if isinstance(x, Pack):
+            halves = [self.source(p, bits // 2, i.text) for p in x.parts]
+            wide = RAW[bits]
+
+            def join(live: np.ndarray | None) -> None:
+                low, high = (h().astype(wide) for h in halves)
+                self.put(d, low | (high << wide.type(bits // 2)), live)
+            return join
+        read = self.source(x, bits, i.text)
+        if isinstance(d, Pack):
+            half = RAW[bits // 2]
+
+            def part(live: np.ndarray | None) -> None:
+                v = read()
+                for p, piece in zip(d.parts, (v, v >> v.dtype.type(bits // 2)), strict=True):
+                    self.put(p, piece.astype(half), live)
+            return part
+        if not isinstance(d, Register) or d.bits != bits:
+            raise PtxError(f"{i.text}: operands")
+        return lambda live: self.put(d, read(), live)
+
+    def special(self, name: str, bits: int) -> np.ndarray:
+        if name in self.places:
+            return np.array([self.places[name]], RAW[bits])
+        if name == "%laneid":
+            return (self.number % self.size % WARP).astype(RAW[bits])
+        which, axis = name.removeprefix("%").split(".")
+        k = "xyz".index(axis)
+        extent = self.grid if "cta" in which else self.entry.workgroup
+        if which.startswith("n"):
+            return np.array([extent[k]], RAW[bits])
+        linear = self.block if which == "ctaid" else self.number % self.size
+        return (linear // math.prod(extent[:k]) % extent[k]).astype(RAW[bits])
+
+    def shuffle(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
+        d, x, distance, clamp, members = i.operands
+        if i.opcode != ("shfl", "sync", "bfly", "b32") or (clamp, members) != (
+                Literal(31), Literal(0xFFFFFFFF)) or not isinstance(distance, Literal):
+            raise PtxError(i.text)
+        read, place = self.source(x, 32, i.text), np.arange(WARP) ^ distance.number
+        if self.size % WARP:
+            raise PtxError(f"{self.entry.name}: a shuffle in a block of {self.size} threads")
+
+        def work(live: np.ndarray | None) -> None:
+            if live is not None:
+                some = live.reshape(-1, WARP)
+                if (some.any(1) != some.all(1)).any():
+                    raise PtxError(f"{self.entry.name}: a shuffle that not all of a warp reach")
+            v = np.broadcast_to(read(), self.threads).reshape(-1, WARP)
+            self.put(d, v[:, place].reshape(-1), live)
+        return work
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def access(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
+        name, space, *more = i.opcode
+        kind = more[-1]
+        through, wide = "nc" in more, [m for m in more if m in ("v2", "v4")]
+        if more[:-1] != ["nc"] * through + wide or (through and (name, space) != ("ld", "global")):
+            raise PtxError(i.text)
+        if wide:
+            return self.several(i, int(wide[0][1]), BITS[kind] // 8)
+        at, x = i.operands[::-1] if name == "ld" else i.operands
+        assert isinstance(at, Address)
+        if space == "param":
+            assert isinstance(at.base, Symbol)
+            pointer = np.array([self.parameters[at.base.name]], np.uint64)
+            return lambda live: self.put(x, pointer, live)
+        assert isinstance(at.base, Register)
+        base = self.source(at.base, at.base.bits, i.text)
+        if at.base.bits != (64 if space == "global" else 32):
+            raise PtxError(f"{i.text}: an address of {at.base.bits} bits")
+        size, raw = BITS[kind] // 8, RAW[BITS[kind]]
+        offset = np.array(at.offset).astype(RAW[at.base.bits])
+
+        def place(live: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+            address = base() + offset
+            if live is None and address.size == 1:
+                chosen = address
+            else:
+                address = np.broadcast_to(address, self.threads)
+                chosen = address if live is None else address[live]
+            if not chosen.size:
+                return np.empty(0, raw), chosen.astype(np.int64)
+            if space == "global":
+                held, elements = self.memory.reach(chosen, size)
+                if through or name == "st":
+                    self.mark(held, elements, size, through)
+                return held.data.view(raw), elements
+            return self.inside(space, chosen, live, size, name, raw)
+
+        if name == "ld":
+            assert isinstance(x, Register)
+            widen = words.widening(kind, x.bits)
+
+            def load(live: np.ndarray | None) -> None:
+                data, elements = place(live)
+                found = widen(data[elements])
+                if live is not None:
+                    spread = np.zeros(self.threads, found.dtype)
+                    spread[live] = found
+                    found = spread
+                self.put(x, found, live)
+            return load
+        bits = x.bits if isinstance(x, Register) else BITS[kind]
+        if bits < BITS[kind]:
+            raise PtxError(f"{i.text}: stores more than it has")
+        value = self.source(x, bits, i.text)
+
+        def store(live: np.ndarray | None) -> None:
+            data, elements = place(live)
+            v = value().astype(raw)
+            if live is not None:
+                v = np.broadcast_to(v, self.threads)[live]
+            elif elements.size < v.size:  # all to one place
+                elements = np.broadcast_to(elements, v.shape)
+            data[elements] = v
+        return store
+
+    def several(self, i: Instruction, count: int, size: int) -> Callable[[np.ndarray | None], None]:
+        """An aligned load or store of neighbours, as so many of one."""
+        at, pack = i.operands[::-1] if i.opcode[0] == "ld" else i.operands
+        if not (isinstance(at, Address) and isinstance(pack, Pack)
+                and len(pack.parts) == count and count * size <= 16):
+            raise PtxError(i.text)
+        assert isinstance(at.base, Register)
+        base = self.source(at.base, at.base.bits, i.text)
+        plain = tuple(m for m in i.opcode if m not in ("v2", "v4"))
+        places = [Address(at.base, at.offset + k * size) for k in range(count)]
+        each = [self.access(Instruction(plain, pair if i.opcode[0] == "ld" else pair[::-1],
+                                        text=i.text)) for pair in zip(pack.parts, places, strict=True)]
+
+        def together(live: np.ndarray | None) -> None:
+            address = base() + base().dtype.type(at.offset)
+            if live is not None:
+                address = np.broadcast_to(address, self.threads)[live]
+            if (address % (count * size)).any():
+                raise PtxError(f"{self.entry.name}: {i.text}: not aligned")
+            for one in each:
+                one(live)
+        return together
+
+    def mark(self, held: object, elements: np.ndarray, size: int, through: bool) -> None:
+        """Nothing may be both read through the cache for what never changes, and written."""
+        marks = self.through.setdefault(held.base, [None, None])  # type: ignore[attr-defined]
+        mine = 0 if through else 1
+        if marks[mine] is None:
+            marks[mine] = np.zeros(held.nbytes, bool)  # type: ignore[attr-defined]
+        first = elements * size
+        marks[mine][first] = True
+        if marks[1 - mine] is not None and marks[1 - mine][first].any():
+            raise PtxError(f"{self.entry.name}: .nc reads what the kernel writes")
+
+    def inside(self, space: str, chosen: np.ndarray, live: np.ndarray | None, size: int, how: str,
+               raw: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        valid = self.valid[space]
+        at = chosen.astype(np.int64)
+        if (at + size > valid.size).any() or not (valid[at] & valid[at + size - 1]).all() or (
+                at % size).any():
+            raise PtxError(f"{self.entry.name}: {space} memory at {at.min()} to {at.max() + size}")
+        owner = self.block if space == "shared" else self.number
+        owner = owner if live is None else owner[live]
+        at = at + owner * valid.size
+        if space == "shared" and self.races is not None:
+            who, epoch = (v if live is None else v[live] for v in (self.number, self.epoch))
+            at = np.broadcast_to(at, who.shape)
+            clash = (self.races.read if how == "ld" else self.races.write)(at, who, owner, epoch)
+            if clash.any():
+                raise PtxError(f"{self.entry.name}: a race on shared memory at {at[clash][0] % valid.size}")
+        return (self.shared if space == "shared" else self.local).view(raw), at // size

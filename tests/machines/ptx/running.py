@@ -1,0 +1,55 @@
+"""Kernels of the IR by way of PTX: decomposed, rendered, parsed and run in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from tests.machines.ptx.machine import launch
+from tests.machines.ptx.memory import GlobalMemory
+from tests.machines.ptx.parse import Program, parse
+from ztorch.codegen.render import renderer
+from ztorch.codegen.targets import TARGETS
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.verify import verify
+from ztorch.lower.passes import decompose, launched
+
+CHIPS = tuple(t.chip for t in TARGETS.values() if t.backend == "cuda")
+
+
+def spoken(kernel: Kernel, chip: str) -> Kernel:
+    """The kernel in words that a chip has."""
+    target = TARGETS[f"cuda:{chip}"]
+    verify(kernel)
+    return decompose(kernel, renderer(target).speaks, target.name)
+
+
+def rendered(kernels: Iterable[Kernel], chip: str) -> str:
+    """One module of kernels that still have their grid and block loops; named k0, k1, ..."""
+    target = TARGETS[f"cuda:{chip}"]
+    words = renderer(target)
+    parts = [{**words.kernel(launched(spoken(kernel, chip))[0]), "symbol": f"k{k}"}
+             for k, kernel in enumerate(kernels)]
+    return words.frame(kernels=parts, chip=chip, limits=target.limits.grid, **dict(target.frame_data))
+
+
+def run(kernel: Kernel, buffers: Mapping[str, np.ndarray], program: Program, name: str = "k0",
+        races: bool = True) -> None:
+    """One kernel on copies of its buffers in a GPU's memory, which then come back."""
+    memory, pointers = GlobalMemory(), {}
+    for m in kernel.memories:
+        if m.space == "global":
+            pointers[m.name] = memory.alloc(buffers[m.name].nbytes)
+            held = memory.allocations[pointers[m.name]]
+            held.data[:held.nbytes] = buffers[m.name].reshape(-1).view(np.uint8)
+    launch(program.entries[name], launched(kernel)[1], list(pointers.values()), memory, races)
+    for name, at in pointers.items():
+        held = memory.allocations[at]
+        buffers[name].reshape(-1).view(np.uint8)[:] = held.data[:held.nbytes]
+
+
+def through_ptx(kernel: Kernel, buffers: Mapping[str, np.ndarray], chip: str = "sm_80",
+                races: bool = True) -> None:
+    """A kernel rendered for a chip and run, in place."""
+    run(kernel, buffers, parse(rendered([kernel], chip)), races=races)

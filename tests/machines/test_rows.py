@@ -1,0 +1,89 @@
+"""The rows of processors, chips and backends, and who reads them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from ztorch.backends import registry
+from ztorch.codegen import targets
+from ztorch.codegen.targets import FAMILIES, TARGETS
+from ztorch.errors import UnknownName, ZtorchError
+from ztorch.machines import chips
+from ztorch.machines.backends import BACKENDS, before_cpu
+from ztorch.machines.chips import CHIPS, Chip, runnable
+from ztorch.machines.processors import (
+    ANY,
+    PROCESSORS,
+    SIMD_LEVELS,
+    Processor,
+    identified,
+    processor,
+)
+from ztorch.runtime.devices import resolve
+from ztorch.runtime.spec import CPU_LEVELS
+
+NEW = Chip("cuda", "sm_95", "ampere", 7, 95, isa="9.1")
+
+
+def test_a_new_chip_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Targets, what devices run, and messages know it by its row alone. The drivers' choice is
+    tested beside each driver."""
+    monkeypatch.setattr(chips, "CHIPS", (*CHIPS, NEW, Chip("rocm", "gfx777", "rdna4", 3)))
+    monkeypatch.setattr(targets, "TARGETS", targets.table())
+    new = targets.target("cuda:sm_95")
+    assert new.chip == "sm_95" and dict(new.frame_data) == {"version": "9.1"}
+    assert new.limits.grid is not None and new.limits.grid.compute_units == 7
+    assert new.limits.grid.mma_shapes == FAMILIES["ampere"].mma_shapes
+    assert targets.target("rocm:gfx777").llvm_cpu == "gfx777"
+    assert runnable("cuda", generation=95)[-1] == "sm_95" and "sm_95" not in runnable("cuda", generation=90)
+    assert runnable("rocm", "gfx777") == ("gfx777",)
+    with pytest.raises(UnknownName, match=r"name one of .*cuda:sm_95"):
+        targets.target("cuda")
+
+
+def test_chips_are_targets_of_their_backends_in_order() -> None:
+    for backend in ("cuda", "rocm"):
+        named = [t.chip for t in TARGETS.values() if t.backend == backend and t.assembler]
+        assert named == [c.name for c in chips.chips_of(backend)]
+    assert {c.family for c in CHIPS} == set(FAMILIES)
+    assert len({c.name for c in CHIPS}) == len(CHIPS)
+
+
+@pytest.mark.parametrize(("generation", "able"), [
+    (61, ()), (75, ("sm_75",)), (87, ("sm_75", "sm_80", "sm_86")),
+    (90, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")),
+    (120, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")),
+])
+def test_code_for_a_chip_runs_on_later_ones(generation: int, able: tuple[str, ...]) -> None:
+    assert runnable("cuda", generation=generation) == able
+
+
+def test_every_driver_has_a_row() -> None:
+    assert {row.name for row in BACKENDS} == {*registry.names(), "cpu"}
+    assert {t.backend for t in TARGETS.values()} == {row.name for row in BACKENDS}
+    assert before_cpu() == ("cuda", "rocm", "metal")
+
+
+def test_every_simd_level_is_a_target() -> None:
+    assert tuple(row.name for row in SIMD_LEVELS) == CPU_LEVELS
+    for row in SIMD_LEVELS:
+        assert TARGETS[row.name].arch == row.arch and TARGETS[row.name].backend == "cpu"
+        assert not row.feature or row.feature in TARGETS[row.name].required_features
+
+
+@pytest.mark.parametrize("row", PROCESSORS.values(), ids=PROCESSORS)
+def test_rows_of_processors_are_possible(row: Processor) -> None:
+    assert (row.level in CPU_LEVELS) == (row is not ANY)
+    assert 16 << 10 <= row.l1_bytes < row.l2_bytes
+    assert all(getattr(row, f.name) > 0 for f in fields(row) if f.type in ("int", "float"))
+    for maker, family, models in row.ids:
+        assert all(identified(maker, family, model) is row for model in models)
+
+
+def test_a_processor_that_is_not_known() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'zen3'"):
+        processor("zen33")
+    with pytest.raises(ZtorchError, match="cpu:zen3"):
+        resolve("cpu:zen33")

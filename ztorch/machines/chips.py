@@ -1,0 +1,56 @@
+"""One row for each chip of a GPU that there is code for. Targets and drivers read these rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip whose code is made before it runs, not from text by its driver."""
+
+    backend: str  # the driver that runs its code
+    name: str  # what its maker's compilers call it
+    family: str  # chips with the same instructions: a row of FAMILIES in codegen/targets.py
+    compute_units: int  # multiprocessors or compute units of a typical card
+    generation: int = 0  # code for a chip runs on later generations too; 0: on no other chip
+    exact: bool = False  # code runs on that very chip only, in spite of its generation
+    isa: str = ""  # least version of the assembly language that has the chip: old drivers take it
+
+
+CHIPS: tuple[Chip, ...] = (
+    Chip("cuda", "sm_75", "turing", 40, 75, isa="7.0"),
+    Chip("cuda", "sm_80", "ampere", 108, 80, isa="7.0"),
+    Chip("cuda", "sm_86", "ampere", 84, 86, isa="7.1"),
+    Chip("cuda", "sm_89", "ampere", 76, 89, isa="7.8"),
+    Chip("cuda", "sm_90", "ampere", 132, 90, isa="7.8"),
+    Chip("cuda", "sm_90a", "ampere", 132, 90, exact=True, isa="8.0"),
+    Chip("cuda", "sm_100", "ampere", 148, 100, isa="8.6"),
+    Chip("rocm", "gfx90a", "cdna2", 104),
+    Chip("rocm", "gfx942", "cdna3", 304),
+    Chip("rocm", "gfx1100", "rdna3", 96),
+    Chip("rocm", "gfx1201", "rdna4", 64),
+)
+
+
+def chips_of(backend: str) -> tuple[Chip, ...]:
+    """The chips of a backend, the oldest first.
+
+    >>> [c.name for c in chips_of("rocm")][0]
+    'gfx90a'
+    """
+    return tuple(c for c in CHIPS if c.backend == backend)
+
+
+def runnable(backend: str, name: str = "", generation: int = 0) -> tuple[str, ...]:
+    """The chips whose code a device runs that calls itself `name` or is of a generation, the best
+    last.
+
+    >>> runnable("cuda", generation=80), runnable("cuda", generation=61)
+    (('sm_75', 'sm_80'), ())
+    >>> runnable("rocm", "gfx942"), runnable("rocm", "gfx803")
+    (('gfx942',), ())
+    """
+    return tuple(c.name for c in chips_of(backend) if c.name == name or (
+        c.generation and (c.generation == generation or (
+            c.generation < generation and not c.exact))))

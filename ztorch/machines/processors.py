@@ -1,0 +1,135 @@
+"""One row for each processor that lowering has numbers for, and the SIMD levels they run.
+
+A row is what a schedule needs to know: how large the caches are, how fast they deliver, and how
+many multiply-adds start in a cycle. Sizes are those of one core. Figures are the makers' public
+ones; bandwidths and ports that a row leaves out are those of ANY.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ztorch.errors import unknown
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class SimdLevel(NamedTuple):
+    """A set of vector instructions: what follows `cpu:` in the name of a device."""
+
+    name: str
+    arch: str  # the architecture that has it
+    feature: str  # of a processor that has the level; empty: all have it
+
+
+SIMD_LEVELS = (  # from the least to the best of each architecture
+    SimdLevel("scalar", "x86_64", ""),
+    SimdLevel("sse4.1", "x86_64", "sse4.1"),
+    SimdLevel("avx2", "x86_64", "avx2"),
+    SimdLevel("avx512", "x86_64", "avx512bw"),
+    SimdLevel("neon", "aarch64", "neon"),
+)
+
+
+class Processor(NamedTuple):
+    """What lowering knows of a processor."""
+
+    name: str
+    level: str = ""  # its best SIMD level; empty where the row is no processor in particular
+    l1_bytes: int = 32 * KIB  # data cache of a core
+    l2_bytes: int = MIB  # second cache of a core
+    l2_ways: int = 8  # lines of the second cache that one address may lie in
+    l3_bytes: int = 8 * MIB  # last cache, as much of it as one core may fill
+    l2_bytes_per_cycle: float = 24.0  # from the second cache while the core computes
+    outer_bytes_per_cycle: float = 16.0  # from what lies beyond the second cache
+    fma_ports: int = 2  # vector multiply-adds that start in a cycle
+    load_ports: int = 2  # vector loads that start in a cycle
+    port_bits: int = 512  # width of these ports; a wider vector takes several turns
+    fma_cycles: int = 4  # from a multiply-add to the next that takes its result
+    ids: tuple[tuple[str, int, range], ...] = ()  # (maker, family, models) that CPUID answers
+
+    def with_caches(self, **told: int) -> Processor:
+        """The row with the fields of its caches as a system tells them; 0 leaves what is known.
+
+        >>> processor("zen4").with_caches(l1_bytes=0, l2_bytes=2 * MIB).l2_bytes
+        2097152
+        """
+        return self._replace(**{field: n for field, n in told.items() if n > 0})  # type: ignore[arg-type]
+
+
+def _amd(family: int, *models: tuple[int, int]) -> tuple[tuple[str, int, range], ...]:
+    """AMD's processors of a family, by ranges of models: the first, and the one after the last."""
+    return tuple(("AuthenticAMD", family, range(*pair)) for pair in models)
+
+
+def _intel(*models: int) -> tuple[tuple[str, int, range], ...]:
+    """Intel's processors, all of family 6."""
+    return tuple(("GenuineIntel", 6, range(n, n + 1)) for n in models)
+
+
+def _arm(part: int) -> tuple[tuple[str, int, range], ...]:
+    """A core of Arm's own; the family is the architecture's version."""
+    return (("0x41", 8, range(part, part + 1)),)
+
+
+# What code is made for where nobody says which processor it will run on.
+ANY = Processor("any")
+
+PROCESSORS: dict[str, Processor] = {p.name: p for p in (
+    ANY,
+    Processor("zen2", "avx2", l2_bytes=512 * KIB, l3_bytes=16 * MIB, port_bits=256, fma_cycles=5,
+              ids=_amd(23, (0x30, 0x100))),
+    Processor("zen3", "avx2", l2_bytes=512 * KIB, l3_bytes=32 * MIB, port_bits=256,
+              ids=_amd(25, (0x00, 0x10), (0x20, 0x60))),
+    Processor("zen4", "avx512", l2_bytes=MIB, l3_bytes=32 * MIB, port_bits=256,
+              ids=_amd(25, (0x10, 0x20), (0x60, 0xB0))),
+    Processor("zen5", "avx512", l1_bytes=48 * KIB, l2_bytes=MIB, l3_bytes=32 * MIB,
+              ids=_amd(26, (0x00, 0x100))),
+    Processor("haswell", "avx2", l2_bytes=256 * KIB, l3_bytes=8 * MIB, port_bits=256, fma_cycles=5,
+              ids=_intel(0x3C, 0x3F, 0x45, 0x46, 0x3D, 0x47, 0x4F, 0x56)),
+    Processor("skylake", "avx2", l2_bytes=256 * KIB, l3_bytes=8 * MIB, port_bits=256,
+              ids=_intel(0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6)),
+    Processor("skylake-server", "avx512", l2_ways=16, l3_bytes=1408 * KIB, ids=_intel(0x55)),
+    Processor("icelake-server", "avx512", l1_bytes=48 * KIB, l2_bytes=1280 * KIB,
+              l2_ways=20, l3_bytes=1536 * KIB, ids=_intel(0x6A, 0x6C)),
+    Processor("sapphire-rapids", "avx512", l1_bytes=48 * KIB, l2_bytes=2 * MIB,
+              l2_ways=16, l3_bytes=1920 * KIB, ids=_intel(0x8F, 0xCF)),
+    Processor("alderlake", "avx2", l1_bytes=48 * KIB, l2_bytes=1280 * KIB, l2_ways=10,
+              l3_bytes=30 * MIB, port_bits=256, ids=_intel(0x97, 0x9A, 0xB7, 0xBA, 0xBF)),
+    Processor("cortex-a72", "neon", l2_bytes=512 * KIB, l3_bytes=2 * MIB, fma_ports=1, load_ports=1,
+              port_bits=128, fma_cycles=7, l2_bytes_per_cycle=8.0, outer_bytes_per_cycle=4.0,
+              ids=_arm(0xD08)),
+    Processor("neoverse-n1", "neon", l1_bytes=64 * KIB, l2_bytes=MIB, l3_bytes=32 * MIB,
+              port_bits=128, ids=_arm(0xD0C)),
+    Processor("neoverse-v1", "neon", l1_bytes=64 * KIB, l2_bytes=MIB, l3_bytes=32 * MIB,
+              fma_ports=4, load_ports=3, port_bits=128, ids=_arm(0xD40)),
+    Processor("neoverse-n2", "neon", l1_bytes=64 * KIB, l2_bytes=MIB, l3_bytes=32 * MIB,
+              port_bits=128, load_ports=3, ids=_arm(0xD49)),
+    Processor("neoverse-v2", "neon", l1_bytes=64 * KIB, l2_bytes=2 * MIB, l3_bytes=32 * MIB,
+              fma_ports=4, load_ports=3, port_bits=128, ids=_arm(0xD4F)),
+    Processor("apple-m1", "neon", l1_bytes=128 * KIB, l2_bytes=3 * MIB, l3_bytes=8 * MIB,
+              fma_ports=4, load_ports=3, port_bits=128),
+)}
+
+
+def processor(name: str) -> Processor:
+    """The row of a name.
+
+    >>> processor("zen3").l2_bytes
+    524288
+    """
+    if name not in PROCESSORS:
+        raise unknown("processor", name, PROCESSORS)
+    return PROCESSORS[name]
+
+
+def identified(maker: str, family: int, model: int) -> Processor:
+    """The row of what a processor says of itself; ANY where it is in none.
+
+    >>> identified("AuthenticAMD", 25, 1).name, identified("GenuineIntel", 6, 0x55).name
+    ('zen3', 'skylake-server')
+    """
+    for row in PROCESSORS.values():
+        if any(maker == m and family == f and model in models for m, f, models in row.ids):
+            return row
+    return ANY
