@@ -22,7 +22,7 @@ from ztorch.runtime.snapshot import (
     IdRange,
     LayerRow,
     Metadata,
-    Settings,
+    NamedConfig,
     Training,
     WeightRow,
 )
@@ -40,7 +40,7 @@ RECORDS: dict[type[Record], str] = {  # in the order of the page, with their pat
     LaunchSpec: "`launches[]` of a function",
     StateSpec: "`targets[].spec.states[]`",
     Metadata: "`program`",
-    Settings: "`program.loss` and `program.optimizer`",
+    NamedConfig: "`program.loss` and `program.optimizer`",
     IdRange: "`program.input_range`",
     WeightRow: "`program.weights[]`",
     LayerRow: "`program.layers[]`",

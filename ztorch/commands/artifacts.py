@@ -11,7 +11,7 @@ from ztorch.errors import ArtifactError, ConfigError, ZtorchError
 
 if TYPE_CHECKING:
     from ztorch.model.trace import Functions
-    from ztorch.runtime.snapshot import Metadata, Settings
+    from ztorch.runtime.snapshot import Metadata, NamedConfig
 
 
 def need_artifact(name: str) -> None:
@@ -52,6 +52,6 @@ def retraced(path: str, metadata: Metadata, verb: str,
                             f"of your own, {instead}") from None
 
 
-def _described(settings: Settings) -> dict[str, Any]:
+def _described(settings: NamedConfig) -> dict[str, Any]:
     """A loss or an optimizer as `get` of its family takes it."""
     return {"class_name": settings.name, "config": settings.config}

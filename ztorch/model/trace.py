@@ -27,7 +27,7 @@ from ztorch.metrics import Metric
 from ztorch.model.loss_scale import scaled
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
-from ztorch.runtime.snapshot import IdRange, Metadata, Settings, WeightRow
+from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = No
         target_dtype=of_targets(lambda goal: goal.target.dtype),
         classes=of_targets(lambda goal: goal.target.classes),
         probabilities=of_targets(lambda goal: goal.loss.probabilities, False),
-        loss=of_targets(lambda goal: Settings(goal.loss.name, goal.loss.get_config())),
+        loss=of_targets(lambda goal: NamedConfig(goal.loss.name, goal.loss.get_config())),
         loss_weights=of_targets(lambda goal: goal.weight),
         metrics=of_targets(lambda goal: tuple(m.name for m in goal.metrics), ()),
-        optimizer=None if optimizer is None else Settings(
+        optimizer=None if optimizer is None else NamedConfig(
             type(optimizer).__name__, optimizer.get_config()),
         weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
                       for name, w in model.named_weights().items()),

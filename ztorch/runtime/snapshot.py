@@ -36,7 +36,7 @@ LOSS_WEIGHT = Real(-1e300, 1e300, "a number")
 # -- what a program knows about its model ---------------------------------------------------------
 
 
-class Settings(Record):
+class NamedConfig(Record):
     """A loss or an optimizer, as `get` of its family takes it."""
 
     name: str = field(TEXT)  # of the family's member
@@ -94,8 +94,8 @@ class Metadata(Record):
     name: str = field(TEXT)  # of the model
     seed: int = field(SEED)  # of first weights, shuffling and dropout
     classes: dict[str, int | None] = field(OneOrNamed(OrNone(COUNT)))  # labels are below it
-    loss: dict[str, Settings | None] = field(  # null: the output has none
-        OneOrNamed(OrNone(Settings), key="name"))
+    loss: dict[str, NamedConfig | None] = field(  # null: the output has none
+        OneOrNamed(OrNone(NamedConfig), key="name"))
     layers: tuple[LayerRow, ...] = field(ListOf(LayerRow))  # in the order they are called
     model: dict[str, Any] | None = field(  # its description; null: a layer cannot be written down
         OrNone(OBJECT), default=None)
@@ -121,7 +121,7 @@ class Metadata(Record):
         OneOrNamed(OrNone(LOSS_WEIGHT)), default={})
     metrics: dict[str, tuple[str, ...]] = field(  # names of what is measured beside the loss
         OneOrNamed(ListOf(TEXT)), default={})
-    optimizer: Settings | None = field(OrNone(Settings), default=None)  # null: it does not train
+    optimizer: NamedConfig | None = field(OrNone(NamedConfig), default=None)  # null: it does not train
     weights: tuple[WeightRow, ...] = field(ListOf(WeightRow), default=())  # in Keras' order
 
 
