@@ -354,6 +354,35 @@ def test_no_kernel_is_handed_other_memory(change: Callable[[Manifest], object],
            r"number of a kernel whose code takes such a grid and such memories; '\w+' does not")
 
 
+def test_kernels_lie_within_the_code(tmp_path: Path) -> None:
+    """The last one ends where the code does."""
+    manifest, files = apart(on_a_device())
+    last = len(spec(manifest)["entries"]) - 1
+    _, start, size, _ = spec(manifest)["entries"][last]
+    assert start + size == len(files["code/dummy.bin"])
+    message = rf"targets\[0\]\.spec\.entries\[{last}\]\[2\] is \d+; it must be a part of the \d+ bytes"
+    for key in (1, 2):
+        def further(m: Manifest, key: int = key) -> None:
+            spec(m)["entries"][last][key] += 1
+        refuse(tmp_path, changed(further, on_a_device()), message)
+
+
+def test_constants_are_as_long_as_the_spec_says(tmp_path: Path) -> None:
+    """Beside the states of a program that has none of its own."""
+    def with_constants(nbytes: int) -> bytes:
+        manifest, files = apart(whole())
+        start = spec(manifest)["params_bytes"]
+        spec(manifest).update(constants=[[start, 40], [start + 64, 7]], params_bytes=start + 128)
+        manifest["targets"][0]["constants"] = "constants/scalar.bin"
+        return renamed(manifest, {**files, "constants/scalar.bin": bytes(nbytes)})
+
+    (tmp_path / "right.zt").write_bytes(with_constants(47))
+    assert open_artifact(tmp_path / "right.zt").targets[0].spec.constants[1][1] == 7
+    for nbytes in (0, 46, 48):
+        refuse(tmp_path, with_constants(nbytes), r"targets\[0\]\.constants is 'constants/scalar.bin'; "
+                                                 "it must be the name of a member of 47 bytes")
+
+
 def test_code_without_the_symbol_is_not_called(tmp_path: Path) -> None:
     """Where the manifest lies about sizes and says the symbol for them, too."""
     manifest, files = apart(whole())

@@ -1,16 +1,21 @@
 """Records that are declared once: from their fields follow how they are written, read and checked.
 
-    class Window(Record):
-        '''Where a window lies.'''
+    >>> class Window(Record):
+    ...     title: str = field(TEXT)  # shown in its bar
+    ...     size: tuple = field(Row(Whole(1, 99), Whole(1, 99), names="[width, height]"))
+    ...     hidden: bool = field(FLAG, default=False)  # whether it starts minimised
+    >>> Window.from_json({"title": "a", "size": [3, 4]})
+    Window(title='a', size=(3, 4), hidden=False)
+    >>> Window("a", (3, 4)).to_json()
+    {'title': 'a', 'size': [3, 4], 'hidden': False}
+    >>> Window.from_json({"title": "a", "size": [3, -4]})
+    Traceback (most recent call last):
+    ...
+    ztorch.files.schema.BadValue: size[1] is -4; it must be a whole number from 1 to 99
 
-        title: str = field(TEXT)  # shown in its bar
-        size: tuple[int, ...] = field(Row(Whole(1, 9999), Whole(1, 9999)))  # in pixels
-        hidden: bool = field(FLAG, default=False)  # whether it starts minimised
-
-`Window.from_json(data)` checks every value and gives a record, or raises `BadValue` with the path
-of the first value that is wrong: `size[1] is -3; it must be a whole number from 1 to 9999`. A
-missing field takes its default; one without a default must be there. `record.to_json()` is the
-inverse. A class may `check` what concerns several of its fields.
+Each value is checked, and an error has the path of the first one that is wrong. A missing field
+takes its default; one without a default must be there. Keys that no field has are ignored. A class
+may override `check` for rules that concern several of its fields.
 """
 
 from __future__ import annotations

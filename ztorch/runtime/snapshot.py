@@ -121,7 +121,8 @@ class Metadata(Record):
         OneOrNamed(OrNone(LOSS_WEIGHT)), default={})
     metrics: dict[str, tuple[str, ...]] = field(  # names of what is measured beside the loss
         OneOrNamed(ListOf(TEXT)), default={})
-    optimizer: NamedConfig | None = field(OrNone(NamedConfig), default=None)  # null: it does not train
+    optimizer: NamedConfig | None = field(  # null: it does not train
+        OrNone(NamedConfig), default=None)
     weights: tuple[WeightRow, ...] = field(ListOf(WeightRow), default=())  # in Keras' order
 
 
