@@ -129,6 +129,16 @@ def test_bytes_between_members(tmp_path: Path) -> None:
     refuse(tmp_path, data[:at] + b"secret" + data[at:], "directory of|is not at")
 
 
+def test_bytes_between_the_last_member_and_the_directory(tmp_path: Path) -> None:
+    """The end record says where the directory begins now, so that only the gap is wrong."""
+    data = bytearray(whole())
+    end = len(data) - 64 - 22
+    start = int.from_bytes(data[end + 16:end + 20], "little")
+    data[end + 16:end + 20] = (start + 6).to_bytes(4, "little")
+    refuse(tmp_path, bytes(data[:start] + b"secret" + data[start:]),
+           "it holds bytes that belong to no member")
+
+
 # -- the manifest and its members ------------------------------------------------------------------
 
 
@@ -374,10 +384,14 @@ def test_constants_are_as_long_as_the_spec_says(tmp_path: Path) -> None:
         start = spec(manifest)["params_bytes"]
         spec(manifest).update(constants=[[start, 40], [start + 64, 7]], params_bytes=start + 128)
         manifest["targets"][0]["constants"] = "constants/scalar.bin"
-        return renamed(manifest, {**files, "constants/scalar.bin": bytes(nbytes)})
+        return renamed(manifest, {**files, "constants/scalar.bin": bytes(range(nbytes))})
 
     (tmp_path / "right.zt").write_bytes(with_constants(47))
-    assert open_artifact(tmp_path / "right.zt").targets[0].spec.constants[1][1] == 7
+    artifact = open_artifact(tmp_path / "right.zt")
+    params, (first, second) = (artifact.params(artifact.targets[0]),
+                               artifact.targets[0].spec.constants)
+    assert params[first[0]:first[0] + 40].tolist() == list(range(40))
+    assert params[second[0]:second[0] + 7].tolist() == list(range(40, 47))
     for nbytes in (0, 46, 48):
         refuse(tmp_path, with_constants(nbytes), r"targets\[0\]\.constants is 'constants/scalar.bin'; "
                                                  "it must be the name of a member of 47 bytes")
