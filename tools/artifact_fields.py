@@ -15,7 +15,8 @@ import tokenize
 from pathlib import Path
 from typing import Any
 
-from ztorch.files.schema import ListOf, MapOf, OneOrNamed, OrNone, Record
+from ztorch.files.kinds import ListOf, MapOf, OneOrNamed, OrNone
+from ztorch.files.schema import Record
 from ztorch.runtime.manifest import Manifest, MemberEntry, TargetEntry
 from ztorch.runtime.snapshot import (
     Curves,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ztorch.dtypes import bf16, f32
-from ztorch.files.schema import (
+from ztorch.files.kinds import (
     DTYPE,
     FLAG,
     LONGEST_TEXT,
@@ -24,12 +24,11 @@ from ztorch.files.schema import (
     OneOrNamed,
     OrNone,
     Real,
-    Record,
     Row,
     String,
     Whole,
-    field,
 )
+from ztorch.files.schema import Record, field
 
 
 class Point(Record, row="[x, y]"):

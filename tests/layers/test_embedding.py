@@ -94,7 +94,7 @@ def test_an_artifact_checks_ids_too(tmp_path: Path) -> None:
 
 
 def test_a_damaged_range_is_no_artifact() -> None:
-    from ztorch.files.schema import BadValue
+    from ztorch.files.kinds import BadValue
     from ztorch.runtime.snapshot import Metadata
 
     metadata = words().metadata.to_json()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ztorch.dtypes import boolean, f32, u8
-from ztorch.files.schema import BadValue
+from ztorch.files.kinds import BadValue
 from ztorch.runtime.manifest import check_program
 from ztorch.runtime.spec import (
     FunctionSpec,

@@ -15,7 +15,7 @@ from ztorch.dtypes import lying
 from ztorch.errors import ArtifactError, DeviceError, WeightsError
 from ztorch.files import safetensors
 from ztorch.files.container import AGAIN, MANIFEST, check, members, read_file
-from ztorch.files.schema import BadValue
+from ztorch.files.kinds import BadValue
 from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.runtime import manifest

@@ -10,18 +10,8 @@ from typing import Any
 from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.errors import ArtifactError
 from ztorch.files.container import AGAIN, MANIFEST
-from ztorch.files.schema import (
-    TEXT,
-    BadValue,
-    ListOf,
-    MapOf,
-    OneOf,
-    OrNone,
-    Record,
-    String,
-    Whole,
-    field,
-)
+from ztorch.files.kinds import TEXT, BadValue, ListOf, MapOf, OneOf, OrNone, String, Whole
+from ztorch.files.schema import Record, field
 from ztorch.runtime.snapshot import Metadata, Training
 from ztorch.runtime.spec import (
     MAX_BYTES,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.dtypes import DType, lying
-from ztorch.files.schema import (
+from ztorch.files.kinds import (
     DTYPE,
     FLAG,
     OBJECT,
@@ -21,10 +21,9 @@ from ztorch.files.schema import (
     OneOrNamed,
     OrNone,
     Real,
-    Record,
     Whole,
-    field,
 )
+from ztorch.files.schema import Record, field
 from ztorch.runtime.spec import COUNT, MAX_BYTES, SHAPE, SIZE, ProgramSpec
 
 SEED = Whole(0, (1 << 64) - 1)

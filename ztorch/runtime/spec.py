@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ztorch.dtypes import DType
-from ztorch.files.schema import (
+from ztorch.files.kinds import (
     DTYPE,
     FLAG,
     TEXT,
@@ -18,12 +18,11 @@ from ztorch.files.schema import (
     ListOf,
     OneOf,
     Real,
-    Record,
     Row,
     String,
     Whole,
-    field,
 )
+from ztorch.files.schema import Record, field
 from ztorch.machines.processors import SIMD_LEVELS
 
 PREPARE = "prepare"  # the function that computes derived states, in programs that have any

@@ -18,7 +18,8 @@ from ztorch.dtypes import DType, from_storage, to_storage
 from ztorch.errors import WeightsError
 from ztorch.files import safetensors
 from ztorch.files.atomic import need_name
-from ztorch.files.schema import BadValue, Record, Whole, field
+from ztorch.files.kinds import BadValue, Whole
+from ztorch.files.schema import Record, field
 from ztorch.runtime.snapshot import Training
 
 if TYPE_CHECKING:
