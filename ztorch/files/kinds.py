@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztorch.dtypes import ALL, DType
-
-if TYPE_CHECKING:
-    from ztorch.files.schema import Record
 
 LONGEST_TEXT = 1000  # characters: names of users' layers are shorter
 LONGEST_SHOWN = 60  # characters of a wrong value in an error
@@ -225,7 +222,7 @@ def row_values(value: Any, kinds: tuple[Any, ...], must: str) -> list[Any]:
 class ByName(Kind):
     """A list of records in JSON, and in memory a dict of them by their `name`, in order."""
 
-    def __init__(self, record: type[Record]):
+    def __init__(self, record: Any):
         self.listed = ListOf(record)
         self.says = self.listed.says
 
