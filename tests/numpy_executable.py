@@ -14,6 +14,7 @@ from ztorch.dtypes import DType
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
 from ztorch.program.program import Program
+from ztorch.runtime.spec import ProgramSpec, StateSpec
 
 
 @dataclass(frozen=True)
@@ -28,44 +29,50 @@ class Signature:
     outputs: dict[str, Spec]
 
 
-@dataclass(frozen=True)
-class StateSpec(Spec):
-    role: str
-    trainable: bool
-    derived = False  # what compiled programs make of weights, NumPy makes each time
-
-
 class NumpyExecutable:
     """Functions sharing states, run by the meaning of their ops."""
 
     device = "numpy"
+    code = b""
 
     def __init__(self, traced: TracedModel):
-        self.name = traced.metadata["name"]
+        self.name = traced.metadata.name
         self._graphs = traced.functions
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self.functions = {name: Signature(
             {v.attrs["name"]: Spec(v.shape, v.dtype) for v in g.leaves("input")},
             {n: Spec(v.shape, v.dtype) for n, v in g.outputs.items()})
             for name, g in traced.functions.items()}
         leaves = {v.attrs["name"]: v for g in traced.functions.values() for v in g.leaves("state")}
-        order = [w["name"] for w in traced.metadata["weights"]]
+        order = [w.name for w in traced.metadata.weights]
         order += [n for n in leaves if n not in order]
-        self.states = {n: StateSpec(leaves[n].shape, leaves[n].dtype, leaves[n].attrs["kind"],
-                                    leaves[n].attrs["trainable"]) for n in order}
+        self.states, offset = {}, 0
+        for n in order:
+            v = leaves[n]
+            self.states[n] = StateSpec(n, v.shape, v.dtype, offset, v.attrs["kind"],
+                                       v.attrs["trainable"])
+            offset += -(-self.states[n].nbytes // 64) * 64
+        self.spec = ProgramSpec(self.name, "numpy", "", (), {}, self.states, offset, 0, ())
         self._values = {n: np.array(leaves[n].attrs["data"], leaves[n].dtype.numpy) for n in order}
+
+    @property
+    def params(self) -> np.ndarray:
+        block = np.zeros(self.spec.params_bytes, np.uint8)
+        for n, s in self.states.items():
+            block[s.offset:s.offset + s.nbytes] = self._values[n].reshape(-1).view(np.uint8)
+        return block
 
     def bind(self, function: str) -> NumpyCall:
         return NumpyCall(self, function, self._graphs[function])
 
     def state(self, name: str) -> np.ndarray:
-        with self._lock:
+        with self.lock:
             return self._values[name].copy()
 
     def set_state(self, name: str, array: np.ndarray) -> None:
         spec = self.states[name]
         assert array.shape == spec.shape and array.dtype == spec.dtype.numpy
-        with self._lock:
+        with self.lock:
             self._values[name] = array.copy()
 
     def states_snapshot(self) -> dict[str, np.ndarray]:
@@ -90,7 +97,7 @@ class NumpyCall:
 
     def __call__(self) -> None:
         e, g = self._executable, self._graph
-        with e._lock:
+        with e.lock:
             feeds: dict[Any, Any] = {v: self.inputs[v.attrs["name"]] for v in g.leaves("input")}
             feeds |= {v: e._values[v.attrs["name"]] for v in g.leaves("state")}
             roots = evaluate(g.roots, feeds)

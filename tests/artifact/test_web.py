@@ -19,6 +19,7 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.web_page import export_web
 from ztorch.errors import ConfigError, Unsupported
+from ztorch.runtime.snapshot import Snapshot
 
 DRIVER = Path(__file__).with_name("web_driver.mjs")
 ROWS = 11  # which is no multiple of a batch
@@ -152,8 +153,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
         "the hash of code/webgpu.bin": _flipped(good, good.index(b"workgroupBarrier")),
         "the hash of manifest.json": _flipped(good, good.index(b'"arena_bytes"') + 2),
         "no seal at its end": good[:-10],
-        "this is no artifact": b"hello",
-        "no artifact of ztorch": _flipped(good, len(good) - 64 - 22),
+        "this is not an artifact": b"hello",
+        "not an artifact of ztorch": _flipped(good, len(good) - 64 - 22),
     }
     for words, data in cases.items():
         artifact.write_bytes(data)
@@ -167,20 +168,20 @@ def test_what_a_device_cannot_do_is_named(tmp_path: Path) -> None:
     c = compile_functions(traced.functions, TARGETS["webgpu"], "small")
     f = c.spec.functions["predict"]
     entry, at, size, group = c.spec.entries[0]
-    far = f.launches[0]._replace(places=(("arena", 1 << 20, 64, True), *f.launches[0].places[1:]))
-    wide = f.launches[0]._replace(grid=(1 << 20, 1, 1))
+    far = f.launches[0].replace(places=(("arena", 1 << 20, 64, True), *f.launches[0].places[1:]))
+    wide = f.launches[0].replace(grid=(1 << 20, 1, 1))
     for words, spec in {
-        "reaches outside of its arena": c.spec._replace(
-            functions={"predict": f._replace(launches=(far,))}),
-        "needs 1,048,576 groups": c.spec._replace(
-            functions={"predict": f._replace(launches=(wide,))}),
-        "lies outside of the artifact's code": c.spec._replace(
+        "reaches outside of its arena": c.spec.replace(
+            functions={"predict": f.replace(launches=(far,))}),
+        "needs 1,048,576 groups": c.spec.replace(
+            functions={"predict": f.replace(launches=(wide,))}),
+        "lies outside of the artifact's code": c.spec.replace(
             entries=((entry, at, size + (1 << 20), group), *c.spec.entries[1:])),
-        "threads in a group": c.spec._replace(
+        "threads in a group": c.spec.replace(
             entries=((entry, at, size, (1 << 20, 1, 1)), *c.spec.entries[1:])),
-        "bytes of arena": c.spec._replace(arena_bytes=1 << 42),
+        "bytes of arena": c.spec.replace(arena_bytes=1 << 42),
     }.items():
-        write_web(tmp_path, spec, c.code, c.params, {**traced.metadata, "training": None})
+        write_web(tmp_path, Snapshot(spec, c.code, c.params, traced.metadata))
         made, found = asked(tmp_path, "small.zt", [])
         assert made is None and words in found[0]["error"], found
 
@@ -189,9 +190,9 @@ def test_other_devices_have_no_page(tmp_path: Path) -> None:
     traced = zt.Sequential([L.Input((4,)), L.Dense(3)], name="small").trace(4)
     c = compile_functions(traced.functions, TARGETS["vulkan"], "small")
     with pytest.raises(Unsupported, match="compiled for vulkan; export it for the device webgpu"):
-        write_web(tmp_path, c.spec, c.code, c.params, traced.metadata)
+        write_web(tmp_path, Snapshot(c.spec, c.code, c.params, traced.metadata))
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file; give the folder"):
+    with pytest.raises(ConfigError, match="is a file; give a folder"):
         export_web(traced, tmp_path / "file")
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import ALL, f32
 from ztorch.runtime.load import open_artifact, read_artifact
 from ztorch.runtime.manifest import VERSION
+from ztorch.runtime.snapshot import Metadata, Snapshot
 from ztorch.runtime.spec import (
     FunctionSpec,
     ProgramSpec,
@@ -27,6 +31,7 @@ from ztorch.runtime.spec import (
     TensorSpec,
     entry_point,
 )
+from ztorch.training.checkpoint import write_checkpoint
 
 
 @pytest.mark.parametrize("device", ["cpu:scalar", "cpu"])
@@ -127,12 +132,55 @@ def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["small.zt"]
 
 
+KILLED = """
+import sys
+from tests.cases.artifacts import trainer
+program = trainer()
+while True:
+    program.epoch += 1
+    program.save(sys.argv[1])
+"""
+
+
+def test_a_killed_writer_leaves_a_whole_artifact(tmp_path: Path) -> None:
+    path, root = tmp_path / "run.zt", Path(zt.__file__).parents[1]
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], cwd=root,
+                               env={**os.environ, "PYTHONPATH": str(root)})
+    try:
+        until = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    training = open_artifact(path).manifest.training
+    assert training is not None and training.epoch > 0
+    assert same_states(zt.load(path), trainer())
+
+
+def test_a_snapshot_does_not_change_when_the_program_trains_on(tmp_path: Path) -> None:
+    x, y = flowers()
+    program = trainer()
+    program.fit(x, y, epochs=1, verbose=0)
+    before = program.snapshot()
+    program.save(tmp_path / "before.zt")
+    program.fit(x, y, epochs=1, verbose=0)
+    write_artifact(tmp_path / "again.zt", before)
+    assert (tmp_path / "again.zt").read_bytes() == (tmp_path / "before.zt").read_bytes()
+    write_checkpoint(tmp_path / "again.safetensors", before)
+    other = trainer()
+    other.load_checkpoint(tmp_path / "again.safetensors")
+    assert same_states(other, zt.load(tmp_path / "before.zt")) and not same_states(other, program)
+
+
 def test_a_program_for_another_machine_is_written_but_not_run(tmp_path: Path) -> None:
     net = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(3)])
     traced = net.trace(2)
     for name in ("neon", "scalar"):
         made = compile_functions(traced.functions, TARGETS[name], "net")
-        write_artifact(tmp_path / name, made.spec, made.code, made.params, traced.metadata)
+        write_artifact(tmp_path / name,
+                       Snapshot(made.spec, made.code, made.params, traced.metadata))
         assert open_artifact(tmp_path / name).targets[0].spec == made.spec
 
 
@@ -169,20 +217,20 @@ def synthetic() -> tuple[ProgramSpec, np.ndarray]:
                        64, constants, ("k0",)), params
 
 
-METADATA = {"name": "odd", "seed": 0, "classes": None, "loss": None, "layers": []}
+METADATA = Metadata("odd", 0, {"": None}, {"": None}, ())
 
 
 def test_every_dtype_and_constants_survive(tmp_path: Path) -> None:
     spec, params = synthetic()
     code = b"code\0%s\0" % spec.functions["predict"].symbol.encode()
-    (tmp_path / "odd.zt").write_bytes(pack(spec, code, params, METADATA))
+    (tmp_path / "odd.zt").write_bytes(pack(Snapshot(spec, code, params, METADATA)))
     _, files = apart((tmp_path / "odd.zt").read_bytes())
     assert len(files["constants/scalar.bin"]) == 47
     artifact = open_artifact(tmp_path / "odd.zt")
     assert artifact.targets[0].spec == spec
     assert np.array_equal(artifact.params(artifact.targets[0]), params)
     assert bytes(artifact.targets[0].code) == code
-    assert artifact.metadata == METADATA and artifact.training is None
+    assert artifact.manifest.program == METADATA and artifact.manifest.training is None
 
 
 def test_names_in_any_language(tmp_path: Path) -> None:
@@ -191,7 +239,7 @@ def test_names_in_any_language(tmp_path: Path) -> None:
     program.save(tmp_path / "ü.zt")
     again = zt.load(tmp_path / "ü.zt")
     assert again.name == "Blüten 花"
-    assert read_artifact(tmp_path / "ü.zt").metadata["name"] == again.name
+    assert read_artifact(tmp_path / "ü.zt").metadata.name == again.name
 
 
 def test_a_model_without_weights(tmp_path: Path) -> None:

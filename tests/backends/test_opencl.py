@@ -25,6 +25,7 @@ from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.runtime.devices import lacking, limits_of, resolve
+from ztorch.runtime.snapshot import Snapshot
 
 ALL = "SPIR-V_1.0 SPIR-V_1.2 SPIR-V_1.5"
 
@@ -127,7 +128,7 @@ def exported(path: Path, device: str) -> Path:
     """An artifact that predicts on a device which need not be here."""
     traced = small().trace(2)
     made = compile_functions(traced.functions, target(resolve(device, here=False).target), "small")
-    write_artifact(path, made.spec, made.code, made.params, {**traced.metadata, "training": None})
+    write_artifact(path, Snapshot(made.spec, made.code, made.params, traced.metadata))
     return path
 
 

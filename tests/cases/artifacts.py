@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ztorch import layers as L
-from ztorch.artifact.write import _zip
+from ztorch.artifact.write import stored_zip
 from ztorch.files.container import MANIFEST
 from ztorch.model.sequential import Sequential
 from ztorch.program.program import Program
@@ -67,7 +67,7 @@ def together(manifest: Manifest | bytes, files: dict[str, bytes], rehash: bool =
             manifest["files"] = {n: {"size": len(d), "sha256": hashlib.sha256(d).hexdigest()}
                                  for n, d in files.items()}
         manifest = json.dumps(manifest).encode()
-    return _zip({MANIFEST: manifest, **files}, hashlib.sha256(manifest).hexdigest())
+    return stored_zip({MANIFEST: manifest, **files}, hashlib.sha256(manifest).hexdigest())
 
 
 def changed(change: Callable[[Manifest], object], data: bytes | None = None) -> bytes:

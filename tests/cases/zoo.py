@@ -13,6 +13,7 @@ from ztorch.commands import verify
 from ztorch.commands.recipe import Recipe, find, optimizer, zoo
 from ztorch.program.program import Program
 from ztorch.runtime.executable import Executable
+from ztorch.runtime.snapshot import Metadata
 
 BATCH = 4
 NAMES = zoo()
@@ -36,18 +37,18 @@ def small(name: str) -> Recipe:
     return recipe
 
 
-def rows(executable: Executable, metadata: dict[str, Any], recipe: Recipe,
+def rows(executable: Executable, metadata: Metadata, recipe: Recipe,
          steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Random data that the model takes."""
     random = np.random.default_rng(1)
     train = executable.functions["train"].inputs
     shape = (steps * BATCH, *train["x"].shape[1:])
     x: np.ndarray = random.random(shape).astype(np.float32)
-    if ids := metadata["input_range"]:
-        x = random.integers(ids["low"], ids["high"] + 1, shape).astype(np.int32)
+    if ids := metadata.input_range[""]:
+        x = random.integers(ids.low, ids.high + 1, shape).astype(np.int32)
     if recipe.target == "x":
         return x, x
-    if classes := metadata["classes"]:
+    if classes := metadata.classes[""]:
         return x, random.integers(0, classes, (len(x), *train["y"].shape[1:])).astype(np.int32)
     return x, random.random((len(x), *train["y"].shape[1:])).astype(np.float32)
 

@@ -65,7 +65,7 @@ def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
 
 def test_models_in_16_bits(run: Run) -> None:
     ok(run("train", "digits_mlp", "--epochs", 1, "--dtype", "mixed_bfloat16", "--out", "m.zt", "-q"))
-    assert zt.load("m.zt").metadata["dtype"] == "mixed_bfloat16"
+    assert zt.load("m.zt").metadata.dtype == "mixed_bfloat16"
     ok(run("export", "digits_mlp", "--dtype", "mixed_float16", "-o", "half.zt"))
     assert re.search(r"digit/kernel .*float16", ok(run("inspect", "half.zt")))
     assert "rounded_to" in ok(run("show", "digits_mlp", "--dtype", "mixed_bfloat16"))
@@ -364,7 +364,7 @@ def test_export_trains_with_the_schedule_of_the_file(run: Run, own: Path) -> Non
     own.write_text(own.read_text() + schedule)
     for words, scheduled in (((), True), (("--lr", 0.2), False), (("--optimizer", "sgd"), False)):
         ok(run("export", own, "--train", "-o", "s.zt", *words))
-        rate = zt.load("s.zt").metadata["optimizer"]["config"]["learning_rate"]
+        rate = zt.load("s.zt").metadata.optimizer.config["learning_rate"]
         assert isinstance(rate, dict) is scheduled
 
 

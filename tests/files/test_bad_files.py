@@ -51,7 +51,7 @@ def test_unwritable_paths(program: Program, tmp_path: Path, write: Any) -> None:
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.svg")
     for place, reason in (("file/x", "cannot write .*file/x"), ("folder", "it is a folder"),
-                          ("pipe", "no regular file"), ("zero\0byte", "null byte")):
+                          ("pipe", "not a regular file"), ("zero\0byte", "null byte")):
         with pytest.raises(FileError, match=f"{reason}.*give another path"):
             write(program, tmp_path / place)
     assert sorted(p.name for p in tmp_path.iterdir()) == [

@@ -41,11 +41,10 @@ def rows(model: Model, count: int) -> list[np.ndarray]:
     metadata = model.trace(batch_size=count).metadata
     out = []
     for name, one in model.inputs.items():
-        ids = metadata["input_range"]
-        ids = ids[name] if name and ids else ids
+        ids = metadata.input_range[name]
         shape = (count, *one.shape)
         if one.dtype and "int" in one.dtype:
-            out.append(random.integers(ids["low"] if ids else 0, ids["high"] + 1 if ids else 200,
+            out.append(random.integers(ids.low if ids else 0, ids.high + 1 if ids else 200,
                                        shape).astype(one.dtype))
         else:
             out.append(random.normal(size=shape).astype(np.float32))

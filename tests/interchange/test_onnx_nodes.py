@@ -351,4 +351,4 @@ def test_positions_from_data(tmp_path: Path) -> None:
     path = written(made, tmp_path / "embedding.onnx")
     model = load(path)
     np.testing.assert_array_equal(ours(model, ids)[0], runtime(path, ids)[0])
-    assert model.trace(batch_size=2).metadata["input_range"]["high"] == 5
+    assert model.trace(batch_size=2).metadata.input_range[""].high == 5

@@ -207,7 +207,7 @@ def test_a_part_is_a_model_of_its_own(tmp_path):
     fresh.load_weights(tmp_path / "w")
     np.testing.assert_array_equal(fresh.get_weights()[0], model.get_weights()[0])
     traced = part.trace(2)
-    assert [w["name"] for w in traced.metadata["weights"]] == names
+    assert [w.name for w in traced.metadata.weights] == names
     assert {v.attrs["name"] for v in traced.functions["predict"].leaves("state")} == set(names)
     assert model.layers[0] is part and part.output_shape == (4,)
 
@@ -255,12 +255,12 @@ def test_summary_shows_what_lies_in_what():
     text = "\n".join(lines)
     assert "\nencoder (Sequential) " in text and "\n  dense_1 (Dense) " in text
     assert "\n  dense (Dense)  " in text and "\nblock (Residual) " in text
-    rows = autoencoder().trace(1).metadata["layers"]
-    assert [(r["name"], r["depth"]) for r in rows[:5]] == [
+    rows = autoencoder().trace(1).metadata.layers
+    assert [(r.name, r.depth) for r in rows[:5]] == [
         ("encoder", 0), ("encoder/dense", 1), ("encoder/dense_1", 1), ("block", 0),
         ("block/dense", 1)]
-    assert sum(r["parameters"] for r in rows) == autoencoder().count_params()
-    assert rows[3]["flops"] == 4 and rows[4]["flops"] == 2 * 4 * 4 + 4  # each counts its own work
+    assert sum(r.parameters for r in rows) == autoencoder().count_params()
+    assert rows[3].flops == 4 and rows[4].flops == 2 * 4 * 4 + 4  # each counts its own work
 
 
 def test_compiled_code_agrees_with_the_oracle():

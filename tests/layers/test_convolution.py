@@ -176,7 +176,7 @@ def test_twenty_steps_are_pytorchs(dtype: str, device: str) -> None:
     traced = trace(network(), BATCH, SGD(0.1, momentum=0.9), "sparse_categorical_crossentropy",
                    dtype_=dtype)
     executable = build(traced.functions, device, "small")
-    names = [w["name"] for w in traced.metadata["weights"]]
+    names = [w.name for w in traced.metadata.weights]
     first = [executable.state(n) for n in names]
     weights = [torch.tensor(a, requires_grad=True) for a in first]
     optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9)

@@ -136,7 +136,7 @@ def test_artifacts(policy: str, tmp_path: Any) -> None:
     short.save(tmp_path / "short.zt")
     again = zt.load(tmp_path / "short.zt")
     np.testing.assert_array_equal(again.predict(X), short.predict(X))
-    assert again.metadata["dtype"] == policy
+    assert again.metadata.dtype == policy
     short.save_weights(tmp_path / "w.safetensors")
     again.set_weights([np.zeros_like(w) for w in again.get_weights()])
     again.load_weights(tmp_path / "w.safetensors")

@@ -11,10 +11,12 @@ import pytest
 from tests import references
 from ztorch import layers as L
 from ztorch import losses, schedules
+from ztorch.dtypes import f64, i32
 from ztorch.errors import ConfigError, ShapeError, UnknownName, WeightsError
 from ztorch.files import safetensors
 from ztorch.model.sequential import Sequential
 from ztorch.optimizers import Adam
+from ztorch.runtime.snapshot import Metadata, WeightRow
 
 random = np.random.default_rng(8)
 X = random.normal(size=(8, 5))
@@ -154,11 +156,11 @@ def test_summary_counts_parameters_flops_and_bytes():
     text = "\n".join(lines)
     assert "Model: digits" in text and "(batch, 7)" in text
     assert "Parameters: 66 (264 bytes as float32), of them 66 trainable" in text
-    rows = {r["name"]: r for r in traced().metadata["layers"]}
-    assert rows["dense"]["parameters"] == 42 and rows["dense"]["bytes"] == 42 * 8
-    assert rows["dropout"]["flops"] == 0
-    plain = Sequential([L.Input((6, 5)), L.Dense(7, use_bias=False)]).trace(1).metadata["layers"]
-    assert plain[0]["flops"] == 2 * 6 * 5 * 7
+    rows = {r.name: r for r in traced().metadata.layers}
+    assert rows["dense"].parameters == 42 and rows["dense"].bytes == 42 * 8
+    assert rows["dropout"].flops == 0
+    plain = Sequential([L.Input((6, 5)), L.Dense(7, use_bias=False)]).trace(1).metadata.layers
+    assert plain[0].flops == 2 * 6 * 5 * 7
 
 
 def test_summary_draws_no_weights():
@@ -342,7 +344,7 @@ def test_frozen_layers_stay():
     found = traced(model)
     assert set(found.functions["train"].updates) == {"dense_1/kernel", "dense_1/bias",
                                                      "optimizer/step"}
-    assert [w["trainable"] for w in found.metadata["weights"]] == [False, False, True, True]
+    assert [w.trainable for w in found.metadata.weights] == [False, False, True, True]
     model.layers[2].trainable = False
     with pytest.raises(ConfigError, match=r"no trainable weights"):
         traced(model)
@@ -350,15 +352,18 @@ def test_frozen_layers_stay():
 
 def test_metadata_is_json_and_complete():
     found = traced(optimizer=Adam(schedules.CosineDecay(0.1, 10)), seed=3).metadata
-    assert json.loads(json.dumps(found)) == found
-    assert (found["batch_size"], found["dtype"], found["seed"]) == (8, "float64", 3)
-    assert (found["input_shape"], found["target_shape"], found["output_shape"]) == ([5], [], [3])
-    assert (found["target_dtype"], found["classes"]) == ("int32", 3)
-    assert found["metrics"] == ["accuracy"] and found["optimizer"]["name"] == "Adam"
-    assert found["loss"]["name"] == "sparse_categorical_crossentropy"
-    assert found["weights"][0] == {"name": "dense/kernel", "shape": [5, 7], "dtype": "float64",
-                                   "trainable": True, "layer": "dense"}
-    assert json.dumps(classifier().trace(2, loss=losses.Huber(0.2)).metadata["loss"]["config"])
+    assert Metadata.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert (found.batch_size, found.dtype, found.seed) == (8, "float64", 3)
+    assert (found.input_shape, found.target_shape, found.output_shape) == (
+        {"": (5,)}, {"": ()}, {"": (3,)})
+    assert (found.target_dtype, found.classes) == ({"": i32}, {"": 3})
+    assert found.metrics == {"": ("accuracy",)} and found.optimizer.name == "Adam"
+    assert found.loss[""].name == "sparse_categorical_crossentropy"
+    assert found.weights[0] == WeightRow("dense/kernel", (5, 7), f64, True, "dense")
+    assert found.to_json()["weights"][0] == {
+        "name": "dense/kernel", "shape": [5, 7], "dtype": "float64", "trainable": True,
+        "layer": "dense"}
+    assert json.dumps(classifier().trace(2, loss=losses.Huber(0.2)).metadata.loss[""].config)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -55,7 +55,7 @@ def ours(optimizer: Any, dtype: str, device: str) -> tuple[dict[str, np.ndarray]
                         L.Dense(SIZES[3], activation="softmax")], name="mlp", seed=7)
     traced = trace(model, BATCH, optimizer, "sparse_categorical_crossentropy", dtype_=dtype)
     executable = build(traced.functions, device, "mlp")
-    names = [w["name"] for w in traced.metadata["weights"]]
+    names = [w.name for w in traced.metadata.weights]
     first = {n: executable.state(n) for n in names}
     call, losses = executable.bind("train"), []
     for x, y in zip(*data(dtype), strict=True):

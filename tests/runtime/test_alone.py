@@ -71,16 +71,16 @@ PREDICTS = {
     "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.abi",
     "ztorch.machines", "ztorch.machines.processors", "ztorch.host.memory",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
+    "ztorch.files.schema", "ztorch.files.kinds",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
     "ztorch.runtime.running", "ztorch.runtime.start",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
+    "ztorch.runtime.snapshot",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.call_pool", "ztorch.feed.adapter",
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
     "ztorch.program.stateful",
 }
-TRAINED = {"ztorch.training", "ztorch.training.checkpoint", "ztorch.training.history",
-           "ztorch.callbacks", "ztorch.callbacks.callback"}
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
         "safetensors", "concurrent.futures"}
 
@@ -99,5 +99,5 @@ def test_a_service_imports_what_predicting_needs(tmp_path: Path, trains: bool) -
     assert ran.returncode == 0, ran.stderr
     first, then = (set(line.split()) for line in ran.stdout.splitlines())
     assert first <= {"ztorch", "ztorch.dispatch", "ztorch.version", "__future__"}
-    assert {m for m in then if m.startswith("ztorch")} == PREDICTS | (TRAINED if trains else set())
+    assert {m for m in then if m.startswith("ztorch")} == PREDICTS
     assert not then & SLOW

@@ -129,6 +129,16 @@ def test_bytes_between_members(tmp_path: Path) -> None:
     refuse(tmp_path, data[:at] + b"secret" + data[at:], "directory of|is not at")
 
 
+def test_bytes_between_the_last_member_and_the_directory(tmp_path: Path) -> None:
+    """The end record says where the directory begins now, so that only the gap is wrong."""
+    data = bytearray(whole())
+    end = len(data) - 64 - 22
+    start = int.from_bytes(data[end + 16:end + 20], "little")
+    data[end + 16:end + 20] = (start + 6).to_bytes(4, "little")
+    refuse(tmp_path, bytes(data[:start] + b"secret" + data[start:]),
+           "it holds bytes that belong to no member")
+
+
 # -- the manifest and its members ------------------------------------------------------------------
 
 
@@ -200,7 +210,7 @@ def spec(m: Manifest) -> dict[str, Any]:
     (lambda m: spec(m)["states"][0].update(offset=8), r"states\[0\].offset is 8; .*multiple of 64"),
     (lambda m: spec(m)["states"][0].update(offset=1 << 20), r"states\[0\].offset is 1048576"),
     (lambda m: spec(m)["states"][3].update(offset=spec(m)["params_bytes"]), r"states\[3\].offset "
-                                                                            "is .* at most"),
+                                                             r"is \d+; it must be an offset from"),
     (lambda m: spec(m)["states"][1].update(offset=0), "they overlap"),
     (lambda m: spec(m)["states"][0].update(shape=[4, -6]), r"shape\[1\] is -6; .*whole number"),
     (lambda m: spec(m)["states"][0].update(shape=[4, 1 << 50]), r"shape\[1\] is \d+; .*whole"),
@@ -354,6 +364,39 @@ def test_no_kernel_is_handed_other_memory(change: Callable[[Manifest], object],
            r"number of a kernel whose code takes such a grid and such memories; '\w+' does not")
 
 
+def test_kernels_lie_within_the_code(tmp_path: Path) -> None:
+    """The last one ends where the code does."""
+    manifest, files = apart(on_a_device())
+    last = len(spec(manifest)["entries"]) - 1
+    _, start, size, _ = spec(manifest)["entries"][last]
+    assert start + size == len(files["code/dummy.bin"])
+    message = rf"targets\[0\]\.spec\.entries\[{last}\]\[2\] is \d+; it must be a part of the \d+ bytes"
+    for key in (1, 2):
+        def further(m: Manifest, key: int = key) -> None:
+            spec(m)["entries"][last][key] += 1
+        refuse(tmp_path, changed(further, on_a_device()), message)
+
+
+def test_constants_are_as_long_as_the_spec_says(tmp_path: Path) -> None:
+    """Beside the states of a program that has none of its own."""
+    def with_constants(nbytes: int) -> bytes:
+        manifest, files = apart(whole())
+        start = spec(manifest)["params_bytes"]
+        spec(manifest).update(constants=[[start, 40], [start + 64, 7]], params_bytes=start + 128)
+        manifest["targets"][0]["constants"] = "constants/scalar.bin"
+        return renamed(manifest, {**files, "constants/scalar.bin": bytes(range(nbytes))})
+
+    (tmp_path / "right.zt").write_bytes(with_constants(47))
+    artifact = open_artifact(tmp_path / "right.zt")
+    params, (first, second) = (artifact.params(artifact.targets[0]),
+                               artifact.targets[0].spec.constants)
+    assert params[first[0]:first[0] + 40].tolist() == list(range(40))
+    assert params[second[0]:second[0] + 7].tolist() == list(range(40, 47))
+    for nbytes in (0, 46, 48):
+        refuse(tmp_path, with_constants(nbytes), r"targets\[0\]\.constants is 'constants/scalar.bin'; "
+                                                 "it must be the name of a member of 47 bytes")
+
+
 def test_code_without_the_symbol_is_not_called(tmp_path: Path) -> None:
     """Where the manifest lies about sizes and says the symbol for them, too."""
     manifest, files = apart(whole())
@@ -374,17 +417,27 @@ def test_states_are_those_of_the_weights(tmp_path: Path) -> None:
     refuse(tmp_path, renamed(manifest, files), "holds 'out/bias', which the manifest does not list")
 
 
-@pytest.mark.parametrize("training", [
-    {"epoch": 1}, {"version": 1, "epoch": "x", "passes": 0, "seed": 0, "history": {}},
-    {"version": 1, "epoch": -5, "passes": 0, "seed": 0,
-     "history": {"history": {}, "epoch": [], "epochs_of": {}}},
-    {"version": 1, "epoch": 0, "passes": 0, "seed": 0, "history": []},
+@pytest.mark.parametrize(("change", "message"), [
+    ({"epoch": "x"}, r"training\.epoch is 'x'; it must be a whole number from 0"),
+    ({"epoch": -5}, r"training\.epoch is -5; it must be a whole number from 0"),
+    ({"seed": 1 << 64}, r"training\.seed is \d+; it must be a whole number from 0"),
+    ({"resumed": 1}, r"training\.resumed is 1; it must be true or false"),
+    ({"version": 2}, r"training\.version is 2"),
+    ({"history": []}, r"training\.history is \[\]; it must be an object"),
+    ({"history": {"history": {"loss": ["x"]}, "epoch": [0], "epochs_of": {"loss": [0]}}},
+     r"training\.history\.history\.loss\[0\] is 'x'; it must be a number, or one of 'nan'"),
+    ({"history": {"history": {"loss": [1.0]}, "epoch": [0], "epochs_of": {}}},
+     r"training\.history\.epochs_of\.loss is \[\]; it must be as many epochs as the metric"),
 ])
-def test_where_training_stood(tmp_path: Path, training: dict) -> None:
-    trainer().save(tmp_path / "t.zt")
-    data = changed(lambda m: m.update(training=training), (tmp_path / "t.zt").read_bytes())
-    refuse(tmp_path, data, "damaged training data")
+def test_where_training_stood(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    refuse(tmp_path, changed(lambda m: m["training"].update(change), saved(False)), message)
+
+
+def test_training_is_an_object_that_is_whole(tmp_path: Path) -> None:
     refuse(tmp_path, changed(lambda m: m.update(training=3)), "training is 3; it must be an object")
+    for key in ("version", "epoch", "passes", "seed", "history"):
+        refuse(tmp_path, changed(lambda m, key=key: m["training"].pop(key), saved(False)),
+               rf"training\.{key} is missing; it must be")
 
 
 # -- machines --------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def test_the_same_weights_after_twenty_steps(name: str) -> None:
     traced = recipe.model.trace(BATCH, optimizers.Adam(recipe.learning_rate), recipe.loss,
                                 dtype="float64")
     executable = build({"train": traced.functions["train"]}, "cpu", name)
-    first = {w["name"]: executable.state(w["name"]) for w in traced.metadata["weights"]}
+    first = {w.name: executable.state(w.name) for w in traced.metadata.weights}
     x, y = (a.reshape(STEPS, BATCH, *a.shape[1:])
             for a in rows(executable, traced.metadata, recipe, STEPS))
     twin = Twin(recipe.model, first)

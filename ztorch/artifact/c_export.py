@@ -1,8 +1,8 @@
-"""Writes a compiled model as a product for C programs: a header, two libraries and an example.
+"""Writes a compiled model for C programs: a header, two libraries and an example; or C source.
 
-Weights never pass through the compiler: the code only declares them, our linker places them in
-the shared library, and the static library carries them as an object of their own. C source holds
-them as words.
+Weights never pass through the compiler: the code only declares them, our linker places them in the
+shared library, and in the static library they are an object of their own. C source has them as an
+array of hexadecimal numbers.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen.archive import data_object, static_library
 from ztorch.codegen.elf import Blob, link
 from ztorch.codegen.render import environment
-from ztorch.dtypes import boolean, to_storage, u8
+from ztorch.dtypes import lying, to_storage
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.spec import ProgramSpec
 from ztorch.version import __version__
 
-WORDS = 8  # of weights in a line of C source
+NUMBERS = 8  # of 32 bits in a line of C source
 
 
 @dataclass(frozen=True)
 class CLibrary:
-    """A model compiled for C programs: its face, its object and its first params."""
+    """A model compiled for C programs."""
 
     interface: CInterface
-    arch: str
-    object: bytes
-    params: np.ndarray
+    arch: str  # x86_64 or aarch64
+    object: bytes  # its code, relocatable
+    params: np.ndarray  # what it starts from
 
     @property
     def weights(self) -> bytes:
-        """The params as the library embeds them."""
+        """The params as the library embeds them, padded with zeros."""
         return self.params.tobytes().ljust(self.interface.params_bytes, b"\0")
 
     def shared(self) -> bytes:
@@ -60,7 +60,7 @@ class CLibrary:
         return _page(template, self.interface, source=False)
 
     def files(self) -> dict[str, bytes]:
-        """What lies in the folder, by name; the header last, since it says that all is there."""
+        """The files of the folder by name; the header comes last: when it is there, all are."""
         name = self.interface.name
         return {f"lib{name}.so": self.shared(), f"lib{name}.a": self.static(),
                 f"{name}_example.c": self.text("example.c"), f"{name}.h": self.text("model.h")}
@@ -68,19 +68,19 @@ class CLibrary:
 
 @dataclass(frozen=True)
 class CSource:
-    """A model as C source: its face, its first params and the text of its code."""
+    """A model as C source."""
 
     interface: CInterface
-    params: np.ndarray
-    code: str
+    params: np.ndarray  # what it starts from
+    code: str  # its functions
 
     def files(self) -> dict[str, bytes]:
-        """What lies in the folder, by name."""
+        """The files of the folder by name."""
         c = self.interface
-        words = np.frombuffer(self.params.tobytes().ljust(c.params_bytes, b"\0"), "<u4")
-        lines = (", ".join(map(hex, words[at:at + WORDS].tolist()))
-                 for at in range(0, words.size, WORDS))
-        return {f"{c.name}.c": _page("model.c", c, code=self.code, words=lines),
+        numbers = np.frombuffer(self.params.tobytes().ljust(c.params_bytes, b"\0"), "<u4")
+        lines = (", ".join(map(hex, numbers[at:at + NUMBERS].tolist()))
+                 for at in range(0, numbers.size, NUMBERS))
+        return {f"{c.name}.c": _page("model.c", c, code=self.code, lines=lines),
                 f"{c.name}_example.c": _page("example.c", c, source=True),
                 f"{c.name}.h": _page("model.h", c, source=True)}
 
@@ -91,14 +91,14 @@ def _page(template: str, c: CInterface, **more: Any) -> bytes:
 
 
 def write_c(library: CLibrary | CSource, path: str | os.PathLike[str]) -> list[Path]:
-    """Writes all files to the folder, each in one atomic step, and says which.
+    """Writes all files to a folder, each in one atomic step, and returns their paths.
 
         write_c(compile_c(traced.functions, TARGETS["avx2"], "digits"), "out")
         # out/libdigits.so, out/libdigits.a, out/digits_example.c, out/digits.h
     """
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; give the folder that the C library shall lie in")
+        raise ConfigError(f"{folder} is a file; give a folder for the C library")
     files = library.files()
     for file, data in files.items():
         write_atomic(folder / file, data)
@@ -115,8 +115,9 @@ def put_states(spec: ProgramSpec, params: np.ndarray, values: Mapping[str, Any])
             raise WeightsError(f"the model {spec.name!r} has no state {name!r}; it has "
                                f"{', '.join(spec.states)}")
         if array.shape != s.shape:
-            raise WeightsError(f"{name} has shape {s.shape} in the model {spec.name!r}, the given "
-                               f"array {array.shape}; use weights of a model with the same layers")
-        stored = np.ascontiguousarray(to_storage(u8 if s.dtype is boolean else s.dtype, array))
+            raise WeightsError(f"{name} has shape {s.shape} in the model {spec.name!r}, but the "
+                               f"array has {array.shape}; use weights of a model with the same "
+                               "layers")
+        stored = np.ascontiguousarray(to_storage(lying(s.dtype), array))
         params[s.offset:s.offset + s.nbytes] = stored.reshape(-1).view(np.uint8)
     return params

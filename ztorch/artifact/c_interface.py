@@ -1,7 +1,7 @@
-"""What a C program sees of a compiled model, as data: the header and the wrappers are made of it.
+"""The C interface of a compiled model, as data that the templates of header and wrappers take.
 
-Users name models, layers and metrics as they like; everything here is a C identifier, or made of
-characters that can stand in a C comment.
+Users choose the names of models, layers and metrics freely; here every name is a C identifier, and
+every other text is safe within a C comment.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 
-LONGEST = 100  # of the model's name, which is in names of files
+LONGEST = 100  # characters of the model's name that names of files and functions begin with
 
-# As C89 spells them on the machines a shared library of ours runs on, where long has 64 bits.
+# The C89 type of each dtype, where long has 64 bits: on every machine our shared libraries run on.
 _C = {"f32": "float", "f64": "double", "i8": "signed char", "u8": "unsigned char",
       "i16": "short", "u16": "unsigned short", "i32": "int", "u32": "unsigned int",
       "i64": "long", "u64": "unsigned long", "bool": "unsigned char"}
-_BITS = {"f16": "unsigned short", "bf16": "unsigned short"}  # no type of C: what a state holds
-_LLVM = {"f32": "float", "f64": "double"}
-_VERBS = {"train": "train_step"}
+_BITS = {"f16": "unsigned short", "bf16": "unsigned short"}  # of states: C has no such floats
+_LLVM = {"f32": "float", "f64": "double"}  # types of elements that wrappers touch
+_VERBS = {"train": "train_step"}  # names of functions in C that differ from ours
 _MORE = ("init", "params", "params_bytes", "arena_bytes", "abi", "supported")
 _KEYWORDS = frozenset((
     "alignas", "alignof", "and", "and_eq", "asm", "atomic", "auto", "bitand", "bitor", "bool",
@@ -46,83 +46,84 @@ _KEYWORDS = frozenset((
 
 @dataclass(frozen=True)
 class CTensor:
-    """An input or output: its name as an argument, its C type, and its shape in words."""
+    """An input or output of a function."""
 
-    name: str
-    type: str
-    shape: str
-    llvm: str  # element type where the wrapper needs it, else nothing
-    size: int
+    name: str  # of the argument
+    type: str  # of an element, in C
+    shape: str  # for comments: float[8][3]
+    llvm: str  # of an element, where the wrapper touches it; else empty
+    size: int  # elements
     optional: bool  # may be NULL: weights of rows are then 1, scores are not written
 
 
 @dataclass(frozen=True)
 class CFunction:
-    """A function in both flavours; `symbol` names its body in the module."""
+    """A function of the library, which exists twice: NAME uses the library's own memory, NAME_in
+    the caller's."""
 
-    name: str
-    symbol: str
-    verb: str
+    name: str  # model_verb
+    symbol: str  # of its body in the module
+    verb: str  # predict, train_step, ...
     inputs: tuple[CTensor, ...]
     outputs: tuple[CTensor, ...]
-    changes: bool  # writes weights or counters
+    changes: bool  # whether it writes weights or counters
 
 
 @dataclass(frozen=True)
 class CState:
-    """A tensor in params; NAME_OFFSET_macro is where."""
+    """A tensor in params."""
 
-    macro: str
-    type: str
-    shape: str
-    size: int
-    offset: int
-    role: str
+    macro: str  # the header defines MODEL_OFFSET_macro and MODEL_SIZE_macro
+    type: str  # of an element, in C
+    shape: str  # for comments
+    size: int  # elements
+    offset: int  # bytes
+    role: str  # weight, slot, counter, ...
 
 
 @dataclass(frozen=True)
 class CInterface:
-    """All of it. `name` prefixes whatever the library defines, `macro` whatever the header does."""
+    """The whole interface of one library."""
 
-    name: str
-    macro: str
-    target: str
-    needs: tuple[str, ...]
+    name: str  # prefix of everything the library defines
+    macro: str  # prefix of everything the header defines
+    target: str  # it was compiled for
+    needs: tuple[str, ...]  # CPU features
     functions: tuple[CFunction, ...]
     states: tuple[CState, ...]
-    batch: int
-    sizes: tuple[tuple[str, int, str], ...]  # macro, numbers in a row, what they are
+    batch: int  # rows
+    sizes: tuple[tuple[str, int, str], ...]  # macro, numbers in a row, meaning
     params_bytes: int
     arena_bytes: int
-    cpuid: tuple[Question, ...]
-    xcr0: int
-    abi: int
-    align: int = BUFFER_ALIGN
+    cpuid: tuple[Question, ...]  # how NAME_supported asks the CPU for its features
+    xcr0: int  # bits of the register state that the operating system must save
+    abi: int  # checksum of everything the header promises
+    align: int = BUFFER_ALIGN  # bytes, of params and arena
 
     @property
     def trains(self) -> bool:
-        """Whether the weights have to lie in memory that can be written."""
+        """Whether the weights must be in writable memory."""
         return any(f.changes for f in self.functions)
 
     @property
     def ones(self) -> CTensor | None:
-        """The weights of rows that a function takes when it is given none."""
+        """The weights of rows that a function uses when it gets NULL."""
         return next((t for f in self.functions for t in f.inputs if t.optional), None)
 
     @property
     def weights_symbol(self) -> str:
-        """The name of the embedded params; no C program can spell it."""
+        """The symbol of the embedded params; with its dot it cannot clash with a name of C."""
         return f"{self.name}.params"
 
     @property
     def exports(self) -> list[str]:
         """Every function of the header."""
-        return [*(f.name + flavour for f in self.functions for flavour in ("", "_in")),
+        return [*(f.name + suffix for f in self.functions for suffix in ("", "_in")),
                 *(f"{self.name}_{m}" for m in _MORE)]
 
 
 class _Names:
-    """Identifiers that are all different, whatever they are made from."""
+    """Makes identifiers that differ from one another, whatever texts they come from."""
 
     def __init__(self, *taken: str):
         self.taken = set(taken)
@@ -138,19 +139,19 @@ class _Names:
 
 
 def identifier(text: str, otherwise: str = "model") -> str:
-    """The nearest C identifier that is no keyword and reserved to nobody.
+    """The nearest C identifier that is neither a keyword nor reserved.
 
     >>> identifier("my-model"), identifier("3 bears"), identifier("größe"), identifier("int")
     ('my_model', 'n3_bears', 'gr_e', 'int_')
     """
-    found = re.sub(r"[^A-Za-z0-9]*[^A-Za-z0-9_][^A-Za-z0-9]*", "_", text).strip("_") or otherwise
-    if found[0].isdigit():
-        found = f"n{found}"
-    return f"{found}_" if found in _KEYWORDS else found
+    name = re.sub(r"[^A-Za-z0-9]*[^A-Za-z0-9_][^A-Za-z0-9]*", "_", text).strip("_") or otherwise
+    if name[0].isdigit():
+        name = f"n{name}"
+    return f"{name}_" if name in _KEYWORDS else name
 
 
 def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterface:
-    """The C face of a program; functions named in `changing` write to params.
+    """The C interface of a program; functions named in `changing` write to params.
 
     >>> describe(spec, "my-model", {"train"}).exports[0]     # doctest: +SKIP
     'my_model_predict'
@@ -168,21 +169,21 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
     scored = next((f.inputs for f in spec.functions.values() if "w" in f.inputs), {})
     targets = {n: t for n, t in scored.items() if n[0] == "y"}
     macros, sizes = _Names(), []
-    for role, tensors, what in (("INPUT", predict.inputs, "x"),
-                                ("OUTPUT", predict.outputs, "a prediction"),
-                                ("TARGET", targets, "targets")):
+    for role, tensors, meaning in (("INPUT", predict.inputs, "x"),
+                                   ("OUTPUT", predict.outputs, "a prediction"),
+                                   ("TARGET", targets, "targets")):
         for t in tensors.values():
-            name_, own = t.name[2:], identifier(t.name[2:], "part")
-            sizes.append((macros.new(f"{role}_{own.upper()}_SIZE" if name_ else f"{role}_SIZE",
+            port, part = t.name[2:], identifier(t.name[2:], "part")
+            sizes.append((macros.new(f"{role}_{part.upper()}_SIZE" if port else f"{role}_SIZE",
                                      role), math.prod(t.shape[1:]),
-                          f"numbers in a row of {what}{f' ({own})' if name_ else ''}"))
-    asked, saved = questions(spec.needs) if spec.arch == "x86_64" else ((), 0)
-    params, arena = _whole(spec.params_bytes), _whole(spec.arena_bytes)
+                          f"numbers in a row of {meaning}{f' ({part})' if port else ''}"))
+    cpuid, xcr0 = questions(spec.needs) if spec.arch == "x86_64" else ((), 0)
+    params, arena = _rounded_up(spec.params_bytes), _rounded_up(spec.arena_bytes)
     batch = next(iter(predict.inputs.values())).shape[0]
     promise = repr((functions, states, sizes, batch, params, arena, BUFFER_ALIGN))
     return CInterface(
         name, name.upper(), spec.target, spec.needs, functions, states, batch, tuple(sizes),
-        params, arena, asked, saved, zlib.crc32(promise.encode()))
+        params, arena, cpuid, xcr0, zlib.crc32(promise.encode()))
 
 
 def _function(f: FunctionSpec, prefix: str, verb: str, changes: bool) -> CFunction:
@@ -197,9 +198,9 @@ def _tensor(t: TensorSpec, names: _Names, optional: bool) -> CTensor:
                    _LLVM.get(t.dtype.name, ""), math.prod(t.shape), optional)
 
 
-def _c_type(d: DType, what: str) -> str:
+def _c_type(d: DType, name: str) -> str:
     if d.name not in _C:
-        raise Unsupported(f"{what!r} is {d}, for which C has no type; export a model of float32")
+        raise Unsupported(f"{name!r} is {d}, for which C has no type; export a model of float32")
     return _C[d.name]
 
 
@@ -207,6 +208,6 @@ def _shape(shape: tuple[int, ...], d: DType) -> str:
     return (d.long if d.name in _BITS else _C[d.name]) + "".join(f"[{n}]" for n in shape)
 
 
-def _whole(nbytes: int) -> int:
-    """Rounded up to whole lines, and never nothing: C has no arrays of size 0."""
+def _rounded_up(nbytes: int) -> int:
+    """The next multiple of the alignment, and at least one: C has no arrays of size 0."""
     return max(align_up(nbytes, BUFFER_ALIGN), BUFFER_ALIGN)

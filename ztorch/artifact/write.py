@@ -2,8 +2,8 @@
 
     manifest.json         what the program is, and size and hash of every other member
     weights.safetensors   every state by name: weights, optimizer slots, counters, random state
-    code/TARGET.so        the library that compiling in memory runs too
-    constants/TARGET.bin  numbers the compiler worked out, if it did
+    code/TARGET.so        the library that compiling in memory runs too (.bin for a device)
+    constants/TARGET.bin  numbers the compiler worked out, if there are any
 
 Nothing in it is pickled or compressed, and equal programs give equal bytes.
 """
@@ -13,80 +13,54 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
 import zipfile
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 
 from ztorch.errors import ArtifactError
 from ztorch.files import safetensors
 from ztorch.files.atomic import need_name, write_atomic
 from ztorch.files.container import DATE, MANIFEST, RIGHTS, UNIX
-from ztorch.runtime.manifest import FORMAT, VERSION
-from ztorch.runtime.spec import ProgramSpec
+from ztorch.runtime.load import WEIGHTS
+from ztorch.runtime.manifest import FORMAT, VERSION, Manifest, MemberEntry, TargetEntry
+from ztorch.runtime.snapshot import Snapshot
 from ztorch.version import __version__
 
 
-def write_artifact(path: str | os.PathLike[str], spec: ProgramSpec, code: bytes,
-                   params: np.ndarray, metadata: Mapping[str, Any]) -> None:
-    """Writes a compiled program, which may be for another machine than this one, with all that its
-    next step depends on; whole or not at all.
+def write_artifact(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
+    """Writes a compiled program, which may be for another machine than this one, with everything
+    its next step depends on; whole or not at all.
 
-        c = compile_functions(traced.functions, TARGETS["avx2"], "digits")
-        write_artifact("digits.zt", c.spec, c.code, c.params, traced.metadata)
+        write_artifact("digits.zt", program.snapshot())
     """
     need_name(path, "an artifact", ".zt", "name it .zt. Weights for others are written by "
               "model.save_weights(path), and ONNX by zt.onnx.save(model, path), after "
               "model.set_weights(program.get_weights())")
-    write_atomic(path, pack(spec, code, params, metadata))
+    write_atomic(path, pack(snapshot))
 
 
-def pack(spec: ProgramSpec, code: bytes, params: np.ndarray, metadata: Mapping[str, Any]) -> bytes:
+def pack(snapshot: Snapshot) -> bytes:
     """The bytes of an artifact."""
+    spec, code, params, metadata, training = snapshot
     name = spec.target.replace(":", "-")
-    held = f"code/{name}.{'so' if spec.backend == 'cpu' else 'bin'}"
-    files = {"weights.safetensors": _weights(spec, params), held: code}
-    target: dict[str, Any] = {"spec": spec.to_json(), "code": held, "constants": None}
-    if spec.constants:
-        target["constants"] = f"constants/{name}.bin"
-        files[target["constants"]] = b"".join(
-            params[at:at + size].tobytes() for at, size in spec.constants)
-    program = {k: v for k, v in metadata.items() if k != "training"}
-    manifest = {
-        "format": FORMAT, "version": VERSION, "ztorch": __version__,
-        "files": {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-                  for name, data in files.items()},
-        "targets": [target], "program": program,
-        "training": _plain(metadata.get("training")),
-    }
-    text = json.dumps(manifest, separators=(",", ":"), allow_nan=False).encode()
-    return _zip({MANIFEST: text, **files}, hashlib.sha256(text).hexdigest())
+    code_member = f"code/{name}.{'so' if spec.backend == 'cpu' else 'bin'}"
+    constants_member = f"constants/{name}.bin" if spec.constants else None
+    files = {WEIGHTS: safetensors.pack(snapshot.states(), {"format": FORMAT, "model": spec.name}),
+             code_member: code}
+    if constants_member:
+        files[constants_member] = b"".join(
+            params[offset:offset + size].tobytes() for offset, size in spec.constants)
+    manifest = Manifest(
+        FORMAT, VERSION, __version__,
+        {name: MemberEntry(len(data), hashlib.sha256(data).hexdigest())
+         for name, data in files.items()},
+        (TargetEntry(spec, code_member, constants_member),), metadata, training)
+    text = json.dumps(manifest.to_json(), separators=(",", ":"), allow_nan=False).encode()
+    return stored_zip({MANIFEST: text, **files}, hashlib.sha256(text).hexdigest())
 
 
-def _weights(spec: ProgramSpec, params: np.ndarray) -> bytes:
-    tensors = {}
-    for s in spec.states.values():
-        if s.derived:  # made again when the program is loaded
-            continue
-        stored = params[s.offset:s.offset + s.nbytes]
-        tensors[s.name] = s.dtype, stored.view(s.dtype.numpy).reshape(s.shape)
-    return safetensors.pack(tensors, {"format": "ztorch artifact", "model": spec.name})
-
-
-def _plain(x: Any) -> Any:
-    """Infinite and NaN scores of a history as texts, which float() reads: JSON has no such
-    numbers."""
-    if isinstance(x, float) and not math.isfinite(x):
-        return repr(x)
-    if isinstance(x, dict):
-        return {k: _plain(v) for k, v in x.items()}
-    return [_plain(v) for v in x] if isinstance(x, list) else x
-
-
-def _zip(files: Mapping[str, bytes], seal: str) -> bytes:
+def stored_zip(files: Mapping[str, bytes], seal: str) -> bytes:
+    """The bytes of a zip that stores its members as they are; `seal` is its comment."""
     out = io.BytesIO()
     try:
         with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED, allowZip64=False) as archive:

@@ -71,13 +71,13 @@ def _export_artifact(traced: TracedModel, out: str, device: str) -> None:
     from ztorch.artifact.write import write_artifact
     from ztorch.compile.pipeline import compile_functions, target_for
     from ztorch.runtime.devices import resolve
+    from ztorch.runtime.snapshot import Snapshot
     from ztorch.runtime.spec import offered
 
     target = target_for(resolve(device, here=False))
-    compiled = compile_functions(traced.functions, target, traced.metadata["name"])
+    compiled = compile_functions(traced.functions, target, traced.metadata.name)
     spec = compiled.spec
-    write_artifact(out, spec, compiled.code, compiled.params,
-                   {**traced.metadata, "training": None})
+    write_artifact(out, Snapshot(spec, compiled.code, compiled.params, traced.metadata))
     print(f"Wrote {out}: {', '.join(offered(spec.functions))} for {spec.where}, "
           f"{Path(out).stat().st_size:,} bytes")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from ztorch.commands.table import table
@@ -23,13 +24,15 @@ def inspect(path: str, as_json: bool) -> None:
 
 
 def _as_dict(artifact: Artifact) -> dict[str, Any]:
+    manifest = artifact.manifest
     return {
-        "file": artifact.where, "format_version": artifact.version, "ztorch": artifact.ztorch,
+        "file": artifact.where, "format_version": manifest.version, "ztorch": manifest.ztorch,
         "members": artifact.sizes,
         "targets": [{**t.spec.to_json(), "code_bytes": len(t.code),
                      "memory_bytes": t.spec.memory_bytes, "runs_here": not t.refusal()}
                     for t in artifact.targets],
-        "program": artifact.metadata, "training": artifact.training,
+        "program": manifest.program.to_json(),
+        "training": manifest.training and manifest.training.to_json(),
     }
 
 
@@ -39,7 +42,7 @@ def _as_text(artifact: Artifact) -> str:
     weights = [s for s in spec.states.values() if s.role == "weight"]
     others = [s for s in spec.states.values() if s.role != "weight" and not s.derived]
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
-             f"{artifact.version}, written by ztorch {artifact.ztorch}"]
+             f"{artifact.manifest.version}, written by ztorch {artifact.manifest.ztorch}"]
     for t in artifact.targets:
         lines += ["", f"For {t.spec.where}, which "
                   + (f"does not run here: the code {t.refusal()}" if t.refusal() else "runs here"),
@@ -60,11 +63,10 @@ def _as_text(artifact: Artifact) -> str:
         whole = sum(cycles for _, cycles in f.kernels) or 1.0
         lines.append(table(((f.name, name, f"{cycles / whole:.0%}") for name, cycles in f.kernels),
                            "  "))
-    if training := artifact.training:
-        scores = (training.get("history") or {}).get("history") or {}
-        last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in scores.items()
-                         if v and isinstance(v[-1], (int, float)))
-        trained = f"Trained for {training.get('passes')} epochs"
+    if training := artifact.manifest.training:
+        last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in training.history.history.items()
+                         if v and math.isfinite(v[-1]))
+        trained = f"Trained for {training.passes} epochs"
         lines += ["", f"{trained}: {last}" if last else trained]
     lines += ["", "Members", table(((n, f"{size:,}") for n, size in artifact.sizes.items()), "  ")]
     return "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ztorch.errors import ArtifactError, ConfigError, ZtorchError
 
 if TYPE_CHECKING:
     from ztorch.compile.traced_model import TracedModel
+    from ztorch.runtime.snapshot import Metadata, NamedConfig
 
 
 def need_artifact(name: str) -> None:
@@ -22,7 +22,7 @@ def need_artifact(name: str) -> None:
                           f"train {name} --out FILE.zt, or ztorch export {name} -o FILE.zt")
 
 
-def retrace(path: str, metadata: Mapping[str, Any], command: str,
+def retrace(path: str, metadata: Metadata, command: str,
             batch_size: int | None = None) -> TracedModel:
     """The graphs of the model that an artifact describes, without its metrics.
 
@@ -35,31 +35,31 @@ def retrace(path: str, metadata: Mapping[str, Any], command: str,
     from ztorch.model.model import Model
 
     instead = f"{command} the model instead: ztorch {command} file.py:name"
-    if metadata.get("model") is None:
-        lambdas = [row["name"] for row in metadata["layers"] if row["class"] == "Lambda"]
+    if metadata.model is None:
+        lambdas = [row.name for row in metadata.layers if row.class_ == "Lambda"]
         why = (f"its layer {lambdas[0]!r} is a Lambda, and a function cannot be written down"
                if lambdas else "it was written by an older ztorch, or from a model that cannot be "
                "written down")
         raise ArtifactError(f"{path} does not describe its model: {why}; {instead}")
 
-    def as_config(entry: Any) -> Any:
-        return entry and {"class_name": entry["name"], "config": entry["config"]}
-
+    losses = {name: _described(loss) for name, loss in metadata.loss.items() if loss}
+    several = losses and "" not in losses
     try:
-        losses, optimizer_entry = metadata["loss"], metadata["optimizer"]
-        several = isinstance(losses, dict) and "name" not in losses
-        loss = as_config(losses) if not several else {
-            name: as_config(entry) for name, entry in losses.items() if entry} or None
-        weights = ({name: metadata["loss_weights"][name] for name in loss}
-                   if several and loss else None)
-        model = Model.from_json(json.dumps(metadata["model"]))
+        model = Model.from_json(json.dumps(metadata.model))
         return model.trace(
-            batch_size or metadata["batch_size"],
-            optimizer_entry and optimizer(as_config(optimizer_entry), None), loss,
-            dtype=metadata["dtype"], seed=metadata["seed"], loss_weights=weights)
+            batch_size or metadata.batch_size,
+            metadata.optimizer and optimizer(_described(metadata.optimizer), None),
+            losses.get("", losses or None), dtype=metadata.dtype, seed=metadata.seed,
+            loss_weights={name: metadata.loss_weights[name] for name in losses} if several
+            else None)
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{path} holds a damaged description of its model ({error!r}); "
                             f"{instead}") from None
     except ZtorchError as error:
         raise ArtifactError(f"{path}: its model cannot be made again: {error}. Where it has layers "
                             f"of your own, {instead}") from None
+
+
+def _described(settings: NamedConfig) -> dict[str, Any]:
+    """A loss or an optimizer as `get` of its family takes it."""
+    return {"class_name": settings.name, "config": settings.config}

@@ -36,7 +36,7 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     place = (Where(artifact_target, "", None) if artifact_target and device == "auto" else
              resolve(device, here=False))
     target = target_for(place)
-    compiled = compile_functions(functions, target, traced.metadata["name"])
+    compiled = compile_functions(functions, target, traced.metadata.name)
     plan = compiled.plans[function]
     if stage == "plan":
         print(show_plan(plan))
@@ -76,5 +76,5 @@ def _trace_artifact(path: str, batch_size: int | None,
         raise ConfigError(f"{path} is compiled already, so {late[0]} comes too late; show the "
                           "model it was made from")
     artifact = open_artifact(path)
-    traced = retrace(path, artifact.metadata, "show", batch_size)
+    traced = retrace(path, artifact.manifest.program, "show", batch_size)
     return traced, artifact.targets[0].spec.target

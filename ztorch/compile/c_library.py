@@ -57,7 +57,7 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
         ```
     """
     target = target_for(resolve(device, here=False))
-    library_name = name or traced.metadata["name"]
+    library_name = name or traced.metadata.name
     return write_c(compile_c(traced.functions, target, library_name, weights), path)
 
 

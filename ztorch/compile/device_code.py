@@ -36,9 +36,9 @@ class DeviceCode:
         grid = target.limits.grid
         assert grid is not None
         threads = max((x * y * z for *_, (x, y, z) in self.entries), default=1)
-        functions = {name: function._replace(launches=self.launches[name])
+        functions = {name: function.replace(launches=self.launches[name])
                      for name, function in spec.functions.items()}
-        return spec._replace(functions=functions, entries=self.entries,
+        return spec.replace(functions=functions, entries=self.entries,
                              limits=(("threads", threads), ("subgroup", grid.subgroup)))
 
 

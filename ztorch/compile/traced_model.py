@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ztorch.graph.value import Graph
+from ztorch.runtime.snapshot import Metadata
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,4 @@ class TracedModel:
     """
 
     functions: dict[str, Graph]  # by name
-    metadata: dict[str, Any]  # ready for JSON; artifacts store it
+    metadata: Metadata  # artifacts store it

@@ -12,6 +12,7 @@ from ztorch.artifact.web import write_web
 from ztorch.codegen import targets
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.traced_model import TracedModel
+from ztorch.runtime.snapshot import Snapshot
 
 
 def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
@@ -34,7 +35,6 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
         ```
     """
     compiled = compile_functions(traced.functions, targets.target("webgpu"),
-                                 traced.metadata["name"])
+                                 traced.metadata.name)
     params = put_states(compiled.spec, compiled.params, weights or {})
-    metadata = {**traced.metadata, "training": None}
-    return write_web(path, compiled.spec, compiled.code, params, metadata)
+    return write_web(path, Snapshot(compiled.spec, compiled.code, params, traced.metadata))

@@ -21,6 +21,7 @@ from ztorch.feed.columns import (
 )
 
 if TYPE_CHECKING:
+    from ztorch.runtime.snapshot import Metadata
     from ztorch.runtime.spec import FunctionSpec
 
 Columns = dict[str, np.ndarray]  # arrays by port (x, y/NAME ...), all with the same number of rows
@@ -58,28 +59,24 @@ class DataAdapter(NamedTuple):
     target_ports: tuple[TargetPort, ...] = ()  # of the outputs that have a loss
 
     @classmethod
-    def of(cls, functions: Mapping[str, FunctionSpec],
-           metadata: Mapping[str, Any]) -> DataAdapter:
+    def of(cls, functions: Mapping[str, FunctionSpec], metadata: Metadata) -> DataAdapter:
         """The adapter of a program with these functions and metadata."""
-        scoring = functions.get("train") or functions.get("evaluate")
-
-        def lookup(key: str, port: str, kind: type) -> Any:
-            """What the metadata say of an input or output; None where they say nothing."""
-            value = metadata.get(key)
-            if port[2:]:
-                value = value.get(port[2:]) if isinstance(value, dict) else None
-            return value if isinstance(value, kind) else None
-
         input_ports = []
         for port, x in functions["predict"].inputs.items():
-            limits = lookup("input_range", port, dict)
-            input_ports.append(InputPort(port, tuple(x.shape[1:]), dtype(x.dtype), limits and (
-                limits["low"], limits["high"], f"layer {limits['layer']!r}")))
-        return cls(tuple(input_ports), tuple(
-            TargetPort(port, tuple(y.shape[1:]), dtype(y.dtype), lookup("classes", port, int),
-                       str((lookup("loss", port, dict) or {}).get("name", "")),
-                       bool(lookup("probabilities", port, bool)))
-            for port, y in (scoring.inputs.items() if scoring else ()) if port[0] == "y"))
+            limits = metadata.input_range.get(port[2:])
+            input_ports.append(InputPort(
+                port, tuple(x.shape[1:]), dtype(x.dtype),
+                None if limits is None else
+                (limits.low, limits.high, f"layer {limits.layer!r}")))
+        scoring = functions.get("train") or functions.get("evaluate")
+        target_ports = []
+        for port, y in (scoring.inputs.items() if scoring else ()):
+            if port[0] == "y":
+                loss = metadata.loss.get(port[2:])
+                target_ports.append(TargetPort(
+                    port, tuple(y.shape[1:]), dtype(y.dtype), metadata.classes.get(port[2:]),
+                    loss.name if loss else "", bool(metadata.probabilities.get(port[2:]))))
+        return cls(tuple(input_ports), tuple(target_ports))
 
     @property
     def dtypes(self) -> dict[str, DType]:

@@ -13,14 +13,14 @@ from ztorch.errors import ConfigError, FileError
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Names by which others, and we later, would take a file for what it is not.
+# Suffixes by which programs tell the kind of a file.
 _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".bin", ".onnx",
              ".npz", ".npy")
 
 
 def need_name(path: str | os.PathLike[str], what: str, own: str, fix: str) -> None:
-    """An error where a file with the suffix `own`, or one of no known kind, would have the name
-    of a file of another kind."""
+    """Raises an error if `path` ends in a suffix that stands for another kind of file than `own`;
+    `what` and `fix` are parts of its text."""
     name = os.fspath(path)
     if name.lower().endswith(tuple(suffix for suffix in _SUFFIXES if suffix != own)):
         raise ConfigError(f"cannot write {what} to {name!r}, the name of a file of another kind; "
@@ -28,14 +28,15 @@ def need_name(path: str | os.PathLike[str], what: str, own: str, fix: str) -> No
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
-    """Where a file of this path will lie, its folder made; a FileError if that cannot be."""
-    from pathlib import Path  # slow to import, and reading needs none of it
+    """The real path of a file to be written. Makes its folder; raises FileError if the file could
+    not be written there."""
+    from pathlib import Path  # slow to import, and reading does not need it
 
     try:
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():  # a rename would replace even /dev/null
-            what = "a folder" if target.is_dir() else "no regular file"
-            raise FileError(f"cannot write {os.fspath(path)!r}: it is {what}; give another path")
+            kind = "a folder" if target.is_dir() else "not a regular file"
+            raise FileError(f"cannot write {os.fspath(path)!r}: it is {kind}; give another path")
         target.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -47,7 +48,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
 
 
 def unwritable(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
-    """The error of a file that cannot be written, with its name, which Python's own may lack."""
+    """The error for a file that cannot be written. It names the file, as Python's may not."""
     reason = getattr(error, "strerror", None) or error
     return FileError(f"cannot write {os.fspath(path)!r}: {reason}; give another path")
 
@@ -66,7 +67,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise unwritable(path, error) if isinstance(error, OSError) else error from None
-    if hasattr(os, "O_DIRECTORY"):  # the rename itself has to reach the disk too
+    if hasattr(os, "O_DIRECTORY"):  # the rename has to reach the disk as well
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

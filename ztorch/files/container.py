@@ -1,9 +1,9 @@
-"""The outside of an artifact: a zip whose members are stored, one after the other, nothing else.
+"""The container of an artifact: a zip whose members are stored one after the other.
 
-Nothing is compressed: no small file unfolds into a large one, the bytes do not depend on anybody's
-zlib, and what is read is what was hashed. Any zip tool lists and unpacks it, but only this exact
-shape is read back, so there is no byte in which a surprise could hide. The zip's comment is the
-hash of the manifest, and the manifest holds the hashes of all other members.
+Nothing is compressed, so a small file cannot unpack to a large one, the bytes do not depend on a
+version of zlib, and the bytes that are used are the bytes that were hashed. Any zip tool lists and
+unpacks it, but the reader accepts only this exact layout: every byte is accounted for. The comment
+of the zip, its seal, is the hash of the manifest, and the manifest has the hashes of the others.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ import os
 import re
 import stat
 import struct
+from collections.abc import Callable
 
 from ztorch.errors import ArtifactError
 
 MANIFEST = "manifest.json"
-DATE = (1980, 1, 1, 0, 0, 0)  # the same for all, so that equal programs give equal files
-UNIX = 3  # the system that members say they were made on, and their rights there
-RIGHTS = 0o100644 << 16
+DATE = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal programs give equal files
+UNIX = 3  # the system every member says it was made on
+RIGHTS = 0o100644 << 16  # of a regular file, which its owner may write and everybody read
 
 _END = struct.Struct("<4s4H2IH")  # end of central directory
 _ENTRY = struct.Struct("<4s6H3I5H2I")  # one member in the central directory
-_LOCAL = struct.Struct("<4s5H3I2H")  # the same in front of the member
-_SEAL = 64  # the comment: a SHA-256 in hexadecimal
-_MOST_MEMBERS = 256
-_MOST_MANIFEST = 16 << 20
+_LOCAL = struct.Struct("<4s5H3I2H")  # the header in front of the member, which repeats it
+_SEAL_BYTES = 64  # of the comment: a SHA-256 in hexadecimal
+_MAX_MEMBERS = 256  # far more than any program has
+_MAX_MANIFEST = 16 << 20  # bytes of JSON that are parsed
 _NAME = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99})?")
 
 AGAIN = "copy or download it again, or write it again with program.save()"
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The whole file: what is checked must be what runs, whatever happens to the file meanwhile."""
+    """The bytes of the file, read once: what was checked is what runs, even if the file changes."""
     where = os.fspath(path)
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ArtifactError(f"{where} is not a regular file; give the path of a .zt file")
             return file.read()
@@ -47,46 +48,47 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
                             "check the path") from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would block for ever
 
 
 def members(data: bytes, where: str) -> dict[str, memoryview]:
     """The members by name, in order; `where` names the file in errors."""
-    def bad(what: str, fix: str = AGAIN) -> ArtifactError:
-        return ArtifactError(f"{where} {what}; {fix}")
+    def bad(problem: str, fix: str = AGAIN) -> ArtifactError:
+        return ArtifactError(f"{where} {problem}; {fix}")
 
     if data[:4] != b"PK\3\4":
         start = bytes(data[:4]).hex(" ") or "nothing"
         raise bad(f"is not a ztorch artifact: it begins with {start}, not with a zip member",
                   "give a file that program.save() wrote")
-    end = len(data) - _END.size - _SEAL
+    end = len(data) - _END.size - _SEAL_BYTES
     if end < 0 or data[end:end + 4] != b"PK\5\6":
         raise bad("is truncated, or something was appended to it, or another tool packed it: it "
                   "does not end with ztorch's seal")
     _, disk, first_disk, here, count, size, start_at, comment = _END.unpack_from(data, end)
-    if disk or first_disk or here != count or comment != _SEAL:
+    if disk or first_disk or here != count or comment != _SEAL_BYTES:
         raise bad("has a damaged end record")
-    if not 1 <= count <= _MOST_MEMBERS:
-        raise bad(f"claims {count} members; an artifact has 1 to {_MOST_MEMBERS}")
+    if not 1 <= count <= _MAX_MEMBERS:
+        raise bad(f"claims {count} members; an artifact has 1 to {_MAX_MEMBERS}")
     if start_at + size != end:
         raise bad(f"has a damaged end record: its directory of {size} bytes at {start_at} does not "
                   f"end at {end}")
-    found = _walk(memoryview(data), start_at, end, count, bad)
-    seal = bytes(data[-_SEAL:])
-    if MANIFEST not in found:
+    contents = _walk(memoryview(data), start_at, end, count, bad)
+    seal = bytes(data[-_SEAL_BYTES:])
+    if MANIFEST not in contents:
         raise bad(f"has no member {MANIFEST}")
-    if len(found[MANIFEST]) > _MOST_MANIFEST:
-        raise bad(f"has a {MANIFEST} of {len(found[MANIFEST])} bytes; at most {_MOST_MANIFEST} "
-                  "are read")
-    if hashlib.sha256(found[MANIFEST]).hexdigest().encode() != seal:
+    manifest = contents[MANIFEST]
+    if len(manifest) > _MAX_MANIFEST:
+        raise bad(f"has a {MANIFEST} of {len(manifest)} bytes; at most {_MAX_MANIFEST} are read")
+    if hashlib.sha256(manifest).hexdigest().encode() != seal:
         raise bad(f"is damaged: the hash of its member {MANIFEST} is not the one in its seal")
-    return found
+    return contents
 
 
-def _walk(data: memoryview, at: int, end: int, count: int, bad) -> dict[str, memoryview]:  # type: ignore[no-untyped-def]
+def _walk(data: memoryview, at: int, end: int, count: int,
+          bad: Callable[[str], ArtifactError]) -> dict[str, memoryview]:
     """Follows directory and members side by side: they must agree and leave no gap."""
-    found: dict[str, memoryview] = {}
+    contents: dict[str, memoryview] = {}
     directory, here = at, 0
     for k in range(count):
         if at + _ENTRY.size > end:
@@ -94,12 +96,12 @@ def _walk(data: memoryview, at: int, end: int, count: int, bad) -> dict[str, mem
         (mark, made_by, version, flags, method, _, _, _, packed, size, name_size, extra, comment,
          disk, text, rights, offset) = _ENTRY.unpack_from(data, at)
         if mark != b"PK\1\2" or extra or comment or disk or at + _ENTRY.size + name_size > end:
-            raise bad(f"has a damaged directory: entry {k} of {count} makes no sense")
+            raise bad(f"has a damaged directory: entry {k} of {count} is not a stored member")
         raw = bytes(data[at + _ENTRY.size:at + _ENTRY.size + name_size])
         name = raw.decode("ascii", "backslashreplace")
         if not _NAME.fullmatch(raw) or ".." in name:
             raise bad(f"has a member named {name[:80]!r}, which no artifact has")
-        if name in found:
+        if name in contents:
             raise bad(f"has two members named {name!r}")
         if method or flags:
             raise bad(f"has a member {name!r} that is compressed or encrypted (method {method}, "
@@ -116,18 +118,19 @@ def _walk(data: memoryview, at: int, end: int, count: int, bad) -> dict[str, mem
         if text or rights != RIGHTS or made_by != UNIX << 8 | version:
             raise bad(f"is damaged, or another tool packed it: ztorch marks member {name!r} "
                       "otherwise")
-        found[name] = data[body:body + size]
+        contents[name] = data[body:body + size]
         here, at = body + size, at + _ENTRY.size + name_size
     if at != end or here != directory:
         raise bad("is damaged: it holds bytes that belong to no member")
-    return found
+    return contents
 
 
-def check(found: dict[str, memoryview], name: str, size: int, sha256: str, where: str) -> None:
+def check(contents: dict[str, memoryview], name: str, size: int, sha256: str,
+          where: str) -> None:
     """Compares one member with what the manifest says of it."""
-    if name not in found:
+    if name not in contents:
         raise ArtifactError(f"{where} lacks the member {name!r} that its manifest lists; {AGAIN}")
-    data = found[name]
+    data = contents[name]
     if len(data) != size:
         raise ArtifactError(f"{where}: member {name!r} has {len(data)} bytes, its manifest says "
                             f"{size}; {AGAIN}")

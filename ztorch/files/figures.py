@@ -1,4 +1,4 @@
-"""Figures of matplotlib, which is imported here and nowhere else."""
+"""Figures: the only module that imports matplotlib."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def new_figure(width: float, height: float) -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
-    # Without pyplot: no global state, and nothing that needs a display.
+    # Not through pyplot, which keeps global state and may need a display.
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -43,7 +43,7 @@ def add_rectangle(axes: Any, x: float, y: float, width: float, height: float, **
 
 
 def add_legend(figure: Any, colours: Mapping[str, str]) -> None:
-    """Says what each colour stands for, above the figure."""
+    """Adds a legend of colours above the figure."""
     from matplotlib.patches import Patch
 
     patches = [Patch(color=colour, label=label) for label, colour in colours.items()]
@@ -53,7 +53,7 @@ def add_legend(figure: Any, colours: Mapping[str, str]) -> None:
 
 
 def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a figure in the format its name ends in, whole or not at all."""
+    """Writes a figure atomically, in the format that the suffix of the path names."""
     name, image = os.fspath(path), io.BytesIO()
     suffix = os.path.splitext(name)[1][1:].lower()
     if suffix not in figure.canvas.get_supported_filetypes():

@@ -15,19 +15,20 @@ from ztorch.errors import WeightsError
 
 Tensors = dict[str, tuple[DType, np.ndarray]]
 
-# The format's own names, by ours.
+# The format's name of each dtype.
 _TAGS = {"f16": "F16", "bf16": "BF16", "f32": "F32", "f64": "F64", "i8": "I8", "i16": "I16",
          "i32": "I32", "i64": "I64", "u8": "U8", "u16": "U16", "u32": "U32", "u64": "U64",
          "bool": "BOOL"}
 _OURS = {tag: name for name, tag in _TAGS.items()}
-_MOST_HEADER = 100_000_000  # what other readers take
+_MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
 
 
 def pack(tensors: Mapping[str, tuple[DType, np.ndarray]],
          metadata: Mapping[str, str] | None = None) -> bytes:
     """The bytes of a safetensors file. Arrays hold stored values (bf16 as its bits).
 
-    The package's own writer takes no bfloat16 from NumPy; the format is a length, JSON and bytes.
+    The format is a length, JSON and the bytes of the tensors; the package of that name cannot write
+    bfloat16 from NumPy.
     """
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     chunks: list[bytes] = []
@@ -47,8 +48,8 @@ def pack(tensors: Mapping[str, tuple[DType, np.ndarray]],
 def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str]]:
     """The arrays and the metadata in the bytes of a safetensors file, named `where` in errors.
 
-    The arrays are views of `data`. Nothing is taken on trust: the tensors must lie end to end, as
-    large as their shapes say, and leave no byte over.
+    The arrays are views of `data`. Every claim of the header is checked: each tensor has the size
+    of its shape, and together they fill the file from end to end.
     """
     try:
         header, metadata, begin = _header(data)
@@ -56,7 +57,7 @@ def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str
         for name, entry in header.items():
             tag, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
             if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
-                raise ValueError(f"tensor {name!r} has an impossible shape or place")
+                raise ValueError(f"tensor {name!r} has a shape or offset that is no whole number")
             if tag not in _OURS:
                 raise WeightsError(f"{where}: tensor {name!r} has dtype {tag}, which ztorch does "
                                    "not compute with; convert it to F32")
@@ -84,21 +85,21 @@ def _header(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, str], i
     """What the tensors are, the metadata, and where the first tensor begins."""
     size = int.from_bytes(data[:8], "little")
     begin = 8 + size
-    if size > _MOST_HEADER or begin > len(data):
-        raise ValueError(f"its header of {size} bytes is larger than it may be")
+    if size > _MAX_HEADER or begin > len(data):
+        raise ValueError(f"its header of {size} bytes is too long")
     header = json.loads(bytes(data[8:begin]))
     if not isinstance(header, dict):
-        raise ValueError("its header is no JSON object")
+        raise ValueError("its header is not a JSON object")
     metadata = header.pop("__metadata__", None) or {}
     if not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
-        raise ValueError("its metadata are no texts")
+        raise ValueError("its metadata is not an object of texts")
     return header, metadata, begin
 
 
 def write(path: str | os.PathLike[str], tensors: Mapping[str, tuple[DType, np.ndarray]],
           metadata: Mapping[str, str] | None = None) -> None:
     """Writes named arrays to a safetensors file in one atomic step."""
-    from ztorch.files.atomic import write_atomic  # reading needs none of it
+    from ztorch.files.atomic import write_atomic  # which reading does not need
 
     write_atomic(path, pack(tensors, metadata))
 

@@ -1,4 +1,4 @@
-"""Zips of others, read strictly: nothing compressed, nothing unpacked to disk."""
+"""Zips that other tools wrote, read strictly: nothing compressed, nothing unpacked to disk."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import zipfile
 
 from ztorch.errors import WeightsError
 
-_MOST_MEMBERS = 200_000  # a file of PyTorch has one for each tensor
+_MAX_MEMBERS = 200_000  # a file of PyTorch has one for each tensor
+# What zipfile raises for damaged files.
 _FAULTS = (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, OverflowError, OSError, EOFError,
            NotImplementedError, RuntimeError, KeyError, IndexError)
 
 
 class StoredZip:
-    """The members of a zip by name. Keras and PyTorch store them as they are, so a small file
-    that would unfold into a large one is not theirs."""
+    """The members of a zip by name. Keras and PyTorch store them uncompressed, so a small file that
+    unpacks to a large one is not theirs."""
 
     def __init__(self, data: bytes, where: str):
         self.where = where
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
-            found = self._zip.infolist()
+            infos = self._zip.infolist()
         except _FAULTS as error:
             raise self._damaged(error) from None
-        if len(found) > _MOST_MEMBERS or sum(i.file_size for i in found) > len(data):
-            raise self._damaged(f"its {len(found)} members claim more bytes than it has")
+        if len(infos) > _MAX_MEMBERS or sum(i.file_size for i in infos) > len(data):
+            raise self._damaged(f"its {len(infos)} members claim more bytes than it has")
         self._members: dict[str, zipfile.ZipInfo] = {}
-        for info in found:
+        for info in infos:
             name = info.filename
             if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
                 raise WeightsError(f"{where} has a member named {name[:80]!r}, which leads out of "

@@ -9,6 +9,7 @@ from ztorch.dtypes import DType, f32
 from ztorch.graph.value import Value
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
+from ztorch.runtime.snapshot import LayerRow
 from ztorch.runtime.spec import spelled
 
 
@@ -22,8 +23,8 @@ def flops(v: Value) -> int:
     return v.size if computes else 0
 
 
-def layer_rows(model: Network, kept_as: Callable[[Weight], DType]) -> list[dict[str, Any]]:
-    """One row per layer, ready for JSON, for an input of one example. A layer that is made of
+def layer_rows(model: Network, kept_as: Callable[[Weight], DType]) -> tuple[LayerRow, ...]:
+    """One row per layer, for an input of one example. A layer that is made of
     layers has a row without what these count in theirs, so the rows add up.
 
     Args:
@@ -34,14 +35,14 @@ def layer_rows(model: Network, kept_as: Callable[[Weight], DType]) -> list[dict[
     for traced in model.traced_layers():
         layer = traced.layer
         count = sum(w.size for w in layer.own_weights)
-        rows.append({
-            "name": layer.path.removeprefix(f"{model.path}/"), "class": type(layer).__name__,
-            "depth": traced.depth, "output_shape": _plain(traced.shape),
-            "parameters": count, "trainable": layer.trains,
-            "flops": sum(flops(v) for v in traced.nodes),
-            "bytes": sum(w.size * kept_as(w).bytes for w in layer.own_weights),
-        })
-    return rows
+        rows.append(LayerRow(
+            name=layer.path.removeprefix(f"{model.path}/"), class_=type(layer).__name__,
+            depth=traced.depth, output_shape=_without_names(traced.shape),
+            parameters=count, trainable=layer.trains,
+            flops=sum(flops(v) for v in traced.nodes),
+            bytes=sum(w.size * kept_as(w).bytes for w in layer.own_weights),
+        ))
+    return tuple(rows)
 
 
 def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> None:
@@ -49,10 +50,9 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     rows = layer_rows(model, lambda w: f32)
     table = [("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes")]
     for r in rows:
-        name = "  " * r["depth"] + r["name"].rpartition("/")[2]
-        table.append((f"{name} ({r['class']})", spelled(r["output_shape"], "batch"),
-                      f"{r['parameters']:,}",
-                      f"{r['flops']:,}", f"{r['bytes']:,}"))
+        name = "  " * r.depth + r.name.rpartition("/")[2]
+        table.append((f"{name} ({r.class_})", spelled(r.output_shape, "batch"),
+                      f"{r.parameters:,}", f"{r.flops:,}", f"{r.bytes:,}"))
     widths = [max(len(line[k]) for line in table) for k in range(5)]
     rule = "─" * (sum(widths) + 8)
 
@@ -61,19 +61,18 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
                  for k, (c, w) in enumerate(zip(line, widths, strict=True))]
         return "  ".join(cells).rstrip()
 
-    total = sum(r["parameters"] for r in rows)
+    total = sum(r.parameters for r in rows)
     trainable = sum(w.size for w in model.weights if w.trains)
-    size = sum(r["bytes"] for r in rows)
+    size = sum(r.bytes for r in rows)
     print_fn(f"Model: {model.name}")
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
     print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {trainable:,} trainable")
-    print_fn(f"FLOPs for one example: {sum(r['flops'] for r in rows):,} (a multiply-add is 2)")
+    print_fn(f"FLOPs for one example: {sum(r.flops for r in rows):,} (a multiply-add is 2)")
 
 
-def _plain(shape: Any) -> list[Any]:
-    """A shape, or the shapes of several outputs, as lists: JSON has no tuples."""
-    items = shape.values() if isinstance(shape, dict) else shape
-    return [_plain(item) if isinstance(item, tuple) else item for item in items]
+def _without_names(shape: Any) -> tuple[Any, ...]:
+    """A shape, or the shapes of several outputs, which may have names."""
+    return tuple(shape.values() if isinstance(shape, dict) else shape)
 
 
 def _size(n: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 from ztorch.compile.traced_model import TracedModel
 from ztorch.config import flag, positive, whole_seed
@@ -20,8 +20,7 @@ from ztorch.model.function_graphs import ScoringGraphs, decode_graph
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
-
-_T = TypeVar("_T")
+from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 
 # Mixed precision: the names of `dtype` in compile, and the dtype of operands of matrix products.
 MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
@@ -57,19 +56,18 @@ def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = No
             functions["evaluate"] = graphs.evaluate()
         if decode:
             functions["decode"] = decode_graph(model, states)
-    return TracedModel(functions, {
-        "name": model.name,
-        "model": _description(model),
-        "batch_size": batch_size,
-        "dtype": computed.long if narrow is None else f"mixed_{narrow.long}",
-        "seed": states.seed,
+    return TracedModel(functions, Metadata(
+        name=model.name,
+        model=_description(model),
+        batch_size=batch_size,
+        dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
+        seed=states.seed,
         **_ports(model, x, outputs, context),
         **_training(outputs, objectives, optimizer),
-        "weights": [{"name": name, "shape": list(w.shape), "dtype": states.kept_as(w).long,
-                     "trainable": w.trains, "layer": w.layer.name}
-                    for name, w in model.named_weights().items()],
-        "layers": layer_rows(model, states.kept_as),
-    })
+        weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
+                      for name, w in model.named_weights().items()),
+        layers=layer_rows(model, states.kept_as),
+    ))
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:
@@ -114,13 +112,12 @@ def _ports(model: Network, x: Mapping[str, Value], outputs: Mapping[str, Value],
            context: Context) -> dict[str, Any]:
     """Shapes and dtypes of inputs and outputs."""
     return {
-        "input_shape": _by_name({name: list(v.shape[1:]) for name, v in x.items()}),
-        "input_dtype": _by_name({name: v.dtype.long for name, v in x.items()}),
-        "input_range": _by_name({
-            name: asdict(context.ranges[v]) if v in context.ranges else None
-            for name, v in x.items()}),
-        "output_shape": _by_name({name: list(y.shape[1:]) for name, y in outputs.items()}),
-        "output_dtype": _by_name({name: y.dtype.long for name, y in outputs.items()}),
+        "input_shape": {name: v.shape[1:] for name, v in x.items()},
+        "input_dtype": {name: v.dtype for name, v in x.items()},
+        "input_range": {name: IdRange(**asdict(context.ranges[v])) if v in context.ranges else None
+                        for name, v in x.items()},
+        "output_shape": {name: y.shape[1:] for name, y in outputs.items()},
+        "output_dtype": {name: y.dtype for name, y in outputs.items()},
         "outputs_are": model.outputs_are,
     }
 
@@ -129,24 +126,18 @@ def _training(outputs: Mapping[str, Value], objectives: Mapping[str, Objective],
               optimizer: Optimizer | None) -> dict[str, Any]:
     """Targets, losses, metrics and the optimizer."""
 
-    def each(value: Callable[[Objective], Any]) -> Any:
-        return _by_name({name: value(objectives[name]) if name in objectives else None
-                         for name in outputs})
+    def each(value: Callable[[Objective], Any], without_loss: Any = None) -> dict[str, Any]:
+        return {name: value(objectives[name]) if name in objectives else without_loss
+                for name in outputs}
 
     return {
-        "target_shape": each(lambda o: list(o.target.shape[1:])),
-        "target_dtype": each(lambda o: o.target.dtype.long),
+        "target_shape": each(lambda o: o.target.shape[1:]),
+        "target_dtype": each(lambda o: o.target.dtype),
         "classes": each(lambda o: o.target.classes),
-        "probabilities": each(lambda o: o.loss.probabilities) or False,
-        "loss": each(lambda o: {"name": o.loss.name, "config": o.loss.get_config()}),
+        "probabilities": each(lambda o: o.loss.probabilities, False),
+        "loss": each(lambda o: NamedConfig(o.loss.name, o.loss.get_config())),
         "loss_weights": each(lambda o: o.weight),
-        "metrics": _by_name({name: [m.name for m in objectives[name].metrics]
-                             if name in objectives else [] for name in outputs}),
-        "optimizer": None if optimizer is None else {
-            "name": type(optimizer).__name__, "config": optimizer.get_config()},
+        "metrics": each(lambda o: tuple(m.name for m in o.metrics), ()),
+        "optimizer": None if optimizer is None else NamedConfig(
+            type(optimizer).__name__, optimizer.get_config()),
     }
-
-
-def _by_name(values: Mapping[str, _T]) -> Any:
-    """A dict by name; for a single input or output, which has no name, its value alone."""
-    return values[""] if "" in values else dict(values)

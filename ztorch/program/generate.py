@@ -54,7 +54,7 @@ def generate(program: Predictor, prompt: Any, length: int, sampler: Sampler) -> 
     when the first number is asked for."""
     start = _checked_prompt(program, prompt)
     positive("generate(length=...)", length)
-    capacity = program.metadata["input_shape"][0]
+    capacity = program.executable.functions["predict"].inputs["x"].shape[1]
 
     def numbers() -> Iterator[int]:
         if not program.generate_lock.acquire(blocking=False):
@@ -107,8 +107,8 @@ def _checked_prompt(program: Predictor, prompt: Any) -> list[int]:
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
         raise DataError("generate takes a list of one or more whole numbers to go on from, not "
                         f"{tokens.dtype} of shape {tokens.shape}")
-    limits = program.metadata.get("input_range")
-    if limits and not (limits["low"] <= tokens.min() and tokens.max() <= limits["high"]):
+    limits = program.metadata.input_range.get("")
+    if limits and not (limits.low <= tokens.min() and tokens.max() <= limits.high):
         raise DataError(f"the prompt reaches from {tokens.min()} to {tokens.max()}; layer "
-                        f"{limits['layer']!r} takes {limits['low']} to {limits['high']}")
+                        f"{limits.layer!r} takes {limits.low} to {limits.high}")
     return [int(token) for token in tokens]

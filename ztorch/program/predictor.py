@@ -7,7 +7,7 @@ else is imported where it is used, so that a service starts quickly.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ztorch.feed.batches import BatchSource
     from ztorch.runtime.running import Running
+    from ztorch.runtime.snapshot import Metadata
 
 # What users of Keras look for on what they train, and find on the model.
 _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
@@ -33,7 +34,7 @@ _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_sha
 class Predictor(Stateful):
     """A compiled model that predicts. Threads may share it."""
 
-    def __init__(self, executable: Running, metadata: Mapping[str, Any]):
+    def __init__(self, executable: Running, metadata: Metadata):
         super().__init__(executable, metadata)
         predict = executable.functions["predict"]
         self.batch_size = next(iter(predict.inputs.values())).shape[0]
@@ -125,7 +126,7 @@ class Predictor(Stateful):
         """Outputs as the model was declared to return them: one array, or a list or dict."""
         if "y" in outputs:
             return outputs["y"]
-        if self.metadata.get("outputs_are") == "dict":
+        if self.metadata.outputs_are == "dict":
             return {port[2:]: y for port, y in outputs.items()}
         return list(outputs.values())
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
-from ztorch.errors import ArtifactError, WeightsError
+from ztorch.errors import ArtifactError
 from ztorch.feed.adapter import check_batch_size
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ztorch.layers.learned import Marks
     from ztorch.program.one_batch import Scores
     from ztorch.runtime.running import Running
+    from ztorch.runtime.snapshot import Metadata
     from ztorch.training.history import History
 
 
@@ -44,7 +45,7 @@ class Program(Predictor):
         (2, (16, 1))
     """
 
-    def __init__(self, executable: Running, metadata: Mapping[str, Any],
+    def __init__(self, executable: Running, metadata: Metadata,
                  marks: Marks | None = None):
         super().__init__(executable, metadata)
         self._marks = marks
@@ -311,17 +312,11 @@ def load(path: Path, threads: int | None = None) -> Program:
     from ztorch.runtime.start import start
 
     where = os.fspath(path)
-    spec, code, params, metadata = read_artifact(where)
-    training = metadata.pop("training")
+    spec, code, params, metadata, training = read_artifact(where)
     try:
         program = Program(start(spec, code, params, threads), metadata)
-        if training is not None:
-            from ztorch.training import checkpoint
-
-            program.resume(*checkpoint.run_place(training, where))
-            program._resumed = bool(training.get("resumed"))
-    except WeightsError as error:
-        raise ArtifactError(str(error)) from None
     except ArtifactError as error:  # about the library in it
         raise ArtifactError(f"{where}: {error}") from None
+    if training is not None:
+        program.resume(training, training.resumed)
     return program

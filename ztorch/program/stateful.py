@@ -1,9 +1,9 @@
-"""The states of a program: weights in and out, checkpoints, the learning rate."""
+"""The states of a program: weights in and out, snapshots and checkpoints, the learning rate."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ztorch.feed.columns import as_array
 
 if TYPE_CHECKING:
     from ztorch.runtime.running import Running
+    from ztorch.runtime.snapshot import Curves, Metadata, Snapshot, Training
     from ztorch.training.history import History
 
 Path = str | os.PathLike[str]
@@ -34,21 +35,22 @@ class Stateful:
         """The record of the last fit."""
         from ztorch.training.history import History
 
-        return History()
+        return History() if self._curves is None else History.from_state(vars(self._curves))
 
-    def __init__(self, executable: Running, metadata: Mapping[str, Any]):
+    def __init__(self, executable: Running, metadata: Metadata):
         self.executable = executable
-        self.metadata = dict(metadata)
-        self.name = self.metadata.get("name", executable.name)
-        self.seed = int(self.metadata.get("seed") or 0)
-        self.epoch = 0  # where the next epoch of this run would be
+        self.metadata = metadata
+        self.name = metadata.name
+        self.seed = metadata.seed
+        self.epoch = 0  # the next one of this run
         self.epochs_trained = 0  # in all runs: with the seed, it decides the next shuffling
-        self._resumed = False
+        self._resumed = False  # whether the next fit continues a run that was loaded
+        self._curves: Curves | None = None  # the history of that run
 
     @property
     def weight_names(self) -> list[str]:
         """The names of the weights, `layer/kernel`, in Keras' order."""
-        order = {w["name"]: k for k, w in enumerate(self.metadata.get("weights", ()))}
+        order = {w.name: k for k, w in enumerate(self.metadata.weights)}
         names = [n for n, spec in self.executable.states.items() if spec.role == "weight"]
         return sorted(names, key=lambda n: order.get(n, len(order)))
 
@@ -56,9 +58,9 @@ class Stateful:
     def weights(self) -> dict[str, np.ndarray]:
         """Copies of the weights by name; those stored in 16 bits come as float32."""
         states = self.executable.states
-        found = {n: from_storage(states[n].dtype, self.executable.state(n))
-                 for n in self.weight_names}
-        return {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in found.items()}
+        arrays = {n: from_storage(states[n].dtype, self.executable.state(n))
+                  for n in self.weight_names}
+        return {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in arrays.items()}
 
     def get_weights(self) -> list[np.ndarray]:
         """Copies of the weights in Keras' order."""
@@ -70,21 +72,20 @@ class Stateful:
         if not isinstance(weights, Iterable):
             raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
                                f"not {weights!r}")
-        names, given = self.weight_names, list(weights)
-        if len(given) != len(names):
-            raise WeightsError(f"set_weights got {len(given)} arrays; the model has {len(names)} "
+        names, values = self.weight_names, list(weights)
+        if len(values) != len(names):
+            raise WeightsError(f"set_weights got {len(values)} arrays; the model has {len(names)} "
                                f"weights: {', '.join(names)}")
-        from ztorch.training import checkpoint
+        from ztorch.training.checkpoint import fit_state
 
-        new = {}
-        for k, (name, value) in enumerate(zip(names, given, strict=True)):
+        arrays = {}
+        for k, (name, value) in enumerate(zip(names, values, strict=True)):
             array = as_array(value, f"set_weights()[{k}]")
             if array.dtype.kind != "f":
                 array = array.astype(np.float32)
-            new[name] = checkpoint.fit_state(name, array, dtype(array.dtype),
-                                             self.executable.states[name], f"set_weights()[{k}]")
-        for name, array in new.items():
-            self.executable.set_state(name, array)
+            arrays[name] = fit_state(name, array, dtype(array.dtype), self.executable.states[name],
+                                     f"set_weights()[{k}]")
+        self.executable.restore(arrays)
 
     @checked
     def save_weights(self, path: Path) -> None:
@@ -101,47 +102,60 @@ class Stateful:
         shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
         self.set_weights(list(own_files.read(path, shapes, self.name).values()))
 
-    @checked
-    def save_checkpoint(self, path: Path) -> None:
-        """Writes weights, optimiser, random step, epoch and history to one file, atomically."""
-        from ztorch.training import checkpoint
+    # -- all of it ----------------------------------------------------------------------------
 
-        checkpoint.save(self, path)
+    def snapshot(self) -> Snapshot:
+        """The program at this moment, with everything its next step depends on: what artifacts and
+        checkpoints are written from. It does not change when the program trains on."""
+        from ztorch.runtime.snapshot import Snapshot
 
-    @checked
-    def load_checkpoint(self, path: Path) -> None:
-        """Goes back to a checkpoint: `fit(epochs=n)` then trains the epochs up to n that it lacks,
-        bit for bit as if training had never stopped."""
-        from ztorch.training import checkpoint
+        executable = self.executable
+        with executable.lock:
+            params = executable.params.copy()
+        training = self._training_state() if "train" in executable.functions else None
+        return Snapshot(executable.spec, executable.code, params, self.metadata, training)
 
-        checkpoint.load(self, path)
+    def _training_state(self) -> Training:
+        from ztorch.runtime.snapshot import Curves, Training
 
-    def resume(self, epoch: int, epochs_trained: int, seed: int, history: History) -> None:
-        """The place in a run at which the next fit goes on; load_checkpoint sets it."""
-        self.epoch, self.epochs_trained, self.seed = epoch, epochs_trained, seed
-        self.history, self._resumed = history, True
+        return Training(1, self.epoch, self.epochs_trained, self.seed, self.batch_size,
+                        Curves(**self.history.state()), self._resumed)
 
-    def place(self) -> dict[str, Any]:
-        """Where training stands beside its states, as JSON-able values; artifacts keep it."""
-        from ztorch.training import checkpoint
-
-        return {**checkpoint.describe(self), "resumed": self._resumed}
+    def resume(self, training: Training, resumed: bool = True) -> None:
+        """Takes over where training stood. If `resumed`, the next fit continues that run, as after
+        `load_checkpoint`."""
+        self.epoch, self.epochs_trained = training.epoch, training.passes
+        self.seed, self._resumed, self._curves = training.seed, resumed, training.history
+        vars(self).pop("history", None)  # made again from the curves when somebody asks for it
 
     @checked
     def save(self, path: Path) -> None:
         """Writes the compiled artifact, which runs without the compiler."""
         from ztorch.artifact.write import write_artifact
 
-        executable = self.executable
-        with executable.lock:
-            params = executable.params.copy()
-        training = self.place() if "train" in executable.functions else None
-        write_artifact(path, executable.spec, executable.code, params,
-                       {**self.metadata, "training": training})
+        write_artifact(path, self.snapshot())
+
+    @checked
+    def save_checkpoint(self, path: Path) -> None:
+        """Writes weights, optimizer, random step, epoch and history to one file, atomically."""
+        from ztorch.training.checkpoint import write_checkpoint
+
+        self._need("train")
+        write_checkpoint(path, self.snapshot())
+
+    @checked
+    def load_checkpoint(self, path: Path) -> None:
+        """Goes back to a checkpoint: `fit(epochs=n)` then trains the epochs up to n that it lacks,
+        bit for bit as if training had never stopped."""
+        from ztorch.training.checkpoint import read_checkpoint
+
+        values, training = read_checkpoint(path, self.executable.states, self.name)
+        self.executable.restore(values)
+        self.resume(training)
 
     @property
     def learning_rate(self) -> float:
-        """The optimiser's learning rate; settable while training."""
+        """The optimizer's learning rate, which may be set while training."""
         return float(self.executable.state(self._rate_name()))
 
     @learning_rate.setter
@@ -152,7 +166,7 @@ class Stateful:
         self.executable.set_state(name, np.full(tuple(spec.shape), rate, spec.dtype.numpy))
 
     def learning_rate_or_none(self) -> float | None:
-        """The learning rate, or None where it follows a schedule."""
+        """The learning rate, or None if it follows a schedule."""
         return self.learning_rate if self._rate_state() else None
 
     def _rate_state(self) -> str | None:
@@ -167,11 +181,11 @@ class Stateful:
         return name
 
     def _need(self, function: str) -> Any:
-        found = self.executable.functions.get(function)
-        if found is None:
+        spec = self.executable.functions.get(function)
+        if spec is None:
             verb = {"train": "train", "evaluate": "evaluate"}[function]
             needs = "loss= and optimizer=" if function == "train" else "loss="
             raise ConfigError(f"program {self.name!r} cannot {verb}: it was compiled without; "
                               f"compile with {needs}, such as compile(..., optimizer='adam', "
                               "loss='mse')")
-        return found
+        return spec

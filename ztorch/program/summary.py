@@ -17,10 +17,10 @@ def print_summary(program: Program, print_fn: Callable[[str], Any]) -> None:
     """Prints the summary, line by line."""
     states = program.executable.states.values()
     rows = [("Layer (type)", "Output shape", "Parameters")]
-    for layer in program.metadata.get("layers", ()):
-        rows.append((f"{layer['name']} ({layer['class']})",
-                     spelled(layer["output_shape"], program.batch_size),
-                     f"{layer['parameters']:,}"))
+    for layer in program.metadata.layers:
+        rows.append((f"{layer.name} ({layer.class_})",
+                     spelled(layer.output_shape, program.batch_size),
+                     f"{layer.parameters:,}"))
     widths = [max(len(row[k]) for row in rows) for k in range(3)]
     print_fn(f"Program: {program.name} on {program.device}, {program.batch_size} rows at a time")
     for row in rows:

@@ -7,32 +7,23 @@ not make code harmless: like any program, an artifact runs with the rights of wh
 from __future__ import annotations
 
 import os
-import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ztorch.dtypes import boolean
+from ztorch.dtypes import lying
 from ztorch.errors import ArtifactError, DeviceError, WeightsError
 from ztorch.files import safetensors
 from ztorch.files.container import AGAIN, MANIFEST, check, members, read_file
+from ztorch.files.kinds import BadValue
 from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.runtime import manifest
-from ztorch.runtime.manifest import MOST_BYTES, Field
+from ztorch.runtime.manifest import Manifest, TargetEntry
+from ztorch.runtime.snapshot import Snapshot
 from ztorch.runtime.spec import ProgramSpec
 
-WEIGHTS = "weights.safetensors"
-_HASH = re.compile(r"[0-9a-f]{64}")
-
-
-class Loaded(NamedTuple):
-    """What it takes to run: see `ztorch.runtime.executable.Executable`."""
-
-    spec: ProgramSpec
-    code: bytes
-    params: np.ndarray
-    metadata: dict[str, Any]  # "training" is where training stood, or None
+WEIGHTS = "weights.safetensors"  # the member that holds the states
 
 
 class Compilation(NamedTuple):
@@ -55,29 +46,24 @@ class Compilation(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A whole file, checked; made for this machine or for another."""
+    """A whole file, checked; its code may be for another machine."""
 
-    where: str
-    version: int
-    ztorch: str
-    metadata: dict[str, Any]
-    training: dict[str, Any] | None
-    sizes: dict[str, int]  # of each member
-    weights: safetensors.Tensors
+    where: str  # the path of the file
+    manifest: Manifest
+    sizes: dict[str, int]  # bytes of each member
+    weights: safetensors.Tensors  # every state that is stored
     targets: tuple[Compilation, ...]
 
     def params(self, target: Compilation) -> np.ndarray:
-        """States and constants at their places, in a block that an Executable may adopt."""
+        """States and constants at their offsets, in a block that an Executable may adopt."""
         block = aligned(target.spec.params_bytes)
         for s in target.spec.states.values():
-            if s.derived:
-                continue
-            kept = block[s.offset:s.offset + s.nbytes]
-            kept = kept.view(np.uint8 if s.dtype is boolean else s.dtype.numpy)
-            kept[...] = self.weights[s.name][1].reshape(-1)
+            if not s.derived:
+                state = block[s.offset:s.offset + s.nbytes].view(lying(s.dtype).numpy)
+                state[...] = self.weights[s.name][1].reshape(-1)
         start = 0
-        for at, size in target.spec.constants:
-            block[at:at + size] = np.frombuffer(target.constants, np.uint8, size, start)
+        for offset, size in target.spec.constants:
+            block[offset:offset + size] = np.frombuffer(target.constants, np.uint8, size, start)
             start += size
         return block
 
@@ -88,99 +74,99 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
         open_artifact("digits.zt").targets[0].spec.target
     """
     where = os.fspath(path)
-    found = members(read_file(path), where)
-    listed = manifest.parse(found[MANIFEST], where)
-    _check_members(found, listed["files"], where)
-    targets = tuple(_target(t, found) for t in listed["targets"])
-    if not targets:
-        raise listed["targets"].wrong("a list of at least one target")
-    metadata = manifest.program_metadata(listed["program"])
-    if training := listed["training"].optional():
-        dict(training.items())  # its inside is checked by who understands it
+    contents = members(read_file(path), where)
+    listed = manifest.parse(contents[MANIFEST], where)
+    _check_members(contents, listed, where)
+    compilations = []
+    for k, target in enumerate(listed.targets):
+        try:
+            compilations.append(_compilation(target, contents))
+        except BadValue as error:
+            raise manifest.wrong(error.inside("targets", k), where) from None
     try:
-        weights, _ = safetensors.unpack(found[WEIGHTS], f"{where}: {WEIGHTS}")
+        weights, _ = safetensors.unpack(contents[WEIGHTS], f"{where}: {WEIGHTS}")
     except WeightsError as error:
         raise ArtifactError(str(error)) from None
-    for t in targets:
-        _check_states(t.spec, weights, where)
-    return Artifact(where, listed["version"].value, listed["ztorch"].text(), metadata,
-                    listed["training"].value, {n: len(d) for n, d in found.items()}, weights,
-                    targets)
+    for compilation in compilations:
+        _check_states(compilation.spec, weights, where)
+    return Artifact(where, listed, {name: len(data) for name, data in contents.items()}, weights,
+                    tuple(compilations))
 
 
-def read_artifact(path: str | os.PathLike[str]) -> Loaded:
-    """Spec, code, params and metadata of a file, for this machine.
+def read_artifact(path: str | os.PathLike[str]) -> Snapshot:
+    """The program in a file, compiled for this machine.
 
-        spec, code, params, metadata = read_artifact("digits.zt")
+        spec, code, params, metadata, training = read_artifact("digits.zt")
         Executable(spec, code, params).bind("predict")
     """
     artifact = open_artifact(path)
-    runs = next((t for t in artifact.targets if not t.refusal()), None)
-    if runs is None:
-        made = "; ".join(f"its code for {t.spec.where} {t.refusal()}"
-                         for t in artifact.targets)
+    target = next((t for t in artifact.targets if not t.refusal()), None)
+    if target is None:
+        reasons = "; ".join(f"its code for {t.spec.where} {t.refusal()}" for t in artifact.targets)
         raise DeviceError(f"{artifact.where} does not run on this machine "
-                          f"({processor.architecture()}, {processor.cpu_name()}): {made}. Export "
-                          "it again for a device that `ztorch devices` lists here")
-    need = runs.spec.host_bytes
+                          f"({processor.architecture()}, {processor.cpu_name()}): {reasons}. "
+                          "Export it again for a device that `ztorch devices` lists here")
+    need = target.spec.host_bytes
     if need > processor.memory_bytes():
         raise ArtifactError(f"{artifact.where} claims {need:,} bytes to run, more than the "
                             f"{processor.memory_bytes():,} of this machine; export it with a "
                             "smaller batch size")
-    return Loaded(runs.spec, bytes(runs.code), artifact.params(runs),
-                  {**artifact.metadata, "training": artifact.training})
+    return Snapshot(target.spec, bytes(target.code), artifact.params(target),
+                    artifact.manifest.program, artifact.manifest.training)
 
 
-def _check_members(found: dict[str, memoryview], files: Field, where: str) -> None:
-    for name, entry in files.items():
-        size = entry["size"].whole(0, MOST_BYTES)
-        sha256 = entry["sha256"].text(_HASH, "a SHA-256 of 64 lower-case digits")
-        check(found, name, size, sha256, where)
-    extra = [n for n in found if n != MANIFEST and n not in files.value]
-    if extra:
-        raise ArtifactError(f"{where} has a member {extra[0]!r} that its manifest does not list; "
-                            f"{AGAIN}")
-    if WEIGHTS not in found:
+def _check_members(contents: dict[str, memoryview], listed: Manifest, where: str) -> None:
+    for name, member in listed.files.items():
+        check(contents, name, member.size, member.sha256, where)
+    for name in contents:
+        if name != MANIFEST and name not in listed.files:
+            raise ArtifactError(f"{where} has a member {name!r} that its manifest does not list; "
+                                f"{AGAIN}")
+    if WEIGHTS not in contents:
         raise ArtifactError(f"{where} has no member {WEIGHTS!r}; {AGAIN}")
 
 
-def _target(target: Field, found: dict[str, memoryview]) -> Compilation:
-    spec = manifest.program_spec(target["spec"])
+def _compilation(target: TargetEntry, contents: dict[str, memoryview]) -> Compilation:
+    """A target with its members, which must hold what the spec says of them."""
+    spec = target.spec
     constants = memoryview(b"")
-    if name := target["constants"].optional():
-        constants = _member(name, found)
+    if target.constants is not None:
+        constants = _member(target.constants, "constants", contents)
     total = sum(size for _, size in spec.constants)
     if len(constants) != total:
-        raise target["constants"].wrong(f"the name of a member of {total} bytes, as the spec says")
-    code = _member(target["code"], found)
-    names = bytes(code)
-    for entry in target["spec"]["entries"]:
-        _, at, size, _ = entry
-        if at.value + size.value > len(names):
-            raise size.wrong(f"a part of the {len(names)} bytes of {target['code'].value}")
-    for function in target["spec"]["functions"] if spec.backend == "cpu" else ():
-        symbol = function["symbol"]
-        if b"\0%s\0" % symbol.value.encode() not in names:
-            raise symbol.wrong(f"a symbol of {target['code'].value}")
+        raise BadValue(target.constants, f"the name of a member of {total} bytes, as the spec says",
+                       "constants")
+    code = _member(target.code, "code", contents)
+    for k, (_, offset, size, _) in enumerate(spec.entries):
+        if offset + size > len(code):
+            raise BadValue(size, f"a part of the {len(code)} bytes of {target.code}",
+                           "spec", "entries", k, 2)
+    if spec.backend == "cpu":
+        names = bytes(code)
+        for k, f in enumerate(spec.functions.values()):
+            if b"\0%s\0" % f.symbol.encode() not in names:
+                raise BadValue(f.symbol, f"a symbol of {target.code}",
+                               "spec", "functions", k, "symbol")
     return Compilation(spec, code, constants)
 
 
-def _member(name: Field, found: dict[str, memoryview]) -> memoryview:
-    if name.text() not in found:
-        raise name.wrong(f"the name of a member: {', '.join(found)}")
-    return found[name.value]
+def _member(name: str, key: str, contents: dict[str, memoryview]) -> memoryview:
+    if name not in contents:
+        raise BadValue(name, f"the name of a member: {', '.join(contents)}", key)
+    return contents[name]
 
 
 def _check_states(spec: ProgramSpec, weights: safetensors.Tensors, where: str) -> None:
-    kept = {name: s for name, s in spec.states.items() if not s.derived}
-    for name, s in kept.items():
+    """The weights are the stored states of the spec, each with its dtype and shape."""
+    stored = {name: s for name, s in spec.states.items() if not s.derived}
+    for name, s in stored.items():
         if name not in weights:
             raise ArtifactError(f"{where}: {WEIGHTS} lacks the state {name!r}; {AGAIN}")
         d, array = weights[name]
         if d != s.dtype or array.shape != s.shape:
             raise ArtifactError(f"{where}: {WEIGHTS} holds {name!r} as {d} of shape {array.shape}, "
                                 f"the manifest says {s.dtype} of shape {s.shape}; {AGAIN}")
-    extra = [n for n in weights if n not in kept]
-    if extra:
-        raise ArtifactError(f"{where}: {WEIGHTS} holds {extra[0]!r}, which the manifest does not "
-                            f"list; {AGAIN}")
+    for name in weights:
+        if name not in stored:
+            raise ArtifactError(f"{where}: {WEIGHTS} holds {name!r}, which the manifest does not "
+                                f"list; {AGAIN}")

@@ -6,185 +6,139 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import DType
+from ztorch.files.kinds import (
+    DTYPE,
+    FLAG,
+    TEXT,
+    BadValue,
+    ByName,
+    ListOf,
+    OneOf,
+    Real,
+    Row,
+    String,
+    Whole,
+)
+from ztorch.files.schema import Record, field
 from ztorch.machines.processors import SIMD_LEVELS
 
+PREPARE = "prepare"  # the function that computes derived states, in programs that have any
+CPU_LEVELS = tuple(level.name for level in SIMD_LEVELS)  # what cpu:LEVEL names
+SPACES = ("inputs", "outputs", "params", "arena")  # the memories a kernel reads and writes
 
-def spelled(shape: list[Any], batch: Any) -> str:
+MAX_BYTES = 1 << 40  # of anything; whether this machine has as much memory is checked later
+MAX_AXES = 16  # of a tensor
+MAX_WORKGROUP = 1 << 16  # threads along one axis
+MAX_GRID = (1 << 31) - 1  # workgroups along one axis
+
+SIZE, COUNT = Whole(0, MAX_BYTES), Whole(1, MAX_BYTES)
+SHAPE = ListOf(COUNT, MAX_AXES, f"a shape of at most {MAX_AXES} axes")
+CYCLES = Real(0, 1e300, "a number, zero or more")
+TARGET_NAME = String(r"[a-z0-9][a-z0-9._\-]*(:[a-z0-9_\-]+)?",
+                     "the name of a target, such as 'avx2'")
+BACKEND_NAME = String("[a-z]+", "the name of a backend, such as 'cpu'")
+KERNEL_NAME = String("[A-Za-z_][A-Za-z0-9_]*", "the name of a kernel")
+SYMBOL = String("zt_(?!worker$)[A-Za-z0-9_]+", "a symbol such as 'zt_predict'")
+
+
+def spelled(shape: Iterable[Any], batch: Any) -> str:
     """A shape as tables show it, with the batch.
 
     >>> spelled([28, 28], "batch"), spelled([[3], [4]], 8)
     ('(batch, 28, 28)', '(8, 3), (8, 4)')
     """
-    if shape and isinstance(shape[0], list):
-        return ", ".join(spelled(one, batch) for one in shape)
-    return f"({', '.join(map(str, [batch, *shape]))})"
+    sizes = list(shape)
+    if sizes and isinstance(sizes[0], (list, tuple)):
+        return ", ".join(spelled(inner, batch) for inner in sizes)
+    return f"({', '.join(map(str, [batch, *sizes]))})"
 
 
-PREPARE = "prepare"  # the function that fills derived states, where there are any
-CPU_LEVELS = tuple(level.name for level in SIMD_LEVELS)  # what cpu:LEVEL names
+class TensorSpec(Record):
+    """An input or an output of a function."""
 
-
-class TensorSpec(NamedTuple):
-    """An input or an output."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: DType
+    name: str = field(TEXT)  # a port: x and y, or x/NAME and y/NAME where there are several
+    shape: tuple[int, ...] = field(SHAPE)  # with the batch
+    dtype: DType = field(DTYPE)  # of its elements
 
     @property
     def nbytes(self) -> int:
+        """The bytes it takes in memory."""
         return self.dtype.bytes * math.prod(self.shape)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype.long}
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> TensorSpec:
-        return TensorSpec(data["name"], tuple(data["shape"]), dtype(data["dtype"]))
+    def check(self) -> None:
+        if self.nbytes > MAX_BYTES:
+            raise BadValue(list(self.shape), f"a shape of at most {MAX_BYTES} bytes", "shape")
 
 
-class StateSpec(NamedTuple):
-    """A tensor that lives as long as the program, at an offset of its params."""
+class StateSpec(TensorSpec):
+    """A tensor that lives as long as the program, in its params."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: DType
-    offset: int
-    role: str
-    trainable: bool
+    offset: int = field(SIZE)  # its first byte in params
+    role: str = field(TEXT)  # weight, slot, counter, ...; derived and cache are not stored
+    trainable: bool = field(FLAG)  # whether the optimizer changes it
 
     @property
     def derived(self) -> bool:
-        """Whether nobody need keep it: the function `prepare` makes it of other states, or it is
-        a cache, which is filled anew."""
+        """Whether files leave it out: the function `prepare` computes it from other states, or it
+        is a cache, which fills again."""
         return self.role in ("derived", "cache")
 
-    @property
-    def nbytes(self) -> int:
-        return self.dtype.bytes * math.prod(self.shape)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype.long,
-                "offset": self.offset, "role": self.role, "trainable": self.trainable}
+class LaunchSpec(Record, row="[kernel, grid, places, barrier]"):
+    """One launch of a kernel on a device."""
 
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> StateSpec:
-        return StateSpec(data["name"], tuple(data["shape"]), dtype(data["dtype"]),
-                         data["offset"], data["role"], data["trainable"])
+    entry: int = field(SIZE)  # number of the kernel in the entries of the program
+    grid: tuple[int, int, int] = field(  # workgroups along three axes
+        Row(*[Whole(1, MAX_GRID)] * 3, names="three numbers"))
+    places: tuple[tuple[str, int, int, bool], ...] = field(ListOf(  # its memories, in order
+        Row(OneOf(*SPACES), SIZE, COUNT, FLAG, names="[space, place, bytes, writes]")))
+    barrier: bool = field(FLAG)  # whether it depends on a launch since the last barrier
 
 
-def entry_point(name: str, inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec],
-                params_bytes: int, arena_bytes: int) -> str:
-    """The symbol of a function in the code for a CPU. It ends in a digest of what that code takes
-    for granted of the memory it is given: for other sizes it has no such symbol.
+class FunctionSpec(Record):
+    """One function of a program."""
 
-    >>> one, two = (TensorSpec("x", (n, 4), dtype("float32")) for n in (1, 2))
-    >>> entry_point("predict", [one], [], 64, 64)
-    'zt_predict_8a0ae7d18e9cfb1c'
-    >>> entry_point("predict", [one], [], 64, 64) == entry_point("predict", [two], [], 64, 64)
-    False
-    """
-    taken = [[[list(t.shape), t.dtype.long] for t in tensors] for tensors in (inputs, outputs)]
-    digest = _digest([*taken, params_bytes, arena_bytes])
-    return f"zt_{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{digest}"
-
-
-def kernel_name(stem: str, group: Iterable[int], grid: Iterable[int],
-                places: Iterable[tuple[str, int, int, bool]]) -> str:
-    """The name of a kernel in the code for a device. It ends in a digest as well: of its threads,
-    its grid, the bytes of its memories and which of them it writes.
-
-    >>> kernel_name("k0_add_0", (256, 1, 1), (4, 1, 1), [("arena", 0, 4096, True)])
-    'k0_add_0_74dcdc787c4868b8'
-    """
-    taken = [[nbytes, writes] for _, _, nbytes, writes in places]
-    return f"{stem}_{_digest([list(group), list(grid), taken])}"
-
-
-def _digest(of: list[Any]) -> str:
-    import hashlib  # not needed to describe programs, only to write and to load them
-
-    return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16]
-
-
-class LaunchSpec(NamedTuple):
-    """One kernel of a function that runs on a device: which entry, on what grid, with which parts
-    of which space (inputs, outputs, params, arena): its slot or offset, its bytes, and whether the
-    kernel writes there. `barrier`: it depends on a launch since the last barrier."""
-
-    entry: int
-    grid: tuple[int, int, int]
-    places: tuple[tuple[str, int, int, bool], ...]
-    barrier: bool
-
-    def to_json(self) -> list[Any]:
-        return [self.entry, list(self.grid), [list(p) for p in self.places], self.barrier]
-
-    @staticmethod
-    def from_json(data: list[Any]) -> LaunchSpec:
-        entry, grid, places, barrier = data
-        return LaunchSpec(entry, (grid[0], grid[1], grid[2]),
-                          tuple((p[0], p[1], p[2], p[3]) for p in places), barrier)
-
-
-class FunctionSpec(NamedTuple):
-    """One entry of the library, or on a device with memory of its own a list of launches. `cycles`
-    is a rough estimate of a run by one worker."""
-
-    name: str
-    symbol: str
-    inputs: dict[str, TensorSpec]
-    outputs: dict[str, TensorSpec]
-    cycles: float
-    kernels: tuple[tuple[str, float], ...] = ()  # in order, with their share of the cycles
-    buffers: tuple[tuple[str, int, int, int, int], ...] = ()  # label, bytes, first, last, offset
-    launches: tuple[LaunchSpec, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "symbol": self.symbol, "cycles": self.cycles,
-                "kernels": [list(k) for k in self.kernels],
-                "buffers": [list(b) for b in self.buffers],
-                "launches": [x.to_json() for x in self.launches],
-                "inputs": [t.to_json() for t in self.inputs.values()],
-                "outputs": [t.to_json() for t in self.outputs.values()]}
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> FunctionSpec:
-        inputs = [TensorSpec.from_json(t) for t in data["inputs"]]
-        outputs = [TensorSpec.from_json(t) for t in data["outputs"]]
-        return FunctionSpec(data["name"], data["symbol"], {t.name: t for t in inputs},
-                            {t.name: t for t in outputs}, data["cycles"],
-                            tuple((k[0], k[1]) for k in data["kernels"]),
-                            tuple((b[0], b[1], b[2], b[3], b[4]) for b in data["buffers"]),
-                            tuple(LaunchSpec.from_json(x) for x in data["launches"]))
+    name: str = field(TEXT)  # predict, train, evaluate, decode or prepare
+    symbol: str = field(SYMBOL)  # its entry point in the code for a CPU
+    inputs: dict[str, TensorSpec] = field(ByName(TensorSpec))  # in the order the code takes them
+    outputs: dict[str, TensorSpec] = field(ByName(TensorSpec))  # likewise
+    cycles: float = field(CYCLES)  # rough estimate of a run by one worker
+    kernels: tuple[tuple[str, float], ...] = field(  # in order, each with its part of the cycles
+        ListOf(Row(TEXT, CYCLES, names="[name, cycles]")), default=())
+    buffers: tuple[tuple[str, int, int, int, int], ...] = field(  # of the arena, for the plan
+        ListOf(Row(TEXT, *[SIZE] * 4, names="[label, bytes, first, last, offset]")), default=())
+    launches: tuple[LaunchSpec, ...] = field(ListOf(LaunchSpec), default=())  # on a device
 
 
 def offered(functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionSpec]:
-    """The functions that users call; the other one runs by itself."""
+    """The functions that users call; `prepare` runs by itself."""
     return {name: f for name, f in functions.items() if name != PREPARE}
 
 
-class ProgramSpec(NamedTuple):
-    """The whole program but its code and its numbers. `arch` is the instruction set of a CPU, or
-    the chip of a device (empty: any); `entries` are the kernels of a device's code: name, first
-    byte, bytes, threads of a workgroup; `limits` what the code takes for granted of the device."""
+class ProgramSpec(Record):
+    """The whole program but its code and its numbers."""
 
-    name: str
-    target: str
-    arch: str
-    needs: tuple[str, ...]  # CPU features
-    functions: dict[str, FunctionSpec]
-    states: dict[str, StateSpec]
-    params_bytes: int
-    arena_bytes: int
-    constants: tuple[tuple[int, int], ...]  # (offset, bytes) of the parts of params nobody changes
-    kernels: tuple[str, ...] = ()
-    backend: str = "cpu"
-    entries: tuple[tuple[str, int, int, tuple[int, int, int]], ...] = ()
-    limits: tuple[tuple[str, int], ...] = ()
+    name: str = field(TEXT)  # of the model
+    target: str = field(TARGET_NAME)  # what its code was generated for
+    arch: str = field(TEXT)  # instruction set of a CPU, or chip of a device (empty: any)
+    needs: tuple[str, ...] = field(ListOf(TEXT))  # features the CPU must have
+    functions: dict[str, FunctionSpec] = field(ByName(FunctionSpec))  # predict at least
+    states: dict[str, StateSpec] = field(ByName(StateSpec))  # in params
+    params_bytes: int = field(SIZE)  # of the block of states and constants
+    arena_bytes: int = field(SIZE)  # of the block that holds everything else a step needs
+    constants: tuple[tuple[int, int], ...] = field(  # parts of params that nobody changes
+        ListOf(Row(SIZE, COUNT, names="[offset, bytes]")))
+    kernels: tuple[str, ...] = field(ListOf(TEXT), default=())  # names of all, each once
+    backend: str = field(BACKEND_NAME, default="cpu")  # the driver that runs it
+    entries: tuple[tuple[str, int, int, tuple[int, int, int]], ...] = field(  # in a device's code
+        ListOf(Row(KERNEL_NAME, SIZE, COUNT, Row(*[Whole(1, MAX_WORKGROUP)] * 3,
+                                                 names="three numbers"),
+                   names="[name, first byte, bytes, workgroup]")), default=())
+    limits: tuple[tuple[str, int], ...] = field(  # what the code assumes of the device
+        ListOf(Row(TEXT, SIZE, names="[name, number]")), default=())
 
     @property
     def where(self) -> str:
@@ -200,29 +154,40 @@ class ProgramSpec(NamedTuple):
 
     @property
     def host_bytes(self) -> int:
-        """What of that lies in this machine's own memory; a device has the arena in its."""
+        """What of that lies in this machine's own memory: a device has its own for the arena."""
         return self.memory_bytes - (0 if self.backend == "cpu" else self.arena_bytes)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name, "target": self.target, "arch": self.arch,
-            "needs": list(self.needs), "params_bytes": self.params_bytes,
-            "arena_bytes": self.arena_bytes, "constants": [list(c) for c in self.constants],
-            "functions": [f.to_json() for f in self.functions.values()],
-            "states": [s.to_json() for s in self.states.values()],
-            "kernels": list(self.kernels), "backend": self.backend,
-            "entries": [[n, at, size, list(group)] for n, at, size, group in self.entries],
-            "limits": [list(x) for x in self.limits],
-        }
 
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> ProgramSpec:
-        functions = [FunctionSpec.from_json(f) for f in data["functions"]]
-        states = [StateSpec.from_json(s) for s in data["states"]]
-        return ProgramSpec(
-            data["name"], data["target"], data["arch"], tuple(data["needs"]),
-            {f.name: f for f in functions}, {s.name: s for s in states}, data["params_bytes"],
-            data["arena_bytes"], tuple((c[0], c[1]) for c in data["constants"]),
-            tuple(data["kernels"]), data["backend"],
-            tuple((e[0], e[1], e[2], (e[3][0], e[3][1], e[3][2])) for e in data["entries"]),
-            tuple((x[0], x[1]) for x in data["limits"]))
+def entry_point(name: str, inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec],
+                params_bytes: int, arena_bytes: int) -> str:
+    """The symbol of a function in the code for a CPU. It ends in a digest of the memory that the
+    code was compiled for: with other sizes the symbol is another one.
+
+    >>> from ztorch.dtypes import f32
+    >>> small, large = (TensorSpec("x", (n, 4), f32) for n in (1, 2))
+    >>> entry_point("predict", [small], [], 64, 64)
+    'zt_predict_8a0ae7d18e9cfb1c'
+    >>> entry_point("predict", [large], [], 64, 64) == entry_point("predict", [small], [], 64, 64)
+    False
+    """
+    ports = [[[list(t.shape), t.dtype.long] for t in tensors] for tensors in (inputs, outputs)]
+    digest = _digest([*ports, params_bytes, arena_bytes])
+    return f"zt_{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{digest}"
+
+
+def kernel_name(stem: str, group: Iterable[int], grid: Iterable[int],
+                places: Iterable[tuple[str, int, int, bool]]) -> str:
+    """The name of a kernel in the code for a device. It ends in a digest, too: of its threads, its
+    grid, the bytes of its memories and which of them it writes.
+
+    >>> kernel_name("k0_add_0", (256, 1, 1), (4, 1, 1), [("arena", 0, 4096, True)])
+    'k0_add_0_74dcdc787c4868b8'
+    """
+    memories = [[nbytes, writes] for _, _, nbytes, writes in places]
+    return f"{stem}_{_digest([list(group), list(grid), memories])}"
+
+
+def _digest(data: list[Any]) -> str:
+    import hashlib  # only needed where programs are written and loaded
+
+    return hashlib.sha256(json.dumps(data).encode()).hexdigest()[:16]

@@ -1,14 +1,16 @@
-"""Checkpoints: safetensors files with all that the next epoch depends on.
+"""Checkpoints: safetensors files with everything the next epoch depends on.
 
-That is every state (weights, optimiser slots, counters, the random step), and as metadata the
-epoch, the history and the shuffling seed. A file is checked whole before anything is changed.
+That is every state (weights, optimizer slots, counters, the random step), and as metadata where
+training stands: the epoch, the history and the seed of shuffling. A file is checked as a whole
+before anything of it is used.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,112 +18,96 @@ from ztorch.dtypes import DType, from_storage, to_storage
 from ztorch.errors import WeightsError
 from ztorch.files import safetensors
 from ztorch.files.atomic import need_name
-from ztorch.training.history import History
+from ztorch.files.kinds import BadValue, Whole
+from ztorch.files.schema import Record, field
+from ztorch.runtime.snapshot import Training
 
-_KIND = "ztorch checkpoint"
-_VERSION = 1
+if TYPE_CHECKING:
+    from ztorch.runtime.snapshot import Snapshot
+    from ztorch.runtime.spec import StateSpec
 
-
-class Trained(Protocol):
-    """What a checkpoint takes from a program, and puts back."""
-
-    name: str
-    epoch: int
-    epochs_trained: int
-    seed: int
-    batch_size: int
-    @property
-    def history(self) -> History: ...
-    executable: Any
-
-    def resume(self, epoch: int, epochs_trained: int, seed: int, history: History) -> None: ...
+FORMAT = "ztorch checkpoint"
+VERSION = 1  # of the format; the version before it is read, too
 
 
-def save(program: Trained, path: str | os.PathLike[str]) -> None:
-    """Writes all that training depends on, in one atomic step.
+class TrainingHeader(Record):
+    """What every version of the training data begins with."""
 
-    >>> save(program, "run.safetensors")    # doctest: +SKIP
+    version: int = field(Whole(1, 1 << 31))
+
+
+def write_checkpoint(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
+    """Writes everything that training depends on, in one atomic step.
+
+        write_checkpoint("run.safetensors", program.snapshot())
     """
-    need_name(path, "a checkpoint", ".safetensors", "name it .safetensors, or write the "
-                         "whole program with program.save('NAME.zt')")
-    run = describe(program)
-    states = program.executable.states
-    snapshot = program.executable.states_snapshot()
-    kept = {n: (states[n].dtype, a) for n, a in snapshot.items() if not states[n].derived}
-    safetensors.write(path, kept,
-                     {"format": _KIND, "model": program.name, "training": json.dumps(run)})
+    need_name(path, "a checkpoint", ".safetensors", "name it .safetensors, or write the whole "
+              "program with program.save('NAME.zt')")
+    assert snapshot.training is not None, "a checkpoint is of a program that trains"
+    safetensors.write(path, snapshot.states(), {
+        "format": FORMAT, "model": snapshot.spec.name,
+        "training": json.dumps(snapshot.training.to_json())})
 
 
-def load(program: Trained, path: str | os.PathLike[str]) -> None:
-    """Puts a program where `save` left it; the next `fit` goes on from there."""
+def read_checkpoint(path: str | os.PathLike[str], states: Mapping[str, StateSpec],
+                    program: str) -> tuple[dict[str, np.ndarray], Training]:
+    """The values of all states of a program, and where training stood; `program` names it in
+    errors.
+
+        values, training = read_checkpoint("run.safetensors", program.executable.states, "digits")
+    """
     tensors, metadata = safetensors.read(path)
     where = os.fspath(path)
-    if metadata.get("format") != _KIND:
+    if metadata.get("format") != FORMAT:
         raise WeightsError(f"{where} is not a checkpoint; for a file of weights use load_weights")
+    return _values(tensors, states, program, where), _training(metadata.get("training", ""), where)
+
+
+def _training(text: str, where: str) -> Training:
     try:
-        run = json.loads(metadata.get("training", ""))
-    except ValueError:
-        run = None
-    place = run_place(run, where)
-    _assign(program, tensors, where)
-    program.resume(*place)
+        value = json.loads(text)
+        version = TrainingHeader.from_json(value).version
+        if version > VERSION:
+            raise WeightsError(f"{where} holds training data of version {version}; this ztorch "
+                               f"reads up to {VERSION}: install a newer one")
+        return Training.from_json(value)
+    except (BadValue, ValueError, RecursionError) as error:
+        raise WeightsError(f"{where} has damaged training data ({error}); use another file, or "
+                           "load_weights for its weights alone") from None
 
 
-def describe(program: Trained) -> dict[str, Any]:
-    """Where a run stands, as JSON-able values; the weights and other states come beside it."""
-    return {"version": _VERSION, "epoch": program.epoch, "passes": program.epochs_trained,
-            "seed": program.seed, "batch_size": program.batch_size,
-            "history": program.history.state()}
-
-
-def run_place(run: Any, where: str) -> tuple[int, int, int, History]:
-    """Epoch, epochs trained, seed and history that `describe` gave, each checked."""
-    try:
-        if int(run["version"]) > _VERSION:
-            raise WeightsError(f"{where} holds training data of version {run['version']}; this "
-                               f"ztorch reads up to {_VERSION}: install a newer one")
-        place = int(run["epoch"]), int(run["passes"]), int(run["seed"])
-        if min(place) < 0:
-            raise ValueError("a count below zero")
-        return *place, History.from_state(run["history"])
-    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        if isinstance(error, WeightsError):
-            raise
-        raise WeightsError(f"{where} has damaged training data ({error!r}); use another "
-                           "file, or load_weights for its weights alone") from None
-
-
-def _assign(program: Trained, tensors: safetensors.Tensors, where: str) -> None:
-    """All states from tensors, or an error that names the first wrong one and no change."""
-    states = program.executable.states
-    new: dict[str, np.ndarray] = {}
-    for name in (n for n, spec in states.items() if not spec.derived):
+def _values(tensors: safetensors.Tensors, states: Mapping[str, StateSpec], program: str,
+            where: str) -> dict[str, np.ndarray]:
+    """What each stored state shall be, or an error that names the first one that does not fit."""
+    values: dict[str, np.ndarray] = {}
+    for name, state in states.items():
+        if state.derived:
+            continue
         if name not in tensors:
             extra = [n for n in tensors if n not in states]
             hint = f"; it has {extra[0]!r}, which the model has not" if extra else ""
             fix = ("load it into a model with the layers and names it comes from"
-                   if states[name].role == "weight" else
+                   if state.role == "weight" else
                    "compile with the optimizer it was saved with, or use load_weights")
-            raise WeightsError(f"{where} has no {states[name].role} {name!r}{hint}; {fix}")
+            raise WeightsError(f"{where} has no {state.role} {name!r}{hint}; {fix}")
         d, array = tensors[name]
-        new[name] = fit_state(name, array, d, states[name], where)
-    extra = [n for n in tensors if n not in new]
-    if extra:
-        raise WeightsError(f"{where} has {extra[0]!r}, which program {program.name!r} has not; "
-                           "compile as it was compiled when saved, or use load_weights")
-    for name, array in new.items():
-        program.executable.set_state(name, array)
+        values[name] = fit_state(name, array, d, state, where)
+    for name in tensors:
+        if name not in values:
+            raise WeightsError(f"{where} has {name!r}, which program {program!r} has not; compile "
+                               "as it was compiled when saved, or use load_weights")
+    return values
 
 
-def fit_state(name: str, array: np.ndarray, d: DType, spec: Any, where: str) -> np.ndarray:
+def fit_state(name: str, array: np.ndarray, d: DType, state: StateSpec, where: str) -> np.ndarray:
     """A stored array of dtype d as the state stores it, or an error with both shapes."""
-    if tuple(array.shape) != tuple(spec.shape):
-        raise WeightsError(f"{spec.role} {name!r} has shape {tuple(spec.shape)} in the model but "
+    if tuple(array.shape) != tuple(state.shape):
+        raise WeightsError(f"{state.role} {name!r} has shape {tuple(state.shape)} in the model but "
                            f"{tuple(array.shape)} in {where}; change the layer to match, or load "
                            "a file of this model")
-    if d == spec.dtype:
+    if d == state.dtype:
         return array
-    if d.is_float != spec.dtype.is_float:
-        raise WeightsError(f"{spec.role} {name!r} is {spec.dtype} in the model but {d} in {where}; "
-                           "load a file of this model")
-    return to_storage(spec.dtype, from_storage(d, array).astype(spec.dtype.working))
+    if d.is_float != state.dtype.is_float:
+        raise WeightsError(f"{state.role} {name!r} is {state.dtype} in the model but {d} in "
+                           f"{where}; load a file of this model")
+    return to_storage(state.dtype, from_storage(d, array).astype(state.dtype.working))

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ztorch.dtypes import boolean, from_storage
 from ztorch.graph.rounding import bounded
 from ztorch.graph.value import Graph, Value
+from ztorch.runtime.snapshot import Metadata
 from ztorch.verify.probes import Subject, last_writer, probes, read_probes
 
 
@@ -110,23 +110,20 @@ def _check(part: str, layer: str, v: Value, stored: np.ndarray,
     return Check(part, layer, worst, bound, kernel)
 
 
-def _random_rows(port: str, array: np.ndarray, metadata: Mapping[str, Any],
+def _random_rows(port: str, array: np.ndarray, metadata: Metadata,
                  rng: np.random.Generator) -> np.ndarray:
     """Random numbers that an input or target takes; weights of rows are 1."""
     role, _, name = port.partition("/")
     if role == "w":
         return np.ones(array.shape)
 
-    def lookup(key: str) -> Any:
-        value = metadata[key]
-        return value.get(name) if name and value is not None else value
-
     if array.dtype.kind == "f":
         return rng.random(array.shape)
     if role == "y":
-        return rng.integers(0, lookup("classes") or 2, array.shape)
-    limits = lookup("input_range") or {"low": 0, "high": 1}
-    return rng.integers(limits["low"], limits["high"] + 1, array.shape)
+        return rng.integers(0, metadata.classes.get(name) or 2, array.shape)
+    limits = metadata.input_range.get(name)
+    low, high = (limits.low, limits.high) if limits else (0, 1)
+    return rng.integers(low, high + 1, array.shape)
 
 
 def _feeds(graph: Graph, inputs: Mapping[str, np.ndarray],

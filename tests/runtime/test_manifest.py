@@ -1,0 +1,189 @@
+"""What must agree in a program's spec: each rule at its boundary, on specs small enough to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from ztorch.dtypes import boolean, f32, u8
+from ztorch.files.kinds import BadValue
+from ztorch.runtime.manifest import check_program
+from ztorch.runtime.spec import (
+    FunctionSpec,
+    LaunchSpec,
+    ProgramSpec,
+    StateSpec,
+    TensorSpec,
+    entry_point,
+    kernel_name,
+)
+
+X, Y = TensorSpec("x", (2, 4), f32), TensorSpec("y", (2, 3), f32)
+
+
+def function(name: str, inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec],
+             params: int, arena: int, launches: tuple[LaunchSpec, ...] = ()) -> FunctionSpec:
+    inputs, outputs = list(inputs), list(outputs)
+    return FunctionSpec(name, entry_point(name, inputs, outputs, params, arena),
+                        {t.name: t for t in inputs}, {t.name: t for t in outputs}, 1.0,
+                        launches=launches)
+
+
+def program(states: Iterable[tuple[int, int]] = ((0, 64),), constants: Any = (),
+            params: int = 64, **more: Any) -> ProgramSpec:
+    """A program for a CPU with states of bytes, given by offset and size."""
+    kept = {f"s{k}": StateSpec(f"s{k}", (size,), u8, offset, "weight", True)
+            for k, (offset, size) in enumerate(states)}
+    return ProgramSpec("net", "scalar", "x86_64", (), {
+        "predict": function("predict", [X], [Y], params, 64)}, kept, params, 64,
+        tuple(constants)).replace(**more)
+
+
+def refused(spec: ProgramSpec) -> str:
+    with pytest.raises(BadValue) as caught:
+        check_program(spec)
+    return str(caught.value)
+
+
+# -- params ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("states", "constants", "params"), [
+    ([(0, 64)], [], 64),
+    ([(0, 64), (64, 64)], [], 128),  # side by side, without a gap
+    ([(64, 64), (0, 64)], [], 128),  # in any order
+    ([(0, 1), (64, 1)], [], 65),  # the last one ends where params do
+    ([(0, 64)], [(64, 64)], 128),
+    ([], [(0, 3)], 64),
+    ([], [], 0),
+])
+def test_params_that_fit(states: Any, constants: Any, params: int) -> None:
+    check_program(program(states, constants, params))
+
+
+@pytest.mark.parametrize(("states", "constants", "params", "message"), [
+    ([(0, 65), (64, 64)], [], 192, r"states[1].offset is 64; it must be at least 65, where the one"),
+    ([(64, 64), (0, 65)], [], 192, r"states[0].offset is 64; it must be at least 65, where the one"),
+    ([(0, 64), (0, 64)], [], 128, r"states[1].offset is 0; it must be at least 64, where the one"),
+    ([(0, 65)], [(64, 1)], 192, r"constants[0][0] is 64; it must be at least 65, where the one"),
+    ([], [(0, 65), (64, 1)], 192, r"constants[1][0] is 64; it must be at least 65, where the one"),
+    ([(63, 1)], [], 64, r"states[0].offset is 63; it must be a multiple of 64"),
+    ([(0, 64)], [(96, 1)], 128, r"constants[0][0] is 96; it must be a multiple of 64"),
+    ([(64, 65)], [], 128, r"states[0].offset is 64; it must be an offset from which 65 bytes"),
+    ([(0, 65)], [], 64, r"states[0].offset is 0; it must be an offset from which 65 bytes"),
+    ([(0, 64)], [], 65, r"params_bytes is 65; it must be no more than its states and constants"),
+    ([(0, 65)], [], 129, r"params_bytes is 129; it must be no more than its states and constants"),
+])
+def test_params_that_do_not_fit(states: Any, constants: Any, params: int, message: str) -> None:
+    assert refused(program(states, constants, params)).startswith(message)
+
+
+# -- functions -------------------------------------------------------------------------------------
+
+
+def with_ports(name: str, inputs: dict[str, tuple[int, ...]],
+               outputs: dict[str, tuple[int, ...]]) -> ProgramSpec:
+    """A program with another function, given by its inputs and outputs."""
+    ports = [[TensorSpec(n, shape, f32) for n, shape in side.items()] for side in (inputs, outputs)]
+    spec = program()
+    return spec.replace(functions={**spec.functions, name: function(name, *ports, 64, 64)})
+
+
+@pytest.mark.parametrize(("name", "inputs", "outputs"), [
+    ("train", {"x": (2, 4), "y": (2, 3), "w": (2,)}, {"loss": (), "accuracy": ()}),
+    ("train", {"x/a": (2, 4), "x/b": (2, 1), "y": (2, 3), "w": (2,)}, {"loss": ()}),
+    ("predict", {"x/a": (2, 4), "x/b": (2, 1)}, {"y/c": (2, 4), "y/d": (2, 1)}),
+    ("decode", {"x": (1, 1), "position": (1,)}, {"logits": (1, 9)}),
+    ("prepare", {}, {}),
+])
+def test_ports_that_functions_have(name: str, inputs: Any, outputs: Any) -> None:
+    check_program(with_ports(name, inputs, outputs))
+
+
+@pytest.mark.parametrize(("name", "inputs", "outputs", "message"), [
+    ("train", {"x": (2, 4), "y": (2, 3)}, {"loss": ()}, "inputs is ['x', 'y']; it must be the in"),
+    ("train", {"x": (2, 4), "y": (2, 3), "w": (2,)}, {"mae": ()}, "outputs is ['mae']; it must be"),
+    ("train", {"x": (), "y": (2, 3), "w": (2,)}, {"loss": ()}, "inputs[0].shape is []; it must be"),
+    ("predict", {"x": (2, 4), "x/b": (2, 1)}, {"y": (2, 4)}, "inputs is ['x', 'x/b']; it must be"),
+    ("predict", {"x/": (2, 4)}, {"y": (2, 4)}, "inputs is ['x/']; it must be the inputs x"),
+    ("predict", {"x": (2, 4)}, {"y": (2, 4), "z": (2,)}, "outputs is ['y', 'z']; it must be"),
+    ("predict", {"x": (2, 4)}, {"y": ()}, "outputs[0].shape is []; it must be a shape that begins"),
+    ("decode", {"x": (1, 1), "position": (1,)}, {"y": (1, 9)}, "outputs is ['y']; it must be a li"),
+    ("prepare", {"x": (2, 4)}, {}, "inputs is ['x']; it must be the inputs of none"),
+])
+def test_ports_that_functions_have_not(name: str, inputs: Any, outputs: Any, message: str) -> None:
+    number = 0 if name == "predict" else 1
+    assert refused(with_ports(name, inputs, outputs)).startswith(f"functions[{number}].{message}")
+
+
+def test_functions_that_must_be_there() -> None:
+    assert "it must be a list with a function 'predict'" in refused(program(functions={}))
+    derived = StateSpec("s0", (64,), u8, 0, "derived", False)
+    assert "it must be a list with a function 'prepare'" in refused(
+        program().replace(states={"s0": derived}))
+
+
+def test_a_symbol_is_of_the_sizes_that_are_listed() -> None:
+    assert refused(program(arena_bytes=128)).startswith("functions[0].symbol is 'zt_predict_")
+
+
+# -- launches --------------------------------------------------------------------------------------
+
+
+def on_a_device(places: Any, entry: int = 0, params: int = 64, wrong_name: bool = False,
+                x: TensorSpec = X) -> ProgramSpec:
+    """A program of one kernel, which runs once."""
+    launch = LaunchSpec(entry, (1, 1, 1), tuple(places), False)
+    name = kernel_name("k0", (8, 1, 1), (2, 1, 1) if wrong_name else launch.grid, launch.places)
+    spec = program([(0, 64)], params=params)
+    return spec.replace(
+        backend="dummy", target="dummy", entries=((name, 0, 10, (8, 1, 1)),),
+        functions={"predict": function("predict", [x], [Y], 64, 64, (launch,))})
+
+
+@pytest.mark.parametrize("place", [
+    ("inputs", 0, 32, False), ("outputs", 0, 24, True), ("params", 0, 64, True),
+    ("params", 32, 32, False), ("arena", 60, 4, True),
+])
+def test_places_within_their_space(place: Any) -> None:
+    check_program(on_a_device([place]))
+
+
+@pytest.mark.parametrize(("place", "message"), [
+    (("inputs", 0, 33, False), "[2][0][2] is 33; it must be no more than its tensor takes"),
+    (("inputs", 1, 4, False), "[2][0][1] is 1; it must be a slot below 1"),
+    (("outputs", 0, 25, True), "[2][0][2] is 25; it must be no more than its tensor takes"),
+    (("outputs", 1, 4, True), "[2][0][1] is 1; it must be a slot below 1"),
+    (("params", 0, 65, True), "[2][0][2] is 65; it must be a part within the 64 bytes of params"),
+    (("params", 32, 33, True), "[2][0][2] is 33; it must be a part within the 64 bytes of params"),
+    (("arena", 64, 1, True), "[2][0][2] is 1; it must be a part within the 64 bytes of arena"),
+])
+def test_places_beyond_their_space(place: Any, message: str) -> None:
+    assert refused(on_a_device([place])) == f"functions[0].launches[0]{message}"
+
+
+def test_an_element_of_a_bool_takes_up_to_four_bytes() -> None:
+    flags = TensorSpec("x", (2, 4), boolean)
+    check_program(on_a_device([("inputs", 0, 32, False)], x=flags))
+    assert "no more than its tensor takes" in refused(on_a_device([("inputs", 0, 33, False)],
+                                                                 x=flags))
+
+
+def test_kernels_of_launches() -> None:
+    place = [("arena", 0, 4, True)]
+    assert refused(on_a_device(place, entry=1)).startswith(
+        "functions[0].launches[0][0] is 1; it must be the number of one of 1 kernels")
+    assert "a kernel whose code takes such a grid" in refused(on_a_device(place, wrong_name=True))
+    spec = on_a_device(place)
+    twice = spec.replace(entries=spec.entries * 2)
+    assert refused(twice).startswith("entries[1][0] is 'k0_")
+    assert "a list of kernels for a device" in refused(spec.replace(entries=()))
+    assert "and empty for a CPU" in refused(program(entries=spec.entries))
+
+
+def test_devices_may_lay_states_far_apart() -> None:
+    place = [("arena", 0, 4, True)]
+    check_program(on_a_device(place, params=4096))
+    assert "no more than its states" in refused(on_a_device(place, params=4097))
