@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import ztorch as zt
 from tests.interchange.onnx_files import runtime, single, written
 from ztorch.interchange.onnx import load
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
 
 
 class Residual(nn.Module):

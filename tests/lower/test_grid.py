@@ -47,7 +47,7 @@ def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> No
     one = job(make, (k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n))
     agree(one, interpreted(one, MACHINES["whole"]), terms=k)
     [step] = plan_of(one.alone("j"), MACHINES["whole"])[0].steps
-    held = {m.name: m.vec for m in vectored(step.kernel, parts=False).memories}
+    held = {m.name: m.vec for m in vectored(step.kernel, scalar_stores=False).memories}
     assert (held["strip_a"], held["strip_b"], held["tile"]) == (4, 4, 1)
 
 
@@ -63,7 +63,7 @@ def test_even_rows_are_read_in_twos() -> None:
         read = {i.attrs["mem"]: i.dest.lanes for i in step.kernel.body if i.opcode == "load"}
         assert read["m0"] == read["m1"] == lanes
         if name == "whole":
-            held = {m.name: m.vec for m in vectored(step.kernel, parts=False).memories}
+            held = {m.name: m.vec for m in vectored(step.kernel, scalar_stores=False).memories}
             assert held["strip_b"] == 2
 
 
