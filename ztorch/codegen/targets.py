@@ -178,8 +178,8 @@ def table() -> dict[str, Target]:
             missing_opcodes=_CALLS | _EXCHANGED, converted_dtypes=("f16",), backend="metal"),
         Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=GridLimits(
             threads=128, shared_bytes=16 * 1024, max_buffers=16, max_buffer_bytes=1 << 27,
-            load_width=4)), missing_opcodes=_EXCHANGED | _ROUNDED_WRONG, backend="vulkan", assembler="spirv",
-            one_module_per_kernel=True),
+            load_width=4)), missing_opcodes=_EXCHANGED | _ROUNDED_WRONG, backend="vulkan",
+            assembler="spirv", one_module_per_kernel=True),
         Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, grid=GridLimits(
             max_buffers=8, shared_bytes=16 * 1024, max_buffer_bytes=128 << 20, load_width=4,
             scalar_stores_readable_as_vectors=False)),
