@@ -18,6 +18,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import tuning
+from ztorch.lower.frozen import Derived
 from ztorch.lower.grid_rows import Team, team
 from ztorch.lower.placement import Location
 from ztorch.lower.prepare import prepare
@@ -213,6 +214,34 @@ def test_buffers_that_touch_do_not_overlap() -> None:
     assert not first.overlaps(second) and not second.overlaps(first)
     assert first.overlaps(Location("arena", 63, 1)) and not first.overlaps(Location("params", 0, 64))
     assert Location("inputs", 1, 8).overlaps(Location("inputs", 1, 4))
+
+
+def test_states_are_updated_in_place_where_nobody_reads_them_later() -> None:
+    w = leaf("state", "w", (40, 40), f32, np.zeros((40, 40), np.float32))
+    plan, params = plan_of(Graph({}, {"w": w * 2.0}), AVX2)
+    [step] = plan.steps
+    assert [loc.offset for loc in step.locations] == [params.offsets["w"]] and step.writes == (True,)
+
+
+def test_workers_meet_before_what_others_still_read_is_written() -> None:
+    w = leaf("state", "w", (40, 40), f32, np.zeros((40, 40), np.float32))
+    y = ops.matmul(leaf("input", "a", (40, 40), f32), w)
+    steps = plan_of(Graph({"y": y}, {"w": w * 2.0}), AVX2)[0].steps
+    assert [s.barrier for s in steps] == [False, True]
+    apart = plan_of(Graph({"y": ops.matmul(x(40, 40), x(40, 40)), "z": ops.exp(x(50))}), AVX2)[0].steps
+    assert [s.barrier for s in apart] == [False, False]
+
+
+def test_what_is_made_of_weights_alone_is_made_once_if_it_is_no_larger() -> None:
+    w = leaf("state", "w", (40, 40), f32, np.zeros((40, 40), np.float32))
+
+    def derived(made: Value) -> list[Value]:
+        states = Derived()
+        states.take(Graph({"y": ops.matmul(x(3, 40), made)}))
+        return list(states.updates.values())
+
+    assert [v.shape for v in derived(ops.exp(w))] == [(40, 40)]
+    assert not derived(ops.matmul(w[:, :1], w[:1]))  # twenty times as large
 
 
 # -- grids -----------------------------------------------------------------------------------------
