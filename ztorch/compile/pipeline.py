@@ -110,7 +110,8 @@ def without_collection() -> Iterator[None]:
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                       optional: tuple[str, ...] = passes.DEFAULT,
                       fusion: bool = True) -> Compiled:
-    """All stages but the last. `optional` passes and fusion change speed, never results."""
+    """All stages but the last. `optional` passes and fusion change speed, and results by rounding
+    alone: which values are one kernel decides the order in which its sums are added."""
     watch = Watch()
     graphs, plans, params = lower_functions(functions, target, optional, fusion, True, watch)
     spec = spec_of(name, target, plans, params)

@@ -1,7 +1,8 @@
 """The passes over a finished graph: each takes a graph and gives another with the same meaning.
 
-No pass is needed for a right answer, and any selection in any order gives the same one. They run
-after differentiation, for then nothing has to be kept for it.
+No pass is needed for a right answer, and any selection in any order gives the same one within
+rounding: each pass is exact, but which values become one kernel decides the order in which a sum
+is added. They run after differentiation, for then nothing has to be kept for it.
 """
 
 from __future__ import annotations
