@@ -24,7 +24,7 @@ from ztorch.graph.op import OPS
 from ztorch.host import processor
 from ztorch.ir.builder import Builder
 from ztorch.runtime.devices import best_level
-from ztorch.runtime.executable import Call
+from ztorch.runtime.executable import HostCall
 
 TURNS = 40_000  # of the FMA loop: long enough that calling it costs nothing beside it
 MOST_READ = 8 << 20  # small buffers are read again and again, up to so many bytes a thread
@@ -89,7 +89,7 @@ def _size(nbytes: int) -> str:
 
 
 @cache
-def fma_call(threads: int) -> tuple[Call, float]:
+def fma_call(threads: int) -> tuple[HostCall, float]:
     """A call that only multiplies and adds in registers, and its floating point operations. The
     12 chains cover the latency of two units of 4 cycles, and leave registers to spare."""
     lanes, chains = target().limits.lanes(f32), 12
@@ -108,7 +108,7 @@ def fma_call(threads: int) -> tuple[Call, float]:
 
 
 @cache
-def read_call(threads: int, nbytes: int) -> tuple[Call, float]:
+def read_call(threads: int, nbytes: int) -> tuple[HostCall, float]:
     """A call in which each thread sums its share of a buffer, and the bytes it reads."""
     lanes, chains = target().limits.lanes(f32), 8
     step = lanes * chains

@@ -18,10 +18,10 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.plan import Params, Place, Plan, Step
 from ztorch.runtime.devices import resolve
-from ztorch.runtime.executable import Call, Executable
+from ztorch.runtime.executable import Executable, HostCall
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Bound
+    from ztorch.runtime.running import BoundCall
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -36,14 +36,14 @@ def weight(name: str, array: np.ndarray) -> Value:
     return leaf("state", name, array.shape, dtype(array.dtype), array, kind="weight")
 
 
-def call(y: Value, inputs: Arrays, threads: int, device: str = "cpu") -> Bound:
+def call(y: Value, inputs: Arrays, threads: int, device: str = "cpu") -> BoundCall:
     """y compiled alone and bound, its inputs filled: `call()` computes it, outputs["y"] has it."""
     bound = pipeline.build({"predict": Graph({"y": y})}, device, "op", threads).bind("predict")
     fill(bound, inputs)
     return bound
 
 
-def fill(bound: Bound, inputs: Arrays) -> None:
+def fill(bound: BoundCall, inputs: Arrays) -> None:
     for name, array in inputs.items():
         bound.inputs[name][...] = array
     bound()
@@ -54,7 +54,7 @@ def target() -> Target:
     return pipeline.target_for(resolve("cpu"))
 
 
-def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> Call:
+def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> HostCall:
     """A kernel of memories x (read) and y (written) as a call that all threads run."""
     source, result = given("x", x), leaf("input", "y", y, "float32")
     step = Step(kernel, (Place("inputs", 0, source.nbytes), Place("outputs", 0, result.nbytes)),

@@ -124,12 +124,12 @@ class Module:
         name = f"j{number}"
         graph, e = self.graphs[name], self.executable
         call = e.bind(name)
-        call._count = threads
+        call.workers = threads
         for v in graph.leaves("input"):
             if v.attrs["name"] in call.inputs:
                 call.inputs[v.attrs["name"]][...] = _stored(v.dtype, v.attrs["fed"])
         e.params[:] = self.compiled.params
-        e._stale = e._prepare is not None
+        e.weights_changed()
         call()
         outputs = [_read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
         return outputs + [_read(v.dtype, e.state(n)) for n, v in graph.updates.items()]

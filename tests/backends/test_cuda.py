@@ -140,7 +140,7 @@ def test_launches_wait_only_where_a_barrier_says_so(fake: FakeCuda) -> None:
 def test_the_chip_that_code_is_made_for(capability: tuple[int, int], chip: str,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     fake = install(monkeypatch, capability=capability)
-    assert registry.opened("cuda", 0).found.chip == chip
+    assert registry.opened("cuda", 0).info.chip == chip
     assert resolve("cuda").target == f"cuda:{chip}"
     test = next(c for c in CONTRACT if c.__name__ == "test_one_launch_by_itself")
     test("cuda")
@@ -155,9 +155,9 @@ def test_a_device_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_device_takes_the_chip_of_a_new_row(monkeypatch: pytest.MonkeyPatch) -> None:
     made = install(monkeypatch, capability=(9, 5))
-    assert cuda.BACKEND.found()[0].chip == "sm_90"
+    assert cuda.BACKEND.devices()[0].chip == "sm_90"
     monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("cuda", "sm_95", "ampere", 7, 95, isa="9.1")))
-    found = cuda.BACKEND.found()[0]
+    found = cuda.BACKEND.devices()[0]
     assert found.chip == "sm_95" and found.runs[-1] == "sm_95" and resolve("cuda:0").target == "cuda:sm_95"
     monkeypatch.setattr(chips, "CHIPS", chips.CHIPS[-1:])
     install(monkeypatch, capability=(9, 0))
@@ -168,14 +168,14 @@ def test_a_device_takes_the_chip_of_a_new_row(monkeypatch: pytest.MonkeyPatch) -
 
 def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = cuda.BACKEND
-    assert backend.refusal() == "" and len(backend.found()) == 1
-    assert backend.found()[0].driver == "CUDA 13.2, compute capability 9.0"
+    assert backend.refusal() == "" and len(backend.devices()) == 1
+    assert backend.devices()[0].driver == "CUDA 13.2, compute capability 9.0"
     fake.devices = 0
-    assert backend.refusal() == "the driver shows no device"
+    assert backend.refusal() == "the driver has no device"
     for code in ("NO_DEVICE", "STUB_LIBRARY"):
         fake.fail["cuInit"] = code
         assert f"cuInit: CUDA_ERROR_{code} (the driver's words" in backend.refusal()
-        assert backend.found() == []
+        assert backend.devices() == []
     for code in ("SYSTEM_DRIVER_MISMATCH", "UNKNOWN"):
         fake.fail["cuInit"] = code
         with pytest.warns(UserWarning, match=f"backend cuda is broken: .*CUDA_ERROR_{code}"):
@@ -306,7 +306,7 @@ def test_a_forked_child_is_told(fake: FakeCuda) -> None:
         try:
             with pytest.raises(DeviceError, match="was forked"):
                 d.write(buffer, np.zeros(4))
-            assert "spawn" in cuda.BACKEND.refusal() and not cuda.BACKEND.found()
+            assert "spawn" in cuda.BACKEND.refusal() and not cuda.BACKEND.devices()
             d.close()
             code = 0
         except BaseException:

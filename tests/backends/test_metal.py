@@ -34,7 +34,7 @@ def test_elsewhere_it_says_so_and_imports_nothing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(metal, "SYSTEM", "linux")
     monkeypatch.setattr(metal, "_metal", lambda: pytest.fail("imports"))
     assert metal.BACKEND.refusal() == "Metal is part of macOS, which this system is not"
-    assert metal.BACKEND.found() == []
+    assert metal.BACKEND.devices() == []
 
 
 def test_on_a_mac_without_the_package_it_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,17 +45,17 @@ def test_on_a_mac_without_the_package_it_names_it(monkeypatch: pytest.MonkeyPatc
 
 def test_a_mac_without_a_gpu() -> None:
     with playing(Mac(devices=0)):
-        assert metal.BACKEND.refusal() == "macOS finds no device" and not metal.BACKEND.found()
+        assert metal.BACKEND.refusal() == "macOS finds no device" and not metal.BACKEND.devices()
 
 
 def test_what_a_device_says_of_itself() -> None:
     with playing(Mac(devices=2)):
-        one, two = metal.BACKEND.found()
+        one, two = metal.BACKEND.devices()
         assert (one.name, one.kind, two.ordinal) == ("Apple M0", "integrated", 1)
         assert dict(one.limits) == {"threads": 1024, "shared_bytes": 32768, "subgroup": 32,
                                     "max_buffers": 31, "max_buffer_bytes": (1 << 31) - 1}
     with playing(Mac(families={2002})):  # another maker's, in an older Mac
-        found = metal.BACKEND.found()[0]
+        found = metal.BACKEND.devices()[0]
         assert found.kind == "gpu" and dict(found.limits)["subgroup"] == 0
 
 

@@ -16,8 +16,8 @@ from ztorch import layers as L
 from ztorch import ops, settings
 from ztorch.artifact.write import write_artifact
 from ztorch.backends import registry, spirv
-from ztorch.backends.device import Entry
 from ztorch.backends.drivers import opencl
+from ztorch.backends.handles import KernelEntry
 from ztorch.codegen.targets import TARGETS, target
 from ztorch.compile.pipeline import Compiled, compile_functions
 from ztorch.dtypes import f32, f64
@@ -210,7 +210,7 @@ def test_modules_for_a_device_that_takes_none(install: Any, tmp_path: Path) -> N
     with pytest.raises(DeviceError, match=r"chips spirv; here is stand-in"):
         zt.load(tmp_path / "m.zt")
     made = modules_of(jobs()["tanh"][0].alone("f"))
-    entries = [Entry(*e) for e in made.spec.entries]
+    entries = [KernelEntry(*e) for e in made.spec.entries]
     with opencl.BACKEND.open() as d, pytest.raises(DeviceError, match="takes no SPIR-V; compile for "
                                                                       "opencl"):
         d.load(made.code, entries)
@@ -223,16 +223,16 @@ def test_damaged_modules_do_not_reach_the_driver(install: Any) -> None:
     [(name, _, size, group)] = made.spec.entries
     with opencl.BACKEND.open() as d:
         with pytest.raises(DeviceError, match=f"opencl:0: the code of kernel '{name}': .*does not end"):
-            d.load(made.code[:24], [Entry(name, 0, 24, group)])
+            d.load(made.code[:24], [KernelEntry(name, 0, 24, group)])
         with pytest.raises(DeviceError, match="opencl:0: the code has no kernel 'other'"):
-            d.load(made.code, [Entry("other", 0, size, group)])
+            d.load(made.code, [KernelEntry("other", 0, size, group)])
     assert driver.made == []
 
 
 def test_float64_where_the_device_has_it(install: Any) -> None:
     x = leaf("input", "x", (5,), f32)
     made = modules_of(Graph({"y": ops.cast(x, f64)}))
-    entries = [Entry(*e) for e in made.spec.entries]
+    entries = [KernelEntry(*e) for e in made.spec.entries]
     install(extensions="cl_khr_fp16")
     with opencl.BACKEND.open() as d, pytest.raises(Unsupported, match=r"opencl:0 .stand-in. has no "
                                                                       r"float64 .cl_khr_fp64."):

@@ -243,7 +243,7 @@ def test_no_library_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     hip.compiler.cache_clear()
     try:
         backend = rocm.Rocm()
-        assert "ROCm is not installed" in backend.refusal() and backend.found() == []
+        assert "ROCm is not installed" in backend.refusal() and backend.devices() == []
         assert "ROCm is not installed" in backend.refusal()
         assert asked == list(hip.LIBRARIES)  # each once, and never again
     finally:
@@ -253,7 +253,7 @@ def test_no_library_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_device_is_an_answer(install: Callable[..., FakeHip]) -> None:
     fake = install(devices=0)
-    assert "hipInit: hipErrorNoDevice" in rocm.BACKEND.refusal() and rocm.BACKEND.found() == []
+    assert "hipInit: hipErrorNoDevice" in rocm.BACKEND.refusal() and rocm.BACKEND.devices() == []
     assert "hipMalloc" not in fake.calls
 
 
@@ -268,7 +268,7 @@ def test_a_broken_driver_warns(fake: FakeHip) -> None:
 @pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx1100", "gfx1201"])
 def test_what_a_device_says_of_itself(chip: str, older: bool, install: Callable[..., FakeHip]) -> None:
     install(chip, older=older, devices=2)
-    first, second = rocm.BACKEND.found()
+    first, second = rocm.BACKEND.devices()
     assert (first.ordinal, second.ordinal, first.chip, first.kind) == (0, 1, chip, "gpu")
     assert first.name == "Pretended gfx000" and first.driver == f"HIP 6.4, {chip}"
     assert dict(first.limits) == {"threads": 1024, "shared_bytes": 65536, "subgroup": WAVES[chip], "compute_units": 4}
@@ -306,7 +306,7 @@ def test_chips_without_code_objects_compile_text(install: Callable[..., FakeHip]
     rtc = FakeRtc(compiled)
     monkeypatch.setattr(hip, "compiler", lambda: rtc)
     fake = install(OLD)
-    assert resolve("rocm:0").target == "rocm:hip" and OLD in rocm.BACKEND.found()[0].driver
+    assert resolve("rocm:0").target == "rocm:hip" and OLD in rocm.BACKEND.devices()[0].driver
     for op in ("matmul", "softmax'"):
         all_agree("rocm", jobs()[op])
     assert "hipGraphLaunch" in fake.calls and not rtc.programs
@@ -350,9 +350,9 @@ def test_what_the_compiler_says_is_in_the_error(install: Callable[..., FakeHip],
 def test_a_device_takes_the_chip_of_a_new_row(install: Callable[..., FakeHip],
                                               monkeypatch: pytest.MonkeyPatch) -> None:
     install(chip="gfx777")
-    assert rocm.BACKEND.found()[0].chip == rocm.TEXT
+    assert rocm.BACKEND.devices()[0].chip == rocm.TEXT
     monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("rocm", "gfx777", "rdna4", 3)))
-    assert rocm.BACKEND.found()[0].chip == "gfx777"
+    assert rocm.BACKEND.devices()[0].chip == "gfx777"
 
 
 def test_a_lost_device_says_so(fake: FakeHip) -> None:

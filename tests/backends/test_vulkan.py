@@ -30,7 +30,7 @@ from ztorch.graph.value import Graph
 def staged() -> Iterator[VulkanDevice]:
     """A device whose memory the host cannot see, as that of most graphics cards."""
     here = device("vulkan")
-    d = VulkanDevice(here.found, vulkan_devices.chosen(here.found.ordinal), direct=False)
+    d = VulkanDevice(here.info, vulkan_devices.chosen(here.info.ordinal), direct=False)
     yield d
     d.close()
 
@@ -65,15 +65,15 @@ def test_programs_run_without_shared_memory(staged: VulkanDevice,
 def test_a_feature_that_is_missing_is_named(capability: int, d: DType, says: str,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     here = device("vulkan")
-    poor = copy.copy(vulkan_devices.chosen(here.found.ordinal))
+    poor = copy.copy(vulkan_devices.chosen(here.info.ordinal))
     poor.capabilities = poor.capabilities - {capability}
     x = leaf("input", "x", (5,), f32)
     wants = Job(Graph({"y": ops.cast(x, d)}), {x: np.ones(5, np.float32)})
-    with VulkanDevice(here.found, poor) as held:
+    with VulkanDevice(here.info, poor) as held:
         monkeypatch.setattr(programs, "device", lambda _: held)
         with pytest.raises(Unsupported, match=f"vulkan:0.*has no .*{says}") as error:
             programs.Module([wants], "vulkan")
-        assert here.found.name in str(error.value)
+        assert here.info.name in str(error.value)
         module = programs.Module(jobs()["tanh"][:1], "vulkan")  # what needs none of it still runs
         agree(jobs()["tanh"][0], module.run(0), terms=20)
         del module
@@ -88,7 +88,7 @@ def test_an_absent_driver_is_an_answer(error: type[Exception], says: str,
 
     monkeypatch.setattr(vulkan_devices, "vk", absent)
     assert says in vulkan.BACKEND.refusal()
-    assert vulkan.BACKEND.found() == []
+    assert vulkan.BACKEND.devices() == []
 
 
 def test_no_device_of_that_number() -> None:
@@ -139,7 +139,7 @@ from ztorch.backends import vulkan_devices
 from ztorch.backends.drivers.vulkan import VulkanDevice
 for direct in (True, False):
     here = fresh("vulkan")
-    d = VulkanDevice(here.found, vulkan_devices.chosen(here.found.ordinal), direct)
+    d = VulkanDevice(here.info, vulkan_devices.chosen(here.info.ordinal), direct)
     here.close()
     module, launches, buffers = loaded(d, chained=3)
     d.write(buffers["inputs"], np.ones(N, np.float32))

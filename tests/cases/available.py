@@ -25,7 +25,7 @@ def device(name: str) -> Device:
 
 def fresh(name: str) -> Device:
     """A device of its own, to be closed by the test."""
-    return registry.backend(name).open(device(name).found.ordinal)
+    return registry.backend(name).open(device(name).info.ordinal)
 
 
 NAMES = registry.names()

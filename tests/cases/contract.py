@@ -16,7 +16,8 @@ import pytest
 import ztorch.ops  # noqa: F401  (registers them)
 from tests.cases.available import COMPUTING, NAMES, device, fresh
 from ztorch.backends import registry
-from ztorch.backends.device import Binding, Device, Entry, Launch, Module
+from ztorch.backends.device import Device
+from ztorch.backends.handles import Binding, DeviceModule, KernelEntry, Launch
 from ztorch.codegen import targets
 from ztorch.compile.device_code import device_code
 from ztorch.compile.watch import Watch
@@ -32,19 +33,19 @@ computing = pytest.mark.parametrize("name", COMPUTING)
 N = 1000
 
 
-def doubling(d: Device, chained: int = 1) -> tuple[bytes, list[Entry], list]:
+def doubling(d: Device, chained: int = 1) -> tuple[bytes, list[KernelEntry], list]:
     """Code that doubles N numbers, `chained` times one after the other, and its launches."""
-    target = targets.target(resolve(d.id).target).on_device(dict(d.found.limits))
+    target = targets.target(resolve(d.id).target).on_device(dict(d.info.limits))
     y = leaf("input", "x", (N,), f32)
     for _ in range(chained):
         y = y + y
     params = Params(target.limits)
     plan = lower("double", Graph({"y": y}), target.limits, params, fusion=False)
     made = device_code({"double": plan}, target, Watch())
-    return made.code, [Entry(*e) for e in made.entries], list(made.launches["double"])
+    return made.code, [KernelEntry(*e) for e in made.entries], list(made.launches["double"])
 
 
-def loaded(d: Device, chained: int = 1) -> tuple[Module, list[Launch], dict]:
+def loaded(d: Device, chained: int = 1) -> tuple[DeviceModule, list[Launch], dict]:
     code, entries, launches = doubling(d, chained)
     module = d.load(code, entries)
     buffers = {"inputs": d.alloc(4 * N), "outputs": d.alloc(4 * N), "arena": d.alloc(1 << 16)}
@@ -74,7 +75,7 @@ def test_one_device_is_shared_until_it_is_closed(name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_opened", {})
         first = registry.opened(name)
-        assert registry.opened(name) is first and registry.opened(name, first.found.ordinal) is first
+        assert registry.opened(name) is first and registry.opened(name, first.info.ordinal) is first
         first.close()
         with registry.opened(name) as again:
             assert again is not first and registry.opened(name) is again
@@ -88,7 +89,7 @@ def test_nothing_works_after_closing(name: str) -> None:
     d.close()
     for use in (lambda: d.alloc(64), lambda: d.free(buffer), lambda: d.synchronise(),
                 lambda: d.write(buffer, np.zeros(4)), lambda: d.read(buffer, np.zeros(4)),
-                lambda: d.load(b"x", [Entry("x", 0, 1, (1, 1, 1))]), lambda: d.memory()):
+                lambda: d.load(b"x", [KernelEntry("x", 0, 1, (1, 1, 1))]), lambda: d.memory()):
         with pytest.raises(DeviceError, match=f"{name}:0 is closed"):
             use()
 
@@ -286,7 +287,7 @@ def test_a_freed_buffer_ends_its_recordings(name: str) -> None:
 @every
 def test_code_outside_its_bytes_is_refused(name: str) -> None:
     with pytest.raises(DeviceError, match="outside its code"):
-        device(name).load(b"abc", [Entry("k", 2, 5, (1, 1, 1))])
+        device(name).load(b"abc", [KernelEntry("k", 2, 5, (1, 1, 1))])
 
 
 @computing
@@ -310,7 +311,7 @@ def test_what_is_handed_over_later_happens_later(name: str) -> None:
 def test_code_that_is_none_is_an_error(name: str, rubbish: bytes) -> None:
     d = device(name)
     with pytest.raises(DeviceError, match=name):
-        d.load(rubbish, [Entry("k", 0, len(rubbish), (1, 1, 1))])
+        d.load(rubbish, [KernelEntry("k", 0, len(rubbish), (1, 1, 1))])
     module, launches, _ = loaded(d)  # and the device is none the worse for it
     d.launch(module, launches[0])
 

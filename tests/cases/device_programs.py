@@ -8,7 +8,8 @@ import numpy as np
 
 from tests.cases.available import device
 from tests.parity import Job, _read, _stored, agree
-from ztorch.backends.device import Binding, Device, Entry, Launch
+from ztorch.backends.device import Device
+from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
 from ztorch.compile.device_code import Kernels, device_code, within_limits
@@ -23,7 +24,7 @@ from ztorch.runtime.remote import Remote
 
 def target_of(here: Device, **limits: int) -> Target:
     """What to compile for to run on this very device; `limits` replace what it says of itself."""
-    return targets.target(resolve(here.id).target).on_device({**dict(here.found.limits), **limits})
+    return targets.target(resolve(here.id).target).on_device({**dict(here.info.limits), **limits})
 
 
 class Module:
@@ -45,8 +46,7 @@ class Module:
         for v in graph.leaves("input"):
             if v.attrs["name"] in call.inputs:
                 call.inputs[v.attrs["name"]][...] = _stored(v.dtype, v.attrs["fed"])
-        remote.target.write(remote._params, self.compiled.params)
-        remote._stale = remote._prepare is not None
+        remote.write_params(self.compiled.params)
         call()
         outputs = [_read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
         return outputs + [_read(v.dtype, remote.state(n)) for n, v in graph.updates.items()]
@@ -63,7 +63,7 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
         step = Step(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
     made = device_code(plans, target_of(here), Watch())
-    module = here.load(made.code, [Entry(*e) for e in made.entries])
+    module = here.load(made.code, [KernelEntry(*e) for e in made.entries])
     for name, kernel, held in zip(plans, kernels, buffers, strict=True):
         arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
         there = [here.alloc(a.nbytes) for a in arrays]

@@ -47,7 +47,7 @@ def test_many_dispatches(spin: int) -> None:
         module = Module([job], BEST)
         call = module.executable.bind("j0")
         # A pool of its own for each setting: pools are kept by their number of workers.
-        call._count = 2 if spin else 4
+        call.workers = 2 if spin else 4
         times = 500 if spin else 100
         [name] = call.inputs
         call.inputs[name][:] = np.arange(300)
@@ -97,7 +97,7 @@ def test_a_forked_child_makes_its_own_workers(module: Module) -> None:
 @pytest.mark.parametrize("threads", (1, 2))
 def test_a_call_allocates_nothing(module: Module, threads: int) -> None:
     call = module.executable.bind("j0")
-    call._count = threads
+    call.workers = threads
     call()
     tracemalloc.start()
     try:
@@ -117,7 +117,7 @@ def test_a_call_allocates_nothing(module: Module, threads: int) -> None:
 def _python_calls(module: Module, number: int) -> int:
     """Function calls that Python sees in one run."""
     call = module.executable.bind(f"j{number}")
-    call._count = 1
+    call.workers = 1
     call()
     count = 0
 

@@ -68,10 +68,12 @@ ztorch.load(sys.argv[1], threads=1).predict(np.load(sys.argv[2]))
 print(*sorted(set(sys.modules) - before))
 """
 PREDICTS = {
-    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config",
+    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.abi",
+    "ztorch.machines", "ztorch.machines.processors", "ztorch.host.memory",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
+    "ztorch.runtime.running", "ztorch.runtime.start",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.calls", "ztorch.feed.intake",
     "ztorch.program", "ztorch.program.program", "ztorch.program.stateful",

@@ -10,7 +10,7 @@ import pytest
 
 import ztorch as zt
 from ztorch import layers as L
-from ztorch.runtime.executable import HUGE, aligned
+from ztorch.host.memory import HUGE_PAGE, aligned
 
 
 def in_a_child(good: Callable[[], bool]) -> bool:
@@ -29,7 +29,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not
 
 
 @forks
-@pytest.mark.parametrize("nbytes", (100, HUGE // 2, 3 * HUGE + 1))
+@pytest.mark.parametrize("nbytes", (100, HUGE_PAGE // 2, 3 * HUGE_PAGE + 1))
 def test_memory_of_a_forked_child_is_its_own(nbytes: int) -> None:
     memory = aligned(nbytes)
 
@@ -46,7 +46,7 @@ def test_a_forked_child_trains_for_itself() -> None:
     """With weights that are large enough for huge pages."""
     model = zt.Sequential([L.Input((16,)), L.Dense(4096), L.Dense(64)])
     program = model.compile("cpu", batch_size=8, optimizer="sgd", loss="mse")
-    assert program.executable.params.nbytes > HUGE // 2
+    assert program.executable.params.nbytes > HUGE_PAGE // 2
     x, y = np.ones((8, 16), np.float32), np.ones((8, 64), np.float32)
     before = program.get_weights()
 

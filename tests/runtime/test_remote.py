@@ -13,12 +13,12 @@ import pytest
 import ztorch as zt
 from tests.cases.available import NAMES, device
 from ztorch import layers as L
+from ztorch.abi import PORT_ALIGN
 from ztorch.backends.device import Device
 from ztorch.backends.drivers.dummy import MEMORY
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host import processor
 from ztorch.program.program import Program
-from ztorch.runtime.remote import PLACE
 
 every = pytest.mark.parametrize("name", NAMES)
 BATCH, GIB = 8, 1 << 30
@@ -61,8 +61,8 @@ def test_a_step_moves_the_batch_and_the_metrics(name: str, monkeypatch: pytest.M
     for what in ("write", "read", "copy", "alloc", "record"):
         monkeypatch.setattr(Device, what, noted(what, moved))
     program.fit(x, y, verbose=0)
-    batch = BATCH * 16 * 4 + 2 * PLACE  # rows, their labels and their weights
-    assert moved == 5 * [("write", batch), ("read", 2 * PLACE)]  # loss and accuracy
+    batch = BATCH * 16 * 4 + 2 * PORT_ALIGN  # rows, their labels and their weights
+    assert moved == 5 * [("write", batch), ("read", 2 * PORT_ALIGN)]  # loss and accuracy
     assert program.executable.spec.params_bytes > 10 * batch
 
 
@@ -82,7 +82,7 @@ def test_a_program_gives_back_what_it_had(name: str) -> None:
 def test_plans_of_any_size() -> None:
     """Activations of hundreds of gigabytes, of which this machine holds none; it trains, too."""
     program = deep(40, 2_000_000)
-    spec, here = program.executable.spec, program.executable.target
+    spec, here = program.executable.spec, program.executable.opened_device
     one = 2_000_000 * 256 * 4
     assert 40 * one < spec.arena_bytes < 90 * one  # each is kept for the way back
     assert spec.arena_bytes > 150 * GIB

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.abi import PORT_ALIGN
 from ztorch.artifact.c_interface import LONGEST, identifier
 from ztorch.artifact.write import pack
 from ztorch.codegen.render import environment
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.manifest import FORMAT, VERSION
-from ztorch.runtime.remote import PLACE
 from ztorch.runtime.spec import ProgramSpec
 from ztorch.version import __version__
 
@@ -44,7 +44,7 @@ def write_web(path: str | os.PathLike[str], spec: ProgramSpec, code: bytes, para
     artifact = f"{identifier(spec.name[:LONGEST])}.zt"
     files = {artifact: pack(spec, code, params, metadata),
              "ztorch.js": _rendered("ztorch.js", version=__version__, format=FORMAT,
-                                    version_of_format=VERSION, place=PLACE),
+                                    version_of_format=VERSION, place=PORT_ALIGN),
              "index.html": _rendered("index.html", name=spec.name, file=artifact)}
     for name, data in files.items():
         write_atomic(folder / name, data)

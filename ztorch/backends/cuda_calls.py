@@ -1,12 +1,11 @@
-"""What CUDA's driver is asked, and which devices it shows: through the driver API in cuda-python's
-package cuda-bindings."""
+"""Calls of CUDA's driver API, through the package cuda-bindings, and its devices."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from ztorch.backends.device import Found
+from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.machines.chips import chips_of, runnable
 
@@ -22,16 +21,16 @@ def driver() -> Any:
 def ask(where: str, call: str, *args: Any) -> Any:
     """What a call gives besides success; anything else is an error with the call and its code."""
     cuda = driver()
-    code, *found = getattr(cuda, call)(*args)
+    code, *answers = getattr(cuda, call)(*args)
     if code == cuda.CUresult.CUDA_SUCCESS:
-        return found[0] if len(found) == 1 else found
+        return answers[0] if len(answers) == 1 else answers
     _, text = cuda.cuGetErrorString(code)
     why = text.decode(errors="replace") if text else "unknown to this driver"
     kind = OutOfMemory if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY else DeviceError
     raise kind(f"{where}: {call}: {code.name} ({why})")
 
 
-def described(ordinal: int) -> Found:
+def described(ordinal: int) -> DeviceInfo:
     """A device as the driver describes it; its chip is empty if it is too old."""
     where, attributes = f"cuda:{ordinal}", driver().CUdevice_attribute
     device = ask(where, "cuDeviceGet", ordinal)
@@ -53,7 +52,7 @@ def described(ordinal: int) -> Found:
     plain = [c.name for c in chips_of("cuda") if c.name in able and not c.exact]
     version = ask(where, "cuDriverGetVersion")
     name = ask(where, "cuDeviceGetName", 256, device)
-    return Found(ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),
+    return DeviceInfo(ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),
                  "integrated" if attribute("INTEGRATED") else "gpu",
                  int(ask(where, "cuDeviceTotalMem", device)), plain[-1] if plain else "",
                  tuple(limits.items()), f"CUDA {version // 1000}.{version % 1000 // 10}, compute "

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ztorch.backends.streams import Event, Stream
-from ztorch.errors import DeviceError
+from ztorch.backends.handles import Recording
+from ztorch.backends.streams import Event, Queue, Stream, not_reached
 
-if TYPE_CHECKING:
-    from ztorch.backends.device import Recording
-    from ztorch.backends.drivers.cuda import CudaDevice
+
+class Queues(Queue, Protocol):
+    """What streams and events need of their device."""
+
+    def run_in(self, queue: Any, recording: Recording) -> None: ...
+
+    def call_in(self, queue: Any, name: str, *args: Any) -> Any: ...
+
+    def reached(self, event: Any) -> bool: ...
+
+    def forget_stream(self, queue: Any) -> None: ...
+
+    def forget_event(self, event: Any) -> None: ...
 
 
 class CudaStream(Stream):
-    """A queue of the device, which takes it back when the stream is no more."""
+    """A queue of the device, which the device takes back when the stream no longer exists."""
 
-    device: CudaDevice
+    device: Queues
 
-    def __init__(self, device: CudaDevice, queue: Any):
+    def __init__(self, device: Queues, queue: Any):
         super().__init__(device)
         self.queue = queue
+
+    def call(self, name: str, *args: Any) -> Any:
+        """A call for something in this stream."""
+        return self.device.call_in(self.queue, name, *args)
 
     def run(self, recording: Recording) -> None:
         self.device.run_in(self.queue, recording)
@@ -30,13 +44,13 @@ class CudaStream(Stream):
     def wait(self, event: Event) -> None:
         super().wait(event)
         assert isinstance(event, CudaEvent)
-        self.device.order(self.queue, "cuStreamWaitEvent", self.queue, event.handle, 0)
+        self.call("StreamWaitEvent", self.queue, event.handle, 0)
 
     def synchronise(self) -> None:
-        self.device.order(self.queue, "cuStreamSynchronize", self.queue)
+        self.call("StreamSynchronize", self.queue)
 
     def __del__(self) -> None:
-        self.device.forget(queue=self.queue)
+        self.device.forget_stream(self.queue)
 
 
 class CudaEvent(Event):
@@ -46,22 +60,20 @@ class CudaEvent(Event):
 
     def __init__(self, stream: CudaStream):
         super().__init__(stream)
-        self.handle = stream.device.order(stream.queue, "cuEventCreate", 0)
-        stream.device.order(stream.queue, "cuEventRecord", self.handle, stream.queue)
+        self.handle = stream.call("EventCreate", 0)
+        stream.call("EventRecord", self.handle, stream.queue)
 
     def done(self) -> bool:
         return self.stream.device.reached(self.handle)
 
     def synchronise(self) -> None:
-        self.stream.device.order(self.stream.queue, "cuEventSynchronize", self.handle)
+        self.stream.call("EventSynchronize", self.handle)
 
     def seconds_since(self, earlier: Event) -> float:
         if not isinstance(earlier, CudaEvent) or not (self.done() and earlier.done()):
-            raise DeviceError(f"{self.stream.device.id}: the time between events is known once "
-                              "both are reached; synchronise first")
-        return self.stream.device.order(
-            self.stream.queue, "cuEventElapsedTime", earlier.handle, self.handle) / 1000
+            raise not_reached(self.stream.device.id)
+        return self.stream.call("EventElapsedTime", earlier.handle, self.handle) / 1000
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):
-            self.stream.device.forget(event=self.handle)
+            self.stream.device.forget_event(self.handle)

@@ -1,11 +1,11 @@
-"""HIP's library of ROCm, and its compiler, by ctypes: calls whose every code is checked."""
+"""ROCm's HIP library and its run-time compiler, by ctypes. Every return code is checked."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from ztorch.errors import DeviceError, OutOfMemory
 
@@ -14,43 +14,50 @@ LIBRARIES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamd
 COMPILERS = ("libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so",
              "/opt/rocm/lib/libhiprtc.so")
 
-# HIP's numbers; those of attributes are the same in ROCm 5, 6 and 7.
-OUT_OF_MEMORY = 2
-HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
-NON_BLOCKING, THREAD_LOCAL = 1, 1
+OUT_OF_MEMORY = 2  # hipErrorOutOfMemory
+COPY_KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 3}  # hipMemcpyKind
+NON_BLOCKING = 1  # hipStreamNonBlocking: not in one order with the default stream
+THREAD_LOCAL = 1  # hipStreamCaptureModeThreadLocal: other threads may go on
+# hipDeviceAttribute_t; the same numbers in ROCm 5, 6 and 7.
 INTEGRATED, THREADS, UNITS, SHARED, WAVE = 16, 56, 63, 74, 87
-LOST = frozenset(("hipErrorIllegalAddress", "hipErrorLaunchFailure", "hipErrorLaunchTimeOut",
-                  "hipErrorAssert", "hipErrorECCNotCorrectable", "hipErrorContextIsDestroyed"))
-"""Errors after which a process gets nothing but errors from its device."""
 
 AMDGPU = 224  # the machine of ELF files
 
 _P, _N = ctypes.c_void_p, ctypes.c_size_t
+
+
+class Out(NamedTuple):
+    """An argument that a call writes its answer to."""
+
+    kind: Any
+
+
+# The arguments of each function; `ask` supplies those that are `Out` itself.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipInit": (ctypes.c_uint,),
-    "hipRuntimeGetVersion": (_P,),
-    "hipGetDeviceCount": (_P,),
+    "hipRuntimeGetVersion": (Out(ctypes.c_int),),
+    "hipGetDeviceCount": (Out(ctypes.c_int),),
     "hipSetDevice": (ctypes.c_int,),
     "hipDeviceGetName": (_P, ctypes.c_int, ctypes.c_int),
-    "hipDeviceTotalMem": (_P, ctypes.c_int),
-    "hipDeviceGetAttribute": (_P, ctypes.c_int, ctypes.c_int),
+    "hipDeviceTotalMem": (Out(_N), ctypes.c_int),
+    "hipDeviceGetAttribute": (Out(ctypes.c_int), ctypes.c_int, ctypes.c_int),
     "hipGetDevicePropertiesR0600": (_P, ctypes.c_int),
     "hipGetDeviceProperties": (_P, ctypes.c_int),
     "hipGetLastError": (),
-    "hipMalloc": (_P, _N),
+    "hipMalloc": (Out(_P), _N),
     "hipFree": (_P,),
-    "hipMemGetInfo": (_P, _P),
+    "hipMemGetInfo": (Out(_N), Out(_N)),
     "hipMemcpyAsync": (_P, _P, _N, ctypes.c_int, _P),
-    "hipStreamCreateWithFlags": (_P, ctypes.c_uint),
+    "hipStreamCreateWithFlags": (Out(_P), ctypes.c_uint),
     "hipStreamDestroy": (_P,),
     "hipStreamSynchronize": (_P,),
-    "hipModuleLoadData": (_P, _P),
+    "hipModuleLoadData": (Out(_P), _P),
     "hipModuleUnload": (_P,),
-    "hipModuleGetFunction": (_P, _P, ctypes.c_char_p),
+    "hipModuleGetFunction": (Out(_P), _P, ctypes.c_char_p),
     "hipModuleLaunchKernel": (_P, *(ctypes.c_uint,) * 7, _P, _P, _P),
     "hipStreamBeginCapture": (_P, ctypes.c_int),
-    "hipStreamEndCapture": (_P, _P),
-    "hipGraphInstantiate": (_P, _P, _P, _P, _N),
+    "hipStreamEndCapture": (_P, Out(_P)),
+    "hipGraphInstantiate": (Out(_P), _P, _P, _P, _N),
     "hipGraphDestroy": (_P,),
     "hipGraphLaunch": (_P, _P),
     "hipGraphExecDestroy": (_P,),
@@ -64,16 +71,15 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
-
 @functools.cache
 def library() -> Any:
-    """The newest of these that is installed, or None; looking costs no more than their names."""
+    """The newest HIP library that is installed, or None."""
     return _opened(LIBRARIES)
 
 
 @functools.cache
 def compiler() -> Any:
-    """What compiles HIP's C++ at run time: a library of its own, or before that part of HIP's."""
+    """The library that compiles HIP's C++ at run time: its own, or in old versions HIP's."""
     return _opened(COMPILERS) or library()
 
 
@@ -86,28 +92,30 @@ def _opened(names: tuple[str, ...]) -> Any:
     return None
 
 
-def call(where: str, name: str, *args: Any) -> None:
-    """A call that must succeed; anything else is an error with the call and its code."""
+def ask(where: str, name: str, *args: Any) -> Any:
+    """What a call gives besides success: None, a number, or a list of them. Anything else is an
+    error with the call and its code."""
     hip = library()
-    code = _called(hip, name, *args)
-    if not code:
-        return
-    symbol, text = (_said(hip, f"hipGetError{what}", code) for what in ("Name", "String"))
-    _called(hip, "hipGetLastError")  # forgets it, so that no later call is blamed
-    kind = OutOfMemory if code == OUT_OF_MEMORY else DeviceError
-    raise kind(f"{where}: {name}: {symbol or code} ({text})")
+    answers = [kind.kind() for kind in SIGNATURES[name] if isinstance(kind, Out)]
+    code = _called(hip, name, *_with_answers(name, answers, args))
+    if code:
+        symbol, text = (_said(hip, f"hipGetError{part}", code) for part in ("Name", "String"))
+        _called(hip, "hipGetLastError")  # clears it, so that no later call is blamed
+        kind = OutOfMemory if code == OUT_OF_MEMORY else DeviceError
+        raise kind(f"{where}: {name}: {symbol or code} ({text})")
+    values = [answer.value or 0 for answer in answers]  # ctypes says None for a null pointer
+    return values if len(values) > 1 else values[0] if values else None
 
 
-def asked(where: str, name: str, kind: Any, *args: Any) -> Any:
-    """What a call writes to its first argument."""
-    out = kind()
-    call(where, name, ctypes.byref(out), *args)
-    return out.value
+def _with_answers(name: str, answers: list[Any], args: tuple[Any, ...]) -> list[Any]:
+    """All arguments of a call: those given, and addresses for its answers."""
+    addresses, given = iter(map(ctypes.byref, answers)), iter(args)
+    return [next(addresses if isinstance(kind, Out) else given) for kind in SIGNATURES[name]]
 
 
 def _called(hip: Any, name: str, *args: Any) -> int:
     function = getattr(hip, name)
-    function.argtypes = SIGNATURES[name]
+    function.argtypes = [_P if isinstance(kind, Out) else kind for kind in SIGNATURES[name]]
     return int(function(*args))
 
 
@@ -118,8 +126,8 @@ def _said(hip: Any, name: str, code: int) -> str:
 
 
 def whole(image: bytes) -> bool:
-    """Whether this is a code object with all its parts: HIP is told no length, and believes what
-    headers say.
+    """Whether this is a code object with all its parts. HIP is told no length, so it would read as
+    far as damaged headers say.
 
     >>> whole(b"no code at all")
     False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from ztorch.backends.device import Found
+from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError
 from ztorch.host.processor import usable_cores
 
@@ -71,8 +71,8 @@ def physical_devices() -> tuple[Physical, ...]:
     """All devices of Vulkan 1.1 and up that compute, in the loader's order."""
     api = vk()
     handles = api.vkEnumeratePhysicalDevices(_instance())
-    found = [Physical(handles[k]) for k in range(len(handles))]
-    return tuple(p for p in found if p.version >= (1, 1) and p.family is not None)
+    devices = [Physical(handles[k]) for k in range(len(handles))]
+    return tuple(p for p in devices if p.version >= (1, 1) and p.family is not None)
 
 
 class Physical:
@@ -151,7 +151,7 @@ class Physical:
     def _knows(self, feature: Feature) -> bool:
         return self._has(feature.extension, feature.version)
 
-    def described(self, ordinal: int) -> Found:
+    def described(self, ordinal: int) -> DeviceInfo:
         """The device as ztorch lists it."""
         limits, heaps = self.properties.limits, self.heaps()
         grid = {
@@ -170,7 +170,7 @@ class Physical:
             grid["compute_units"] = usable_cores()
         total = max((h.size for h in heaps if h.flags & vk().VK_MEMORY_HEAP_DEVICE_LOCAL_BIT),
                     default=0)
-        return Found(ordinal, self.name, kind, int(total), "",
+        return DeviceInfo(ordinal, self.name, kind, int(total), "",
                      tuple((k, int(v)) for k, v in grid.items()),
                      f"Vulkan {self.version[0]}.{self.version[1]}, {self.driver}")
 

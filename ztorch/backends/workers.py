@@ -1,8 +1,8 @@
-"""Worker threads for CPU programs: parked inside one native call, so dispatch costs no Python.
+"""Worker threads of CPU programs: parked inside one native call, so starting a run costs no Python.
 
-The code of the workers is part of every compiled library (templates/llvm/workers.ll.j2); this file
-owns the threads and the control block they watch. A worker spins for a while, then sleeps in the
-kernel until the next run.
+The code of the workers is part of every compiled library (`workers` in templates/llvm and
+templates/c); this file owns the threads and the control block that they watch. A worker spins for a
+while, then sleeps in the kernel until the next run.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import ctypes
 import os
 import threading
 
-import numpy as np
-
+from ztorch.abi import CONTROL_BLOCK, WORKER_ENTRY
+from ztorch.host.memory import aligned
 from ztorch.host.settings import current
-
-CONTROL_BYTES = 512
 
 
 class Workers:
@@ -24,20 +22,17 @@ class Workers:
     def __init__(self, count: int, library: ctypes.CDLL):
         self.count = count
         self.lock = threading.Lock()
-        raw = np.zeros(CONTROL_BYTES + 64, np.uint8)
-        start = -raw.ctypes.data % 64
-        self._block = raw[start:start + CONTROL_BYTES]
-        syscall = ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
-        self._block[200:208].view(np.int64)[0] = count
-        self._block[208:216].view(np.int64)[0] = current().spin
-        self._block[216:224].view(np.uint64)[0] = syscall
-        self.control = ctypes.c_void_p(self._block.ctypes.data)
-        run = library.zt_worker
+        self.block = aligned(CONTROL_BLOCK.itemsize).view(CONTROL_BLOCK)
+        self.block["workers"] = count
+        self.block["spin"] = current().spin
+        self.block["syscall"] = ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
+        self.control = ctypes.c_void_p(self.block.ctypes.data)
+        run = library[WORKER_ENTRY]
         run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
         run.restype = None
-        for k in range(1, count):
-            threading.Thread(target=run, args=(self.control, k, 0), daemon=True,
-                             name=f"ztorch-worker-{k}").start()
+        for number in range(1, count):
+            threading.Thread(target=run, args=(self.control, number, 0), daemon=True,
+                             name=f"ztorch-worker-{number}").start()
 
 
 _pools: dict[int, Workers] = {}
@@ -55,12 +50,12 @@ def workers(count: int, library: ctypes.CDLL) -> Workers:
     return pool
 
 
-def _forget() -> None:
-    """In a forked child no worker thread exists: start over."""
+def _forget_after_fork() -> None:
+    """A forked child has no worker threads: it starts its own."""
     global _making
     _pools.clear()
     _making = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_forget_after_fork)

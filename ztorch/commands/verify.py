@@ -11,7 +11,7 @@ from ztorch.commands.recipe import Recipe, find, optimizer
 from ztorch.compile.pipeline import compile_functions, target_for
 from ztorch.errors import ConfigError, DeviceError, ZtorchError
 from ztorch.runtime.devices import Where, resolve
-from ztorch.runtime.executable import start
+from ztorch.runtime.start import start
 from ztorch.verify.compare import compared
 from ztorch.verify.probes import Subject
 
@@ -73,8 +73,8 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
     run: Any = program.executable
     target, ordinal = TARGETS[run.spec.target], None
     if target.limits.grid is not None:
-        found = run.target.found
-        target, ordinal = target.on_device(dict(found.limits)), found.ordinal
+        info = run.opened_device.info
+        target, ordinal = target.on_device(dict(info.limits)), info.ordinal
     else:
         target = target_for(Where(target.name, "cpu", 0))
     functions = {n: g for n, g in traced.functions.items() if n in run.functions}

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ztorch.abi import CONTROL_FIELDS, CONTROL_OFFSETS, WORKER_ENTRY
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen import targets
 from ztorch.codegen.assemblers import assembled
@@ -34,12 +35,12 @@ from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.host import processor as this_processor
+from ztorch.host.memory import aligned
 from ztorch.lower.frozen import Derived
 from ztorch.lower.plan import Params, Plan, lower
 from ztorch.machines.processors import processor
 from ztorch.runtime.devices import Where, limits_of, resolve
-from ztorch.runtime.executable import Executable, aligned, start
-from ztorch.runtime.remote import Remote
+from ztorch.runtime.running import Running
 from ztorch.runtime.spec import (
     PREPARE,
     FunctionSpec,
@@ -48,6 +49,7 @@ from ztorch.runtime.spec import (
     TensorSpec,
     entry_point,
 )
+from ztorch.runtime.start import start
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Compiled:
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
-          threads: int | None = None, precision: str = "float32") -> Executable | Remote:
+          threads: int | None = None, precision: str = "float32") -> Running:
     """Compile functions that share their states, and load them on a device."""
     where = resolve(device)
     if where.ordinal is None:
@@ -124,7 +126,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     watch.done("text", text)
     obj = assembled(text, target)
     watch.done("object", obj)
-    code = link(obj, soname=f"{_file(name)}.so", exports=[*symbols.values(), "zt_worker"])
+    code = link(obj, soname=f"{_file(name)}.so", exports=[*symbols.values(), WORKER_ENTRY])
     watch.done("library", code)
     return Compiled(graphs, plans, text, code, spec, initial_params(params))
 
@@ -174,7 +176,8 @@ def render(plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str]
     return kernels.words.frame(
         kernels=kernels.rendered, programs=programs, c=c, arch=target.arch,
         triple=target.llvm_triple, cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,
-        features=",".join(f"+{f}" for f in target.llvm_features), **dict(target.frame_data))
+        features=",".join(f"+{f}" for f in target.llvm_features), control_fields=CONTROL_FIELDS,
+        offset_of=CONTROL_OFFSETS, **dict(target.frame_data))
 
 
 def _file(name: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from ztorch.feed.batches import Batches
     from ztorch.progress import Progress
-    from ztorch.runtime.executable import Bound, Running
+    from ztorch.runtime.running import BoundCall, Running
 
 
 Outputs = dict[str, np.ndarray]  # y, or y/NAME where there are several
@@ -23,7 +23,7 @@ class Calls:
 
     def __init__(self, executable: Running):
         self._executable = executable
-        self._free: dict[str, deque[Bound]] = defaultdict(deque)
+        self._free: dict[str, deque[BoundCall]] = defaultdict(deque)
 
     def lend(self, function: str) -> Lent:
         """A call for a `with` block."""
@@ -40,10 +40,10 @@ class Lent:
 
     __slots__ = ("_call", "_home")
 
-    def __init__(self, call: Bound, home: deque[Bound]):
+    def __init__(self, call: BoundCall, home: deque[BoundCall]):
         self._call, self._home = call, home
 
-    def __enter__(self) -> Bound:
+    def __enter__(self) -> BoundCall:
         return self._call
 
     def __exit__(self, *exception: object) -> None:
@@ -55,7 +55,7 @@ class Meter:
 
     __slots__ = ("_names", "_reads", "_sums", "_weight")
 
-    def __init__(self, call: Bound):
+    def __init__(self, call: BoundCall):
         self._names = ["loss", *(n for n in call.outputs if n != "loss")]
         self._reads = [call.outputs[n].item for n in self._names]
         self._sums = [0.0] * len(self._names)

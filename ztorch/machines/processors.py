@@ -7,15 +7,14 @@ ones; bandwidths and ports that a row leaves out are those of ANY.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ztorch.errors import unknown
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-@dataclass(frozen=True)
-class SimdLevel:
+class SimdLevel(NamedTuple):
     """A set of vector instructions: what follows `cpu:` in the name of a device."""
 
     name: str
@@ -32,8 +31,7 @@ SIMD_LEVELS = (  # from the least to the best of each architecture
 )
 
 
-@dataclass(frozen=True)
-class Processor:
+class Processor(NamedTuple):
     """What lowering knows of a processor."""
 
     name: str
@@ -56,7 +54,7 @@ class Processor:
         >>> processor("zen4").with_caches(l1_bytes=0, l2_bytes=2 * MIB).l2_bytes
         2097152
         """
-        return replace(self, **{field: n for field, n in told.items() if n > 0})  # type: ignore[arg-type]
+        return self._replace(**{field: n for field, n in told.items() if n > 0})  # type: ignore[arg-type]
 
 
 def _amd(family: int, *models: tuple[int, int]) -> tuple[tuple[str, int, range], ...]:

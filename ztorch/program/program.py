@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
     from ztorch.feed.batches import Batches
     from ztorch.layers.learned import Marks
-    from ztorch.runtime.executable import Running
+    from ztorch.runtime.running import Running
     from ztorch.training.history import History
 
 Scores = float | list[float] | dict[str, float]
@@ -350,8 +350,8 @@ def load(path: Path, threads: int | None = None) -> Program:
 
     A program that trained goes on as the saved one would, bit for bit.
     """
-    from ztorch.runtime.executable import start
     from ztorch.runtime.load import read_artifact
+    from ztorch.runtime.start import start
 
     where = os.fspath(path)
     spec, code, params, metadata = read_artifact(where)

@@ -16,7 +16,7 @@ from ztorch.errors import ConfigError, WeightsError
 from ztorch.feed.columns import as_array
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Running
+    from ztorch.runtime.running import Running
     from ztorch.training.history import History
 
 Path = str | os.PathLike[str]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from ztorch.backends import registry
-from ztorch.backends.device import Found
+from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, ZtorchError, unknown
 from ztorch.host import processor
 from ztorch.host.c_compiler import compiler
@@ -76,7 +76,7 @@ def _by_source(name: str, cpu: Device) -> Device:
         return Device(name, "", available=False, reason=str(error))
 
 
-def _described(backend: str, d: Found) -> Device:
+def _described(backend: str, d: DeviceInfo) -> Device:
     return Device(f"{backend}:{d.ordinal}", d.kind, d.name, memory_bytes=d.memory_bytes,
                   threads=dict(d.limits).get("threads", 0), chip=d.chip, driver=d.driver,
                   limits=d.limits)
@@ -175,8 +175,8 @@ def resolve(device: str, here: bool = True) -> Where:
         return Where(device, kind, None)
     if not rest and not here:
         return Where(kind, kind, None)
-    found = registry.opened(kind, int(rest) if rest else None).found
-    return Where(f"{kind}:{found.chip}" if found.chip else kind, kind, found.ordinal)
+    info = registry.opened(kind, int(rest) if rest else None).info
+    return Where(f"{kind}:{info.chip}" if info.chip else kind, kind, info.ordinal)
 
 
 def _elsewhere(device: str, reason: str) -> DeviceError:
@@ -187,7 +187,7 @@ def _elsewhere(device: str, reason: str) -> DeviceError:
 
 def limits_of(where: Where) -> dict[str, int]:
     """What the device says of itself."""
-    return dict(registry.opened(where.backend, where.ordinal).found.limits)
+    return dict(registry.opened(where.backend, where.ordinal).info.limits)
 
 
 def lacking(spec: ProgramSpec) -> str:

@@ -17,8 +17,8 @@ from ztorch.errors import ArtifactError, DeviceError, WeightsError
 from ztorch.files import safetensors
 from ztorch.files.container import AGAIN, MANIFEST, check, members, read_file
 from ztorch.host import processor
+from ztorch.host.memory import aligned
 from ztorch.runtime import manifest
-from ztorch.runtime.executable import aligned
 from ztorch.runtime.manifest import MOST_BYTES, Field
 from ztorch.runtime.spec import ProgramSpec
 

@@ -21,7 +21,7 @@ from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
 
 if TYPE_CHECKING:
-    from ztorch.runtime.executable import Bound
+    from ztorch.runtime.running import BoundCall
 
 
 class Interrupt:
@@ -101,7 +101,7 @@ class Fit:
             self.hooks.call("on_train_end", logs)
         return self.history
 
-    def _epoch(self, epoch: int, call: Bound, interrupt: Interrupt) -> dict[str, float]:
+    def _epoch(self, epoch: int, call: BoundCall, interrupt: Interrupt) -> dict[str, float]:
         program, progress, hooks = self.program, self.progress, self.hooks
         hooks.call("on_epoch_begin", epoch, {})
         progress.begin(epoch, self.steps or self.batches.steps)
@@ -126,7 +126,8 @@ class Fit:
         progress.end(logs)
         return logs
 
-    def _steps(self, epoch: int, call: Bound, interrupt: Interrupt) -> tuple[dict[str, float], int]:
+    def _steps(self, epoch: int, call: BoundCall,
+               interrupt: Interrupt) -> tuple[dict[str, float], int]:
         """One epoch's steps: the hot loop."""
         program, progress, hooks, watch = self.program, self.progress, self.hooks, self.watch
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
@@ -156,7 +157,7 @@ class Fit:
             return (epoch + 1) % self.validation_freq == 0
         return epoch + 1 in self.validation_freq
 
-    def _not_finite(self, call: Bound, loss: float, epoch: int, step: int) -> NonFiniteLoss:
+    def _not_finite(self, call: BoundCall, loss: float, epoch: int, step: int) -> NonFiniteLoss:
         """Names the place, and what to try, from what the batch and the program show."""
         tips = []
         for name, x in call.inputs.items():

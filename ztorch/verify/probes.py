@@ -15,7 +15,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.errors import Unsupported
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.plan import Plan
-from ztorch.runtime.executable import start
+from ztorch.runtime.start import start
 
 
 @dataclass(frozen=True)

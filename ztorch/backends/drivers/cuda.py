@@ -3,129 +3,106 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-
-import numpy as np
 
 from ztorch.backends import cuda_calls
 from ztorch.backends.cuda_calls import ask, described
 from ztorch.backends.cuda_streams import CudaStream
-from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module, Recording
-from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.backends.device import Device
+from ztorch.backends.gpu import GpuBackend, GpuDevice
+from ztorch.backends.handles import DeviceInfo, DeviceModule, Launch, Recording
+from ztorch.errors import DeviceError
 from ztorch.machines.chips import chips_of
 
-LOST = frozenset(f"CUDA_ERROR_{what}" for what in (
-    "ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC",
-    "ILLEGAL_INSTRUCTION", "HARDWARE_STACK_ERROR", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT",
-    "ECC_UNCORRECTABLE", "CONTEXT_IS_DESTROYED"))
-"""Errors after which a context answers nothing but the same error."""
-
-LOG = 16 * 1024  # bytes kept of what the driver's assembler says
-# What a driver without a device answers; anything else is a driver that is broken.
-NOTHING_HERE = ("CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_STUB_LIBRARY")
-FORKED = ("this process was forked from one that used CUDA, and a forked child cannot use it; "
-          "start processes by multiprocessing's spawn")
+LOG_BYTES = 16 * 1024  # kept of what the driver's assembler says
 
 
-class Cuda(Backend):
-    """Every device that the driver shows, in its order."""
+class Cuda(GpuBackend):
+    """Every device that the driver has, in its order."""
 
     name = "cuda"
+    no_device_codes = ("CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_STUB_LIBRARY")
 
-    def __init__(self) -> None:
-        self._process: int | None = None  # that started the driver
-
-    def refusal(self) -> str:
+    def _missing(self) -> str:
         try:
             cuda_calls.driver()
         except ModuleNotFoundError:
             return "cuda-bindings is not installed; pip install 'ztorch[cuda]'"
-        if self._process not in (None, os.getpid()):
-            return FORKED
+        return ""
+
+    def _start(self) -> str:
         try:
             ask(self.name, "cuInit", 0)
-            self._process = os.getpid()
-            return "" if ask(self.name, "cuDeviceGetCount") else "the driver shows no device"
-        except DeviceError as error:
-            if any(code in str(error) for code in NOTHING_HERE):
-                return str(error)
+        except DeviceError:
             raise
-        except (RuntimeError, OSError) as error:  # what looking for libcuda in vain ends in
+        except (RuntimeError, OSError) as error:  # cuda-bindings found no libcuda
             return f"NVIDIA's driver is not installed ({type(error).__name__} for libcuda)"
+        return ""
 
-    def found(self) -> list[Found]:
-        if self.refusal():
-            return []
-        return [described(k) for k in range(ask(self.name, "cuDeviceGetCount"))]
+    def _count(self) -> int:
+        return int(ask(self.name, "cuDeviceGetCount"))
+
+    def _describe(self, ordinal: int) -> DeviceInfo:
+        return described(ordinal)
 
     def open(self, ordinal: int = 0) -> Device:
-        found = self.found()[ordinal]
-        if not found.chip:
-            raise DeviceError(f"cuda:{ordinal} ({found.name}) is older than "
+        info = self.devices()[ordinal]
+        if not info.chip:
+            raise DeviceError(f"cuda:{ordinal} ({info.name}) is older than "
                               f"{chips_of(self.name)[0].name}, the first that there is code for")
-        return CudaDevice(found)
+        return CudaDevice(info)
 
 
-class CudaDevice(Device):
-    """The primary context of a device, which all of a process share, and streams of our own: the
-    queue that all calls but those of streams go into, and others as they are asked for."""
+class CudaDevice(GpuDevice):
+    """The primary context of a device, which all of a process share, and streams of our own: one
+    for all work but that of `Stream` objects, and one for each of these."""
 
-    def __init__(self, found: Found):
-        super().__init__("cuda", found)
-        self._lost = ""
-        self._running = False  # whether the queue may have launches that are not done
-        self._busy: dict[int, Any] = {}  # other queues of which nobody has waited for the end
-        self._queues: list[Any] = []  # all of them; the first is for all but streams
-        self._idle: list[Any] = []  # those of streams that are no more
-        self._past: list[Any] = []  # events that are no more
-        self._device = self._try("cuDeviceGet", found.ordinal)
-        self._context = self._try("cuDevicePrimaryCtxRetain", self._device)
+    prefix = "cu"
+    fatal_codes = frozenset(f"CUDA_ERROR_{name}" for name in (
+        "ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC",
+        "ILLEGAL_INSTRUCTION", "HARDWARE_STACK_ERROR", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT",
+        "ECC_UNCORRECTABLE", "CONTEXT_IS_DESTROYED"))
+    fatal_advice = "close it, and open it again"
+
+    def __init__(self, info: DeviceInfo):
+        super().__init__(Cuda.name, info)
+        self._busy: dict[int, Any] = {}  # queues of streams that may hold work that is not done
+        self._queues: list[Any] = []  # all queues, the device's own first
+        self._idle: list[Any] = []  # queues of streams that no longer exist
+        self._old_events: list[Any] = []  # events that no longer exist, to be destroyed
+        self._device = self._call("DeviceGet", info.ordinal)
+        self._context = self._call("DevicePrimaryCtxRetain", self._device)
         try:
             with self._current():
                 self._queue = self._new_queue()
         except DeviceError:
-            self._try("cuDevicePrimaryCtxRelease", self._device)
+            self._call("DevicePrimaryCtxRelease", self._device)
             raise
 
-    def _try(self, call: str, *args: Any) -> Any:
-        try:
-            return ask(self.id, call, *args)
-        except DeviceError as error:
-            if any(code in str(error) for code in LOST):
-                self._lost = str(error)
-                raise DeviceError(f"{error}. What this device holds is lost: close it, and open it "
-                                  "again") from None
-            raise
+    def _ask(self, function: str, *args: Any) -> Any:
+        return ask(self.id, function, *args)
 
-    @contextmanager
-    def _current(self) -> Iterator[None]:
-        """Our context for this thread, and afterwards again the one it had."""
-        if self._lost:
-            raise DeviceError(f"{self._lost}; close the device, and open it again")
-        self._try("cuCtxPushCurrent", self._context)
-        try:
-            yield
-        finally:
-            self._try("cuCtxPopCurrent")
+    def _push_current(self) -> None:
+        self._call("CtxPushCurrent", self._context)
+
+    def _pop_current(self) -> None:
+        self._call("CtxPopCurrent")
 
     def _close(self) -> None:
         if self._lost:  # only a new context works again
-            self._try("cuDevicePrimaryCtxReset", self._device)
+            self._call("DevicePrimaryCtxReset", self._device)
         else:
-            with self._current():
-                self._wait()
-                for queue in self._queues:
-                    self._try("cuStreamDestroy", queue)
-        self._try("cuDevicePrimaryCtxRelease", self._device)
+            self._release("StreamDestroy", *self._queues)
+        self._call("DevicePrimaryCtxRelease", self._device)
+
+    def _move(self, target: int, source: int, nbytes: int, kind: str) -> None:
+        self._call(f"Memcpy{kind}Async", target, source, nbytes, self._queue)
 
     # -- order -------------------------------------------------------------------------------------
 
     def _new_queue(self) -> Any:
         flag = cuda_calls.driver().CUstream_flags.CU_STREAM_NON_BLOCKING
-        self._queues.append(self._try("cuStreamCreate", int(flag)))
+        self._queues.append(self._call("StreamCreate", int(flag)))
         return self._queues[-1]
 
     def _stream(self) -> CudaStream:
@@ -133,42 +110,33 @@ class CudaDevice(Device):
             return CudaStream(self, self._idle.pop() if self._idle else self._new_queue())
 
     def _settle(self) -> None:
-        """Waits for the other queues: what comes now was handed over after what they have."""
         for queue in self._busy.values():
-            self._try("cuStreamSynchronize", queue)
+            self._call("StreamSynchronize", queue)
         self._busy.clear()
 
     def _wait(self) -> None:
-        self._settle()
-        self._try("cuStreamSynchronize", self._queue)
-        self._running = False
-        while self._past:
-            self._try("cuEventDestroy", self._past.pop())
-
-    def _run(self, handle: Any) -> None:
-        with self._current():
-            self._settle()
-            self._try("cuGraphLaunch", handle, self._queue)
-            self._running = True
+        super()._wait()
+        while self._old_events:
+            self._call("EventDestroy", self._old_events.pop())
 
     def run_in(self, queue: Any, recording: Recording) -> None:
-        """Replays launches in the queue of a stream."""
+        """Replays launches in the queue of a stream, after the device's own work."""
         with self._guard:
             self._need_live(recording)
             with self._current():
                 if self._running:
-                    self._try("cuStreamSynchronize", self._queue)
+                    self._call("StreamSynchronize", self._queue)
                     self._running = False
-                self._try("cuGraphLaunch", recording.handle, queue)
+                self._call("GraphLaunch", recording.handle, queue)
                 self._busy[int(queue)] = queue
 
-    def order(self, queue: Any, call: str, *args: Any) -> Any:
+    def call_in(self, queue: Any, name: str, *args: Any) -> Any:
         """A call that a stream or an event makes for something in its queue."""
         with self._guard:
             self._need_open()
             with self._current():
                 self._busy[int(queue)] = queue
-                return self._try(call, *args)
+                return self._call(name, *args)
 
     def reached(self, event: Any) -> bool:
         """Whether the device has passed an event."""
@@ -178,142 +146,65 @@ class CudaDevice(Device):
                 cuda = cuda_calls.driver()
                 if cuda.cuEventQuery(event)[0] == cuda.CUresult.CUDA_ERROR_NOT_READY:
                     return False
-                self._try("cuEventQuery", event)
+                self._call("EventQuery", event)
                 return True
 
-    def forget(self, queue: Any = None, event: Any = None) -> None:
-        """Takes back what a stream or an event had. They end at any time, even within a call of
-        ours, so the driver hears of it later."""
-        if queue is not None:
-            self._idle.append(queue)
-        if event is not None:
-            self._past.append(event)
+    def forget_stream(self, queue: Any) -> None:
+        """Takes back the queue of a stream that no longer exists. Objects end at any time, even
+        during a call, so this makes none."""
+        self._idle.append(queue)
 
-    def _synchronise(self) -> None:
-        with self._current():
-            self._wait()
-
-    # -- memory ------------------------------------------------------------------------------------
-
-    def _alloc(self, nbytes: int) -> Any:
-        with self._current():
-            try:
-                return int(self._try("cuMemAlloc", nbytes))
-            except OutOfMemory as error:
-                free, total = self._try("cuMemGetInfo")
-                raise OutOfMemory(f"{error}: asked for {nbytes:,} bytes, and {free:,} of {total:,} "
-                                  "are free") from None
-
-    def _free(self, handle: Any) -> None:
-        if self._lost:  # and with it all that it held
-            return
-        with self._current():
-            self._wait()
-            self._try("cuMemFree", handle)
-
-    def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
-        with self._current():
-            self._settle()
-            self._try("cuMemcpyHtoDAsync", handle + at, data.ctypes.data, data.nbytes, self._queue)
-            self._wait()
-
-    def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
-        with self._current():
-            self._settle()
-            self._try("cuMemcpyDtoHAsync", out.ctypes.data, handle + at, out.nbytes, self._queue)
-            self._wait()
-
-    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
-              nbytes: int) -> None:
-        with self._current():
-            self._settle()
-            self._try("cuMemcpyDtoDAsync", target + target_at, source + source_at, nbytes,
-                      self._queue)
-            self._running = True
-
-    def _memory(self) -> tuple[int, int]:
-        with self._current():
-            free, total = self._try("cuMemGetInfo")
-            return int(free), int(total)
+    def forget_event(self, event: Any) -> None:
+        """Takes back an event that no longer exists; the driver hears of it at the next wait."""
+        self._old_events.append(event)
 
     # -- code --------------------------------------------------------------------------------------
 
-    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
-        """The modules, and a function for each entry."""
-        modules: dict[tuple[int, int], Any] = {}
-        with self._current():
-            try:
-                for e in entries:
-                    if (e.at, e.size) not in modules:
-                        modules[e.at, e.size] = self._module(code[e.at:e.at + e.size])
-                functions = [self._try("cuModuleGetFunction", modules[e.at, e.size],
-                                       e.name.encode()) for e in entries]
-            except DeviceError:
-                for module in modules.values() if not self._lost else ():
-                    self._try("cuModuleUnload", module)
-                raise
-        return list(modules.values()), functions
-
-    def _module(self, image: bytes) -> Any:
-        """A cubin, or PTX that the driver assembles now; what it says of that is in the error."""
-        options, errors = cuda_calls.driver().CUjit_option, bytearray(LOG)
+    def _load_image(self, image: bytes) -> Any:
+        """From a cubin, or from PTX that the driver assembles now; errors hold its log."""
+        options, errors = cuda_calls.driver().CUjit_option, bytearray(LOG_BYTES)
         if not image.endswith(b"\0"):
             image += b"\0"
         try:
-            return self._try("cuModuleLoadDataEx", image, 2,
-                             [options.CU_JIT_ERROR_LOG_BUFFER,
-                              options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES], [errors, LOG])
+            return self._call("ModuleLoadDataEx", image, 2,
+                              [options.CU_JIT_ERROR_LOG_BUFFER,
+                               options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES], [errors, LOG_BYTES])
         except DeviceError as error:
             log = errors.split(b"\0")[0].decode(errors="replace").strip()
             raise type(error)(f"{error}{': ' if log else ''}{log}") from None
 
-    def _unload(self, handles: Any) -> None:
-        if self._lost:  # and with it all that it held
-            return
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
+        """A graph in which each launch waits for those before its barrier, and for no others."""
         with self._current():
-            self._wait()
-            for module in handles[0]:
-                self._try("cuModuleUnload", module)
-
-    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
-        """A graph in which launches wait for those before their barrier, and for no others."""
-        with self._current():
-            graph = self._try("cuGraphCreate", 0)
+            graph = self._call("GraphCreate", 0)
             try:
                 before: list[Any] = []
                 since: list[Any] = []
                 for launch in launches:
                     if launch.barrier and since:
                         before, since = [self._join(graph, since)], []
-                    since.append(self._try("cuGraphAddKernelNode", graph, before, len(before),
-                                           self._node(module, launch)))
-                return self._try("cuGraphInstantiate", graph, 0)
+                    since.append(self._call("GraphAddKernelNode", graph, before, len(before),
+                                            self._node(module, launch)))
+                return self._call("GraphInstantiate", graph, 0)
             finally:
-                self._try("cuGraphDestroy", graph)
+                self._call("GraphDestroy", graph)
 
     def _join(self, graph: Any, nodes: list[Any]) -> Any:
         """One node that is done when all of these are."""
         if len(nodes) == 1:
             return nodes[0]
-        return self._try("cuGraphAddEmptyNode", graph, nodes, len(nodes))
+        return self._call("GraphAddEmptyNode", graph, nodes, len(nodes))
 
-    def _node(self, module: Module, launch: Launch) -> Any:
+    def _node(self, module: DeviceModule, launch: Launch) -> Any:
         node = cuda_calls.driver().CUDA_KERNEL_NODE_PARAMS()
-        node.func = module.handles[1][launch.entry]
+        node.func = self._function(module, launch.entry)
         node.gridDimX, node.gridDimY, node.gridDimZ = launch.grid
-        group = module.entries[launch.entry].workgroup
-        node.blockDimX, node.blockDimY, node.blockDimZ = group
-        places = tuple(b.buffer.handle + b.at for b in launch.bindings)
-        if places:
-            node.kernelParams = (places, (ctypes.c_void_p,) * len(places))
+        workgroup = module.entries[launch.entry].workgroup
+        node.blockDimX, node.blockDimY, node.blockDimZ = workgroup
+        addresses = tuple(b.buffer.handle + b.at for b in launch.bindings)
+        if addresses:
+            node.kernelParams = (addresses, (ctypes.c_void_p,) * len(addresses))
         return node
-
-    def _drop(self, handle: Any) -> None:
-        if self._lost:  # and with it all that it held
-            return
-        with self._current():
-            self._wait()
-            self._try("cuGraphExecDestroy", handle)
 
 
 BACKEND = Cuda()

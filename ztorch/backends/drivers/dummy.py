@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.backends.backend import Backend
+from ztorch.backends.device import Device
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import OutOfMemory
 
 MEMORY = 1 << 40
@@ -25,18 +27,18 @@ class Dummy(Backend):
     def refusal(self) -> str:
         return ""
 
-    def found(self) -> list[Found]:
-        return [Found(0, "nothing at all", "virtual", MEMORY)]
+    def devices(self) -> list[DeviceInfo]:
+        return [DeviceInfo(0, "nothing at all", "virtual", MEMORY)]
 
     def open(self, ordinal: int = 0) -> Device:
-        return DummyDevice(self.found()[ordinal])
+        return DummyDevice(self.devices()[ordinal])
 
 
 class DummyDevice(Device):
     """`launched` counts the launches that were run."""
 
-    def __init__(self, found: Found):
-        super().__init__("dummy", found)
+    def __init__(self, info: DeviceInfo):
+        super().__init__("dummy", info)
         self.launched = 0
 
     def _close(self) -> None: ...
@@ -69,13 +71,13 @@ class DummyDevice(Device):
     def _memory(self) -> tuple[int, int]:
         return MEMORY - self.allocated, MEMORY
 
-    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
         return [code[e.at:e.at + e.size] for e in entries]
 
-    def _unload(self, handles: Any) -> None:
-        handles.clear()
+    def _unload(self, handle: Any) -> None:
+        handle.clear()
 
-    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
         return len(launches)
 
     def _drop(self, handle: Any) -> None: ...

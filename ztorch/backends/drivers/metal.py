@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.backends.backend import Backend
+from ztorch.backends.device import Device
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import DeviceError, OutOfMemory
 
 SYSTEM = sys.platform
@@ -47,19 +49,19 @@ class Metal(Backend):
         if SYSTEM != "darwin":
             return "Metal is part of macOS, which this system is not"
         try:
-            found = _devices()
+            devices = _devices()
         except ModuleNotFoundError:
             return "pyobjc-framework-Metal is not installed; pip install 'ztorch[metal]'"
-        return "" if found else "macOS finds no device"
+        return "" if devices else "macOS finds no device"
 
-    def found(self) -> list[Found]:
+    def devices(self) -> list[DeviceInfo]:
         return [] if self.refusal() else [_describe(k, d) for k, d in enumerate(_devices())]
 
     def open(self, ordinal: int = 0) -> Device:
-        return MetalDevice(self.found()[ordinal], _devices()[ordinal])
+        return MetalDevice(self.devices()[ordinal], _devices()[ordinal])
 
 
-def _describe(ordinal: int, device: Any) -> Found:
+def _describe(ordinal: int, device: Any) -> DeviceInfo:
     """GPUs of other makers in older Macs differ in how many threads are in lockstep, so there
     memory is used."""
     limits = {
@@ -69,17 +71,19 @@ def _describe(ordinal: int, device: Any) -> Found:
         "max_buffers": ARGUMENTS,
         "max_buffer_bytes": min(int(device.maxBufferLength()), (1 << 31) - 1),
     }
-    return Found(ordinal, str(device.name()), "integrated" if device.hasUnifiedMemory() else "gpu",
-                 int(device.recommendedMaxWorkingSetSize()), "", tuple(limits.items()), "Metal")
+    return DeviceInfo(ordinal, str(device.name()),
+                      "integrated" if device.hasUnifiedMemory() else "gpu",
+                      int(device.recommendedMaxWorkingSetSize()), "", tuple(limits.items()),
+                      "Metal")
 
 
 class MetalDevice(Device):
     """A command queue, and buffers that the host sees as well."""
 
-    def __init__(self, found: Found, device: Any):
-        super().__init__("metal", found)
+    def __init__(self, info: DeviceInfo, device: Any):
+        super().__init__("metal", info)
         self._device = device
-        self._subgroup = dict(found.limits)["subgroup"]
+        self._subgroup = dict(info.limits)["subgroup"]
         self._pending: list[Any] = []
         self._queue = self._some("newCommandQueue", device.newCommandQueue)
 
@@ -94,8 +98,8 @@ class MetalDevice(Device):
 
     def _some(self, call: str, function: Any, *args: Any) -> Any:
         """The same, where nothing is a failure; beside the object may come an NSError."""
-        found = self._try(call, function, *args)
-        made, error = found if isinstance(found, tuple) else (found, None)
+        answer = self._try(call, function, *args)
+        made, error = answer if isinstance(answer, tuple) else (answer, None)
         if made is None:
             why = error.localizedDescription() if error is not None else "gives nothing"
             raise DeviceError(f"{self.id}: {call}: {why}")
@@ -140,12 +144,12 @@ class MetalDevice(Device):
             self._bytes(source)[source_at:source_at + nbytes]
 
     def _memory(self) -> tuple[int, int]:
-        total = self.found.memory_bytes
+        total = self.info.memory_bytes
         return max(0, total - int(self._device.currentAllocatedSize())), total
 
     # -- code ------------------------------------------------------------------------------------
 
-    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
         """Without fast math: NaN and infinity are numbers like others, and roots are exact. That
         nothing is fused, the text says."""
         options = _metal()[0].MTLCompileOptions.alloc().init()
@@ -158,7 +162,7 @@ class MetalDevice(Device):
                              options, None)
         return [self._pipeline(library, e) for e in entries]
 
-    def _pipeline(self, library: Any, entry: Entry) -> Any:
+    def _pipeline(self, library: Any, entry: KernelEntry) -> Any:
         function = self._some(f"newFunctionWithName({entry.name})", library.newFunctionWithName_,
                               entry.name)
         made = self._some(f"newComputePipelineState({entry.name})",
@@ -176,10 +180,10 @@ class MetalDevice(Device):
     def _unload(self, handles: Any) -> None:
         handles.clear()
 
-    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
         """All that launches take; a command buffer runs but once, so it is made for each run."""
         size = _metal()[0].MTLSize
-        return [(module.handles[x.entry], [(b.buffer.handle, b.at) for b in x.bindings],
+        return [(module.handle[x.entry], [(b.buffer.handle, b.at) for b in x.bindings],
                  size(*x.grid), size(*module.entries[x.entry].workgroup), x.barrier)
                 for x in launches]
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ztorch.backends import spirv
-from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.backends.backend import Backend
+from ztorch.backends.device import Device
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import DeviceError, OutOfMemory, Unsupported
 from ztorch.host.settings import current
 
@@ -36,25 +38,25 @@ class OpenCL(Backend):
         except ModuleNotFoundError:
             return "pyopencl is not installed; pip install 'ztorch[opencl]'"
         try:
-            found = _devices()
+            devices = _devices()
         except cl.Error as error:
             if error.code != cl.status_code.PLATFORM_NOT_FOUND_KHR:
                 raise
             return f"the OpenCL loader finds no platform ({error})"
-        return "" if found else "no platform has a device"
+        return "" if devices else "no platform has a device"
 
-    def found(self) -> list[Found]:
+    def devices(self) -> list[DeviceInfo]:
         return [] if self.refusal() else [_describe(k, d) for k, d in enumerate(_devices())]
 
     def open(self, ordinal: int = 0) -> Device:
-        return OpenCLDevice(self.found()[ordinal], _devices()[ordinal])
+        return OpenCLDevice(self.devices()[ordinal], _devices()[ordinal])
 
 
 def _devices() -> list[Any]:
     return [d for platform in _cl().get_platforms() for d in platform.get_devices()]
 
 
-def _describe(ordinal: int, device: Any) -> Found:
+def _describe(ordinal: int, device: Any) -> DeviceInfo:
     kinds = _cl().device_type
     kind = "gpu" if device.type & kinds.GPU else "cpu" if device.type & kinds.CPU else "virtual"
     if kind == "gpu" and device.host_unified_memory:
@@ -68,7 +70,7 @@ def _describe(ordinal: int, device: Any) -> Found:
         "implicit_simd": kind == "cpu" and device.native_vector_width_float > 1,
     }
     runs = (SPIRV,) if _takes_spirv(device) else ()
-    return Found(ordinal, device.name.strip(), kind, int(device.global_mem_size),
+    return DeviceInfo(ordinal, device.name.strip(), kind, int(device.global_mem_size),
                  SPIRV if runs and current().opencl_il else "", tuple(limits.items()),
                  f"{device.platform.name}, {device.driver_version}", runs)
 
@@ -88,8 +90,8 @@ def _takes_spirv(device: Any) -> bool:
 class OpenCLDevice(Device):
     """A context and an in-order queue."""
 
-    def __init__(self, found: Found, device: Any):
-        super().__init__("opencl", found)
+    def __init__(self, info: DeviceInfo, device: Any):
+        super().__init__("opencl", info)
         cl = _cl()
         self._device = device
         self._context = self._try("clCreateContext", cl.Context, [device])
@@ -139,7 +141,7 @@ class OpenCLDevice(Device):
         total = int(self._device.global_mem_size)
         return total - self.allocated, total
 
-    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
         """The program of each kernel: OpenCL C has all in one, SPIR-V a module for each."""
         programs: dict[tuple[int, int], Any] = {}
         for e in entries:
@@ -152,19 +154,19 @@ class OpenCLDevice(Device):
             self._try("clCreateKernel", _cl().Kernel, programs[e.at, e.size], e.name)
         return [programs[e.at, e.size] for e in entries]
 
-    def _check(self, entry: Entry, part: bytes) -> None:
+    def _check(self, entry: KernelEntry, part: bytes) -> None:
         """An error where a module is damaged or needs what this device has not."""
         try:
             needs = spirv.needs(part)
         except ValueError as wrong:
             raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {wrong}") from None
-        if SPIRV not in self.found.runs:
-            raise DeviceError(f"{self.id} ({self.found.name}) takes no SPIR-V; compile for "
+        if SPIRV not in self.info.runs:
+            raise DeviceError(f"{self.id} ({self.info.name}) takes no SPIR-V; compile for "
                               f"{self.backend}, which is OpenCL C")
         if entry.name not in needs.names:
             raise DeviceError(f"{self.id}: the code has no kernel {entry.name!r}")
         if FLOAT64 in needs.capabilities and "cl_khr_fp64" not in self._device.extensions.split():
-            raise Unsupported(f"{self.id} ({self.found.name}) has no float64 (cl_khr_fp64), which "
+            raise Unsupported(f"{self.id} ({self.info.name}) has no float64 (cl_khr_fp64), which "
                               f"kernel {entry.name} needs; compile with other dtypes, or for "
                               "another device")
 
@@ -179,12 +181,12 @@ class OpenCLDevice(Device):
     def _unload(self, handles: Any) -> None:
         handles.clear()
 
-    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
         """Kernels with their arguments set: enqueuing them is all that is left."""
         cl, ready = _cl(), []
         for launch in launches:
             entry = module.entries[launch.entry]
-            kernel = self._try("clCreateKernel", cl.Kernel, module.handles[launch.entry],
+            kernel = self._try("clCreateKernel", cl.Kernel, module.handle[launch.entry],
                                entry.name)
             parts = [self._try("clCreateSubBuffer", b.buffer.handle.get_sub_region, b.at,
                                b.nbytes) for b in launch.bindings]

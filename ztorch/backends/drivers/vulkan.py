@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from ztorch.backends import spirv, vulkan_devices
-from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.backends.backend import Backend
+from ztorch.backends.device import Device
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.backends.vulkan_devices import GROUP_SHUFFLE, NAMES, Physical, vk
 from ztorch.backends.vulkan_memory import STAGE, Calls, Memories
 from ztorch.errors import DeviceError, Unsupported
@@ -28,7 +30,7 @@ class Vulkan(Backend):
     def refusal(self) -> str:
         return vulkan_devices.refusal()
 
-    def found(self) -> list[Found]:
+    def devices(self) -> list[DeviceInfo]:
         if self.refusal():
             return []
         return [p.described(k) for k, p in enumerate(vulkan_devices.physical_devices())]
@@ -58,8 +60,8 @@ class _Commands:
 class VulkanDevice(Device):
     """A logical device with one queue."""
 
-    def __init__(self, found: Found, physical: Physical, direct: bool = True):
-        super().__init__("vulkan", found)
+    def __init__(self, info: DeviceInfo, physical: Physical, direct: bool = True):
+        super().__init__("vulkan", info)
         self._physical, self._pending = physical, False
         self._by_bindings: dict[int, tuple[Any, Any]] = {}
         api = vk()
@@ -150,12 +152,12 @@ class VulkanDevice(Device):
         self._submit(submit)
 
     def _memory(self) -> tuple[int, int]:
-        total = self.found.memory_bytes
+        total = self.info.memory_bytes
         return total - self.allocated, total
 
     # -- code --------------------------------------------------------------------------------------
 
-    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
         api, made = vk(), _Kernels()
         modules, stages, infos = [], [], []  # which keep alive what they point to
         try:
@@ -177,7 +179,7 @@ class VulkanDevice(Device):
                 self._calls.destroy("ShaderModule", module)
         return made
 
-    def _checked(self, entry: Entry, part: bytes) -> spirv.Needs:
+    def _checked(self, entry: KernelEntry, part: bytes) -> spirv.Needs:
         """What a kernel needs, all of which this device has."""
         try:
             needs = spirv.needs(part)
@@ -187,12 +189,12 @@ class VulkanDevice(Device):
             raise DeviceError(f"{self.id}: the code has no kernel {entry.name!r}")
         if lacks := needs.capabilities - self._physical.capabilities:
             listed = ", ".join(NAMES.get(c, f"capability {c}") for c in sorted(lacks))
-            raise Unsupported(f"{self.id} ({self.found.name}) has no {listed}, which kernel "
+            raise Unsupported(f"{self.id} ({self.info.name}) has no {listed}, which kernel "
                               f"{entry.name} needs; compile with other dtypes, or for another "
                               "device")
         return needs
 
-    def _stage_of(self, entry: Entry, module: Any, needs: spirv.Needs) -> tuple[Any, Any]:
+    def _stage_of(self, entry: KernelEntry, module: Any, needs: spirv.Needs) -> tuple[Any, Any]:
         """The stage of a pipeline, and what it points to; kernels whose threads exchange values get
         whole subgroups of the size that they were compiled for."""
         api, size, flags = vk(), None, 0
@@ -253,8 +255,8 @@ class VulkanDevice(Device):
         api.vkCmdPipelineBarrier(commands, stages, stages | stage, 0, 1, [barrier], 0, None, 0,
                                  None)
 
-    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
-        api, kernels = vk(), module.handles
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
+        api, kernels = vk(), module.handle
         count = sum(len(x.bindings) for x in launches)
         sizes = api.VkDescriptorPoolSize(type=api.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
                                          descriptorCount=max(count, 1))

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.backends.device import Backend, Device, Entry, Found, Launch, Module
+from ztorch.backends.backend import Backend
+from ztorch.backends.device import Device
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.settings import where_unset
 
@@ -52,25 +54,25 @@ class WebGPU(Backend):
 
     def refusal(self) -> str:
         try:
-            found = _usable()
+            adapters = _usable()
         except ModuleNotFoundError:
             return "wgpu is not installed; pip install 'ztorch[webgpu]'"
         except RuntimeError as error:
             return f"wgpu finds no driver ({error})"
-        return "" if found else "wgpu finds no adapter; it needs Vulkan, Metal or Direct3D 12"
+        return "" if adapters else "wgpu finds no adapter; it needs Vulkan, Metal or Direct3D 12"
 
-    def found(self) -> list[Found]:
+    def devices(self) -> list[DeviceInfo]:
         return [] if self.refusal() else [_describe(k, a) for k, a in enumerate(_usable())]
 
     def open(self, ordinal: int = 0) -> Device:
-        return WebGPUDevice(self.found()[ordinal], _usable()[ordinal])
+        return WebGPUDevice(self.devices()[ordinal], _usable()[ordinal])
 
 
 def _usable() -> list[Any]:
     return [a for a in _adapters() if a.info["backend_type"] not in ("OpenGL", "OpenGLES")]
 
 
-def _describe(ordinal: int, adapter: Any) -> Found:
+def _describe(ordinal: int, adapter: Any) -> DeviceInfo:
     has, info = adapter.limits, adapter.info
     limits = {
         "threads": min(has["max-compute-invocations-per-workgroup"],
@@ -81,7 +83,7 @@ def _describe(ordinal: int, adapter: Any) -> Found:
         "max_buffer_bytes": min(has["max-storage-buffer-binding-size"], (1 << 31) - 4),
         "buffer_align": max(256, has["min-storage-buffer-offset-alignment"]),
     }
-    return Found(ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
+    return DeviceInfo(ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
                  int(has["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
                  f"{info['backend_type']}, {info['description']}".strip(", "))
 
@@ -89,8 +91,8 @@ def _describe(ordinal: int, adapter: Any) -> Found:
 class WebGPUDevice(Device):
     """One device and its queue. A buffer's bytes come in fours."""
 
-    def __init__(self, found: Found, adapter: Any):
-        super().__init__("webgpu", found)
+    def __init__(self, info: DeviceInfo, adapter: Any):
+        super().__init__("webgpu", info)
         _give_back_here_only()
         wanted = {name: adapter.limits[name] for name in WANTED if name in adapter.limits}
         self._device = self._try("requestDevice", adapter.request_device_sync,
@@ -152,14 +154,14 @@ class WebGPUDevice(Device):
         self._try("submit", self._device.queue.submit, [encoder.finish()])
 
     def _memory(self) -> tuple[int, int]:
-        total = self.found.memory_bytes
+        total = self.info.memory_bytes
         return total - self.allocated, total
 
-    def _load(self, code: bytes, entries: tuple[Entry, ...]) -> Any:
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
         return [self._pipeline(code[e.at:e.at + e.size].decode(errors="replace"), e)
                 for e in entries]
 
-    def _pipeline(self, text: str, entry: Entry) -> Any:
+    def _pipeline(self, text: str, entry: KernelEntry) -> Any:
         count = text.count("@binding(")
         module = self._try("createShaderModule", self._device.create_shader_module, code=text)
         layout = self._try("createPipelineLayout", self._device.create_pipeline_layout,
@@ -180,7 +182,7 @@ class WebGPUDevice(Device):
     def _unload(self, handles: Any) -> None:
         handles.clear()
 
-    def _record(self, module: Module, launches: tuple[Launch, ...]) -> Any:
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
         ready = []
         for launch in launches:
             rows = [{"binding": k, "resource": {"buffer": b.buffer.handle, "offset": b.at,
@@ -188,7 +190,7 @@ class WebGPUDevice(Device):
                     for k, b in enumerate(launch.bindings)]
             group = self._try("createBindGroup", self._device.create_bind_group,
                               layout=self._layout(len(rows)), entries=rows)
-            ready.append((module.handles[launch.entry], group, launch.grid))
+            ready.append((module.handle[launch.entry], group, launch.grid))
         return ready
 
     def _drop(self, handle: Any) -> None:

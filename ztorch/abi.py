@@ -1,0 +1,93 @@
+"""What compiled code and the process that runs it agree on: alignments, and the control block by
+which the workers of a CPU program meet."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Every state, constant, buffer of the arena, input and output starts at a multiple of this, in
+# bytes: the widest vector (AVX-512), so that aligned loads are allowed everywhere.
+BUFFER_ALIGN = 64
+
+# Bytes that processors pass to one another as one piece. What one thread writes and another
+# watches lies in a line of its own, or each write would disturb its neighbours.
+CACHE_LINE = 64
+
+# On a device all inputs travel in one buffer, and all outputs in another; each starts at a multiple
+# of this many bytes. Vulkan and WebGPU let a device demand up to 256 for a bound range, and AMD's
+# code takes 256 for granted.
+PORT_ALIGN = 256
+
+
+def align_up(nbytes: int, align: int) -> int:
+    """The least multiple of `align` that is not less.
+
+    >>> align_up(65, 64), align_up(64, 64), align_up(0, 64)
+    (128, 64, 0)
+    """
+    return -(-nbytes // align) * align
+
+
+class ControlField(NamedTuple):
+    """A number or an address in the control block."""
+
+    name: str
+    kind: str  # i32, u32, i64, or address
+    line: int  # the cache line that it lies in
+    meaning: str
+
+
+# Each cache line has one writer at a time.
+_FIELDS = (
+    ControlField("generation", "i32", 0, "how many runs were started; workers wait for the next"),
+    ControlField("arrived", "i32", 1, "workers that have reached the current barrier"),
+    ControlField("phase", "i32", 2, "how many barriers have opened; workers wait for the next"),
+    ControlField("sleepers", "i32", 3, "threads asleep in the kernel, which need a call to wake"),
+    ControlField("quit", "i32", 3, "not zero: workers leave instead of starting a run"),
+    ControlField("workers", "i64", 3, "threads of the pool, the calling one included"),
+    ControlField("spin", "i64", 3, "turns that a waiting thread spins before it sleeps"),
+    ControlField("syscall", "address", 3, "the C library's syscall(), for sleeping and waking"),
+    ControlField("waker", "u32", 3, "the core of the thread that last woke others"),
+    ControlField("body", "address", 4, "what the current run calls on each worker"),
+    ControlField("inputs", "address", 4, "arguments of the body: addresses of the inputs,"),
+    ControlField("outputs", "address", 4, "addresses of the outputs,"),
+    ControlField("params", "address", 4, "the block of states and constants,"),
+    ControlField("arena", "address", 4, "and the block of everything else"),
+)
+_BYTES = {"i32": 4, "u32": 4, "i64": 8, "address": 8}
+_NUMPY = {"i32": "<i4", "u32": "<u4", "i64": "<i8", "address": "<u8"}
+
+
+class PlacedField(NamedTuple):
+    """A field with its place."""
+
+    name: str
+    kind: str
+    offset: int  # bytes from the start of the block
+    nbytes: int
+    gap: int  # unused bytes before it
+    meaning: str
+
+
+def _placed() -> tuple[PlacedField, ...]:
+    """Each field at the first place of its cache line that is free and a multiple of its size."""
+    fields, end = [], 0
+    for f in _FIELDS:
+        nbytes = _BYTES[f.kind]
+        offset = align_up(max(end, f.line * CACHE_LINE), nbytes)
+        fields.append(PlacedField(f.name, f.kind, offset, nbytes, offset - end, f.meaning))
+        end = offset + nbytes
+    return tuple(fields)
+
+
+CONTROL_FIELDS = _placed()
+CONTROL_BYTES = align_up(CONTROL_FIELDS[-1].offset + CONTROL_FIELDS[-1].nbytes, CACHE_LINE)
+CONTROL_OFFSETS = {f.name: f.offset for f in CONTROL_FIELDS}
+CONTROL_BLOCK = np.dtype({"names": [f.name for f in CONTROL_FIELDS],
+                          "formats": [_NUMPY[f.kind] for f in CONTROL_FIELDS],
+                          "offsets": [f.offset for f in CONTROL_FIELDS],
+                          "itemsize": CONTROL_BYTES})
+
+WORKER_ENTRY = "zt_worker"  # the function of every CPU library that worker threads run

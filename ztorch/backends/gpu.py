@@ -1,0 +1,220 @@
+"""What CUDA and HIP have in common: a device with plain addresses, modules, a stream and graphs.
+
+HIP copies CUDA's driver API: most functions have the same name but for the prefix, cu or hip. So
+what both do is written here once, with names that lack it.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ztorch.backends.backend import Backend
+from ztorch.backends.device import Device
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry
+from ztorch.errors import DeviceError, OutOfMemory
+
+
+class GpuBackend(Backend):
+    """A driver that has to be started, and that no forked child of the process can use."""
+
+    no_device_codes: ClassVar[tuple[str, ...]]  # answers of a driver that works but has no device
+
+    def __init__(self) -> None:
+        self._process: int | None = None  # the one that started the driver
+
+    @abstractmethod
+    def _missing(self) -> str:
+        """What is not installed; empty if nothing. Asks the driver nothing."""
+
+    @abstractmethod
+    def _start(self) -> str:
+        """Starts the driver, which may be started already; returns what is missing, if anything."""
+
+    @abstractmethod
+    def _count(self) -> int:
+        """How many devices the driver has."""
+
+    @abstractmethod
+    def _describe(self, ordinal: int) -> DeviceInfo:
+        """A device as the driver describes it."""
+
+    def refusal(self) -> str:
+        if missing := self._missing():
+            return missing
+        if self._process not in (None, os.getpid()):
+            return (f"this process was forked from one that used {self.name}, and a forked child "
+                    "cannot use it; start processes by multiprocessing's spawn")
+        try:
+            if missing := self._start():
+                return missing
+            self._process = os.getpid()
+            return "" if self._count() else "the driver has no device"
+        except DeviceError as error:
+            if any(code in str(error) for code in self.no_device_codes):
+                return str(error)
+            raise
+
+    def devices(self) -> list[DeviceInfo]:
+        return [] if self.refusal() else [self._describe(k) for k in range(self._count())]
+
+
+class GpuDevice(Device):
+    """A device whose buffers are addresses and whose recordings are graphs.
+
+    All work goes into one stream. A module's handle is a pair: the modules of the driver, and a
+    function for each entry.
+    """
+
+    prefix: ClassVar[str]  # of the functions of the API
+    other_names: ClassVar[Mapping[str, str]] = {}  # functions that are not called prefix + name
+    fatal_codes: ClassVar[frozenset[str]]  # errors after which the device answers nothing else
+    fatal_advice: ClassVar[str]  # what to do then
+
+    def __init__(self, backend: str, info: DeviceInfo):
+        super().__init__(backend, info)
+        self._lost = ""  # the error that was fatal
+        self._running = False  # whether the stream may hold work that is not done
+        self._queue: Any = None  # the stream
+
+    @abstractmethod
+    def _ask(self, function: str, *args: Any) -> Any:
+        """What a function of the API gives besides success; anything else is an error."""
+
+    @abstractmethod
+    def _push_current(self) -> None:
+        """Makes this device the current one of the calling thread."""
+
+    def _pop_current(self) -> None:
+        """Makes current again what was before."""
+
+    @abstractmethod
+    def _move(self, target: int, source: int, nbytes: int, kind: str) -> None:
+        """Submits a copy between addresses. `kind` is HtoD, DtoH or DtoD, for host and device."""
+
+    @abstractmethod
+    def _load_image(self, image: bytes) -> Any:
+        """A module of the driver."""
+
+    def _settle(self) -> None:
+        """Waits for other streams of the device, if there are any: work that is submitted now comes
+        after all of theirs."""
+
+    def _call(self, name: str, *args: Any) -> Any:
+        """Calls a function of the API by the name that CUDA and HIP share."""
+        try:
+            return self._ask(self.other_names.get(name, self.prefix + name), *args)
+        except DeviceError as error:
+            if any(code in str(error) for code in self.fatal_codes):
+                self._lost = f"{error}. What this device held is lost: {self.fatal_advice}"
+                raise DeviceError(self._lost) from None
+            raise
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """For a block of calls, this device is the current one of the calling thread."""
+        if self._lost:
+            raise DeviceError(self._lost)
+        self._push_current()
+        try:
+            yield
+        finally:
+            self._pop_current()
+
+    def _wait(self) -> None:
+        """Waits for all submitted work. The device is current."""
+        self._settle()
+        self._call("StreamSynchronize", self._queue)
+        self._running = False
+
+    def _release(self, name: str, *handles: Any) -> None:
+        """Gives things back once all work is done. A lost device holds nothing any more."""
+        if not self._lost:
+            with self._current():
+                self._wait()
+                for handle in handles:
+                    self._call(name, handle)
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def _alloc(self, nbytes: int) -> Any:
+        with self._current():
+            try:
+                return int(self._call("MemAlloc", nbytes))
+            except OutOfMemory as error:
+                free, total = self._call("MemGetInfo")
+                raise OutOfMemory(f"{error}: asked for {nbytes:,} bytes, and {free:,} of {total:,} "
+                                  "are free") from None
+
+    def _free(self, handle: Any) -> None:
+        self._release("MemFree", handle)
+
+    def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
+        with self._current():
+            self._settle()
+            self._move(handle + at, data.ctypes.data, data.nbytes, "HtoD")
+            self._wait()
+
+    def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
+        with self._current():
+            self._settle()
+            self._move(out.ctypes.data, handle + at, out.nbytes, "DtoH")
+            self._wait()
+
+    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
+              nbytes: int) -> None:
+        with self._current():
+            self._settle()
+            self._move(target + target_at, source + source_at, nbytes, "DtoD")
+            self._running = True
+
+    def _memory(self) -> tuple[int, int]:
+        with self._current():
+            free, total = self._call("MemGetInfo")
+            return int(free), int(total)
+
+    # -- code --------------------------------------------------------------------------------------
+
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
+        modules: dict[tuple[int, int], Any] = {}
+        with self._current():
+            try:
+                for e in entries:
+                    if (e.at, e.size) not in modules:
+                        modules[e.at, e.size] = self._load_image(code[e.at:e.at + e.size])
+                functions = [self._call("ModuleGetFunction", modules[e.at, e.size],
+                                        e.name.encode()) for e in entries]
+            except DeviceError:
+                for module in modules.values() if not self._lost else ():
+                    self._call("ModuleUnload", module)
+                raise
+        return list(modules.values()), functions
+
+    def _unload(self, handle: Any) -> None:
+        modules, _ = handle
+        self._release("ModuleUnload", *modules)
+
+    def _function(self, module: DeviceModule, entry: int) -> Any:
+        """The driver's function of an entry."""
+        _, functions = module.handle
+        return functions[entry]
+
+    def _drop(self, handle: Any) -> None:
+        if handle is not None:  # a recording of no launches
+            self._release("GraphExecDestroy", handle)
+
+    def _run(self, handle: Any) -> None:
+        if handle is not None:
+            with self._current():
+                self._settle()
+                self._call("GraphLaunch", handle, self._queue)
+                self._running = True
+
+    def _synchronise(self) -> None:
+        with self._current():
+            self._wait()

@@ -1,0 +1,89 @@
+"""What devices hand out and take back: memory, code, launches, recordings.
+
+A device is the owner of what it hands out; only it looks at `handle`, which is its driver's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+
+class Owner(Protocol):
+    """The device that a thing belongs to, as far as the thing must know it."""
+
+    id: str
+
+
+class DeviceInfo(NamedTuple):
+    """A device as its driver describes it."""
+
+    ordinal: int  # its number in the driver's order
+    name: str
+    kind: str  # gpu, integrated, virtual or cpu
+    memory_bytes: int
+    chip: str = ""  # what code is compiled for (sm_90, gfx942); empty: one text serves all devices
+    # Fields of ir.limits.Grid, where this device differs from the row of its target.
+    limits: tuple[tuple[str, int], ...] = ()
+    driver: str = ""  # name and version, for people
+    runs: tuple[str, ...] = ()  # further chips whose code it takes
+
+
+class KernelEntry(NamedTuple):
+    """A kernel in the code of a program."""
+
+    name: str
+    at: int  # where the part of the code that holds it begins, in bytes
+    size: int  # of that part, in bytes
+    workgroup: tuple[int, int, int]  # threads
+
+
+class DeviceBuffer:
+    """Memory of a device."""
+
+    __slots__ = ("device", "handle", "nbytes")
+
+    def __init__(self, device: Owner, nbytes: int, handle: Any):
+        self.device = device
+        self.nbytes = nbytes
+        self.handle = handle
+
+
+class Binding(NamedTuple):
+    """The part of a buffer that a kernel gets as one of its memories."""
+
+    buffer: DeviceBuffer
+    at: int
+    nbytes: int
+    written: bool
+
+
+class Launch(NamedTuple):
+    """One kernel on its memories."""
+
+    entry: int  # number among the entries of its module
+    grid: tuple[int, int, int]  # workgroups
+    bindings: tuple[Binding, ...]
+    barrier: bool = True  # whether it depends on a launch since the last barrier
+
+
+@dataclass
+class DeviceModule:
+    """Code on a device."""
+
+    device: Owner
+    entries: tuple[KernelEntry, ...]
+    handle: Any
+    live: bool = True  # not unloaded
+
+
+@dataclass
+class Recording:
+    """A list of launches, prepared once, to be replayed again and again."""
+
+    device: Owner
+    module: DeviceModule
+    launches: tuple[Launch, ...]
+    buffers: frozenset[DeviceBuffer]
+    handle: Any
+    live: bool = True  # not dropped

@@ -1,0 +1,41 @@
+"""Blocks of this machine's memory, aligned for compiled code."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+
+import numpy as np
+
+from ztorch.abi import BUFFER_ALIGN, align_up
+
+HUGE_PAGE = 1 << 21  # bytes
+# Without these flags Python would share the pages with forked children.
+_PRIVATE = ({"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE")
+            else {})
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """Zeroed bytes, aligned for compiled code.
+
+    Large blocks lie on huge pages where the system has them: the processor then needs fewer
+    look-ups of addresses.
+
+    >>> aligned(100).ctypes.data % 64
+    0
+    """
+    if nbytes < HUGE_PAGE // 2:
+        align, block = BUFFER_ALIGN, np.zeros(nbytes + BUFFER_ALIGN, np.uint8)
+    else:
+        align, block = HUGE_PAGE, _huge_pages(align_up(nbytes, HUGE_PAGE) + HUGE_PAGE)
+    start = -block.ctypes.data % align
+    return block[start:start + nbytes]
+
+
+def _huge_pages(nbytes: int) -> np.ndarray:
+    """Zeroed memory that the system is advised to put on huge pages."""
+    pages = mmap.mmap(-1, nbytes, **_PRIVATE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)

@@ -1,0 +1,130 @@
+"""What all loaded programs have in common, wherever they run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+
+from ztorch.errors import WeightsError
+from ztorch.host import processor
+from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec
+
+
+class Running(ABC):
+    """A loaded program: its code, its states, and calls of its functions.
+
+    One run at a time: the functions share params and arena, so a lock keeps runs apart.
+    """
+
+    threads = 1  # of the host that work on a run
+
+    def __init__(self, spec: ProgramSpec, code: bytes, device: str, host_bytes: int):
+        """`device` is its name, such as cuda:0; `host_bytes` is the memory it needs here."""
+        processor.need_memory(f"program {spec.name!r}", host_bytes,
+                              "compile with a smaller batch_size, or make layers smaller")
+        self.spec = spec
+        self.code = code
+        self.name = spec.name
+        self.device = device
+        self.functions = spec.functions
+        self.states = spec.states
+        self.lock = threading.Lock()
+        self.stale = False  # whether weights have changed since derived states were computed
+        self._prepare: BoundCall | None = None
+        self.weights_changed()
+        _programs.add(self)
+
+    @abstractmethod
+    def bind(self, function: str) -> BoundCall:
+        """A call with input and output arrays of its own, ready to be run again and again."""
+
+    def weights_changed(self) -> None:
+        """Has derived states computed again before the next run."""
+        self.stale = PREPARE in self.functions
+
+    def refresh(self) -> None:
+        """Computes derived states from the weights as they are now. The caller holds the lock."""
+        self.stale = False
+        if self._prepare is None:
+            self._prepare = self.bind(PREPARE)
+        self._prepare.run()
+
+    # -- states ----------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def params(self) -> np.ndarray:
+        """The block of all states and constants; on a device, a copy of it."""
+
+    @abstractmethod
+    def _read_state(self, state: StateSpec) -> np.ndarray:
+        """A copy of a state. The caller holds the lock."""
+
+    @abstractmethod
+    def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
+        """Sets a state to an array of its shape. The caller holds the lock."""
+
+    def state(self, name: str) -> np.ndarray:
+        """A copy of one state."""
+        with self.lock:
+            return self._read_state(self.states[name])
+
+    def set_state(self, name: str, value: np.ndarray) -> None:
+        """Sets one state; the array must have its shape."""
+        state, array = self.states[name], np.asarray(value)
+        if array.shape != state.shape:
+            raise WeightsError(f"{name} has shape {state.shape}, not {tuple(array.shape)}")
+        with self.lock:
+            self._write_state(state, array)
+            self.weights_changed()
+
+    def states_snapshot(self) -> dict[str, np.ndarray]:
+        """Copies of all states, taken between two runs."""
+        with self.lock:
+            return {name: self._read_state(state) for name, state in self.states.items()}
+
+    def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        """Sets all states of a snapshot."""
+        for name, value in snapshot.items():
+            self.set_state(name, value)
+
+
+class BoundCall(ABC):
+    """One function with fixed buffers: fill `inputs`, call, read `outputs`."""
+
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+
+    def __init__(self, program: Running, function: FunctionSpec):
+        self.program = program
+        self.function = function
+
+    def __call__(self) -> None:
+        program = self.program
+        with program.lock:
+            if program.stale:
+                program.refresh()
+            self.run()
+
+    @abstractmethod
+    def run(self) -> None:
+        """One run. The caller holds the lock of the program."""
+
+
+_programs: weakref.WeakSet[Running] = weakref.WeakSet()
+
+
+def _unlock_after_fork() -> None:
+    """In a forked child no run is under way: a lock that another thread of the parent held would
+    never be released."""
+    for program in _programs:
+        program.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_after_fork)
