@@ -31,6 +31,7 @@ gc.set_threshold(20_000, 20, 20)
 
 ROOT = Path(__file__).parent.parent
 PEERS = ("torch", "keras")
+collect_ignore = ["interchange/torch_networks.py"]  # imports PyTorch, and has no examples to run
 
 # PoCL takes one or two seconds to optimise a kernel that is run once or twice here, and a tenth to
 # compile it as it stands. Where the optimiser itself is meant, a test asks for it.
