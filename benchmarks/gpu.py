@@ -18,7 +18,7 @@ from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Sizes
 from benchmarks.report import Section, duration
 from benchmarks.timing import FULL, QUICK, Effort
 from ztorch.errors import Unsupported
-from ztorch.runtime.devices import SOURCES, Device, devices
+from ztorch.runtime.devices import SOURCES, ListedDevice, devices
 
 RESULTS = Path(__file__).parent / "results"
 IMITATED = Effort(block=2.5e-3, least=5, most=15, seconds=1.5)  # its calls take long
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
     title: str
     limit: str
-    cases: Callable[[Device, Sizes], list[Case]]
+    cases: Callable[[ListedDevice, Sizes], list[Case]]
 
 
 KINDS = {
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     return int(any("failed" in r for s, _ in work for r in s.results))
 
 
-def chosen(asked: Sequence[str] | None) -> list[Device]:
+def chosen(asked: Sequence[str] | None) -> list[ListedDevice]:
     """The devices asked for, by id or by backend; all that have memory of their own if None."""
     here = [d for d in devices() if d.available and d.id.split(":")[0] not in
             ("cpu", *SOURCES, "dummy")]
@@ -109,12 +109,12 @@ def chosen(asked: Sequence[str] | None) -> list[Device]:
     return found
 
 
-def sizes(d: Device, quick: bool) -> Sizes:
+def sizes(d: ListedDevice, quick: bool) -> Sizes:
     """How much work suits a device."""
     return SMALL if quick else SOFTWARE if d.kind == "cpu" else GPU
 
 
-def measure(section: Section, d: Device, case: Case, quick: bool) -> None:
+def measure(section: Section, d: ListedDevice, case: Case, quick: bool) -> None:
     """One row. What fails on one device is a line of the table, and the others go on."""
     effort = QUICK if quick else IMITATED if d.kind == "cpu" else FULL
     try:

@@ -15,20 +15,20 @@ from benchmarks.gpu_cases import Case, Measured, Sizes, measured, resident
 from benchmarks.timing import Effort
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
-from ztorch.runtime.devices import Device
+from ztorch.runtime.devices import ListedDevice
 
 ALLOWED = {"predict": 1e-4, "train": 1e-2}  # Adam's first steps take rounding for a slope
 Arrays = Mapping[str, np.ndarray]
 
 
-def cases(d: Device, z: Sizes) -> list[Case]:
+def cases(d: ListedDevice, z: Sizes) -> list[Case]:
     """Both functions of each model."""
     return [Case(f"{name}, {'a prediction' if function == 'predict' else 'a step'}, batch "
                  f"{z.batch}", partial(_run, d, name, function, z.batch))
             for name in z.models for function in ("predict", "train")]
 
 
-def _run(d: Device, name: str, function: str, batch: int, effort: Effort) -> Measured:
+def _run(d: ListedDevice, name: str, function: str, batch: int, effort: Effort) -> Measured:
     module = importlib.import_module(f"models.{name}")
     model = module.build()
     how: dict[str, Any] = {"batch_size": batch, "optimizer": "adam", "loss": module.LOSS}

@@ -15,14 +15,14 @@ from benchmarks.timing import Effort
 from ztorch.compile import pipeline
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value
-from ztorch.runtime.devices import Device, resolve
+from ztorch.runtime.devices import ListedDevice, resolve
 
 ALLOWED = {"float32": 1e-4, "float16": 2e-3}  # errors beside NumPy; the latter rounds its result
 Make = Callable[[], tuple[Value, Arrays, Callable[[], np.ndarray]]]
 
 
-def _op(d: Device, name: str, make: Make, torch: Callable[[Any, dict[str, Any]], Any], work: float,
-        unit: str, dtype: str = "float32") -> Case:
+def _op(d: ListedDevice, name: str, make: Make, torch: Callable[[Any, dict[str, Any]], Any],
+        work: float, unit: str, dtype: str = "float32") -> Case:
     """An op: its value and inputs with NumPy's way, which `make` gives, and PyTorch's."""
 
     def run(effort: Effort) -> Measured:
@@ -50,7 +50,7 @@ def _op(d: Device, name: str, make: Make, torch: Callable[[Any, dict[str, Any]],
     return Case(name, run)
 
 
-def products(d: Device, z: Sizes) -> list[Case]:
+def products(d: ListedDevice, z: Sizes) -> list[Case]:
     """Square products, and few rows by a layer's weights."""
 
     def make(m: int, n: int, k: int, dtype: str) -> tuple[Value, Arrays, Callable[[], np.ndarray]]:
@@ -69,7 +69,7 @@ def products(d: Device, z: Sizes) -> list[Case]:
             for s, dtype in cases]
 
 
-def rows(d: Device, z: Sizes) -> list[Case]:
+def rows(d: ListedDevice, z: Sizes) -> list[Case]:
     """Softmax and layer norm, which read and write each number once."""
 
     def array() -> np.ndarray:
@@ -100,7 +100,7 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return found
 
 
-def attention(d: Device, z: Sizes) -> list[Case]:
+def attention(d: ListedDevice, z: Sizes) -> list[Case]:
     """softmax(q k' / sqrt(n)) v over heads."""
     size = 64
 
@@ -120,7 +120,7 @@ def attention(d: Device, z: Sizes) -> list[Case]:
                 4e-9 * 16 * z.length**2 * size, "GFLOP/s")]
 
 
-def convolution(d: Device, z: Sizes) -> list[Case]:
+def convolution(d: ListedDevice, z: Sizes) -> list[Case]:
     """3x3, same padding, channels last."""
 
     def make() -> tuple[Value, Arrays, Callable[[], np.ndarray]]:
@@ -145,7 +145,7 @@ def convolution(d: Device, z: Sizes) -> list[Case]:
                 2e-9 * z.images * 784 * 9 * z.channels**2, "GFLOP/s")]
 
 
-def launches(d: Device, z: Sizes) -> list[Case]:
+def launches(d: ListedDevice, z: Sizes) -> list[Case]:
     """What a call costs beside its work: one kernel of one number, and chains of dependent ones."""
 
     def run(count: int, effort: Effort) -> Measured:

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.convolution import modules
-from ztorch.runtime.devices import Device
+from ztorch.runtime.devices import ListedDevice
 
 
 class Theirs(NamedTuple):
@@ -20,7 +20,7 @@ class Theirs(NamedTuple):
     runs: dict[str, Callable[[], object]]
 
 
-def torch_on(d: Device) -> Any:
+def torch_on(d: ListedDevice) -> Any:
     """PyTorch where the first GPU that it sees is that device, whoever drives it; else None."""
     torch = peers.module("torch")
     if not torch or not torch.cuda.is_available() or torch.cuda.get_device_name(0) not in d.name:

@@ -16,7 +16,8 @@ from ztorch.dtypes import dtype
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.kernel import Kernel
-from ztorch.lower.plan import Params, Place, Plan, Step
+from ztorch.lower.placement import Location, Params
+from ztorch.lower.plan import KernelStep, Plan
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.executable import Executable, HostCall
 
@@ -57,7 +58,8 @@ def target() -> Target:
 def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> HostCall:
     """A kernel of memories x (read) and y (written) as a call that all threads run."""
     source, result = given("x", x), leaf("input", "y", y, "float32")
-    step = Step(kernel, (Place("inputs", 0, source.nbytes), Place("outputs", 0, result.nbytes)),
+    step = KernelStep(kernel, (Location("inputs", 0, source.nbytes),
+                              Location("outputs", 0, result.nbytes)),
                 (False, True), cycles=1e12)  # dear enough that every worker is woken
     plans = {"predict": Plan("predict", [source], [("y", result)], [step], 0, [])}
     t = target()

@@ -29,7 +29,8 @@ from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.text import show
 from ztorch.ir.verify import verify
-from ztorch.lower.plan import Params, Place, Plan, Step, lower
+from ztorch.lower.placement import Location, Params
+from ztorch.lower.plan import KernelStep, Plan, Schedules, lower
 from ztorch.runtime.devices import SOURCES
 from ztorch.runtime.executable import Executable
 from ztorch.runtime.spec import CPU_LEVELS
@@ -114,9 +115,10 @@ class Module:
     """Jobs compiled together for one target."""
 
     def __init__(self, jobs: Iterable[Job], target: str, fusion: bool = True,
-                 passes: tuple[str, ...] = DEFAULT):
+                 passes: tuple[str, ...] = DEFAULT, schedules: Schedules | None = None):
         self.graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(jobs)}
-        self.compiled = compile_functions(self.graphs, TARGETS[target], "parity", passes, fusion)
+        self.compiled = compile_functions(self.graphs, TARGETS[target], "parity", passes, fusion,
+                                          schedules)
         self.executable = Executable(self.compiled.spec, self.compiled.code, self.compiled.params)
 
     def run(self, number: int, threads: int = 1) -> Arrays:
@@ -145,24 +147,26 @@ def compiled(job: Job, target: str, fusion: bool = True, passes: tuple[str, ...]
 
 
 def plan_of(graph: Graph, limits: Limits, fusion: bool = True,
-            passes: tuple[str, ...] = DEFAULT) -> tuple[Plan, Params]:
+            passes: tuple[str, ...] = DEFAULT,
+            schedules: Schedules | None = None) -> tuple[Plan, Params]:
     """How a graph is lowered, alone in its program."""
     params = Params(limits)
     for state in graph.leaves("state"):
         params.state(state)
-    return lower("alone", graph_passes.run(graph, passes), limits, params, fusion), params
+    return lower("alone", graph_passes.run(graph, passes), limits, params, fusion,
+                 schedules=schedules), params
 
 
 def interpreted(job: Job, limits: Limits, fusion: bool = True,
                 passes: tuple[str, ...] = DEFAULT, workers: int = 1,
-                backwards: bool = False) -> Arrays:
+                backwards: bool = False, schedules: Schedules | None = None) -> Arrays:
     """One job on the interpreter of the kernel IR, its buffers where the plan puts them.
 
     `backwards` runs the kernels between two barriers in reverse: workers may drift that far apart,
     so it must make no difference.
     """
     graph = job.alone("j")
-    plan, params = plan_of(graph, limits, fusion, passes)
+    plan, params = plan_of(graph, limits, fusion, passes, schedules)
     spaces = {"params": _params(params), "arena": np.full(plan.arena, 0xEE, np.uint8)}
     inputs = [_stored(v.dtype, v.attrs["fed"]).reshape(-1).view(np.uint8) for v in plan.inputs]
     outputs = [np.full(v.size * _stored_type(v).bytes, 0xEE, np.uint8) for _, v in plan.outputs]
@@ -177,11 +181,11 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
             verify(step.kernel)
             buffers = {}
             given = [m for m in step.kernel.memories if m.space == "global"]
-            for m, place in zip(given, step.places, strict=True):
+            for m, place in zip(given, step.locations, strict=True):
                 if place.space in ("inputs", "outputs"):
-                    raw = (inputs if place.space == "inputs" else outputs)[place.at]
+                    raw = (inputs if place.space == "inputs" else outputs)[place.offset]
                 else:
-                    raw = spaces[place.space][place.at:place.at + place.size]
+                    raw = spaces[place.space][place.offset:place.offset + place.size]
                 assert raw.size == place.size == m.size * m.dtype.bytes, (m, place)
                 buffers[m.name] = raw.view(m.dtype.numpy)
             interpret(step.kernel, buffers, workers, subgroup=subgroup)
@@ -205,14 +209,14 @@ def _params(params: Params) -> np.ndarray:
     return block
 
 
-def buffers_of(step: Step, job: Job) -> tuple[dict[str, np.ndarray], str]:
+def buffers_of(step: KernelStep, job: Job) -> tuple[dict[str, np.ndarray], str]:
     """The buffers of a job's only kernel, its inputs in theirs, and the name of the one it writes."""
     held, out = {}, ""
     given = [m for m in step.kernel.memories if m.space == "global"]
-    for m, place in zip(given, step.places, strict=True):
+    for m, place in zip(given, step.locations, strict=True):
         held[m.name] = np.zeros(m.size, m.dtype.numpy)
         if place.space == "inputs":
-            v = job.graph.leaves("input")[place.at]
+            v = job.graph.leaves("input")[place.offset]
             held[m.name][:] = _stored(v.dtype, job.feeds[v]).reshape(-1)
         else:
             out = m.name
@@ -272,8 +276,8 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
     plans = {}
     for k, kernel in enumerate(kernels):
         given = [m for m in kernel.memories if m.space == "global"]
-        places = tuple(Place("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
-        step = Step(kernel, places, tuple(m.access != "r" for m in given), 0.0)
+        places = tuple(Location("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
+        step = KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
     symbols = {n: f"zt_{n}" for n in plans}
     obj = assembled(render(plans, t, symbols), t)

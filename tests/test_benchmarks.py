@@ -14,7 +14,7 @@ from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Measured, Sizes
 from benchmarks.timing import Effort
 from tests.cases.available import COMPUTING, device
 from ztorch.errors import DeviceError
-from ztorch.runtime.devices import Device
+from ztorch.runtime.devices import ListedDevice
 
 
 @pytest.mark.parametrize("name", GPU.models)
@@ -31,18 +31,18 @@ def test_pytorch_s_models_are_ours(name: str) -> None:
 
 
 def test_what_imitates_a_gpu_gets_less_work() -> None:
-    kinds = {kind: gpu.sizes(Device("x:0", kind), False) for kind in ("cpu", "gpu", "integrated")}
+    kinds = {kind: gpu.sizes(ListedDevice("x:0", kind), False) for kind in ("cpu", "gpu", "integrated")}
     assert kinds == {"cpu": SOFTWARE, "gpu": GPU, "integrated": GPU}
-    assert gpu.sizes(Device("x:0", "gpu"), True) is SMALL
+    assert gpu.sizes(ListedDevice("x:0", "gpu"), True) is SMALL
 
 
 def test_a_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                              capsys: pytest.CaptureFixture[str]) -> None:
     """One device has no memory, the other's result is wrong; what comes after is measured."""
-    here = [Device("opencl:0", "cpu", "one"), Device("vulkan:0", "gpu", "other")]
+    here = [ListedDevice("opencl:0", "cpu", "one"), ListedDevice("vulkan:0", "gpu", "other")]
     monkeypatch.setattr(gpu, "devices", lambda: here)
 
-    def cases(d: Device, z: Sizes) -> list[Case]:
+    def cases(d: ListedDevice, z: Sizes) -> list[Case]:
         def run(effort: Effort) -> Measured:
             if d.kind == "cpu":
                 raise DeviceError("out of memory")

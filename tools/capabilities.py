@@ -40,7 +40,8 @@ from ztorch.ir.kernel import Instr, Kernel
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import COMPUTING, OPCODES, SCALAR
 from ztorch.lower.passes import decompose
-from ztorch.lower.plan import Params, Plan, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import Plan, lower
 
 # Backends whose kernels the tests run, beside the CPU, in the language of the target of that name;
 # .ci/run demands these drivers.
@@ -56,7 +57,7 @@ From the registries, by `python -m tools.capabilities > docs/capabilities.md`; n
 
 *native*: the target's templates have a word for the opcode. *via*: they have none, and the compiler
 rewrites the opcode into others (a polynomial for `exp`, a guarded machine division for `div`), with
-the same result. *no*: there is no rewriting, and a model that needs the opcode does not compile. A
+the same meaning. *no*: there is no rewriting, and a model that needs the opcode does not compile. A
 cell is about float32, or int32 where the opcode takes no floats, and names the dtypes that differ;
 the first table lists the dtypes that a target does not have. 16-bit floats are computed in float32
 where a cell says *via* for them, 8- and 16-bit integers in 32 bits.

@@ -39,13 +39,13 @@ class ControlField(NamedTuple):
     meaning: str
 
 
-# Each cache line has one writer at a time.
+# A line for each group of writers. Saved artifacts carry code with these offsets: a new field goes
+# where no old one lies.
 _FIELDS = (
     ControlField("generation", "i32", 0, "how many runs were started; workers wait for the next"),
     ControlField("arrived", "i32", 1, "workers that have reached the current barrier"),
     ControlField("phase", "i32", 2, "how many barriers have opened; workers wait for the next"),
     ControlField("sleepers", "i32", 3, "threads asleep in the kernel, which need a call to wake"),
-    ControlField("quit", "i32", 3, "not zero: workers leave instead of starting a run"),
     ControlField("workers", "i64", 3, "threads of the pool, the calling one included"),
     ControlField("spin", "i64", 3, "turns that a waiting thread spins before it sleeps"),
     ControlField("syscall", "address", 3, "the C library's syscall(), for sleeping and waking"),

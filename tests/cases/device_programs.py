@@ -17,7 +17,8 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.watch import Watch
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Kernel
-from ztorch.lower.plan import Params, Place, Plan, Step, lower
+from ztorch.lower.placement import Location, Params
+from ztorch.lower.plan import KernelStep, Plan, lower
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.remote import Remote
 
@@ -59,8 +60,8 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
     plans = {}
     for k, kernel in enumerate(kernels):
         given = [m for m in kernel.memories if m.space == "global"]
-        places = tuple(Place("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
-        step = Step(kernel, places, tuple(m.access != "r" for m in given), 0.0)
+        places = tuple(Location("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
+        step = KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
     made = device_code(plans, target_of(here), Watch())
     module = here.load(made.code, [KernelEntry(*e) for e in made.entries])

@@ -27,7 +27,7 @@ EXACT = ("add", "sub", "mul", "div", "rem", "neg", "abs", "min", "max", "mulhi",
 
 def random_kernel(rng: Random, statements: int = 12, dtypes: tuple[DType, ...] = ALL,
                   opcodes: tuple[str, ...] = EXACT, lanes: tuple[int, ...] = (2, 4, 8),
-                  kinds: tuple[str, ...] = ("serial", "unrolled", "parallel")) -> Kernel:
+                  kinds: tuple[str, ...] = ("serial", "parallel")) -> Kernel:
     """A kernel of about so many statements.
 
     >>> from ztorch.ir.verify import verify

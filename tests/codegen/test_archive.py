@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from ztorch.codegen.archive import data_object, static_library
-from ztorch.codegen.elf_object import read_object
 from ztorch.errors import LinkError
 
 llvm = pytest.importorskip("llvmlite.binding")
@@ -68,15 +67,25 @@ def test_the_index_leads_to_the_members(machine: str) -> None:
     assert all(header.endswith(b"`\n") for header in index.values())
 
 
-def test_microcontroller_objects_are_indexed_too() -> None:
-    for triple in ("thumbv7em-none-eabi", "riscv32-unknown-elf"):
-        source = "define i32 @add(i32 %a, i32 %b) { %r = add i32 %a, %b  ret i32 %r }"
-        try:
-            obj = compiled(triple, source)
-        except RuntimeError:
-            pytest.skip(f"this LLVM lacks {triple}")
-        assert read_object(obj).bits == 32
-        assert set(index_of(static_library({"add.o": obj}))) == {"add"}
+def test_objects_of_other_kinds_are_refused() -> None:
+    """Of 32 bits, and of the other order of bytes."""
+    obj = bytearray(data_object("weights", b"abcd", "x86_64", False))
+    for at, value in ((4, 1), (5, 2)):
+        other = obj[:]
+        other[at] = value
+        with pytest.raises(LinkError, match="not a 64-bit little-endian ELF object"):
+            static_library({"weights.o": bytes(other)})
+    assert set(index_of(static_library({"weights.o": bytes(obj)}))) == {"weights"}
+
+
+def test_names_up_to_fifteen_bytes_stand_in_the_header() -> None:
+    obj = data_object("weights", b"abcd", "x86_64", False)
+    for size, long in ((15, False), (16, True)):
+        name = "n" * size
+        library = static_library({name: obj})
+        header = index_of(library)["weights"]
+        assert header.startswith(b"/0 " if long else f"{name}/".encode())
+        assert (b"//" in library) == long
 
 
 @pytest.mark.skipif(not shutil.which("nm") or not shutil.which("ar"), reason="needs binutils")

@@ -24,7 +24,8 @@ from ztorch.compile.watch import Watch
 from ztorch.dtypes import ALL, DType, boolean, f32, i32, i64
 from ztorch.errors import ZtorchError
 from ztorch.ir.kernel import Kernel
-from ztorch.lower.plan import Place, Plan, Step
+from ztorch.lower.placement import Location
+from ztorch.lower.plan import KernelStep, Plan
 
 VULKAN = TARGETS["vulkan"].on_device({"subgroup": 8, "max_buffers": 64})
 OPENCL = TARGETS["opencl:spirv"]
@@ -39,9 +40,9 @@ def texts_of(kernels: list[Kernel], flavour: str = "vulkan") -> list[str]:
     """The module of each kernel."""
     plans = {}
     for k, kernel in enumerate(kernels):
-        places = tuple(Place("inputs", at, m.size * m.dtype.bytes)
+        places = tuple(Location("inputs", at, m.size * m.dtype.bytes)
                        for at, m in enumerate(kernel.memories))
-        step = Step(kernel, places, tuple(m.access != "r" for m in kernel.memories), 0.0)
+        step = KernelStep(kernel, places, tuple(m.access != "r" for m in kernel.memories), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
     return _split(device_code(plans, FLAVOURS[flavour][0], Watch()).text)
 

@@ -225,3 +225,12 @@ def test_buffers_must_fit(given: dict[str, np.ndarray]) -> None:
     b.memory("x", f32, 4)
     with pytest.raises(InterpretError, match="x"):
         interpret(b.kernel(), given)
+
+
+def test_a_step_that_goes_nowhere() -> None:
+    for step in (0, -1):
+        b = Builder("k")
+        with b.loop(0, 4, step):
+            pass
+        with pytest.raises(InterpretError, match=f"the step is {step}, not positive"):
+            interpret(b.kernel(), {})

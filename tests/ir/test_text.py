@@ -34,9 +34,9 @@ def everything() -> Kernel:
     b.barrier()
     b.set(v, b.fma(x, z, b.get(v)))
     b.set(flag, b.and_(b.get(flag), b.gt(b.extract(x, 0), -0.0)))
-    b.atomic_add("y", g, b.const(0.1, f32), off=-0)
-    b.subgroup("max", b.shuffle_xor(b.extract(x, 1), 3))
-    with b.loop(0, 8, 2, kind="unrolled", axis=2, hint="fast") as i, b.if_(
+    b.store("y", g, b.const(0.1, f32), off=-0)
+    b.shuffle_xor(b.extract(x, 1), 3)
+    with b.loop(0, 8, 2, kind="serial", axis=2, hint="fast") as i, b.if_(
             b.get(flag), els=True) as token:
         b.store("y", b.add(b.iota(4, i32), i), b.get(v), off=3, mask=b.lt(x, float("inf")))
         b.else_(token)

@@ -40,6 +40,10 @@ def body(text: str) -> Kernel:
 
 
 GOOD = [
+    "loop %1 = 0, 4, 1 serial {\n%2:i64 = shl %1, 2\n%3:f32x4 = load x[%2] align=16\n}",
+    "%1:i64 = select true:bool, 4, 8\n%2:f32x4 = load x[%1] align=16",
+    "%1:i64 = select true:bool, 8, 6\n%2:f32x2 = load x[%1] align=8",
+    "%1:i64 = sub 8, 4\n%2:f32x4 = load x[%1] align=16",
     "%1:f32 = load x[0 + 15]\nstore y[0], %1",
     "%1:f32x16 = load x[0] align=64",
     "%1:f32x4 = load x[15] mask true:boolx4",
@@ -57,8 +61,12 @@ GOOD = [
     "loop %1 = 0, 4, 1 grid {\nloop %2 = 0, 4, 1 grid axis=1 {\nbarrier\n}\n}",
     "%1:i64 = grid_id axis=0\n%2:bool = lt %1, 4:i64\nif %2 {\nbarrier\n}",
     "%1:f32 = load s[0]\n%2:bool = lt %1, 0.0:f32\nif %2 {\nbarrier\n}",
-    "atomic_add z[0], 1.0:f32",
     "%1:i64x4 = iota\n%2:f32x4 = gather x[%1]\nscatter y[%1], %2",
+    "%1:i32 = raw_cast 1.0:f32\n%2:i32 = raw_div %1, 3\n%3:i32 = raw_rem %2, 3",
+    "%1:f32 = extract 1.0:f32x4 lane=3\n%2:f32 = extract 1.0:f32x4 lane=0",
+    "%1:f32x4 = shuffle 1.0:f32x2, 2.0:f32x2 perm=(0, 3, 2, 1)",
+    "%1:i64 = grid_id axis=2\n%2:i64 = block_id axis=0",
+    "%1:f32 = load x[1 - 1]\n%2:f32 = shuffle_xor %1 mask=127",
     "%1:f32 = cast 1:u8\n%2:i32 = bitcast %1\n%3:bool = cast %2",
 ]
 
@@ -114,6 +122,20 @@ BAD = [
     ("%1:f32 = add 1.0", "takes 2 operands, not 1"),
     ("%1:f32 = store y[0], 1.0", "defines a token, not a value"),
     ("add 1.0:f32, 1.0:f32", "defines a value, not a token"),
+    # attributes at the ends of what is possible
+    ("%1:f32 = load x[0] align=128", "align=128 is not possible"),
+    ("%1:f32 = load x[0] align=-4", "align=-4 is not possible"),
+    ("%1:f32 = extract 1.0:f32x4 lane=-1", "lane=-1 is not possible"),
+    ("%1:f32 = extract 1.0:f32x4 lane=true", "lane=True is not possible"),
+    ("%1:f32x2 = shuffle 1.0:f32x2, 1.0:f32x2 perm=1", "perm=1 is not possible"),
+    ("%1:i64 = grid_id axis=-1", "axis=-1 is not possible"),
+    ("%1:i64 = block_id axis=true", "axis=True is not possible"),
+    ("%1:f32 = bitcast 1:i64", "the sizes differ"),
+    ("%1:u16 = bitcast 1:i32", "the sizes differ"),
+    ("%1:f32 = raw_cast 1.0:f32", "gives an integer, not f32"),
+    ("%1:bool = raw_cast 1.0:f32", "gives an integer, not bool"),
+    ("%1:i32 = raw_cast 1:i32", "is not defined on i32"),
+    ("%1:f32 = raw_div 1.0, 1.0", "is not defined on f32"),
     # memory
     ("%1:f32 = load w[0]", "mem='w' is not possible"),
     ("%1:f32 = load y[0]", "y is write-only"),
@@ -132,12 +154,12 @@ BAD = [
     ("%1:f32 = load x[0] mask 1:u8", "a mask is bool"),
     ("%1:f32 = load x[0] align=12", "align=12 is not possible"),
     ("%1:f32x4 = load x[1] align=16", "not known to be aligned to 16"),
+    ("%1:i64 = select true:bool, 8, 6\n%2:f32x4 = load x[%1] align=16", "not known to be aligned"),
+    ("%1:i64 = select true:bool, 6, 8\n%2:f32x4 = load x[%1] align=16", "not known to be aligned"),
+    ("%1:i64 = shl 1, 1\n%2:f32x4 = load x[%1] align=16", "not known to be aligned"),
+    ("%1:i64 = add 8, 2\n%2:f32x4 = load x[%1] align=16", "not known to be aligned"),
     ("loop %1 = 1, 9, 4 serial {\n%2:f32x4 = load x[%1] align=16\n}", "not known to be aligned"),
     ("loop %1 = 0, 9, 4 serial {\n%2:f32x4 = load x[%1 + 2] align=16\n}", "not known to be aligned"),
-    ("atomic_add y[0], 1.0:f32", "y is write-only"),
-    ("atomic_add x[0], 1.0:f32", "x is read-only"),
-    ("atomic_add z[0], 1:i32", "adds f32 to z, not i32"),
-    ("atomic_add z[0], 1.0:f32x4", "1 lane here"),
     # structure
     ("loop %1 = 0, 4, 0 serial {\n}", "the step is not a positive constant"),
     ("loop %1 = 0, 4, -1 serial {\n}", "the step is not a positive constant"),
@@ -185,10 +207,11 @@ BAD = [
     ("""%1:i64 = block_id axis=0
      %2:bool = lt %1, 4:i64
      if %2 {
-       %3:f32 = subgroup 1.0 combine=add
+       %3:f32 = shuffle_xor 1.0 mask=1
      }""", "may part at the if"),
-    ("%1:f32 = subgroup 1.0 combine=mul", "combine='mul' is not possible"),
     ("%1:f32 = shuffle_xor 1.0 mask=0", "mask=0 is not possible"),
+    ("%1:f32 = shuffle_xor 1.0 mask=128", "mask=128 is not possible"),
+    ("%1:f64 = shuffle_xor 1.0:f32 mask=1", "f64 does not go with f32"),
 ]
 
 
@@ -248,6 +271,30 @@ def test_what_no_text_can_say_is_refused_too() -> None:
     for kernel, rule in cases:
         with pytest.raises(VerifyError, match=rule):
             verify(kernel)
+
+
+@pytest.mark.parametrize(("text", "name", "good", "bad"), [
+    ("%1:f32 = load x[0]", "off", [0, 15], [-(2**63), 2**63, 1.0, True, None]),
+    ("%1:f32 = load x[0]", "align", [0, 1, 4], [-4, 3, 128, True]),
+    ("%1:f32x2 = shuffle 1.0:f32x2, 1.0:f32x2 perm=(0, 1)", "perm", [(0, 3), (2, 1)],
+     [(0, -1), (0, 4), [0, 1], (0, True)]),
+    ("%1:f32 = extract 1.0:f32x4 lane=0", "lane", [0, 3], [-1, 4, True]),
+    ("%1:i64 = grid_id axis=0", "axis", [0, 2], [-1, 3, True]),
+    ("%1:f32 = shuffle_xor 1.0 mask=1", "mask", [1, 127], [0, 128, -1, True]),
+    ("if true:bool {\n}", "els", [False], [0, 1, None]),
+    ("loop %1 = 0, 4, 1 serial {\n}", "kind", ["serial", "parallel", "grid"], ["unrolled", "", 0]),
+    ("loop %1 = 0, 4, 1 serial {\n}", "hint", ["fast", 3, True], ["a b", 1.5, "x)", None])])
+def test_attributes_at_the_ends_of_what_is_possible(
+        text: str, name: str, good: list[Any], bad: list[Any]) -> None:
+    k = body(text)
+    for value in (*good, *bad):
+        first = replace(k.body[0], attrs={**k.body[0].attrs, name: value})
+        changed = replace(k, body=(first, *k.body[1:]))
+        if value in good and type(value) in map(type, good):
+            verify(changed)
+        else:
+            with pytest.raises(VerifyError, match=rf"{name}=.* is not possible"):
+                verify(changed)
 
 
 def test_attributes_cannot_smuggle_text() -> None:

@@ -15,7 +15,7 @@ from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.tiling import Run, choose, reading, split
+from ztorch.lower.tiling import Run, choose, reading, split, tiling
 
 MACHINES = [WIDE, NARROW, Limits(256, 16, True), Limits(128, 32, True)]
 
@@ -40,15 +40,16 @@ sizes = st.one_of(st.integers(1, 70), st.integers(1, 2000))
 @given(sizes, sizes, sizes, st.sampled_from(MACHINES), st.sampled_from((f32, f64)), st.booleans())
 def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, limits: Limits,
                                                      d: DType, packed: bool) -> None:
-    tiling = choose(m, n, k, limits, d, packed)
-    vectors = -(-n // tiling.lanes)
-    assert tiling.lanes == limits.lanes(d) and tiling.tail == n % tiling.lanes
-    assert covered(tiling.rows) == list(range(m))
-    assert sorted(covered(tiling.panels)) == list(range(vectors))
-    for r, p in itertools.product(tiling.rows, tiling.panels):
+    s = choose(m, n, k, limits, d, packed)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(d), packed)
+    vectors = -(-n // tiles.lanes)
+    assert tiles.lanes == limits.lanes(d) and tiles.tail == n % tiles.lanes
+    assert covered(tiles.rows) == list(range(m))
+    assert sorted(covered(tiles.panels)) == list(range(vectors))
+    for r, p in itertools.product(tiles.rows, tiles.panels):
         loaded = p.size if r.size > 1 else 0
         assert r.size * p.size + loaded + 1 <= limits.vector_registers
-    masked = [p for p in tiling.panels if tiling.tail and vectors - 1 in covered((p,))]
+    masked = [p for p in tiles.panels if tiles.tail and vectors - 1 in covered((p,))]
     assert all(p.count == 1 for p in masked)  # whole panels pay for no mask
 
 
@@ -57,9 +58,10 @@ def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, lim
        st.sets(st.integers(2, 16)).map(lambda s: (1, *sorted(s))))
 def test_tilings_keep_to_the_heights(m: int, n: int, k: int, limits: Limits,
                                      heights: tuple[int, ...]) -> None:
-    tiling = choose(m, n, k, limits, f32, heights=heights)
-    assert covered(tiling.rows) == list(range(m))
-    most, *rest = tiling.rows
+    s = choose(m, n, k, limits, f32, heights=heights)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(f32), heights=heights)
+    assert covered(tiles.rows) == list(range(m))
+    most, *rest = tiles.rows
     assert most.start == 0
     if not set(range(1, min(m, 16) + 1)) <= set(heights):
         assert most.size in heights and all(r.count == 1 for r in rest)

@@ -100,7 +100,7 @@ def test_adam_is_the_epilogue_of_the_gradient() -> None:
     graph, plan = traced("train")
     kernels = {s.kernel.name: s for s in plan.steps}
     writers = [s for s in plan.steps if any(
-        w and p.space == "params" for p, w in zip(s.places, s.writes, strict=True))]
+        w and p.space == "params" for p, w in zip(s.locations, s.writes, strict=True))]
     assert len([n for n in graph.updates if "/kernel" in n]) == 9  # with both moments
     products = [n for n, s in kernels.items() if s in writers and "matmul" in n]
     assert len(products) == 3, list(kernels)
@@ -147,5 +147,5 @@ def test_a_kernel_names_no_more_memories_than_the_machine_allows(most: int) -> N
     job = Job(Graph({"total": total, **shrunk}),
               {x: np.random.default_rng(k).normal(size=3) for k, x in enumerate(parts)})
     plan = plan_of(job.alone("j"), limits)[0]
-    assert all(len(step.places) <= most for step in plan.steps)
+    assert all(len(step.locations) <= most for step in plan.steps)
     agree(job, interpreted(job, limits), terms=63)

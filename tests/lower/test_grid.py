@@ -14,10 +14,11 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid import team
-from ztorch.lower.grid_contract import TILES, estimate
+from ztorch.lower.grid_rows import team
+from ztorch.lower.grid_tiles import TILES, estimate
 from ztorch.lower.passes import launched, vectored
-from ztorch.lower.plan import Params, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import lower
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,
             "wide": Limits(0, 16, True, grid=GridLimits(threads=1024, subgroup=32, compute_units=132, load_width=4)),
@@ -46,7 +47,7 @@ def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> No
     one = job(make, (k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n))
     agree(one, interpreted(one, MACHINES["whole"]), terms=k)
     [step] = plan_of(one.alone("j"), MACHINES["whole"])[0].steps
-    held = {m.name: m.vec for m in vectored(step.kernel, parts=False).memories}
+    held = {m.name: m.vec for m in vectored(step.kernel, scalar_stores=False).memories}
     assert (held["strip_a"], held["strip_b"], held["tile"]) == (4, 4, 1)
 
 
@@ -62,7 +63,7 @@ def test_even_rows_are_read_in_twos() -> None:
         read = {i.attrs["mem"]: i.dest.lanes for i in step.kernel.body if i.opcode == "load"}
         assert read["m0"] == read["m1"] == lanes
         if name == "whole":
-            held = {m.name: m.vec for m in vectored(step.kernel, parts=False).memories}
+            held = {m.name: m.vec for m in vectored(step.kernel, scalar_stores=False).memories}
             assert held["strip_b"] == 2
 
 

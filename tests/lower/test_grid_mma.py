@@ -20,7 +20,7 @@ from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage
 from ztorch.errors import UnknownName
 from ztorch.ir.limits import Limits
 from ztorch.lower import grid_mma
-from ztorch.lower.grid_contract import estimate
+from ztorch.lower.grid_tiles import estimate
 from ztorch.lower.passes import launched
 
 CUDA = [t for t in TARGETS.values() if t.backend == "cuda"]

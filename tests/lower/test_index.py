@@ -9,17 +9,8 @@ import random
 import numpy as np
 import pytest
 
-from ztorch.lower.index import (
-    Index,
-    Loaded,
-    Quotient,
-    Remainder,
-    Var,
-    flatten,
-    proper,
-    strides,
-    unflatten,
-)
+from ztorch.lower.index import Index, LoadedIndex, Quotient, Remainder, Var
+from ztorch.lower.positions import flatten, proper, strides, unflatten
 
 
 def value(index: Index, at: dict[Var, int]) -> int:
@@ -113,7 +104,7 @@ def test_quotient_and_remainder_meet_again_with_constants(constant: int) -> None
 
 
 def test_loops_that_run_once_have_no_variable() -> None:
-    assert Index.of(Var("i", 1)) == Index() == Index.of(Loaded("x", 1))
+    assert Index.of(Var("i", 1)) == Index() == Index.of(LoadedIndex("x", 1))
     lane = Var("n", 1, kept=True)
     assert Index.of(lane).mentions(lane)
 

@@ -11,8 +11,8 @@ from tests.parity import HERE, NARROW, Job, agree, compiled, interpreted
 from ztorch import ops
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.elements import merged_axes
 from ztorch.lower.fuse import fuse
-from ztorch.lower.loops import merged_axes
 from ztorch.lower.region import COPY
 
 Function = Any

@@ -92,7 +92,7 @@ def test_constants_too_are_converted_before_they_are_stored() -> None:
 
 
 def test_a_kernel_that_needs_nothing_is_itself() -> None:
-    kernel = flat_kernels()[0]
+    kernel = parallel_kernel(3)
     assert decompose(kernel, lambda i: True, "test") is kernel
 
 
@@ -131,7 +131,7 @@ def test_memories_are_arrays_of_the_vectors_in_them(
     kernel = b.kernel()
     verify(kernel)
     assert [m.vec for m in vectored(kernel).memories] == [vec, 1]
-    assert [m.vec for m in vectored(kernel, parts=False).memories] == [alone, 1]
+    assert [m.vec for m in vectored(kernel, scalar_stores=False).memories] == [alone, 1]
     verify(vectored(kernel))
 
 

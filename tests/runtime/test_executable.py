@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import ztorch as zt
 from ztorch import layers as L
+from ztorch.abi import BUFFER_ALIGN
+from ztorch.backends.workers import workers
+from ztorch.errors import WeightsError
 from ztorch.host.memory import HUGE_PAGE, aligned
+from ztorch.runtime.executable import SHARED_KERNEL_CYCLES, WORKER_CYCLES, Executable, HostCall
+from ztorch.runtime.spec import PREPARE
 
 
 def in_a_child(good: Callable[[], bool]) -> bool:
@@ -57,3 +63,121 @@ def test_a_forked_child_trains_for_itself() -> None:
     assert in_a_child(train)
     for a, b in zip(program.get_weights(), before, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions that run, in order."""
+    names: list[str] = []
+    real = HostCall.run
+
+    def noted(call: HostCall) -> None:
+        names.append(call.function.name)
+        real(call)
+
+    monkeypatch.setattr(HostCall, "run", noted)
+    return names
+
+
+def packed() -> zt.Program:
+    """A program that predicts from weights it lays out anew whenever they change."""
+    model = zt.Sequential([L.Input((64,)), L.Dense(96)])
+    program = model.compile("cpu", batch_size=256)
+    assert PREPARE in program.executable.functions
+    return program
+
+
+def test_derived_states_are_computed_when_weights_changed_and_only_then(runs: list[str]) -> None:
+    program = packed()
+    e, x = program.executable, np.ones((256, 64), np.float32)
+    assert e.stale and runs == []
+    first = program.predict(x)
+    assert not e.stale and runs == [PREPARE, "predict"]
+    np.testing.assert_array_equal(program.predict(x), first)
+    assert runs == [PREPARE, "predict", "predict"]
+    (kernel,) = (n for n in e.states if n.endswith("kernel"))
+    e.set_state(kernel, 2 * e.state(kernel))
+    assert e.stale
+    np.testing.assert_allclose(program.predict(x), 2 * first, rtol=1e-6)
+    assert runs[3:] == [PREPARE, "predict"] and not e.stale
+    e.restore({kernel: np.zeros_like(e.state(kernel))})
+    assert not program.predict(x).any() and runs[5:] == [PREPARE, "predict"]
+
+
+def test_a_program_without_derived_states_is_never_stale(runs: list[str]) -> None:
+    model = zt.Sequential([L.Input((4,)), L.Dense(3)])
+    program = model.compile("cpu", batch_size=2, optimizer="sgd", loss="mse")
+    e = program.executable
+    assert PREPARE not in e.functions and not e.stale
+    e.set_state("dense/kernel", np.ones((4, 3)))
+    assert not e.stale
+    np.testing.assert_array_equal(program.predict(np.ones((2, 4))), np.full((2, 3), 4.0))
+    assert runs == ["predict"]
+
+
+def test_states_are_copied_in_and_out() -> None:
+    model = zt.Sequential([L.Input((4,)), L.Dense(3)])
+    e = model.compile("cpu", batch_size=2).executable
+    e.set_state("dense/bias", np.arange(3))
+    snapshot, bias = e.states_snapshot(), e.state("dense/bias")
+    assert bias.dtype == np.float32
+    bias[:] = 7
+    snapshot["dense/kernel"][:] = 7
+    np.testing.assert_array_equal(e.state("dense/bias"), [0, 1, 2])
+    assert not (e.state("dense/kernel") == 7).any()
+    with pytest.raises(WeightsError, match=r"dense/bias has shape \(3,\), not \(4,\)"):
+        e.set_state("dense/bias", np.zeros(4))
+
+
+# -- workers ---------------------------------------------------------------------------------------
+
+
+def test_small_kernels_are_not_shared_and_large_ones_by_as_many_as_they_keep_busy() -> None:
+    model = zt.Sequential([L.Input((4,)), L.Dense(3)])
+    e = Executable(*(getattr(model.compile("cpu", batch_size=2).executable, n) for n in ("spec", "code")),
+                   threads=5)
+
+    def keeps_busy(kernels: int, cycles: float) -> int:
+        return e.workers_for(SimpleNamespace(cycles=cycles, kernels=(("k", 0.0),) * kernels))  # type: ignore[arg-type]
+
+    shared, worker = SHARED_KERNEL_CYCLES, WORKER_CYCLES
+    assert keeps_busy(100, 100 * shared - 1) == 1 and keeps_busy(100, 100 * shared) == 5
+    assert [keeps_busy(1, n * worker) for n in range(7)] == [1, 2, 3, 4, 5, 5, 5]
+    assert keeps_busy(1, worker - 1) == 1
+    assert e.bind("predict").workers == 1
+
+
+def test_buffers_are_aligned_for_the_widest_vectors() -> None:
+    model = zt.Sequential([L.Input((5,)), L.Dense(3)])
+    e = model.compile("cpu", batch_size=3).executable
+    call = e.bind("predict")
+    arrays = [e.params, e.arena, *call.inputs.values(), *call.outputs.values()]
+    assert not any(a.ctypes.data % BUFFER_ALIGN for a in arrays if a.nbytes)
+    assert BUFFER_ALIGN == 64 and aligned(HUGE_PAGE).ctypes.data % HUGE_PAGE == 0
+    assert aligned(HUGE_PAGE // 2 - 1).nbytes == HUGE_PAGE // 2 - 1
+    assert not aligned(1000).any()
+
+
+@forks
+def test_a_forked_child_need_not_wait_for_a_run_of_its_parent() -> None:
+    """The thread that holds the lock exists in the parent only."""
+    program = packed()
+    program.predict(np.ones((256, 64), np.float32))
+    with program.executable.lock:
+        assert in_a_child(lambda: program.executable.lock.acquire(timeout=5))
+
+
+def test_several_workers_share_a_run_and_one_needs_no_pool() -> None:
+    model = zt.Sequential([L.Input((4,)), L.Dense(3)])
+    e = model.compile("cpu", batch_size=2).executable
+    alone, shared, pool = e.bind("predict"), e.bind("predict"), workers(2, e.library)
+    shared.workers = 2
+    before = int(pool.block["generation"][0])
+    for turn in range(1, 4):
+        shared()
+        assert pool.block["generation"] == before + turn
+        alone()
+        assert pool.block["generation"] == before + turn

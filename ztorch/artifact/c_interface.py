@@ -12,12 +12,12 @@ import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.codegen.cpuid import Question, questions
 from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 
-ALIGN = 64  # of params and arena
 LONGEST = 100  # of the model's name, which is in names of files
 
 # As C89 spells them on the machines a shared library of ours runs on, where long has 64 bits.
@@ -97,7 +97,7 @@ class CInterface:
     cpuid: tuple[Question, ...]
     xcr0: int
     abi: int
-    align: int = ALIGN
+    align: int = BUFFER_ALIGN
 
     @property
     def trains(self) -> bool:
@@ -179,7 +179,7 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
     asked, saved = questions(spec.needs) if spec.arch == "x86_64" else ((), 0)
     params, arena = _whole(spec.params_bytes), _whole(spec.arena_bytes)
     batch = next(iter(predict.inputs.values())).shape[0]
-    promise = repr((functions, states, sizes, batch, params, arena, ALIGN))
+    promise = repr((functions, states, sizes, batch, params, arena, BUFFER_ALIGN))
     return CInterface(
         name, name.upper(), spec.target, spec.needs, functions, states, batch, tuple(sizes),
         params, arena, asked, saved, zlib.crc32(promise.encode()))
@@ -209,4 +209,4 @@ def _shape(shape: tuple[int, ...], d: DType) -> str:
 
 def _whole(nbytes: int) -> int:
     """Rounded up to whole lines, and never nothing: C has no arrays of size 0."""
-    return max((nbytes + ALIGN - 1) // ALIGN * ALIGN, ALIGN)
+    return max(align_up(nbytes, BUFFER_ALIGN), BUFFER_ALIGN)

@@ -1,10 +1,10 @@
 """Loads compiled code, given as bytes, into this process.
 
-dlopen has two traps that silently run another model's code: it matches libraries by path string,
-so a new file at a known path, or a reused descriptor number, returns the old library. And it maps
-what it is given on trust, so a short file is a SIGBUS later. Hence: every code gets a sealed file
-in memory of its own that is never closed, equal code is loaded once, the bytes are checked before
-and the mapped library is checked after.
+dlopen has two traps. It matches libraries by their path, so a new file at a known path, or a reused
+descriptor number, silently returns the old library: another model's code. And it trusts the file,
+so a truncated one ends in a SIGBUS later. Therefore each code gets a sealed file in memory that is
+never closed, equal code is loaded once, the bytes are checked before loading, and the build id of
+the mapped library is checked after.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOST = {"amd64": "x86_64", "arm64": "aarch64"}
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
 _ID_BYTES = 20
 
-# What memfd_create and fcntl call them; the standard library does not know all of these.
+# Flags of memfd_create and fcntl; the standard library does not name all of these.
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _ADD_SEALS, _SEAL, _SHRINK, _GROW, _WRITE = 1033, 1, 2, 4, 8
 _LINK_MAP = 2  # RTLD_DI_LINKMAP
@@ -87,13 +87,13 @@ def check_library(code: bytes) -> tuple[int, bytes]:
     if not note or not {_PT_LOAD, _PT_DYNAMIC} <= kinds:
         raise ArtifactError("not a library made by ztorch: it carries no hash of itself")
     at = note + 16
-    found = code[at : at + _ID_BYTES]
+    build_id = code[at : at + _ID_BYTES]
     digest = hashlib.sha256(code[:at])
     digest.update(bytes(_ID_BYTES))
     digest.update(memoryview(code)[at + _ID_BYTES :])
-    if digest.digest()[:_ID_BYTES] != found:
+    if digest.digest()[:_ID_BYTES] != build_id:
         raise ArtifactError("damaged library: its contents do not match its own hash")
-    return at, found
+    return at, build_id
 
 
 def _load(code: bytes, label: str, key: bytes, dump_dir: str | None) -> ctypes.CDLL:
@@ -116,7 +116,7 @@ def _open(path: str, at: int, build_id: bytes) -> ctypes.CDLL:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise ArtifactError(f"the system refuses to load compiled code: {error}") from None
-    # Somebody else may have used and closed the same path; then dlopen has returned their library.
+    # If others used and closed the same path before, dlopen has returned their library.
     base = _base(library)
     if base is not None and ctypes.string_at(base + at, len(build_id)) != build_id:
         raise ArtifactError(f"the system took another library for {path}, which was loaded before")

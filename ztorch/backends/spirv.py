@@ -1,4 +1,4 @@
-"""What a SPIR-V module says of itself: all that a driver has to know before it hands it over."""
+"""Reads the head of a SPIR-V module: what a driver checks before it passes the module on."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ CAPABILITY, ENTRY_POINT, DECORATE, FUNCTION, BINDING = 17, 15, 71, 54, 33
 
 
 class Needs(NamedTuple):
-    """The capabilities that a module declares, by their numbers, how many buffers it binds, and
-    the names of its kernels."""
+    """What a module declares."""
 
-    capabilities: frozenset[int]
-    bindings: int
-    names: frozenset[str]
+    capabilities: frozenset[int]  # by their numbers in the standard
+    bindings: int  # how many buffers it binds
+    names: frozenset[str]  # of its kernels
 
 
 def needs(code: bytes) -> Needs:
-    """Read from the head of a module; ValueError where it is none.
+    """What a module needs; ValueError if it is damaged.
 
-    Every instruction is counted to the end, so that no driver follows a length out of the code.
+    All instructions are walked to the end, so that no driver follows a length out of the code.
     """
     if len(code) < 20 or len(code) % 4 or struct.unpack_from("<I", code)[0] != MAGIC:
         raise ValueError("it is no SPIR-V module")

@@ -9,25 +9,25 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError
 from ztorch.host.processor import usable_cores
 
 KINDS = ("virtual", "integrated", "gpu", "virtual", "cpu")  # by VkPhysicalDeviceType
 COMPUTE_STAGE, SHUFFLE, FLOAT_CONTROLS, GROUP_SHUFFLE = 0x20, 0x10, 4466, 65
-LARGEST = (1 << 31) - 1  # positions have 32 bits
+LARGEST = (1 << 31) - 1  # bytes of a buffer: positions in kernels have 32 bits
 
 
 class Feature(NamedTuple):
-    """An optional feature: the capability of SPIR-V that it stands for, where the driver answers
-    for it, from which version or in which extension, and what needs it."""
+    """An optional feature of devices."""
 
-    capability: int
-    structure: str
-    field: str
-    version: tuple[int, int]
-    extension: str
-    what: str
+    capability: int  # of SPIR-V, by its number
+    structure: str  # in which the driver reports it; empty: the basic one
+    field: str  # of that structure
+    version: tuple[int, int]  # of Vulkan that has it
+    extension: str  # that has it in earlier versions, if any
+    what: str  # the dtypes that need it, for messages
 
 
 FEATURES = (
@@ -163,7 +163,7 @@ class Physical:
             "max_buffers": min(limits.maxPerStageDescriptorStorageBuffers,
                             limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources),
             "max_buffer_bytes": min(limits.maxStorageBufferRange, LARGEST),
-            "buffer_align": max(64, limits.minStorageBufferOffsetAlignment),
+            "buffer_align": max(BUFFER_ALIGN, limits.minStorageBufferOffsetAlignment),
         }
         kind = KINDS[min(self.properties.deviceType, len(KINDS) - 1)]
         if kind == "cpu":  # of others Vulkan does not tell how many units they have

@@ -1,4 +1,4 @@
-"""Calls on an opened Vulkan device, and the memory that they give.
+"""VulkanCalls on an opened Vulkan device, and the memory that they give.
 
 Buffers lie in the device's memory, and where the host sees and caches that too (integrated devices,
 CPUs) it reads and writes them in place; elsewhere a staging buffer lies between.
@@ -17,8 +17,8 @@ from ztorch.errors import DeviceError, OutOfMemory
 STAGE = 8 << 20  # bytes of the staging buffer
 
 
-class Calls:
-    """A logical device; what it refuses becomes an error with the call's name."""
+class VulkanCalls:
+    """Calls of a logical device; a refusal becomes an error with the name of the call."""
 
     def __init__(self, name: str, physical: Physical):
         self.name = name
@@ -51,7 +51,7 @@ class Calls:
 
 @dataclass
 class Held:
-    """A buffer and its memory; `seen` is that memory where the host reads and writes it."""
+    """A buffer and its memory; `seen` is that memory as the host sees it, if it does."""
 
     buffer: Any
     memory: Any
@@ -61,12 +61,12 @@ class Held:
 class Memories:
     """Gives out buffers and takes them back."""
 
-    def __init__(self, calls: Calls, physical: Physical, direct: bool):
+    def __init__(self, calls: VulkanCalls, physical: Physical, direct: bool):
         self.calls, self.physical, self.direct = calls, physical, direct
         self._stage: Held | None = None
 
     def alloc(self, nbytes: int) -> Held:
-        """A buffer of the device, seen by the host where that is as good."""
+        """A buffer of the device; the host sees it where that costs the device nothing."""
         api = vk()
         if nbytes > self.physical.largest:
             raise OutOfMemory(f"{self.calls.name}: {nbytes:,} bytes, and one allocation may have "
@@ -99,7 +99,7 @@ class Memories:
         return any(t & flags == flags for t, _ in self.physical.memory_types())
 
     def _alloc(self, nbytes: int, wanted: list[int], seen: bool) -> Held:
-        """A buffer in memory of the first kind that exists, of those wanted."""
+        """A buffer in memory of the first of the wanted kinds that exists."""
         api, calls = vk(), self.calls
         info = api.VkBufferCreateInfo(
             size=-(-nbytes // 16) * 16, sharingMode=api.VK_SHARING_MODE_EXCLUSIVE,

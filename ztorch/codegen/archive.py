@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.codegen.elf_object import (
     EM_AARCH64,
     EM_X86_64,
@@ -65,7 +66,7 @@ def static_library(members: Mapping[str, bytes]) -> bytes:
 
 
 def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes:
-    """A relocatable object that holds nothing but `data` under one name, 64-byte aligned.
+    """A relocatable object that holds nothing but `data` under one name, aligned as a buffer.
 
     The symbol is hidden: code linked with it may use it, a shared library made of it exports no
     data. Weights reach a static library this way, without passing through a compiler.
@@ -84,7 +85,7 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
     info = STB_GLOBAL << 4 | STT_OBJECT
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, info, _STV_HIDDEN, 1, 0, len(data))
     sections: list[tuple[str, int, int, bytes, int, int, int, int]] = [
-        (name, SHT_PROGBITS, flags, data, 0, 0, 64, 0),
+        (name, SHT_PROGBITS, flags, data, 0, 0, BUFFER_ALIGN, 0),
         (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # else ld makes stacks executable
         (".symtab", SHT_SYMTAB, 0, symbols, 4, 1, 8, 24),
         (".strtab", SHT_STRTAB, 0, strings, 0, 0, 1, 0),

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.codegen import elf_unwind
 from ztorch.codegen.elf_layout import (
     ADDRESS_LIMIT,
@@ -18,7 +19,7 @@ from ztorch.codegen.elf_layout import (
     SECTION,
     Bytes,
     Layout,
-    Part,
+    OutputSection,
     new_parts,
     present,
 )
@@ -35,10 +36,10 @@ from ztorch.codegen.elf_object import (
     STT_FUNC,
     STT_NOTYPE,
     STT_OBJECT,
+    ElfSymbol,
     Object,
     Relocation,
     Section,
-    Symbol,
     read_object,
 )
 from ztorch.codegen.elf_reloc import MACHINES, Spot
@@ -63,7 +64,7 @@ class Blob:
 
     data: Bytes | None
     size: int
-    align: int = 64
+    align: int = BUFFER_ALIGN
     writable: bool = False
 
 
@@ -80,7 +81,7 @@ def link(
 
     Raises `LinkError` for any other undefined symbol, and for whatever it does not understand.
     """
-    return _Linker(read_object(obj), soname, exports, blobs or {}).run()
+    return _LibraryLinker(read_object(obj), soname, exports, blobs or {}).run()
 
 
 def undefined_symbols(obj: bytes) -> list[str]:
@@ -92,20 +93,20 @@ def undefined_symbols(obj: bytes) -> list[str]:
     return [symbol.name for symbol in read_object(obj).symbols if symbol.undefined]
 
 
-class _Linker:
+class _LibraryLinker:
     """One link: first decide what goes in and where, then fill an image of known size."""
 
     def __init__(
         self, source: Object, soname: str, exports: Sequence[str], blobs: Mapping[str, Blob]
     ) -> None:
-        if source.machine not in MACHINES or source.bits != 64:
-            raise LinkError(f"no linker for {source.bits}-bit ELF machine {source.machine}")
+        if source.machine not in MACHINES:
+            raise LinkError(f"no linker for ELF machine {source.machine}")
         if not soname or "\0" in soname:
             raise LinkError(f"{soname!r} is no name for a library")
         self.source, self.machine = source, MACHINES[source.machine]
         self.parts = new_parts()
-        self.homes: dict[int, tuple[Part, int]] = {}  # input section -> where it went
-        self.blobs: dict[str, tuple[Part, int, int]] = {}  # ... and the size
+        self.homes: dict[int, tuple[OutputSection, int]] = {}  # input section -> where it went
+        self.blobs: dict[str, tuple[OutputSection, int, int]] = {}  # ... and the size
         self.relocations: list[tuple[Relocation, bool]] = []  # does it go through a table entry?
         self.pointers: list[Relocation] = []  # plain addresses, which only the loader knows
         self.slots: dict[int, int] = {}  # symbol -> offset of its table entry in .got
@@ -247,7 +248,7 @@ class _Linker:
             )
         return names
 
-    def check_export(self, symbol: Symbol, home: tuple[Part, int] | None) -> None:
+    def check_export(self, symbol: ElfSymbol, home: tuple[OutputSection, int] | None) -> None:
         if symbol.type != STT_FUNC or home is None or home[0].name != ".text":
             raise LinkError(
                 f"cannot export {symbol.name!r}: it is data, of which a program that links to the"
@@ -256,7 +257,7 @@ class _Linker:
 
     # ---- contents that need addresses --------------------------------------------------
 
-    def home(self, symbol: Symbol) -> tuple[Part, int] | None:
+    def home(self, symbol: ElfSymbol) -> tuple[OutputSection, int] | None:
         """Where a symbol lies: its section of the library and the offset there."""
         if symbol.undefined:
             blob = self.blobs.get(symbol.name)

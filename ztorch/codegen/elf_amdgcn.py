@@ -20,7 +20,7 @@ from ztorch.codegen.elf_layout import (
     SHT_GNU_HASH,
     SHT_HASH,
     SYMBOL,
-    Part,
+    OutputSection,
     up,
 )
 from ztorch.codegen.elf_object import (
@@ -35,8 +35,8 @@ from ztorch.codegen.elf_object import (
     SHT_SYMTAB,
     STB_LOCAL,
     STT_NOTYPE,
+    ElfSymbol,
     Object,
-    Symbol,
     read_object,
 )
 from ztorch.errors import LinkError
@@ -54,35 +54,35 @@ _COPIED = {".note": SHT_NOTE, ".rodata": SHT_PROGBITS, ".text": SHT_PROGBITS}
 def link(obj: bytes) -> bytes:
     """The code object of an object file; `LinkError` names what is not understood in it."""
     source = read_object(obj)
-    if source.machine != EM_AMDGPU or source.bits != 64 or obj[7:9] != bytes((_HSA, _VERSION)):
+    if source.machine != EM_AMDGPU or obj[7:9] != bytes((_HSA, _VERSION)):
         raise LinkError(f"not an object of AMD's code object version 5 (ELF machine "
                         f"{source.machine}, system {obj[7]}, version {obj[8]})")
-    return _Linker(source).run()
+    return _CodeObjectLinker(source).run()
 
 
-class _Linker:
+class _CodeObjectLinker:
     def __init__(self, source: Object):
         self.source = source
         self.parts = {p.name: p for p in (
-            Part(".note", SHT_NOTE, _READ, 4),
-            Part(".dynsym", SHT_DYNSYM, _READ, 8, SYMBOL.size, link=".dynstr", info=1),
-            Part(".gnu.hash", SHT_GNU_HASH, _READ, 8, link=".dynsym"),
-            Part(".hash", SHT_HASH, _READ, 4, 4, link=".dynsym"),
-            Part(".dynstr", SHT_STRTAB, _READ),
-            Part(".rodata", SHT_PROGBITS, _READ, 64),
-            Part(".text", SHT_PROGBITS, _CODE, 256),
-            Part(".dynamic", SHT_DYNAMIC, _WRITE, 8, DYNAMIC.size, link=".dynstr"),
-            Part(".relro_padding", SHT_NOBITS, _WRITE),
-            Part(".symtab", SHT_SYMTAB, 0, 8, SYMBOL.size, link=".strtab"),
-            Part(".shstrtab", SHT_STRTAB, 0),
-            Part(".strtab", SHT_STRTAB, 0),
+            OutputSection(".note", SHT_NOTE, _READ, 4),
+            OutputSection(".dynsym", SHT_DYNSYM, _READ, 8, SYMBOL.size, link=".dynstr", info=1),
+            OutputSection(".gnu.hash", SHT_GNU_HASH, _READ, 8, link=".dynsym"),
+            OutputSection(".hash", SHT_HASH, _READ, 4, 4, link=".dynsym"),
+            OutputSection(".dynstr", SHT_STRTAB, _READ),
+            OutputSection(".rodata", SHT_PROGBITS, _READ, 64),
+            OutputSection(".text", SHT_PROGBITS, _CODE, 256),
+            OutputSection(".dynamic", SHT_DYNAMIC, _WRITE, 8, DYNAMIC.size, link=".dynstr"),
+            OutputSection(".relro_padding", SHT_NOBITS, _WRITE),
+            OutputSection(".symtab", SHT_SYMTAB, 0, 8, SYMBOL.size, link=".strtab"),
+            OutputSection(".shstrtab", SHT_STRTAB, 0),
+            OutputSection(".strtab", SHT_STRTAB, 0),
         )}
         self.numbers = {name: k for k, name in enumerate(self.parts, start=1)}
         self.copy_sections()
         named = [s for s in source.symbols if s.name and s.type <= 2]
         globals_ = [s for s in named if s.bind != STB_LOCAL]
         self.exports = _bucketed(globals_)
-        dynamic = Symbol("_DYNAMIC", STT_NOTYPE, STB_LOCAL, 0, 0, 0, _HIDDEN)
+        dynamic = ElfSymbol("_DYNAMIC", STT_NOTYPE, STB_LOCAL, 0, 0, 0, _HIDDEN)
         self.symbols = [*(s for s in named if s.bind == STB_LOCAL), dynamic, *globals_]
         self.strings = {".dynstr": _strings(self.parts[".dynstr"], globals_),
                         ".strtab": _strings(self.parts[".strtab"],
@@ -158,14 +158,14 @@ class _Linker:
             distance = home + r.addend - (part.address + r.offset)
             struct.pack_into("<q", image, part.offset + r.offset, distance)
 
-    def home(self, symbol: Symbol) -> int | None:
+    def home(self, symbol: ElfSymbol) -> int | None:
         """The address of a symbol, if it has one."""
         if symbol.section < len(self.source.sections):
             part = self.parts.get(self.source.sections[symbol.section].name)
             return None if part is None else part.address + symbol.value
         return None
 
-    def fill_symbols(self, image: bytearray, table: str, symbols: Sequence[Symbol],
+    def fill_symbols(self, image: bytearray, table: str, symbols: Sequence[ElfSymbol],
                      strings: str) -> None:
         at = self.parts[table].offset
         for s in symbols:
@@ -190,7 +190,7 @@ class _Linker:
         text, rows, note = parts[".text"], parts[".dynamic"], parts[".note"]
         rodata, whole = parts[".rodata"], rows.size + parts[".relro_padding"].size
 
-        def at(part: Part) -> tuple[int, int, int]:
+        def at(part: OutputSection) -> tuple[int, int, int]:
             return part.offset, part.address, part.address
 
         headers, read = SEGMENT.size * _SEGMENTS, rodata.address + rodata.size
@@ -223,7 +223,7 @@ class _Linker:
 # ---- tables ------------------------------------------------------------------------------------
 
 
-def _strings(part: Part, symbols: Sequence[Symbol]) -> dict[str, int]:
+def _strings(part: OutputSection, symbols: Sequence[ElfSymbol]) -> dict[str, int]:
     """Puts each name into a table of strings once; where each begins."""
     part.add(b"\0")
     found: dict[str, int] = {}
@@ -233,7 +233,7 @@ def _strings(part: Part, symbols: Sequence[Symbol]) -> dict[str, int]:
     return found
 
 
-def _bucketed(symbols: Sequence[Symbol]) -> list[Symbol]:
+def _bucketed(symbols: Sequence[ElfSymbol]) -> list[ElfSymbol]:
     """In the order that the GNU table wants: by bucket."""
     count = max(len(symbols) // 4, 1)
     return sorted(symbols, key=lambda s: _gnu(s.name.encode()) % count)

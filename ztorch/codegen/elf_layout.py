@@ -40,7 +40,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 @dataclass
-class Part:
+class OutputSection:
     """One section of the library while it grows."""
 
     name: str
@@ -56,7 +56,7 @@ class Part:
     pieces: list[tuple[int, Bytes]] = field(default_factory=list)
 
     def add(self, data: Bytes, size: int = 0, align: int = 1) -> int:
-        """Append data, followed by zeros up to `size`, and say where it begins."""
+        """Appends data, followed by zeros up to `size`; returns where it begins."""
         at = up(self.size, align)
         self.align = max(self.align, align)
         self.size = at + max(size, len(data))
@@ -73,33 +73,33 @@ class Part:
         return 4 | bool(self.flags & SHF_EXECINSTR) | 2 * bool(self.flags & SHF_WRITE)
 
 
-def new_parts() -> dict[str, Part]:
+def new_parts() -> dict[str, OutputSection]:
     """All sections a library may have, in file order; those left empty are not written."""
     parts = [
-        Part(".note.gnu.build-id", SHT_NOTE, _READ, 4),
-        Part(".gnu.hash", SHT_GNU_HASH, _READ, 8, link=".dynsym"),
-        Part(".hash", SHT_HASH, _READ, 4, 4, link=".dynsym"),
-        Part(".dynsym", SHT_DYNSYM, _READ, 8, SYMBOL.size, link=".dynstr", info=1),
-        Part(".dynstr", SHT_STRTAB, _READ),
-        Part(".rela.dyn", SHT_RELA, _READ, 8, RELA.size, link=".dynsym"),
-        Part(".rodata", SHT_PROGBITS, _READ),
-        Part(".eh_frame_hdr", SHT_PROGBITS, _READ, 4),
-        Part(".eh_frame", SHT_PROGBITS, _READ, 8),
-        Part(".text", SHT_PROGBITS, _CODE, 16),
-        Part(".data.rel.ro", SHT_PROGBITS, _WRITE, 8),
+        OutputSection(".note.gnu.build-id", SHT_NOTE, _READ, 4),
+        OutputSection(".gnu.hash", SHT_GNU_HASH, _READ, 8, link=".dynsym"),
+        OutputSection(".hash", SHT_HASH, _READ, 4, 4, link=".dynsym"),
+        OutputSection(".dynsym", SHT_DYNSYM, _READ, 8, SYMBOL.size, link=".dynstr", info=1),
+        OutputSection(".dynstr", SHT_STRTAB, _READ),
+        OutputSection(".rela.dyn", SHT_RELA, _READ, 8, RELA.size, link=".dynsym"),
+        OutputSection(".rodata", SHT_PROGBITS, _READ),
+        OutputSection(".eh_frame_hdr", SHT_PROGBITS, _READ, 4),
+        OutputSection(".eh_frame", SHT_PROGBITS, _READ, 8),
+        OutputSection(".text", SHT_PROGBITS, _CODE, 16),
+        OutputSection(".data.rel.ro", SHT_PROGBITS, _WRITE, 8),
         # Writable although nobody should write: glibc before 2.35 does.
-        Part(".dynamic", SHT_DYNAMIC, _WRITE, 8, DYNAMIC.size, link=".dynstr"),
-        Part(".got", SHT_PROGBITS, _WRITE, 8, 8),
-        Part(".data", SHT_PROGBITS, _WRITE),
-        Part(".bss", SHT_NOBITS, _WRITE),
-        Part(".symtab", SHT_SYMTAB, 0, 8, SYMBOL.size, link=".strtab"),
-        Part(".strtab", SHT_STRTAB, 0),
-        Part(".shstrtab", SHT_STRTAB, 0),
+        OutputSection(".dynamic", SHT_DYNAMIC, _WRITE, 8, DYNAMIC.size, link=".dynstr"),
+        OutputSection(".got", SHT_PROGBITS, _WRITE, 8, 8),
+        OutputSection(".data", SHT_PROGBITS, _WRITE),
+        OutputSection(".bss", SHT_NOBITS, _WRITE),
+        OutputSection(".symtab", SHT_SYMTAB, 0, 8, SYMBOL.size, link=".strtab"),
+        OutputSection(".strtab", SHT_STRTAB, 0),
+        OutputSection(".shstrtab", SHT_STRTAB, 0),
     ]
     return {part.name: part for part in parts}
 
 
-def present(parts: dict[str, Part]) -> list[Part]:
+def present(parts: dict[str, OutputSection]) -> list[OutputSection]:
     return [part for part in parts.values() if part.size]
 
 
@@ -116,7 +116,7 @@ class Layout:
     ['0x190', '0x11b0', '0x21d0']
     """
 
-    def __init__(self, parts: dict[str, Part], page: int) -> None:
+    def __init__(self, parts: dict[str, OutputSection], page: int) -> None:
         self.page = page
         self.segments: list[tuple[int, ...]] = []
         written = present(parts)
@@ -156,7 +156,7 @@ class Layout:
                 self.offset = part.offset + part.size
         self.table = up(self.offset, 8)
 
-    def load(self, group: list[Part], pad: bool, zeros: list[Part]) -> None:
+    def load(self, group: list[OutputSection], pad: bool, zeros: list[OutputSection]) -> None:
         """One segment: sections of equal rights, on pages of their own."""
         first = not self.segments
         self.offset = up(self.offset, group[0].align)
@@ -184,7 +184,7 @@ class Layout:
         self.segments.append((_PT_LOAD, group[0].rights, *at, filled, size, self.page))
 
     def write_headers(
-        self, image: bytearray, parts: dict[str, Part], machine: int, flags: int
+        self, image: bytearray, parts: dict[str, OutputSection], machine: int, flags: int
     ) -> None:
         written = present(parts)
         numbers = section_numbers(parts)
@@ -208,7 +208,7 @@ class Layout:
             )
 
 
-def section_numbers(parts: dict[str, Part]) -> dict[str, int]:
+def section_numbers(parts: dict[str, OutputSection]) -> dict[str, int]:
     return {part.name: number for number, part in enumerate(present(parts), start=1)}
 
 

@@ -19,13 +19,12 @@ STB_LOCAL, STB_GLOBAL = 0, 1
 STT_NOTYPE, STT_OBJECT, STT_FUNC = 0, 1, 2
 SHN_UNDEF, SHN_LORESERVE, SHN_COMMON = 0, 0xFF00, 0xFFF2
 
-# The 32-bit class is read too: microcontroller objects go into archives and size contracts.
-_HEADER = {1: struct.Struct("<HHIIIIIHHHHHH"), 2: struct.Struct("<HHIQQQIHHHHHH")}
-_SECTION = {1: struct.Struct("<10I"), 2: struct.Struct("<IIQQQQIIQQ")}
-_SYMBOL = {1: struct.Struct("<IIIBBH"), 2: struct.Struct("<IBBHQQ")}
+_HEADER = struct.Struct("<HHIQQQIHHHHHH")  # what follows the 16 bytes of identification
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 
-_LARGEST = 1 << 46  # what a process can map; beyond it a size is damage, not a wish
+_LARGEST = 1 << 46  # bytes; a process can map no more, so a larger size is damage
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Symbol:
+class ElfSymbol:
     name: str
     type: int
     bind: int
@@ -67,10 +66,9 @@ class Relocation:
 @dataclass(frozen=True)
 class Object:
     machine: int
-    bits: int
     flags: int
     sections: list[Section]
-    symbols: list[Symbol]
+    symbols: list[ElfSymbol]
 
     def relocations(self) -> Iterator[Relocation]:
         """Every relocation of the sections that end up in memory, in file order."""
@@ -82,8 +80,8 @@ class Object:
             target = self.sections[section.info]
             if not target.flags & SHF_ALLOC:
                 continue
-            if section.type == SHT_REL or self.bits != 64 or len(section.data) % _RELA.size:
-                raise LinkError(f"{section.name}: only 64-bit relocations with addends are linked")
+            if section.type == SHT_REL or len(section.data) % _RELA.size:
+                raise LinkError(f"{section.name}: only relocations with addends are linked")
             for offset, info, addend in _RELA.iter_unpack(section.data):
                 if info >> 32 >= len(self.symbols):
                     raise LinkError(f"damaged object: {section.name} names symbol {info >> 32}")
@@ -101,23 +99,22 @@ def read_object(data: bytes) -> Object:
     view = memoryview(data)
     if len(view) < 16 or bytes(view[:4]) != b"\x7fELF":
         raise LinkError(f"not an ELF object ({len(view)} bytes, starts with {bytes(view[:4])!r})")
-    layout, order = view[4], view[5]
-    if layout not in _HEADER or order != 1:
-        raise LinkError("not a little-endian ELF object")
-    header = _HEADER[layout].unpack(_cut(view, 16, _HEADER[layout].size, "the header"))
+    if bytes(view[4:6]) != b"\x02\x01":
+        raise LinkError("not a 64-bit little-endian ELF object")
+    header = _HEADER.unpack(_cut(view, 16, _HEADER.size, "the header"))
     kind, machine, _, _, _, table, flags, _, _, _, entry, count, names = header
     if kind != 1:
         raise LinkError(f"ELF file of type {kind}, not a relocatable object")
-    if entry != _SECTION[layout].size or count == 0:
+    if entry != _SECTION.size or count == 0:
         raise LinkError(f"damaged object: {count} section headers of {entry} bytes")
-    raw = list(_SECTION[layout].iter_unpack(_cut(view, table, count * entry, "the section table")))
+    raw = list(_SECTION.iter_unpack(_cut(view, table, count * entry, "the section table")))
     if names >= count:
         raise LinkError(f"damaged object: section names in section {names} of {count}")
     strings = _cut(view, raw[names][4], raw[names][5], "the section names")
     sections = [_section(view, fields, strings) for fields in raw]
     if sum(len(section.data) for section in sections) > len(view):
         raise LinkError("damaged object: sections overlap")
-    return Object(machine, 32 * layout, flags, sections, _symbols(sections, layout))
+    return Object(machine, flags, sections, _symbols(sections))
 
 
 def _section(view: memoryview, fields: tuple[int, ...], strings: memoryview) -> Section:
@@ -131,27 +128,23 @@ def _section(view: memoryview, fields: tuple[int, ...], strings: memoryview) -> 
     return Section(name, kind, flags, size if kind else 0, align, link, info, data)
 
 
-def _symbols(sections: list[Section], layout: int) -> list[Symbol]:
+def _symbols(sections: list[Section]) -> list[ElfSymbol]:
     tables = [section for section in sections if section.type == SHT_SYMTAB]
     if not tables:
         return []
-    table, reader = tables[0], _SYMBOL[layout]
-    if len(tables) > 1 or table.link >= len(sections) or len(table.data) % reader.size:
+    table = tables[0]
+    if len(tables) > 1 or table.link >= len(sections) or len(table.data) % _SYMBOL.size:
         raise LinkError("damaged object: its symbol table is not readable")
     strings = sections[table.link].data
     symbols = []
-    for fields in reader.iter_unpack(table.data):
-        if layout == 2:
-            name_at, info, other, section, value, size = fields
-        else:
-            name_at, value, size, info, other, section = fields
+    for name_at, info, other, section, value, size in _SYMBOL.iter_unpack(table.data):
         name = _string(strings, name_at)
         if len(sections) <= section < SHN_LORESERVE or section > SHN_COMMON:
             raise LinkError(f"damaged object: symbol {name!r} lies in section {section}")
         room = sections[section].size if SHN_UNDEF < section < SHN_LORESERVE else _LARGEST
         if value > room or size > _LARGEST:
             raise LinkError(f"damaged object: symbol {name!r} lies outside its section")
-        symbols.append(Symbol(name, info & 0xF, info >> 4, section, value, size, other & 3))
+        symbols.append(ElfSymbol(name, info & 0xF, info >> 4, section, value, size, other & 3))
     return symbols
 
 

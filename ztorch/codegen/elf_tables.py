@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from ztorch.codegen.elf_layout import DYNAMIC, RELA, SYMBOL, Part, present, section_numbers
+from ztorch.codegen.elf_layout import DYNAMIC, RELA, SYMBOL, OutputSection, present, section_numbers
 from ztorch.codegen.elf_object import STB_GLOBAL
 
 BUILD_ID_BYTES = 20
@@ -21,14 +21,15 @@ class Name:
 
     name: bytes
     type: int
-    part: Part
+    part: OutputSection
     offset: int
     size: int
     exported: bool
 
 
 class Tables:
-    def __init__(self, parts: dict[str, Part], soname: str, names: list[Name], relative: int):
+    def __init__(self, parts: dict[str, OutputSection], soname: str, names: list[Name],
+                 relative: int):
         """Reserve room for everything; `relative` counts the addresses the loader adjusts."""
         self.parts, self.relative, self.soname = parts, relative, soname.encode()
         self.names = sorted(names, key=lambda name: name.exported)  # the format wants locals first
@@ -56,7 +57,7 @@ class Tables:
         for i, row in enumerate(self.dynamic()):
             DYNAMIC.pack_into(image, self.parts[".dynamic"].offset + i * DYNAMIC.size, *row)
 
-    def fill_symbols(self, image: bytearray, table: Part, names: list[Name]) -> None:
+    def fill_symbols(self, image: bytearray, table: OutputSection, names: list[Name]) -> None:
         numbers = section_numbers(self.parts)
         at, string = table.offset, 1
         for name in names:

@@ -60,7 +60,7 @@ def environment() -> Environment:
 
 
 @dataclass(frozen=True)
-class View:
+class OperandView:
     """An operand as macros see it: `r` is its spelling, `t` its type, `e` that of one lane, `p`
     that of a predicate with as many lanes, `k` its kind (f s u b), `c` a constant's number. The
     part of a matrix is spread over several registers, `parts`."""
@@ -98,7 +98,7 @@ class MemoryView:
 
 
 @dataclass(frozen=True)
-class Vector:
+class VectorType:
     """The type `t` of several of type `e`, for languages that declare types."""
 
     t: str
@@ -107,7 +107,7 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Literal:
     """A number that stands in a kernel's text, for languages that declare them."""
 
     r: str
@@ -190,7 +190,6 @@ class Renderer:
             "body": body,
             "above": above,
             "workgroup": kernel.workgroup,
-            "exact": kernel.exact,
             "constants": self._constants(kernel),
             "values": self._values(kernel),
             "vectors": self._vectors(kernel),
@@ -207,7 +206,7 @@ class Renderer:
                  for name in self.target.template_folders]
         return environment().select_template(names).render(**data)
 
-    def _constants(self, kernel: Kernel) -> list[Constant]:
+    def _constants(self, kernel: Kernel) -> list[Literal]:
         """Every constant of a kernel once, and the constant parts of its positions."""
         found: dict[Operand, None] = {}
         for i in kernel.body:
@@ -218,7 +217,7 @@ class Renderer:
         for o in found:
             o = self._spelled(o)
             assert o.bits is not None
-            out.append(Constant(self._literal(o), self._type(o.dtype, 1)[0], o.dtype.name, o.bits,
+            out.append(Literal(self._literal(o), self._type(o.dtype, 1)[0], o.dtype.name, o.bits,
                                 o.number))
         return out
 
@@ -234,14 +233,14 @@ class Renderer:
                 found.setdefault(t, []).extend(names)
         return found
 
-    def _vectors(self, kernel: Kernel) -> list[Vector]:
+    def _vectors(self, kernel: Kernel) -> list[VectorType]:
         """The types of all that has several lanes, each once."""
         held = {(o.dtype, o.lanes): None for i in kernel.body for o in (i.dest, *i.args)
                 if o.lanes > 1 and o.fragment is None}
         held |= {(m.dtype, m.vec): None for m in kernel.memories if m.vec > 1}
         spelled = {(u16 if self._as_bits(d) else d, n): None for d, n in held}
         types = {self._type(d, n): n for d, n in spelled}
-        return [Vector(t, e, n) for (t, e), n in types.items()]
+        return [VectorType(t, e, n) for (t, e), n in types.items()]
 
     # -- instructions ----------------------------------------------------------------------------
 
@@ -283,7 +282,7 @@ class Renderer:
         text = str(word(*views, **attrs)).strip("\n")
         return _MARK.split("  " + text if not text.startswith("L") else text)
 
-    def _view(self, o: Operand, number: str) -> View:
+    def _view(self, o: Operand, number: str) -> OperandView:
         o = self._spelled(o)
         t, e = self._type(o.dtype, o.lanes)
         if o.is_const:
@@ -295,7 +294,7 @@ class Renderer:
         if o.fragment is not None:
             t, count = self._spread(o)
             parts = tuple(r if o.is_const else f"{r}_{n}" for n in range(count))
-        return View(
+        return OperandView(
             r, t, e, self._predicate(o.lanes), number, o.dtype.name, o.lanes, k, o.dtype.bits,
             o.number if o.is_const else None, str(self.spelling.suffix(o.dtype.name, o.lanes)),
             parts, o.fragment)

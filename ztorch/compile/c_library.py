@@ -57,7 +57,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     _, plans, params = lower_functions(functions, target, passes.DEFAULT, True, False, watch)
     spec = spec_of(name, target, plans, params)
     changing = {n for n, plan in plans.items() for step in plan.steps
-                for place, written in zip(step.places, step.writes, strict=True)
+                for place, written in zip(step.locations, step.writes, strict=True)
                 if written and place.space == "params"}
     interface = describe(spec, name, changing)
     text = render(plans, target, {n: f.symbol for n, f in spec.functions.items()}, interface)

@@ -18,7 +18,7 @@ from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Kernel, launch_grid
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose, launched, vectored
-from ztorch.lower.plan import Plan, Step
+from ztorch.lower.plan import KernelStep, Plan
 from ztorch.runtime.spec import LaunchSpec, ProgramSpec, kernel_name
 
 Entry = tuple[str, int, int, tuple[int, int, int]]
@@ -61,8 +61,7 @@ class Kernels:
 
     def _add(self, kernel: Kernel) -> int:
         verify(kernel)
-        threads, size = launched(kernel)
-        plain = decompose(threads, self.words.speaks, self.target.name)
+        plain, size = launched(decompose(kernel, self.words.speaks, self.target.name))
         grid = self.target.limits.grid
         if grid is not None:
             plain = vectored(plain, grid.scalar_stores_readable_as_vectors)
@@ -101,14 +100,14 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
     return DeviceCode("\n".join(texts), code, tuple(entries), launches)
 
 
-def _launch(step: Step, target: Target, kernels: Kernels) -> LaunchSpec:
+def _launch(step: KernelStep, target: Target, kernels: Kernels) -> LaunchSpec:
     within_limits(step, target)
-    places = tuple((p.space, p.at, p.size, w)
-                   for p, w in zip(step.places, step.writes, strict=True))
+    places = tuple((p.space, p.offset, p.size, w)
+                   for p, w in zip(step.locations, step.writes, strict=True))
     return LaunchSpec(kernels.number(step.kernel), launch_grid(step.kernel), places, step.barrier)
 
 
-def within_limits(step: Step, target: Target) -> None:
+def within_limits(step: KernelStep, target: Target) -> None:
     """A compile error that names the layer, not a driver's, where a kernel asks too much."""
     grid, kernel = target.limits.grid, step.kernel
     assert grid is not None
@@ -116,7 +115,7 @@ def within_limits(step: Step, target: Target) -> None:
     buffers = [m for m in kernel.memories if m.space == "global"]
     largest = max((m.size * m.dtype.bytes for m in buffers), default=0)
     held = any(p.space == "params" and m.size * m.dtype.bytes == largest
-               for m, p in zip(buffers, step.places, strict=True))
+               for m, p in zip(buffers, step.locations, strict=True))
     layers = ", ".join(kernel.origin) or kernel.name
     smaller = ("make the layer smaller, or compile for another device, such as cpu" if held else
                "compile with a smaller batch_size")

@@ -31,13 +31,14 @@ from ztorch.codegen.targets import Target
 from ztorch.compile.device_code import Kernels, device_code
 from ztorch.compile.watch import Watch
 from ztorch.dtypes import boolean, to_storage, u8
-from ztorch.errors import DeviceError, Unsupported
+from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.host import processor as this_processor
 from ztorch.host.memory import aligned
 from ztorch.lower.frozen import Derived
-from ztorch.lower.plan import Params, Plan, lower
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import Plan, Schedules, lower
 from ztorch.machines.processors import processor
 from ztorch.runtime.devices import Where, limits_of, resolve
 from ztorch.runtime.running import Running
@@ -110,12 +111,14 @@ def without_collection() -> Iterator[None]:
 
 @without_collection()
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
-                      optional: tuple[str, ...] = passes.DEFAULT,
-                      fusion: bool = True) -> Compiled:
+                      optional: tuple[str, ...] = passes.DEFAULT, fusion: bool = True,
+                      schedules: Schedules | None = None) -> Compiled:
     """All stages but the last. `optional` passes and fusion change speed, and results by rounding
-    alone: which values are one kernel decides the order in which its sums are added."""
+    alone: which values are one kernel decides the order in which its sums are added. `schedules`
+    take the place of what the rules propose, by the keys that `ztorch show --stage plan` prints."""
     watch = Watch()
-    graphs, plans, params = lower_functions(functions, target, optional, fusion, True, watch)
+    graphs, plans, params = lower_functions(functions, target, optional, fusion, True, watch,
+                                            schedules)
     spec = spec_of(name, target, plans, params)
     if target.limits.grid is not None:
         made = device_code(plans, target, watch)
@@ -133,6 +136,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
 
 def lower_functions(functions: Mapping[str, Graph], target: Target, optional: tuple[str, ...],
                     fusion: bool, frozen: bool, watch: Watch,
+                    schedules: Schedules | None = None,
                     ) -> tuple[dict[str, Graph], dict[str, Plan], Params]:
     """Graphs as passes leave them, and their plans. `frozen`: what a program that only predicts
     makes of its weights alone becomes a function of its own, at the price of a second copy."""
@@ -144,7 +148,8 @@ def lower_functions(functions: Mapping[str, Graph], target: Target, optional: tu
             params.state(state)
     derived = Derived() if frozen and not any(g.updates for g in graphs.values()) else None
     try:
-        plans = {n: lower(n, g, target.limits, params, fusion, derived) for n, g in graphs.items()}
+        plans = {n: lower(n, g, target.limits, params, fusion, derived, schedules)
+                 for n, g in graphs.items()}
     except RecursionError:
         raise Unsupported(
             "more elementwise ops follow on one another than Python's recursion limit of "
@@ -152,7 +157,12 @@ def lower_functions(functions: Mapping[str, Graph], target: Target, optional: tu
             "as with sys.setrecursionlimit(20_000), or put a Dense or Conv between") from None
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
-        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion)
+        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules)
+    keys = [s.key for plan in plans.values() for s in plan.steps]
+    known = {*keys, *(key.partition("/")[2] for key in keys)}
+    for name in schedules or ():
+        if name not in known:
+            raise unknown("kernel", name, known)
     watch.done("plan", plans)
     return graphs, plans, params
 
@@ -167,7 +177,7 @@ def render(plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str]
         steps = []
         for step in plan.steps:
             symbol = kernels.rendered[kernels.number(step.kernel)]["symbol"]
-            used = [pointers.setdefault((p.space, p.at), len(pointers)) for p in step.places]
+            used = [pointers.setdefault((p.space, p.offset), len(pointers)) for p in step.locations]
             steps.append({"symbol": symbol, "pointers": used, "barrier": step.barrier})
         programs.append({"symbol": symbols[plan.name], "steps": steps, "pointers": [
             {"id": k, "space": space, "offset": at,

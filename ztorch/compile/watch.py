@@ -59,11 +59,13 @@ def _texts(stage: str, made: Any) -> list[tuple[str, Any]]:
 
 
 def show_plan(plan: Any) -> str:
-    """Kernels in order, with what they read and write."""
+    """Kernels in order, with what they read and write, and the schedule of each by its key."""
     lines = [f"# {plan.name}: {len(plan.steps)} kernels, arena {plan.arena} bytes"]
     for k, step in enumerate(plan.steps):
-        used = ", ".join(f"{'>' if w else '<'}{p.space}[{p.at}]"
-                         for p, w in zip(step.places, step.writes, strict=True))
+        used = ", ".join(f"{'>' if w else '<'}{p.space}[{p.offset}]"
+                         for p, w in zip(step.locations, step.writes, strict=True))
         meet = "| " if step.barrier else "  "
         lines.append(f"{k:3} {meet}{step.kernel.name}  {used}")
+        if step.schedule is not None:
+            lines.append(f"      {step.key}: {step.schedule!r}")
     return "\n".join(lines)

@@ -9,6 +9,8 @@ from itertools import accumulate
 
 import numpy as np
 
+from ztorch.abi import BUFFER_ALIGN
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -18,7 +20,7 @@ class Buffer:
     size: int
     first: int
     last: int
-    align: int = 64
+    align: int = BUFFER_ALIGN  # bytes
 
 
 def plan(buffers: Sequence[Buffer]) -> tuple[dict[Hashable, int], int]:

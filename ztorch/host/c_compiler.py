@@ -1,4 +1,4 @@
-"""Which C compiler this machine has: what the device "c" needs."""
+"""The C compiler of this machine, which the device "c" needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("cc", "gcc", "clang")
 
 
 def compiler() -> list[str]:
-    """The command that compiles C: what CC says, else the first of those that most systems have.
+    """The command that compiles C: the one in CC, else the first of NAMES that is installed.
 
     >>> compiler()     # doctest: +SKIP
     ['cc']

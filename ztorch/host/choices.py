@@ -1,4 +1,4 @@
-"""Which backends and devices this user wants: the config file, and what the environment overrides.
+"""Which backends and devices the user wants: a config file, and environment variables above it.
 
 A JSON object with any of the keys `enabled` (backends to look at), `devices` (backend: numbers of
 devices that may be used), `platforms` (backend: texts of which a device's driver must contain one)
@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 20  # of the file
 
 
 class Choices(NamedTuple):
-    """What the file says, after the environment. None: no restriction."""
+    """What the file and the environment say. None: no restriction."""
 
     enabled: tuple[str, ...] | None = None
     devices: dict[str, tuple[int, ...]] = {}
@@ -35,10 +35,10 @@ def choices() -> Choices:
     True
     """
     settings = current()
-    found = _read(Path(settings.config)) if settings.config else _standard()
+    chosen = _read(Path(settings.config)) if settings.config else _standard()
     if settings.backends:
-        found = found._replace(enabled=settings.backends)
-    return found._replace(default=settings.device) if settings.device else found
+        chosen = chosen._replace(enabled=settings.backends)
+    return chosen._replace(default=settings.device) if settings.device else chosen
 
 
 def _standard() -> Choices:

@@ -154,7 +154,7 @@ def detected() -> Processor:
 
 @cache
 def memory_bytes() -> int:
-    """Memory this process may hope for: the machine's, or its container's if that is less.
+    """Memory that this process can have: the machine's, or its container's limit if that is less.
 
     >>> memory_bytes() > 2**20
     True
@@ -164,14 +164,15 @@ def memory_bytes() -> int:
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return 1 << 32  # no answer: assume little rather than much
+        return 1 << 32  # unknown: assume little
     limits = [_number(text) for text in _limits("memory", "memory.max", "memory.limit_in_bytes")]
     return min([total, *(limit for limit in limits if limit > 0)])
 
 
 def need_memory(what: str, nbytes: int, fix: str) -> None:
-    """An error where there is less memory; asking for it might end the process."""
-    if nbytes > 1 << 28 and nbytes > memory_bytes():  # small needs are not worth the question
+    """An error where the machine has less memory than that: the system might kill a process that
+    asks for more."""
+    if nbytes > 1 << 28 and nbytes > memory_bytes():  # below 256 MiB, do not ask the system
         raise DeviceError(f"{what} needs {nbytes / 2**30:,.1f} GiB of memory; there are "
                           f"{memory_bytes() / 2**30:,.1f}: {fix}")
 

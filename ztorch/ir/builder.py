@@ -234,10 +234,6 @@ class Builder:
         """Bring the cache line of an element closer; changes no value, may lie out of bounds."""
         self._token("prefetch", self._index(index), mem=mem, off=off)
 
-    def atomic_add(self, mem: str, index: Arg, x: Operand, off: int = 0) -> None:
-        """Add x to one element, whole, whatever other threads do; the order is not fixed."""
-        self._token("atomic_add", self._index(index), x, mem=mem, off=off)
-
     def _index(self, index: Arg) -> Operand:
         return index if isinstance(index, Operand) else constant(index, self.index)
 
@@ -287,10 +283,6 @@ class Builder:
     def barrier(self) -> None:
         """All threads of a workgroup meet; shared memory written before is visible after."""
         self._token("barrier")
-
-    def subgroup(self, opcode: str, x: Operand) -> Operand:
-        """x combined over the subgroup by `add`, `max` or `min`; every thread gets the result."""
-        return self.raw("subgroup", x.dtype, x.lanes, (x,), combine=opcode)
 
     def shuffle_xor(self, x: Operand, mask: int) -> Operand:
         """x of the thread whose number in the subgroup differs by the bits of mask."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.dtypes import DType, i32, i64
 from ztorch.ir.kernel import MmaShape
 from ztorch.machines.processors import ANY, Processor
@@ -48,7 +49,7 @@ class Limits:
     @property
     def buffer_align(self) -> int:
         """Offsets of buffers are multiples of this, in bytes."""
-        return 64 if self.grid is None else self.grid.buffer_align
+        return BUFFER_ALIGN if self.grid is None else self.grid.buffer_align
 
     def lanes(self, d: DType) -> int:
         """How many elements of a dtype one register holds."""

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, from_storage, to_storage
+from ztorch.dtypes import DType
+from ztorch.ir import meanings, safe
 from ztorch.ir import polynomials as poly
-from ztorch.ir import safe
 
 Via = Callable[..., Any]
 
@@ -56,89 +56,6 @@ def _row(name: str, arity: int, doc: str, meaning: Callable[..., Any] | None = N
     OPCODES[name] = Opcode(name, arity, doc, meaning, **more)
 
 
-def _divide(a: Any, b: Any) -> Any:
-    a, b = np.asarray(a), np.asarray(b)
-    if a.dtype.kind == "f":
-        return np.divide(a, b)
-    safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a // safe) if a.dtype.kind == "u" else _truncated(a, safe)
-    return np.where(b == 0, 0, quotient).astype(a.dtype)
-
-
-def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # the least number / -1 wraps
-        q, r = a // b, a % b
-    return q + ((r != 0) & ((a < 0) != (b < 0)))
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    a, b = np.asarray(a), np.asarray(b)
-    if a.dtype.kind == "f":
-        return np.fmod(a, b)
-    return (a - _divide(a, b) * b).astype(a.dtype)
-
-
-def _fma(a: Any, b: Any, c: Any) -> Any:
-    """One rounding: exact for float32 and narrower up to double rounding; split for float64."""
-    a = np.asarray(a)
-    wide = np.float64 if a.dtype.kind == "f" else a.dtype
-    exact = a.astype(wide) * np.asarray(b).astype(wide) + np.asarray(c).astype(wide)
-    return exact.astype(a.dtype)
-
-
-def _cast(x: Any, dtype: DType) -> Any:
-    """Float to integer saturates and takes NaN to zero; integers wrap; anything to bool is != 0."""
-    x = np.asarray(x)
-    if dtype.kind == "b":
-        return x != 0
-    if x.dtype.kind == "f" and dtype.is_int:
-        info = np.iinfo(dtype.numpy)
-        whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
-        inside = (whole > float(info.min)) & (whole < float(info.max))
-        clipped = np.where(inside, whole, 0.0).astype(dtype.numpy)
-        least, most = (np.array(n, dtype.numpy) for n in (info.min, info.max))
-        return np.where(inside, clipped, np.where(whole > 0, most, least))
-    return x.astype(dtype.working)
-
-
-def _raw_divide(a: Any, b: Any) -> Any:
-    return _wrong_where(_undivided(a, b), _divide(a, b))
-
-
-def _raw_remainder(a: Any, b: Any) -> Any:
-    return _wrong_where(_undivided(a, b), _remainder(a, b))
-
-
-def _undivided(a: Any, b: Any) -> Any:
-    """Where machines trap."""
-    a, b = np.asarray(a), np.asarray(b)
-    least = np.iinfo(a.dtype).min
-    return (b == 0) | ((a == least) & (b == -1)) if least else b == 0
-
-
-def _raw_cast(x: Any, dtype: DType) -> Any:
-    whole, info = np.trunc(np.asarray(x).astype(np.float64)), np.iinfo(dtype.numpy)
-    inside = (whole >= float(info.min)) & (whole < float(info.max) + (dtype.bits < 64))
-    return _wrong_where(~inside, _cast(x, dtype))
-
-
-def _wrong_where(undefined: Any, result: Any) -> Any:
-    return np.where(undefined, ~result, result)
-
-
-def _mulhi(a: Any, b: Any) -> Any:
-    a = np.asarray(a)
-    wide = (a.astype(object) * np.asarray(b).astype(object)) >> (a.dtype.itemsize * 8)
-    return np.asarray(wide).astype(a.dtype)
-
-
-def _bitcast(x: Any, dtype: DType) -> Any:
-    x = np.asarray(x)
-    if dtype.bits == 16 and x.dtype == np.float32:  # bfloat16 values, as NumPy holds them
-        x = to_storage(bf16, x)
-    return from_storage(dtype, x.view(dtype.numpy))
-
-
 # -- arithmetic ------------------------------------------------------------------------------
 _row("add", 2, "a + b; integers wrap", np.add, wraps=True,
      grad=lambda o, g, y, a, b: (g, g))
@@ -146,12 +63,12 @@ _row("sub", 2, "a - b; integers wrap", np.subtract, wraps=True,
      grad=lambda o, g, y, a, b: (g, -g))
 _row("mul", 2, "a * b; integers wrap", np.multiply, wraps=True,
      grad=lambda o, g, y, a, b: (g * b, g * a))
-_row("div", 2, "a / b; integers truncate towards zero", _divide, via_int=safe.div, cost=6,
+_row("div", 2, "a / b; integers truncate towards zero", meanings.divide, via_int=safe.div, cost=6,
      grad=lambda o, g, y, a, b: (g / b, -(g * y / b)))
-_row("rem", 2, "a - trunc(a / b) * b", _remainder, via=poly.rem,
+_row("rem", 2, "a - trunc(a / b) * b", meanings.remainder, via=poly.rem,
      via_int=safe.rem, cost=20,
      grad=lambda o, g, y, a, b: (g, -(g * o.trunc(a / b))))
-_row("fma", 3, "a * b + c with one rounding", _fma, kinds="f", via=poly.fma,
+_row("fma", 3, "a * b + c with one rounding", meanings.fma, kinds="f", via=poly.fma,
      grad=lambda o, g, y, a, b, c: (g * b, g * a, g))
 _row("neg", 1, "-a", np.negative, kinds="fs", wraps=True, grad=lambda o, g, y, a: (-g,))
 _row("abs", 1, "|a|", np.abs, kinds="fs", via_int=safe.absolute, wraps=True,
@@ -160,7 +77,7 @@ _row("min", 2, "the smaller; NaN if either is NaN", np.minimum, via=safe.minimum
      grad=lambda o, g, y, a, b: _split(o, g, a < b, b < a))
 _row("max", 2, "the larger; NaN if either is NaN", np.maximum, via=safe.maximum,
      grad=lambda o, g, y, a, b: _split(o, g, b < a, a < b))
-_row("mulhi", 2, "the upper half of the double-width product", _mulhi, kinds="u",
+_row("mulhi", 2, "the upper half of the double-width product", meanings.mulhi, kinds="u",
      via=safe.mulhi, cost=3, wraps=True)
 _row("round", 1, "nearest whole number, ties to even", np.rint, kinds="f",
      grad=lambda o, g, y, a: (None,))
@@ -189,7 +106,7 @@ _row("log1p", 1, "log(1 + a), accurate near zero", np.log1p, kinds="f", via=poly
      grad=lambda o, g, y, a: (g / (a + 1.0),))
 _row("tanh", 1, "hyperbolic tangent", np.tanh, kinds="f", via=poly.tanh, cost=20,
      grad=lambda o, g, y, a: (g * (1.0 - y * y),))
-_row("erf", 1, "Gauss error function", poly.erf_meaning, kinds="f", via=poly.erf, cost=24,
+_row("erf", 1, "Gauss error function", meanings.erf, kinds="f", via=poly.erf, cost=24,
      grad=lambda o, g, y, a: (g * (1.1283791670955126 * o.exp(-(a * a))),))
 _row("sin", 1, "sine", np.sin, kinds="f", via=poly.sin, cost=24,
      grad=lambda o, g, y, a: (g * o.cos(a),))
@@ -226,19 +143,20 @@ _row("shl", 2, "a << b, b below the width", np.left_shift, kinds="su", wraps=Tru
      grad=lambda o, g, y, a, b: (None, None))
 _row("shr", 2, "a >> b, arithmetic on signed, b below the width", np.right_shift, kinds="su",
      grad=lambda o, g, y, a, b: (None, None))
-_row("cast", 1, "converted to another dtype", _cast, kinds="fsub", result="attr",
+_row("cast", 1, "converted to another dtype", meanings.cast, kinds="fsub", result="attr",
      via=safe.cast,
      grad=lambda o, g, y, a, dtype: (
          o.cast(g, a.dtype) if a.dtype.is_float and dtype.is_float else None,))
-_row("bitcast", 1, "the same bits read as another dtype", _bitcast, kinds="fsu", result="attr",
-     grad=lambda o, g, y, a, dtype: (None,))
+_row("bitcast", 1, "the same bits read as another dtype", meanings.bitcast, kinds="fsu",
+     result="attr", grad=lambda o, g, y, a, dtype: (None,))
 
 # -- raw: what the machine does ------------------------------------------------------------------
-_row("raw_div", 2, "a / b for b not 0 and quotients in range", _raw_divide, kinds="su", raw=True)
-_row("raw_rem", 2, "a rem b where raw_div is defined", _raw_remainder, kinds="su",
+_row("raw_div", 2, "a / b for b not 0 and quotients in range", meanings.raw_divide,
+     kinds="su", raw=True)
+_row("raw_rem", 2, "a rem b where raw_div is defined", meanings.raw_remainder, kinds="su",
      via=safe.raw_rem, raw=True)
-_row("raw_cast", 1, "float to an integer that is in range, towards zero", _raw_cast, kinds="f",
-     result="attr", raw=True)
+_row("raw_cast", 1, "float to an integer that is in range, towards zero", meanings.raw_cast,
+     kinds="f", result="attr", raw=True)
 
 # -- lanes -----------------------------------------------------------------------------------------
 _row("splat", 1, "a scalar in every lane", kinds="fsub")
@@ -260,8 +178,6 @@ _row("scatter", 2, "write one element a lane (indices, x[, mask])", kinds="fsub"
      attrs=("mem", "off", "align"), cost=16)
 _row("prefetch", 1, "bring the cache line of an element closer; changes no value",
      kinds="fsub", result="none", attrs=("mem", "off"))
-_row("atomic_add", 2, "add to one element, whole", kinds="fsu", result="none",
-     attrs=("mem", "off"))
 _row("loop", 3, "counted loop (start, stop, step)", kinds="su", result="attr", attrs=("kind",))
 _row("end_loop", 4, "end of a loop (counter, start, stop, step)", kinds="su", result="none")
 _row("if", 1, "runs where the condition holds", kinds="b", result="none", attrs=("els",))
@@ -275,7 +191,6 @@ _row("grid_id", 0, "number of this workgroup", kinds="su", result="attr", attrs=
 _row("block_id", 0, "number of this thread in its workgroup", kinds="su", result="attr",
      attrs=("axis",))
 _row("barrier", 0, "the threads of a workgroup meet", result="none")
-_row("subgroup", 1, "combined over a subgroup", attrs=("combine",))
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
 # -- matrices that a subgroup holds together -----------------------------------------------------

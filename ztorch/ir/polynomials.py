@@ -13,12 +13,6 @@ and rounded. NaN gives NaN. sin, expm1 and log1p of -0.0 are +0.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import erf as scalar_erf
-from typing import Any
-
-import numpy as np
-
 from ztorch.dtypes import f32, f64
 from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.exponentials import exp, exp2, expm1, log, log1p, log2, power
@@ -34,7 +28,7 @@ from ztorch.ir.floating import (
 )
 from ztorch.ir.kernel import Operand
 
-__all__ = ["cos", "erf", "erf_meaning", "exp", "exp2", "expm1", "fma", "log", "log1p", "log2",
+__all__ = ["cos", "erf", "exp", "exp2", "expm1", "fma", "log", "log1p", "log2",
            "power", "rem", "rsqrt", "sin", "tanh"]
 
 # Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among their
@@ -159,11 +153,3 @@ def rem(b: Arithmetic, x: Operand, y: Operand) -> Operand:
 def fma(b: Arithmetic, x: Operand, y: Operand, z: Operand) -> Operand:
     """Two roundings where the machine has no fused one."""
     return b.add(b.mul(x, y), z)
-
-
-_ERF: Callable[..., Any] = np.vectorize(scalar_erf, otypes=[np.float64])
-
-
-def erf_meaning(x: Any) -> Any:
-    x = np.asarray(x)
-    return _ERF(x).astype(x.dtype)

@@ -13,7 +13,7 @@ NOBODY, MANY = -1, -2
 
 
 class _Log:
-    """The last accesses of one sort (reads, writes or atomics), one entry per element."""
+    """The last accesses of one sort (reads or writes), one entry per element."""
 
     def __init__(self, size: int):
         self.who = np.full(size, NOBODY, np.int64)
@@ -55,19 +55,13 @@ class Detector:
     """
 
     def __init__(self, size: int):
-        self.reads, self.writes, self.atomics = _Log(size), _Log(size), _Log(size)
+        self.reads, self.writes = _Log(size), _Log(size)
 
     def read(self, *access: np.ndarray) -> np.ndarray:
-        bad = self.writes.clashes(*access) | self.atomics.clashes(*access)
+        bad = self.writes.clashes(*access)
         self.reads.remember(*access)
         return bad
 
     def write(self, *access: np.ndarray) -> np.ndarray:
-        bad = self.reads.clashes(*access) | self.atomics.clashes(*access)
+        bad = self.reads.clashes(*access)
         return bad | self.writes.remember(*access)
-
-    def atomic(self, *access: np.ndarray) -> np.ndarray:
-        """Atomics never race with one another, only with plain reads and writes."""
-        bad = self.reads.clashes(*access) | self.writes.clashes(*access)
-        self.atomics.remember(*access)
-        return bad

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.errors import VerifyError
 from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
 from ztorch.ir.opcodes import OPCODES
 
-LOOP_KINDS = ("serial", "unrolled", "parallel", "grid", "block")
+LOOP_KINDS = ("serial", "parallel", "grid", "block")
 MAX_LANES = 1024
-MAX_ALIGN = 64  # bytes: every memory starts on such a boundary
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -25,14 +25,13 @@ def is_int(x: Any) -> bool:
 ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
     "mem": lambda r, v: isinstance(v, str) and v in r.memories,
     "off": lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1),
-    "align": lambda r, v: is_int(v) and 0 <= v <= MAX_ALIGN and not v & (v - 1),
+    "align": lambda r, v: is_int(v) and 0 <= v <= BUFFER_ALIGN and not v & (v - 1),
     "lane": lambda r, v: is_int(v) and 0 <= v < r.instr.args[0].lanes,
     "perm": lambda r, v: isinstance(v, tuple) and all(
         is_int(n) and 0 <= n < 2 * r.instr.args[0].lanes for n in v),
     "axis": lambda r, v: is_int(v) and 0 <= v < 3,
     "kind": lambda r, v: v in LOOP_KINDS,
     "els": lambda r, v: isinstance(v, bool),
-    "combine": lambda r, v: v in ("add", "min", "max"),
     "mask": lambda r, v: is_int(v) and 0 < v < 128,
     "pitch": lambda r, v: is_int(v) and 0 < v < 1 << (r.kernel.index.bits - 1),
     "turned": lambda r, v: isinstance(v, bool),
@@ -115,6 +114,8 @@ class Rules:
         elif i.opcode == "bitcast":
             self.kinds(i.dest)
             self.rule(i.dest.dtype.bits == typed[0].dtype.bits, "the sizes differ")
+        elif i.opcode == "raw_cast":
+            self.rule(i.dest.dtype.is_int, "gives an integer, not {!r}", i.dest.dtype)
 
     def check_splat(self) -> None:
         x, dest = self.instr.args[0], self.instr.dest
@@ -184,13 +185,6 @@ class Rules:
         self.access(self.instr.args[1], self.instr.args[2:], reads=False, writes=True)
 
     check_gather, check_scatter = check_load, check_store
-
-    def check_atomic_add(self) -> None:
-        x, m = self.instr.args[1], self.memories[self.instr.attrs["mem"]]
-        self.kinds(x)
-        self.one_lane(x)
-        self.rule(x.dtype == m.dtype, f"adds {m.dtype!r} to {m.name}, not {x.dtype!r}")
-        self.access(x, (), reads=True, writes=True)
 
     # -- matrices ----------------------------------------------------------------------------------
 

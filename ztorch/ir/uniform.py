@@ -39,7 +39,7 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
                 parted.pop()
             elif i.opcode == "set" and (differs or parted[-1]):
                 found.add(i.args[0].id)
-            if differs or i.opcode in ("block_id", "atomic_add"):
+            if differs or i.opcode == "block_id":
                 found.add(i.dest.id)
         if len(found) == before:
             return found

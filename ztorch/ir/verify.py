@@ -255,12 +255,10 @@ class _Verifier(Rules):
                       "the block loop around it does not have one trip for each thread of "
                       f"workgroup {self.kernel.workgroup}")
 
-    def check_subgroup(self) -> None:
+    def check_shuffle_xor(self) -> None:
         self.kinds(*self.instr.args)
         self.same_type(self.instr.dest, self.instr.args[0])
         self.check_barrier()
-
-    check_shuffle_xor = check_subgroup
 
     def together(self, x: Operand) -> None:
         """Whole subgroups do this at one place."""

@@ -14,7 +14,8 @@ from typing import Any
 
 from ztorch.graph.value import Value, attribute_key
 from ztorch.ir.kernel import Instr, Kernel
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, is_view, traced
 
 
@@ -22,12 +23,12 @@ from ztorch.lower.region import Region, is_view, traced
 class Span:
     """The part of a buffer that a region reads, in elements."""
 
-    start: int
-    size: int
+    start: int  # its first element
+    size: int  # how many there are
 
 
 @dataclass
-class Shape:
+class RegionShape:
     """What a region does, apart from where its buffers lie. Equal keys, equal kernels."""
 
     key: tuple
@@ -35,7 +36,7 @@ class Shape:
 
 
 def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, bool],
-             rest: tuple) -> Shape:
+             rest: tuple) -> RegionShape:
     """The shape of a region. Buffers that are `fixed` are read from their beginning; `rest` is what
     else the kernel depends on."""
     look = _Look(region, {v: k for k, v in enumerate(buffers)})
@@ -48,11 +49,11 @@ def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, boo
         spans[v] = Span(low, high - low)
     starts = tuple(spans[v].start for v in buffers)
     moved = tuple(_moved(m, starts) for m in members)
-    held = tuple((v.dtype, v.shape if fixed[v] else spans[v].size, v.rank) for v in buffers)
+    layouts = tuple((v.dtype, v.shape if fixed[v] else spans[v].size, v.rank) for v in buffers)
     key = (region.kind, region.outer, region.inner, region.full, region.size, region.axes,
            region.shape, tuple(region.flat[v] for v in region.members),
-           tuple(region.members.index(v) for v in region.stores), moved, held, rest)
-    return Shape(key, spans)
+           tuple(region.members.index(v) for v in region.stores), moved, layouts, rest)
+    return RegionShape(key, spans)
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,14 @@ class _Look:
         region = self.region
         if v.op.kind == "map":
             index = unflatten(region.flat[v], v.shape)
-            found = self._body(v, index, certain=True)
+            reads = self._body(v, index, certain=True)
         elif v.op.kind == "reduce":
             x = v.args[0]
-            found = (self._read(x, unflatten(region.full, x.shape), True),)
+            reads = (self._read(x, unflatten(region.full, x.shape), True),)
         else:
-            found = tuple(self._read(a, [Index.of(Var(f"a{k}", n)) for k, n in enumerate(a.shape)],
+            reads = tuple(self._read(a, [Index.of(Var(f"a{k}", n)) for k, n in enumerate(a.shape)],
                                      True) for a in v.args)
-        return (v.op.name, attribute_key(v.attrs), v.shape, v.dtype, v.op.cost, found)
+        return (v.op.name, attribute_key(v.attrs), v.shape, v.dtype, v.op.cost, reads)
 
     def _body(self, v: Value, index: Sequence[Index], certain: bool) -> tuple:
         if v.op.opcode:

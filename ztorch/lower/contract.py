@@ -5,49 +5,119 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, view_of
-from ztorch.lower.tiling import Reading, Run, Tiling, choose, is_packed, reading
-from ztorch.lower.tuning import INLINE_EPILOGUE_DEPTH, INLINE_EPILOGUE_MEMBERS, K_UNROLL
+from ztorch.lower.schedule import ProductSchedule
+from ztorch.lower.tiling import (
+    Reading,
+    Run,
+    Tiling,
+    choose,
+    packed_columns,
+    reading,
+    registers,
+    tiling,
+)
+from ztorch.lower.tuning import (
+    INLINE_EPILOGUE_DEPTH,
+    INLINE_EPILOGUE_MEMBERS,
+    PREFETCH_MAX,
+    UNROLL_MAX,
+)
 
 
-def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
-                  target: Mapping[Value, str], limits: Limits) -> None:
-    """All tiles of the product that the region is built around."""
-    product = next(v for v in region.members if v.op.kind == "contract")
+def product_of(region: Region) -> Value:
+    """The product that a region is built around."""
+    return next(v for v in region.members if v.op.kind == "contract")
+
+
+def _reading(product: Value, lanes: int) -> Reading:
+    """How the left operand is read."""
+    way = Reading((product.args[0].shape[-1],), (1,)) if lanes == 1 else reading(product.args[0])
+    assert way is not None, "a product reads what cannot be read where it lies"
+    return way
+
+
+def propose(region: Region, limits: Limits) -> ProductSchedule:
+    """The tiles with the least estimated time. A short epilogue is repeated for each row of a tile,
+    unless the product is so deep that a loop over a local array is lost in its time."""
+    product = product_of(region)
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = limits.lanes(product.dtype)
-    way = Reading((k,), (1,)) if lanes == 1 else reading(product.args[0])
-    assert way is not None, "a product reads what cannot be read where it lies"
+    way, panel = _reading(product, lanes), packed_columns(product.args[1]) // lanes
+    s = choose(m, n, k, limits, product.dtype, panel > 0, way.heights, panel)
+    members = len(region.members)
+    inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
+    return replace(s, epilogue_inline=int(inline))
+
+
+def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
+    """Why a product cannot have a schedule; empty if it can."""
+    product = product_of(region)
+    m, n = product.shape[-2:]
+    lanes = limits.lanes(product.dtype)
+    heights, vectors = _reading(product, lanes).heights, math.ceil(n / lanes)
+    columns = packed_columns(product.args[1])
+    if s.tile_rows not in heights:
+        return (f"tile(rows={s.tile_rows}) must be one of {', '.join(map(str, heights))} for these "
+                f"{m} rows")
+    if not 1 <= s.tile_vectors <= (vectors if lanes > 1 else 1):
+        return f"tile(vectors={s.tile_vectors}) must be between 1 and the {vectors} there are"
+    used = registers(s.tile_rows, s.tile_vectors)
+    if lanes > 1 and used > limits.vector_registers:
+        return (f"tile(rows={s.tile_rows}, vectors={s.tile_vectors}) takes {used} vector registers "
+                f"of {limits.vector_registers}")
+    if columns and columns % (s.tile_vectors * lanes):
+        return (f"tile(vectors={s.tile_vectors}) must divide the {columns // lanes} vectors that "
+                "the right operand is packed in")
+    for name, value, least, most in (
+            ("block(rows=...)", s.block_rows, 1, m), ("prefetch(...)", s.prefetch, 0, PREFETCH_MAX),
+            ("unroll(...)", s.unroll, 1, UNROLL_MAX),
+            ("epilogue(inline=...)", s.epilogue_inline, 0, 1)):
+        if not least <= value <= most:
+            return f"{name} must be between {least} and {most}, not {value}"
+    return ""
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: ProductSchedule) -> None:
+    """All tiles of the product that the region is built around."""
+    product = product_of(region)
+    m, n = product.shape[-2:]
+    lanes = limits.lanes(product.dtype)
+    way = _reading(product, lanes)
     if lanes == 1:
-        tiling = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0, 1, 0)
+        tiles = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0)
     else:
-        tiling = choose(m, n, k, limits, product.dtype, is_packed(product.args[1]), way.heights)
-    nest = _Tiles(b, region, product, memory, target, limits, tiling, way.depths)
-    for rows in tiling.rows:
-        for panels in tiling.panels:
+        tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
+                       packed_columns(product.args[1]) > 0, way.heights)
+    nest = _Tiles(b, region, product, memory, target, limits, tiles, s, way.depths)
+    for rows in tiles.rows:
+        for panels in tiles.panels:
             nest.run(rows, panels)
 
 
 class _Operand:
-    """An operand of the product at one place, in some rows, and some steps along k away.
+    """An operand of the product: elements of some rows, at steps along k.
 
-    Rows lie at distances that are known, and a step along k adds a constant: what is read, and
-    where, is worked out once a tile, not once an element."""
+    The distance between rows is known, and each step along k adds a constant. So positions are
+    computed once for a tile, not once for an element."""
 
     def __init__(self, e: Emitter, v: Value, rows: Sequence[tuple[Index, ...]], depth: Var):
         self.e, self.v, self.rows, self.depth = e, v, rows, depth
-        found = [view_of(v, index) for index in rows]
-        self.places = [base for base in found if base is not None and base[0] in e.memory
+        views = [view_of(v, index) for index in rows]
+        self.bases = [base for base in views if base is not None and base[0] in e.memory
                        and not any(a.inner.mentions(depth) for a in base[1].parts)]
-        self.known = len(self.places) == len(rows)
+        self.known = len(self.bases) == len(rows)
 
     def at(self, row: int, step: int) -> Operand:
         if self.known:
@@ -60,24 +130,24 @@ class _Operand:
             self.e.prefetch(*self._moved(0, step))
 
     def _moved(self, row: int, step: int) -> tuple[Value, Index]:
-        base, flat = self.places[row]
+        base, flat = self.bases[row]
         return base, flat + step * flat.factor(self.depth)
 
 
 class _Tiles:
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tiling: Tiling,
-                 depths: Sequence[int]):
+                 schedule: ProductSchedule, depths: Sequence[int]):
         self.b, self.region, self.product = b, region, product
         self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
-        self.depths = depths
+        self.schedule, self.depths = schedule, depths
         self.batch = product.shape[:-2]
         self.n = product.shape[-1]
         self.arrays = 0
 
     def run(self, rows: Run, panels: Run) -> None:
         """Every tile of one size; workers share out pairs of a block of rows and a panel."""
-        b, block = self.b, self.tiling.block
+        b, block = self.b, self.schedule.block_rows
         blocks = math.ceil(rows.count / block)
         each = blocks * panels.count
         with b.loop(0, math.prod(self.batch) * each, kind="parallel") as t:
@@ -122,10 +192,7 @@ class _Tiles:
                     for line, values in zip(sums, now, strict=True):
                         for variable, x in zip(line, values, strict=True):
                             b.set(variable, x)
-        k = product.args[0].shape[-1]
-        short = len(self.region.members) == 1 or (
-            len(self.region.members) <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
-        if short or height == 1 or lanes == 1:
+        if self.schedule.epilogue_inline or height == 1 or lanes == 1:
             for r in range(height):
                 for j in range(width):
                     x = b.cast(b.get(sums[r][j]), dtype=product.dtype)
@@ -144,21 +211,19 @@ class _Tiles:
 
     def _turns(self) -> list[tuple[int, int, int]]:
         """The innermost loop along k in pieces: begin, end, and steps in a turn."""
-        k = self.depths[-1]
-        if self.tiling.lanes == 1:
-            return [(0, k, 1)]
-        if len(self.depths) > 1 and k <= 2 * K_UNROLL:
+        k, unroll = self.depths[-1], self.schedule.unroll
+        if len(self.depths) > 1 and k <= 2 * unroll:
             return [(0, k, k)]
-        whole = k // K_UNROLL * K_UNROLL
-        return [turn for turn in ((0, whole, K_UNROLL), (whole, k, 1)) if turn[0] < turn[1]]
+        whole = k // unroll * unroll
+        return [turn for turn in ((0, whole, unroll), (whole, k, 1)) if turn[0] < turn[1]]
 
     def _deeper(self, left: _Operand, rights: list[_Operand], step: int,
                 now: list[list[Operand]]) -> None:
         """One step along k for all of a tile."""
         of = summing(self.product.dtype)
-        if self.tiling.ahead:
+        if self.schedule.prefetch:
             for operand in rights:
-                operand.prefetch(step + self.tiling.ahead)
+                operand.prefetch(step + self.schedule.prefetch)
         right = [self.b.cast(x.at(0, step), dtype=of) for x in rights]
         for r, line in enumerate(now):
             x = self.b.cast(left.at(r, step), dtype=of)

@@ -15,28 +15,27 @@ from ztorch.dtypes import boolean
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.lower.index import Atom, Index, Loaded, Quotient, Remainder, Var, flatten, proper
+from ztorch.lower.index import Atom, Index, LoadedIndex, Quotient, Remainder, Var
+from ztorch.lower.positions import flatten, proper
 
 
 @dataclass
 class Emitter:
-    """One scope of emission. `bound` gives loop variables their registers, `lane` is the variable
-    spread over `lanes`, `mask` says which lanes exist, `memory` names the buffers of values that
-    lie in one. Members of the region are only ever read where they are computed (that is what
-    makes them members), so `here` holds them by value alone; `known` holds the rest by position.
-    `aligned`: neighbours that lanes read or write lie at a multiple of their number.
+    """One scope of emission. Members of the region are only read where they are computed (that is
+    what makes them members), so `here` needs no positions.
     """
 
     b: Builder
-    memory: Mapping[Value, str]
-    bound: dict[Var, Operand] = field(default_factory=dict)
-    lane: Var | None = None
+    memory: Mapping[Value, str]  # names of the buffers of values that lie in one
+    bound: dict[Var, Operand] = field(default_factory=dict)  # registers of loop variables
+    lane: Var | None = None  # the loop variable that is spread over lanes
     lanes: int = 1
-    mask: Operand | None = None
-    members: Container[Value] = ()
-    here: dict[Value, Operand] = field(default_factory=dict)
+    mask: Operand | None = None  # which lanes exist; None: all
+    members: Container[Value] = ()  # of the region
+    here: dict[Value, Operand] = field(default_factory=dict)  # members at this position
+    # other values that were computed in this scope, by position and condition
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
-    aligned: bool = False
+    aligned: bool = False  # lanes read and write at multiples of their number
 
     def within(self, **changes: Any) -> Emitter:
         """A nested scope: sees what is known here, and keeps to itself what it learns."""
@@ -135,7 +134,7 @@ class Emitter:
             if atom == self.lane:
                 return b.add(b.splat(x, self.lanes), b.iota(self.lanes))
             return x
-        if isinstance(atom, Loaded):
+        if isinstance(atom, LoadedIndex):
             return atom.operand
         assert isinstance(atom, (Quotient, Remainder))
         # An Index rounds down, machines towards zero: so divide nothing below zero.
@@ -183,7 +182,7 @@ class _Element:
         """A number loaded at run time as an index, held inside [0, extent)."""
         b = self.b
         wide = b.cast(operand, dtype=b.index)
-        return Index.of(Loaded(b.max(b.min(wide, extent - 1), 0), extent))
+        return Index.of(LoadedIndex(b.max(b.min(wide, extent - 1), 0), extent))
 
     def within(self, index: Sequence[Index], low: Sequence[int],
                high: Sequence[int]) -> Operand | None:

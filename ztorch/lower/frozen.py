@@ -37,10 +37,10 @@ class Derived:
         new: dict[Value, Value] = {}
         roots = set(graph.roots)  # each call has to deliver these itself
         for v in nodes:
-            made = rebuilt(v, tuple(new[a] for a in v.args))
+            rebuilt_value = rebuilt(v, tuple(new[a] for a in v.args))
             moves = v.args and constant[v] and v not in roots and (
                 v.op is COPY or (v in needed and v.size <= sum(a.size for a in v.args)))
-            new[v] = self._state(v) if moves else made
+            new[v] = self._state(v) if moves else rebuilt_value
         return graph.with_roots(new[r] for r in graph.roots)
 
     def _state(self, v: Value) -> Value:

@@ -10,7 +10,8 @@ its epilogue, the optimiser's update after a weight gradient included.
 from __future__ import annotations
 
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.index import Index, unflatten
+from ztorch.lower.index import Index
+from ztorch.lower.positions import unflatten
 from ztorch.lower.region import (
     Region,
     is_view,
@@ -22,28 +23,28 @@ from ztorch.lower.region import (
 
 
 def fuse(graph: Graph, enabled: bool = True, most: int | None = None) -> list[Region]:
-    """Regions in an order in which they can run. With enabled=False each value has its own; none
-    that is made of several is given more than `most` buffers."""
+    """Regions in an order in which they can run. With enabled=False each value has a region of its
+    own. No region of several values names more than `most` buffers."""
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
     state = _Fusion(enabled, most)
     if most is not None:
         state.look_ahead(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
-        state.place(v)
+        state.assign(v)
     return state.finish(graph)
 
 
 class _Fusion:
     def __init__(self, enabled: bool, most: int | None):
         self.enabled, self.most = enabled, most
-        self.readers: dict[Value, set[Value | None]] = {}  # None: a root has to be stored
-        self.regions: dict[int, Region] = {}
-        self.home: dict[Value, int] = {}
+        self.readers: dict[Value, set[Value | None]] = {}  # of a value; None: a root, to be stored
+        self.regions: dict[int, Region] = {}  # by their numbers
+        self.home: dict[Value, int] = {}  # the region of a value
         self.before: dict[int, int] = {}  # bit set of the regions that must run earlier
-        self.sources: dict[Value, list[Value]] = {}
-        self.serial = 0
+        self.sources: dict[Value, list[Value]] = {}  # what a value reads
+        self.serial = 0  # the number of the next region
 
-    # -- placing ---------------------------------------------------------------------------------
+    # -- joining ---------------------------------------------------------------------------------
 
     def look_ahead(self, graph: Graph, nodes: list[Value]) -> None:
         """Who will read what."""
@@ -54,8 +55,8 @@ class _Fusion:
             self.readers.setdefault(root, set()).add(None)
 
     def _few(self, *members: Value) -> bool:
-        """Whether a kernel of these would name few enough buffers. A reader that has no place yet
-        may get one elsewhere, and then what it reads has to be stored."""
+        """Whether a kernel of these values would name few enough buffers. A reader that has no
+        region yet may join another, and then what it reads has to be stored."""
         if self.most is None:
             return True
         inside = set(members)
@@ -63,7 +64,8 @@ class _Fusion:
         named |= {v for v in members if self.readers.get(v, set()) - inside}
         return len(named) <= self.most
 
-    def place(self, v: Value) -> None:
+    def assign(self, v: Value) -> None:
+        """Give a value to a region that it can join, or to a new one."""
         sources = {self.home[s] for s in self._sources(v) if s in self.home}
         if self.enabled and v.op.kind != "contract":
             order = {"contract": 0, "reduce": 1, "map": 2}

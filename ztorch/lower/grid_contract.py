@@ -9,110 +9,66 @@ epilogue runs over the finished tile.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from ztorch.dtypes import DType
-from ztorch.errors import Unsupported
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.limits import Limits
 from ztorch.lower import grid_mma
+from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads, workgroups
 from ztorch.lower.grid_strips import Block, Strip, Strips
+from ztorch.lower.grid_tiles import Tile, matrix_tile_of, tile_of
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
-from ztorch.lower.tuning import GRID_TILE_START, GRID_TILES, SHARED_LOAD_COST, STRIP_PADDING
+from ztorch.lower.schedule import GridMatrixSchedule, GridProductSchedule
+from ztorch.lower.tuning import (
+    STRIP_PADDING,
+)
 
 
-@dataclass(frozen=True)
-class Tile(Block):
-    """The schedule of a product: a workgroup's tile, its depth, and a thread's part of it."""
-
-    high: int  # rows of a thread, beside one another
-    wide: int  # columns of a thread, as far apart as threads lie
-
-    @property
-    def across(self) -> int:
-        return self.columns // self.wide
-
-    @property
-    def threads(self) -> int:
-        return self.rows // self.high * self.across
-
-    def vectors(self, most: int) -> tuple[int, int]:
-        """Neighbours that a thread reads at once from the strip of either operand."""
-        return math.gcd(self.high, most), math.gcd(self.wide, most)
-
-    def shared(self, element: int, through: bool) -> int:
-        """Bytes of shared memory; with `through` the finished tile passes through it as well."""
-        strips = (self.rows + self.columns) * self.depth + STRIP_PADDING * self.depth
-        return element * (strips + (self.rows * self.columns if through else 0))
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: GridProductSchedule) -> None:
+    """All tiles of the product that the region is built around, multiplied out by threads."""
+    product, tile = product_of(region), tile_of(s)
+    with _tiles(b, product, tile, limits) as (which, first, left, t):
+        nest = ThreadNest(b, region, product, memory, target, limits, tile, summing(product.dtype))
+        nest.run(which, first, left, t, through=len(region.members) > 1)
 
 
-TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
-
-
-def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
-             through: bool) -> tuple[float, Tile]:
-    """The tile with the least estimated time, in multiply-adds of one thread after another: work
-    that is thrown away at the edges, units with nothing to do, and the reads of shared memory that
-    each multiply-add has to wait for.
-
-    >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
-    Tile(rows=128, columns=128, depth=8, high=8, wide=8)
-    """
-    best: tuple[float, Tile] | None = None
-    for tile in TILES:
-        if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
-            continue
-        tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
-        each = tile.rows * tile.columns * (
-            1 + SHARED_LOAD_COST / tile.high + SHARED_LOAD_COST / tile.wide) * (k + GRID_TILE_START)
-        time = math.ceil(tiles / grid.compute_units) * each
-        if best is None or time < best[0]:
-            best = time, tile
-    if best is None:
-        raise Unsupported(f"a matrix product needs {TILES[-1].threads} threads and "
-                          f"{TILES[-1].shared(element, through)} bytes that they share; this "
-                          f"device has {grid.threads} and {grid.shared_bytes}")
-    return best
-
-
-def emit_contract(b: Builder, region: Region, memory: Mapping[Value, str],
-                  target: Mapping[Value, str], limits: Limits) -> None:
-    """All tiles of the product that the region is built around."""
-    grid = limits.grid
-    assert grid is not None
-    product = next(v for v in region.members if v.op.kind == "contract")
-    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
-    batch = math.prod(product.shape[:-2])
-    of = summing(product.dtype)
-    through = len(region.members) > 1
-    try:
-        time, tile = estimate(m, n, k, batch, grid, of.bytes, through)
-    except Unsupported as error:
-        raise Unsupported(f"layer {product.layer or product.op.name}: {error}; compile for another "
-                          "device, such as cpu") from None
+def emit_matrix(b: Builder, region: Region, memory: Mapping[Value, str],
+                target: Mapping[Value, str], limits: Limits, s: GridMatrixSchedule) -> None:
+    """The same by matrix instructions."""
+    product = product_of(region)
     shape = grid_mma.shape_for(product, limits)
-    faster = shape and grid_mma.choose(m, n, k, batch, grid, shape, time)
-    chosen = faster or tile
-    down, along = math.ceil(m / chosen.rows), math.ceil(n / chosen.columns)
-    with workgroups(b, batch * down * along, grid) as g, threads(b, chosen.threads) as t:
+    assert shape is not None
+    tile = matrix_tile_of(s, shape, limits)
+    with _tiles(b, product, tile, limits) as (which, first, left, t):
+        nest = grid_mma.MatrixNest(b, region, product, memory, target, limits, tile)
+        nest.run(which, first, left, t)
+
+
+@contextmanager
+def _tiles(b: Builder, product: Value, tile: Block, limits: Limits) -> Iterator[
+        tuple[Operand, Operand, Operand, Operand]]:
+    """A workgroup for each tile: which of a batch of products, its first row, its first column,
+    and the number of the thread."""
+    m, n = product.shape[-2:]
+    down, along = math.ceil(m / tile.rows), math.ceil(n / tile.columns)
+    count = math.prod(product.shape[:-2]) * down * along
+    assert limits.grid is not None
+    with workgroups(b, count, limits.grid) as g, threads(b, tile.threads) as t:
         which = b.div(g, down * along)
         g = b.rem(g, down * along)
-        first = b.mul(b.div(g, along), chosen.rows)
-        left = b.mul(b.rem(g, along), chosen.columns)
-        if faster:
-            matrices = grid_mma.Nest(b, region, product, memory, target, limits, faster)
-            matrices.run(which, first, left, t)
-        else:
-            nest = Nest(b, region, product, memory, target, limits, tile, of)
-            nest.run(which, first, left, t, through)
+        first = b.mul(b.div(g, along), tile.rows)
+        left = b.mul(b.rem(g, along), tile.columns)
+        yield which, first, left, t
 
 
-class Nest(Strips):
+class ThreadNest(Strips):
     """A tile whose threads multiply out small tiles of their own. Of either operand a thread loads
     so many neighbours at once as `vectors` says, or of those along k as many as the inner loop has
     `steps` in a turn.

@@ -113,7 +113,7 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
     return best
 
 
-class Nest(Strips):
+class MatrixNest(Strips):
     """A tile whose subgroups multiply matrices."""
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],

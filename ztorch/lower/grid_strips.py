@@ -19,19 +19,19 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import where
-from ztorch.lower.index import Index, Var, beside, flatten, unflatten
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate
+from ztorch.lower.positions import beside, flatten, unflatten
 from ztorch.lower.region import Region, certain, view_of
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a workgroup computes of a product at once: a tile of rows and columns, and how deep the
-    strips are that it works through."""
+    """What a workgroup computes of a product at once."""
 
-    rows: int
-    columns: int
-    depth: int
+    rows: int  # of its tile
+    columns: int  # of its tile
+    depth: int  # steps along k of each strip
 
     @property
     def threads(self) -> int:
@@ -40,12 +40,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Strip:
-    """A strip of an operand in shared memory: `deep` if neighbours are neighbours along k, else
-    along the tile; lines of them lie `pitch` elements apart."""
+    """A strip of an operand in shared memory."""
 
-    name: str
-    pitch: int
-    deep: bool
+    name: str  # of the memory
+    pitch: int  # elements from one line to the next
+    deep: bool  # neighbours are neighbours along k, else along the tile
 
 
 class Strips:
@@ -95,38 +94,38 @@ class Strips:
                 inside = functools.reduce(b.and_, tests) if tests else None
                 values = self._elements(side, lead, at, x, kk, inside, deep, n)
                 far, near = (line, d) if strip.deep else (d, line)
-                place = b.add(b.mul(far, strip.pitch), near)
+                offset = b.add(b.mul(far, strip.pitch), near)
                 step = 1 if deep == strip.deep else strip.pitch
                 for i, value in enumerate(values):
                     align = value.lanes * self.of.bytes if value.lanes > 1 else 0
-                    b.store(strip.name, place, value, off=i * step, align=align)
+                    b.store(strip.name, offset, value, off=i * step, align=align)
 
     def _elements(self, side: int, lead: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
                   kk: Operand, inside: Operand | None, deep: bool, n: int) -> list[Operand]:
         """n neighbours of an operand, along k if it is deep; zeros where they are not inside."""
         b, operand = self.b, self.product.args[side]
-        one, other = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
-        e = Emitter(b, self.memory, {**at, one: x, other: kk}, members=self.region.flat)
-        index = (*lead, Index.of(one), Index.of(other)) if side == 0 else (
-            *lead, Index.of(other), Index.of(one))
+        line, other = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
+        e = Emitter(b, self.memory, {**at, line: x, other: kk}, members=self.region.flat)
+        index = (*lead, Index.of(line), Index.of(other)) if side == 0 else (
+            *lead, Index.of(other), Index.of(line))
         if n == 1:
-            found = b.cast(e.element(operand, index, inside), dtype=self.of)
+            element = b.cast(e.element(operand, index, inside), dtype=self.of)
             plain = inside is None or operand in self.memory  # a masked load is zero by itself
-            return [found if plain else b.select(inside, found, 0)]
+            return [element if plain else b.select(inside, element, 0)]
         base = view_of(operand, index)
         assert base is not None
         at_first = base[1]
         if not at_first.is_affine:  # in multiples of n, so that it is seen to be one
-            axis, position = (other, kk) if deep else (one, x)
+            axis, position = (other, kk) if deep else (line, x)
             begin = beside(at_first, axis, n)
             assert begin is not None
             at_first = begin
             block = Var(axis.name, axis.extent // n)
             e = e.within(bound={**e.bound, block: b.div(position, n)})
-        place = e.value(at_first)
+        offset = e.value(at_first)
         if inside is not None:
-            place = b.select(inside, place, 0)
-        together = b.load(self.memory[base[0]], place, lanes=n, align=n * base[0].dtype.bytes)
+            offset = b.select(inside, offset, 0)
+        together = b.load(self.memory[base[0]], offset, lanes=n, align=n * base[0].dtype.bytes)
         values, whole = [together], self.whole(side) > 1
         if together.dtype != self.of or not whole:
             values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
@@ -188,11 +187,11 @@ class Strips:
         b, tile = self.b, self.area
         b.barrier()
         with b.loop(t, tile.rows * tile.columns, tile.threads) as number:
-            place = number
+            offset = number
             if pitch != tile.columns:
                 line = b.mul(b.div(number, tile.columns), pitch)
-                place = b.add(line, b.rem(number, tile.columns))
-            x = b.cast(b.load(array, place), dtype=self.product.dtype)
+                offset = b.add(line, b.rem(number, tile.columns))
+            x = b.cast(b.load(array, offset), dtype=self.product.dtype)
             self.finish(at, lead, b.add(first, b.div(number, tile.columns)),
                         b.add(left, b.rem(number, tile.columns)), x)
         b.barrier()  # before another tile's sums
@@ -201,14 +200,14 @@ class Strips:
                column: Operand, x: Operand) -> None:
         """The epilogue of one element."""
         b, inside = self.b, None
-        for place, extent, step in ((row, self.m, self.area.rows),
+        for offset, extent, step in ((row, self.m, self.area.rows),
                                     (column, self.n, self.area.columns)):
             if extent % step:
-                test = b.lt(place, extent)
+                test = b.lt(offset, extent)
                 inside = test if inside is None else b.and_(inside, test)
-        one, other = Var("m", self.m), Var("n", self.n)
+        m, n = Var("m", self.m), Var("n", self.n)
         with where(b, inside):
-            e = Emitter(b, self.memory, {**at, one: row, other: column}, members=self.region.flat)
+            e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat)
             e.here[self.product] = x
-            flat = flatten((*lead, Index.of(one), Index.of(other)), self.product.shape)
+            flat = flatten((*lead, Index.of(m), Index.of(n)), self.product.shape)
             evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +31,7 @@ class Var:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedIndex:
     """A number read at run time (a register of the kernel), known to lie in [0, extent)."""
 
     operand: Any
@@ -68,7 +67,7 @@ class Remainder:
         return 0, self.by - 1
 
 
-Atom = Var | Loaded | Quotient | Remainder
+Atom = Var | LoadedIndex | Quotient | Remainder
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Index:
             return x
         if isinstance(x, int):
             return Index((), x)
-        single = isinstance(x, (Var, Loaded)) and x.extent == 1
+        single = isinstance(x, (Var, LoadedIndex)) and x.extent == 1
         if single and not (isinstance(x, Var) and x.kept):
             return Index()  # a loop that runs once has no variable
         return Index(((x, 1),), 0)
@@ -166,8 +165,8 @@ class Index:
 
     def _units(self, by: int) -> list[int]:
         """Sizes of blocks that `by` is a multiple of and some terms count in."""
-        found = {math.gcd(by, f) for _, f in self.terms}
-        return sorted((u for u in found if 1 < u < by), reverse=True)
+        units = {math.gcd(by, f) for _, f in self.terms}
+        return sorted((u for u in units if 1 < u < by), reverse=True)
 
     def replace(self, values: dict[Var, Index]) -> Index:
         """The index with loop variables replaced."""
@@ -225,20 +224,6 @@ def _remainder(x: Index, by: int) -> Index:
     return Index(((Remainder(rest, by), 1),), 0)
 
 
-def beside(at: Index, axis: Var, n: int) -> Index | None:
-    """Where n neighbours along an axis begin, if they lie side by side from every multiple of n on;
-    the axis counts these multiples then.
-
-    >>> k = Var("k", 24)
-    >>> at = Index.of(k) // 8 * 100 + Index.of(k) % 8
-    >>> beside(at, k, 4) is None, beside(at, k, 3) is None
-    (False, True)
-    """
-    block = Index.of(Var(axis.name, axis.extent // n)) * n
-    first, *others = (at.replace({axis: block + i}) for i in range(n))
-    return first if all(x == first + i for i, x in enumerate(others, 1)) else None
-
-
 def _merged(sums: dict[Atom, int], const: int) -> Index:
     """Terms in a fixed order, with x // d * d + x % d put together again."""
     for atom in [a for a in sums if isinstance(a, Remainder)]:
@@ -263,40 +248,3 @@ def _order(term: tuple[Atom, int]) -> tuple[str, str]:
 def _name(atom: Atom) -> tuple[str, str]:
     """What atoms are sorted by: the same in every run."""
     return type(atom).__name__, repr(atom)
-
-
-def strides(shape: Sequence[int]) -> list[int]:
-    """How far apart neighbours along each axis lie, row-major."""
-    return [math.prod(shape[k + 1:]) for k in range(len(shape))]
-
-
-def flatten(index: Iterable[Index], shape: Sequence[int]) -> Index:
-    """The row-major position of an element."""
-    return _flatten(tuple(index), tuple(shape))
-
-
-@functools.lru_cache(1 << 14)
-def _flatten(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
-    flat = Index()
-    for i, s, n in zip(index, strides(shape), shape, strict=True):
-        if n != 1:
-            flat = flat + i * s
-    return flat
-
-
-def proper(index: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
-    """The index with zero on axes of size 1. Concatenation asks its parts for all positions, and
-    masks those that a part does not have."""
-    return tuple(Index() if n == 1 else i for i, n in zip(index, shape, strict=True))
-
-
-def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
-    """The element at a row-major position."""
-    return _unflatten(flat, tuple(shape))
-
-
-@functools.lru_cache(1 << 14)
-def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
-    if 0 in shape:
-        return (Index(),) * len(shape)
-    return tuple((flat // s) % n for s, n in zip(strides(shape), shape, strict=True))

@@ -1,4 +1,4 @@
-"""Passes over one kernel: rewrite missing words, give loops to workers, hoist loads."""
+"""Passes over one kernel: rewrite missing words, find vectors, share loops out, hoist loads."""
 
 from __future__ import annotations
 
@@ -8,54 +8,44 @@ from dataclasses import replace
 from ztorch.dtypes import DType, bf16, f16, f32, i8, i16, i32, u8, u16, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
+from ztorch.ir.division import without_division
 from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Grid, Instr, Kernel, Operand, launch_grid, matching
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES, PURE
+from ztorch.ir.rewrite import next_id, rewrite
 
 Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
 WIDER = {f16: f32, bf16: f32, i8: i32, i16: i32, u8: u32, u16: u32}  # what narrow is computed in
 
 
 def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:
-    """The kernel in words that the target has, each missing one rewritten by its `via`."""
-    kernel = _plain_access(kernel)
-    for _ in range(depth):
-        if all(speaks(i) for i in kernel.body):
-            return kernel
-        kernel = _rewrite(kernel, speaks, target)
-    raise Unsupported(f"kernel {kernel.name}: no rewriting ends in words of {target}")
+    """The kernel in opcodes that the target has words for.
 
-
-def _rewrite(kernel: Kernel, speaks: Speaks, target: str) -> Kernel:
-    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
-    b.memories = {m.name: m for m in kernel.memories}
-    b.variables = list(kernel.variables)
-    new: dict[int, Operand] = {}
-
-    def now(x: Operand) -> Operand:
-        return new.get(x.id, x) if x.kind == "value" else x
-
-    for instr in kernel.body:
-        args = tuple(now(a) for a in instr.args)
+    Others are rewritten: 16-bit floats are computed in f32, an opcode without a word by its row's
+    rewriting, and integers that a target holds in wider registers in 32 bits. `speaks` tells
+    whether the target has a word for an instruction; `depth` bounds how often the results of
+    rewriting are rewritten in turn.
+    """
+    def change(b: Builder, instr: Instr) -> Operand | None:
         if speaks(instr):
-            b.body.append(replace(instr, args=args))
-            continue
-        before = len(b.body)
-        result = _rewritten(b, instr, args)
+            return None
+        result = _rewritten(b, instr)
         if result is None:
             raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
                               f"on {instr.dest.dtype} and there is no way around it")
-        if len(b.body) > before and b.body[-1].dest is result:  # takes the place and the name
-            b.body[-1] = replace(b.body[-1], dest=instr.dest)
-        else:
-            new[instr.dest.id] = result
-        b.forget()  # the next may stand where this is out of sight
-    return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
+        return result
+
+    kernel = without_division(_plain_access(kernel), speaks)
+    for _ in range(depth):
+        if all(speaks(i) for i in kernel.body):
+            return kernel
+        kernel = rewrite(kernel, change)
+    raise Unsupported(f"kernel {kernel.name}: no rewriting ends in words of {target}")
 
 
-def _rewritten(b: Builder, instr: Instr, args: tuple[Operand, ...]) -> Operand | None:
+def _rewritten(b: Builder, instr: Instr) -> Operand | None:
     """The result of an instruction by way of others, None where there are none."""
-    row, d = OPCODES[instr.opcode], instr.dest.dtype
+    row, d, args = OPCODES[instr.opcode], instr.dest.dtype, instr.args
     attrs = {"dtype": d} if row.result == "attr" else {}
     if row.result != "attr" and instr.opcode in ARITHMETIC and any(a.dtype in HALVES for a in args):
         return _in_wider(b, instr.opcode, args, d)
@@ -74,9 +64,9 @@ def _in_wider(b: Builder, opcode: str, args: tuple[Operand, ...], d: DType) -> O
 
 
 def _plain_access(kernel: Kernel) -> Kernel:
-    """Loads and stores that convert become plain ones beside a cast: no word converts."""
+    """Loads and stores that convert become plain ones and a cast, as no target's word converts."""
     stored = {m.name: m.dtype for m in kernel.memories}
-    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     for i in kernel.body:
         d = stored.get(i.attrs.get("mem", ""), i.dest.dtype)
         if i.opcode in ("load", "gather") and d != i.dest.dtype:
@@ -90,9 +80,9 @@ def _plain_access(kernel: Kernel) -> Kernel:
     return kernel if b.body == list(kernel.body) else replace(kernel, body=tuple(b.body))
 
 
-def vectored(kernel: Kernel, parts: bool = True) -> Kernel:
-    """Memories say how many neighbours they are arrays of: where all vectors in them are of one
-    width and aligned to it. Without `parts` nothing else may be written into such a memory.
+def vectored(kernel: Kernel, scalar_stores: bool = True) -> Kernel:
+    """Declares memories as arrays of vectors where every vector access has the same width and is
+    aligned to it. `scalar_stores`: single elements may be stored into such an array as well.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("last")
@@ -107,18 +97,19 @@ def vectored(kernel: Kernel, parts: bool = True) -> Kernel:
         name = i.attrs.get("mem", "")
         lanes = max(o.lanes for o in (i.dest, *i.args)) if name else 1
         written = i.dest.kind == "token"
-        if lanes > 1 or (written and not parts):
+        if lanes > 1 or (written and not scalar_stores):
             whole = i.opcode in ("load", "store") and len(i.args) == 1 + written \
                 and lanes in (2, 4) and i.attrs["align"] >= lanes * size[name]
             widths.setdefault(name, set()).add(lanes if whole else 1)
-    found = {name: n for name, (n, *others) in widths.items() if not others}
+    single = {name: n for name, (n, *others) in widths.items() if not others}
     return replace(kernel, memories=tuple(
-        replace(m, vec=1 if m.size % found.get(m.name, 1) else found.get(m.name, 1))
+        replace(m, vec=1 if m.size % single.get(m.name, 1) else single.get(m.name, 1))
         for m in kernel.memories))
 
 
 def lane_by_lane(kernel: Kernel) -> Kernel:
-    """Vectors only pass through memory, for a machine that computes with one number at a time.
+    """Computes each lane of a vector by itself, for a machine without vector arithmetic. Vectors
+    are still loaded and stored as such.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("double")
@@ -128,7 +119,7 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
     ['load', 'mul', 'mul', 'mul', 'mul', 'join', 'store']
     """
     taken = {a.id for i in kernel.body if _computes_lanes(i) for a in i.args if a.lanes > 1}
-    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     parts: dict[int, list[Operand]] = {}
     alone: dict[int, Operand] = {}  # lanes that were taken out
     for v in kernel.variables:
@@ -163,7 +154,7 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
 
 
 def _computes_lanes(i: Instr) -> bool:
-    """Whether it does more with a vector than to load it, to store it or to take it apart."""
+    """Whether it computes with a vector: does more than load, store or extract."""
     moves = len(i.args) == {"load": 1, "store": 2, "extract": 1}.get(i.opcode)
     return not moves and any(o.lanes > 1 for o in (i.dest, *i.args))
 
@@ -185,14 +176,9 @@ def _part(b: Builder, i: Instr, args: list[Operand], k: int) -> Operand:
     return b.raw(opcode, i.dest.dtype, 1, tuple(args), i.dest.kind, **attrs)
 
 
-def _next_id(kernel: Kernel) -> int:
-    used = [i.dest.id for i in kernel.body] + [v.id for v in kernel.variables]
-    return max(used, default=-1) + 1
-
-
 def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
-    """The kernel that one thread runs, and the grid to launch it on: grid and block loops, which
-    have a trip for each workgroup and thread, become their numbers."""
+    """The kernel that one thread runs, and its launch grid. Grid and block loops have one trip for
+    each workgroup or thread, so that their counters become `grid_id` and `block_id`."""
     if not any(i.attrs.get("kind") in ("grid", "block") for i in kernel.body):
         return kernel, launch_grid(kernel)
     new: dict[int, Operand] = {}
@@ -212,10 +198,10 @@ def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
 
 
 def share_out(kernel: Kernel) -> Kernel:
-    """Each worker runs its part of every parallel loop: a contiguous range of the trips."""
+    """Splits the trips of each parallel loop over the workers, in contiguous ranges."""
     if not any(i.opcode == "loop" and i.attrs["kind"] == "parallel" for i in kernel.body):
         return kernel
-    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=_next_id(kernel))
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     me, all_ = b.identity("worker"), b.identity("workers")
     after = b.add(me, 1)
     bounds: dict[int, tuple[Operand, Operand, Operand]] = {}
@@ -235,8 +221,8 @@ def share_out(kernel: Kernel) -> Kernel:
 
 
 def hoist(kernel: Kernel) -> Kernel:
-    """Pure instructions, and loads from read-only memory, move out of loops that do not change
-    them. Back ends move arithmetic by themselves, but never loads."""
+    """Moves pure instructions, and loads from read-only memory, out of loops in which they do not
+    change. LLVM moves arithmetic by itself, but not loads."""
     body = list(kernel.body)
     read_only = {m.name for m in kernel.memories if m.access == "r"}
     ends = dict(matching(body))

@@ -16,17 +16,21 @@ from ztorch.lower.tiling import pack, reading
 from ztorch.lower.tuning import (
     L1_SHARE,
     L2_SHARE,
+    LINE_BYTES,
     LONG_REDUCTION,
     LONG_REDUCTION_PARTS,
     LONG_REDUCTION_RESULTS,
     NARROW_ROWS,
+    PACK_OVERFLOW,
     PACK_ROWS,
+    PACK_ROWS_MIN,
     PAGE_BYTES,
     ROW_PADDING_BYTES,
     SPLIT_DEPTH,
     SPLIT_TILE,
     WINDOW_ROWS,
 )
+from ztorch.machines.processors import Processor
 
 
 def prepare(graph: Graph, limits: Limits, frozen: bool = False) -> Graph:
@@ -92,16 +96,30 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) 
     elif reading(a) is None:
         a = COPY(a)
     if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
-        a = _apart(a)
+        a = _padded_rows(a)
     short = narrowed(b, narrow) if m <= NARROW_ROWS and fixed else None
     b = b if short is None else short
     size = k * n * b.dtype.bytes
     free = fixed and size > limits.processor.l1_bytes * L1_SHARE
-    if b.rank == 2 and (free or (m >= PACK_ROWS and size > limits.processor.l2_bytes)):
+    large = m >= PACK_ROWS and size > limits.processor.l2_bytes
+    if b.rank == 2 and (free or large or _evicts_itself(b, m, limits.processor)):
         b = pack(b, m, limits, v.dtype)
     elif not _readable(b):
         b = COPY(b)
     return _product_of(v, a, b)
+
+
+def _evicts_itself(b: Value, m: int, cpu: Processor) -> bool:
+    """Whether tiles of m rows meet a panel of columns of the right operand so often that packing
+    pays, since its rows push one another out of the second cache: rows whose distance shares a
+    large power of two with the size of a way of the cache lie in few of its sets."""
+    k, n = b.shape
+    row = Var("k", k)
+    base = view_of(b, (Index.of(row), Index()))
+    distance = (base[1].factor(row) if base and _readable(b) else n) * b.dtype.bytes
+    way = cpu.l2_bytes // cpu.l2_ways
+    rows_held = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
+    return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
 
 
 def _product_of(v: Value, a: Value, b: Value) -> Value:
@@ -156,14 +174,14 @@ def _bare(v: Value) -> Value:
 
 
 def _whole_pages(v: Value) -> bool:
-    """Whether the rows of a matrix lie whole pages apart."""
+    """Whether the rows of a matrix lie whole pages distance."""
     row = Var("row", v.shape[-2])
     base = view_of(v, (*(Index() for _ in v.shape[:-2]), Index.of(row), Index()))
-    apart = base[1].factor(row) * v.dtype.bytes if base else 0
-    return apart > 0 and apart % PAGE_BYTES == 0
+    distance = base[1].factor(row) * v.dtype.bytes if base else 0
+    return distance > 0 and distance % PAGE_BYTES == 0
 
 
-def _apart(v: Value) -> Value:
+def _padded_rows(v: Value) -> Value:
     """A copy whose rows are not whole pages apart: such rows would evict one another."""
     none = (0,) * v.rank
     wide = COPY(OPS.pad(v, none, (*none[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))

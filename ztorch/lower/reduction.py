@@ -6,28 +6,27 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from ztorch.graph.value import Value
-from ztorch.lower.index import Index, Var, flatten, unflatten
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.tuning import RECOMPUTE_SLOTS
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The loops of a reducing region: `outer` over its results, `inner` over what each is made of;
-    `full` says where in them the region is. With `beside`, neighbours in memory belong to
-    neighbouring results, else to the same one."""
+    """The loops of a reducing region."""
 
-    outer: list[Var]
-    inner: list[Var]
-    full: dict[Var, Index]
-    beside: bool
+    outer: list[Var]  # over its results
+    inner: list[Var]  # over the elements of one result
+    full: dict[Var, Index]  # the region's own two variables as sums of these loops
+    beside: bool  # neighbours in memory belong to neighbouring results, else to the same one
 
 
 def axes_of(region: Region) -> Axes:
     """One loop for each axis that has more than one element."""
     sizes = [(n, k in region.axes) for k, n in enumerate(region.shape) if n > 1]
-    outer = [Var(f"o{k}", n) for k, n in enumerate(n for n, gone in sizes if not gone)]
-    inner = [Var(f"i{k}", n) for k, n in enumerate(n for n, gone in sizes if gone)]
+    outer = [Var(f"o{k}", n) for k, n in enumerate(n for n, reduced in sizes if not reduced)]
+    inner = [Var(f"i{k}", n) for k, n in enumerate(n for n, reduced in sizes if reduced)]
     full = {whole: flatten([Index.of(v) for v in loops], [v.extent for v in loops])
             for whole, loops in ((region.outer, outer), (region.inner, inner))}
     position = region.full.replace(full)

@@ -8,7 +8,8 @@ from typing import Any
 
 from ztorch.graph.op import Op
 from ztorch.graph.value import Value
-from ztorch.lower.index import Index, Loaded, Var, flatten, proper, unflatten
+from ztorch.lower.index import Index, LoadedIndex, Var
+from ztorch.lower.positions import flatten, proper, unflatten
 
 # Makes a value of its own out of something that would only be read through: a real kernel.
 COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
@@ -38,7 +39,7 @@ class _Trace:
         return self
 
     def index(self, operand: Any, extent: int) -> Index:
-        return Index.of(Loaded(len(self.reads), extent))  # the number that was read last
+        return Index.of(LoadedIndex(len(self.reads), extent))  # the number that was read last
 
     def within(self, index: Sequence[Index], low: Sequence[int], high: Sequence[int]) -> _Trace:
         for i, a, z in zip(index, low, high, strict=True):
@@ -79,30 +80,30 @@ def traced(v: Value, index: Sequence[Index]) -> _Trace:
 def computed(v: Value, index: Sequence[Index]) -> list[Index]:
     """The indices that one element of v computes with, its own and those of the views behind it:
     where it asks whether it lies in a border, or which number it has."""
-    found = [] if v.op.opcode else traced(v, index).computed
+    indices = [] if v.op.opcode else traced(v, index).computed
     for source, at in reads(v, index):
         if is_view(source):
-            found = found + computed(source, at)
-    return found
+            indices = indices + computed(source, at)
+    return indices
 
 
 def real_reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
     """The same through views: computed values and leaves, with their flat positions."""
-    found = []
+    sources = []
     for source, at in reads(v, index):
         if is_view(source):
-            found += real_reads(source, at)
+            sources += real_reads(source, at)
         else:
-            found.append((source, flatten(at, source.shape)))
-    return found
+            sources.append((source, flatten(at, source.shape)))
+    return sources
 
 
 def view_of(v: Value, index: Sequence[Index]) -> tuple[Value, Index] | None:
     """The computed value or leaf that a chain of views reads, and where; None for fills."""
     if not is_view(v):
         return v, flatten(index, v.shape)
-    found = real_reads(v, index)
-    return found[0] if found else None
+    sources = real_reads(v, index)
+    return sources[0] if sources else None
 
 
 def certain(v: Value, index: Sequence[Index]) -> bool:
@@ -117,19 +118,18 @@ def certain(v: Value, index: Sequence[Index]) -> bool:
 
 @dataclass(eq=False)
 class Region:
-    """One kernel to be. `flat` gives each member's position as a function of the loop variables:
-    `outer` and, for reductions, `inner`. Full members have one element for each (outer, inner),
-    row members one for each outer."""
+    """The values that one kernel will compute. Full members have one element for each (outer,
+    inner), row members one for each outer."""
 
     kind: str  # map, reduce or contract
-    outer: Var
-    inner: Var
+    outer: Var  # the loop over results
+    inner: Var  # the loop over what a result is made of; of one turn where nothing is reduced
     full: Index  # flat position of the full elements
-    size: int
+    size: int  # of the full elements
     members: list[Value] = field(default_factory=list)
-    flat: dict[Value, Index] = field(default_factory=dict)
-    stores: list[Value] = field(default_factory=list)
-    axes: tuple[int, ...] = ()
+    flat: dict[Value, Index] = field(default_factory=dict)  # each member's position in the loops
+    stores: list[Value] = field(default_factory=list)  # members that leave registers
+    axes: tuple[int, ...] = ()  # that are reduced
     shape: tuple[int, ...] = ()  # of the full elements
 
     def index(self, v: Value) -> tuple[Index, ...]:
@@ -173,14 +173,14 @@ def map_region(v: Value) -> Region:
 def reduce_domain(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Var, Var, Index]:
     """(outer, inner, flat position) for a reduction of some axes."""
     kept = [n for k, n in enumerate(shape) if k not in axes]
-    gone = [n for k, n in enumerate(shape) if k in axes]
-    size_kept, size_gone = 1, 1
+    reduced = [n for k, n in enumerate(shape) if k in axes]
+    size_kept, size_reduced = 1, 1
     for n in kept:
         size_kept *= n
-    for n in gone:
-        size_gone *= n
-    outer, inner = Var("o", size_kept), Var("i", size_gone)
+    for n in reduced:
+        size_reduced *= n
+    outer, inner = Var("o", size_kept), Var("i", size_reduced)
     at_kept = iter(unflatten(Index.of(outer), kept))
-    at_gone = iter(unflatten(Index.of(inner), gone))
-    index = [next(at_gone) if k in axes else next(at_kept) for k in range(len(shape))]
+    at_reduced = iter(unflatten(Index.of(inner), reduced))
+    index = [next(at_reduced) if k in axes else next(at_kept) for k in range(len(shape))]
     return outer, inner, flatten(index, shape)

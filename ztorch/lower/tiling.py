@@ -11,9 +11,12 @@ from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.index import Index, Quotient, Remainder, Var, flatten
+from ztorch.lower.index import Index, Quotient, Remainder, Var
+from ztorch.lower.positions import flatten
 from ztorch.lower.region import COPY, view_of
+from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
+    K_UNROLL,
     L1_SHARE,
     L2_SHARE,
     PREFETCH_STEPS,
@@ -23,41 +26,34 @@ from ztorch.lower.tuning import (
     TILE_VECTORS_MAX,
     TILING_GAIN,
 )
+from ztorch.machines.processors import Processor
 
 
 @dataclass(frozen=True)
 class Run:
-    """`count` equal tiles of `size` along one axis, from `start`."""
+    """Equal tiles beside one another along one axis."""
 
-    start: int
-    size: int
+    start: int  # of the first
+    size: int  # of each
     count: int
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The schedule of a product: tiles of rows and of vectors of columns, and their order.
-
-    `block` tiles of rows are done for one panel of columns before the next panel: they stay in the
-    second level of cache while panels pass by.
-    """
+    """The register tiles of a product: runs of rows, and panels of columns."""
 
     rows: tuple[Run, ...]
-    panels: tuple[Run, ...]  # in vectors
-    lanes: int
+    panels: tuple[Run, ...]  # of columns, in vectors
+    lanes: int  # of a vector
     tail: int  # columns in the last vector, where it is not whole; else 0
-    block: int
-    ahead: int  # how far rows of B are fetched ahead; 0 where they are close already
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a product can read its left operand where it lies: `depths` are the loops along k, from
-    the outermost, in which positions are sums; `heights` how many rows a tile may have for them to
-    lie as far apart in every tile."""
+    """How a product can read its left operand without a copy."""
 
-    depths: tuple[int, ...]
-    heights: tuple[int, ...]
+    depths: tuple[int, ...]  # loops along k, the outermost first: positions are sums of these
+    heights: tuple[int, ...]  # rows of a tile for which rows are equally far apart in each tile
 
 
 def reading(left: Value) -> Reading | None:
@@ -88,9 +84,9 @@ def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] |
     units = {a.by for a in inside} | {sizes[0] // a.by for a in inside}
     for unit in sorted(units, reverse=True):
         if 1 < unit < sizes[0] and sizes[0] % unit == 0:
-            found = _depths(left, at, [sizes[0] // unit, unit, *sizes[1:]])
-            if found is not None:
-                return found
+            deeper = _depths(left, at, [sizes[0] // unit, unit, *sizes[1:]])
+            if deeper is not None:
+                return deeper
     return None
 
 
@@ -129,59 +125,88 @@ def _equal(total: int, size: int) -> tuple[Run, ...]:
 
 
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
-           heights: Sequence[int] = tuple(range(1, TILE_ROWS_MAX + 1))) -> Tiling:
-    """The tiling with the least estimated time; `packed` keeps all panels but the last as wide.
-    Tiles have one of the `heights`, and what is left at the end any.
+           heights: Sequence[int] = tuple(range(1, TILE_ROWS_MAX + 1)),
+           panel: int = 0) -> ProductSchedule:
+    """The schedule with the least estimated time. `packed` keeps all panels but the last as wide;
+    tiles have one of the `heights`, and what is left at the end any; where B is packed already,
+    their width divides its `panel` of so many vectors.
 
-    A step along k costs a tile the most of: rows * vectors multiply-adds and rows + vectors loads,
-    two of each a cycle; the latency of the adds; and the way of the vectors of B from the second
-    level of cache, unless its panel stays in the first. Accumulators, the vectors of B and one
-    broadcast element of A must fit the registers; a single row takes B from memory.
+    A step along k costs a tile the most of: its multiply-adds; its loads; the latency of the adds;
+    and the way of the vectors of B from the second cache, unless their panel stays in the first.
     """
-    lanes, element, cpu = limits.lanes(d), d.bytes, limits.processor
+    lanes, cpu = limits.lanes(d), limits.processor
+    if lanes == 1:
+        return ProductSchedule(1, 1, block_rows=1, prefetch=0, unroll=1, epilogue_inline=1)
     vectors = math.ceil(n / lanes)
-    cut = _equal if packed else split
     heights = [h for h in heights if h <= m]
-    down = split if len(heights) == min(m, TILE_ROWS_MAX) else _equal
     best: tuple[float, int, int] | None = None
     for rows in heights:
         for wide in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
-            if rows * wide + (wide if rows > 1 else 0) + 1 > limits.vector_registers:
+            if registers(rows, wide) > limits.vector_registers:
                 break
-            time = 0.0
-            for r in down(m, rows):
-                for p in cut(vectors, wide):
-                    far = p.size * k * lanes * element > cpu.l1_bytes * L1_SHARE
-                    fetch = p.size * lanes * element / cpu.l2_bytes_per_cycle if far else 0.0
-                    step = max(r.size * p.size / cpu.fma_ports, (r.size + p.size) / cpu.load_ports,
-                               float(cpu.fma_cycles), fetch)
-                    time += r.count * p.count * (step * k + TILE_START_CYCLES
-                                                 + TILE_RESULT_CYCLES * r.size * p.size)
+            if panel % wide:
+                continue
+            tiles = tiling(rows, wide, m, n, lanes, packed, heights)
+            time = sum(r.count * p.count * _tile_time(r.size, p.size, k, lanes * d.bytes, cpu)
+                       for r in tiles.rows for p in tiles.panels)
             if best is None or time < best[0] * TILING_GAIN:
                 best = (time, rows, wide)
     assert best is not None
     _, rows, wide = best
-    tail = n % lanes
-    panels = cut(vectors, wide)
-    if tail and (panels[-1].count > 1 or len(panels) > 1):  # only the last panel needs a mask
+    close = k * wide * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
+    for_rows = int(cpu.l2_bytes * L2_SHARE)
+    highest = tiling(rows, wide, m, n, lanes, packed, heights).rows[0].size
+    fits = max(1, for_rows // (highest * k * d.bytes))
+    return ProductSchedule(
+        rows, wide, block_rows=fits if k * n * d.bytes > for_rows else 1,
+        prefetch=0 if close or m == 1 else PREFETCH_STEPS, unroll=K_UNROLL, epilogue_inline=1)
+
+
+def registers(rows: int, wide: int) -> int:
+    """Vector registers of a tile: its sums, a row of B, and one element of A. A single row takes B
+    from memory.
+
+    >>> registers(6, 2), registers(1, 14)
+    (15, 15)
+    """
+    return rows * wide + (wide if rows > 1 else 0) + 1
+
+
+def _tile_time(rows: int, wide: int, k: int, vector_bytes: int, cpu: Processor) -> float:
+    """Estimated cycles of one tile. B's panel comes from the second cache if it is too large for
+    the first."""
+    far = wide * k * vector_bytes > cpu.l1_bytes * L1_SHARE
+    fetch = wide * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
+    turns = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
+    step = max(rows * wide * turns / cpu.fma_ports, (rows + wide * turns) / cpu.load_ports,
+               float(cpu.fma_cycles), fetch)
+    return step * k + TILE_START_CYCLES + TILE_RESULT_CYCLES * rows * wide
+
+
+def tiling(rows: int, wide: int, m: int, n: int, lanes: int, packed: bool = False,
+           heights: Sequence[int] = tuple(range(1, TILE_ROWS_MAX + 1))) -> Tiling:
+    """The tiles of a product of m rows and n columns: `rows` high and `wide` vectors wide, where
+    that may differ as equal as possible. Where only some heights are possible, or B is packed, only
+    the last tile may be smaller. A vector that is not whole is a panel of its own, since only it
+    needs a mask."""
+    vectors, tail = math.ceil(n / lanes), n % lanes
+    any_height = {h for h in range(1, TILE_ROWS_MAX + 1) if h <= m}.issubset(heights)
+    down = (split if any_height else _equal)(m, rows)
+    panels = (_equal if packed else split)(vectors, wide)
+    if tail and (panels[-1].count > 1 or len(panels) > 1):
         last = panels[-1]
         panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
                   Run(last.start + last.size * (last.count - 1), last.size, 1))
         panels = tuple(p for p in panels if p.count)
-    tiles = down(m, rows)
-    close = k * wide * lanes * element <= cpu.l1_bytes * L1_SHARE
-    for_rows = int(cpu.l2_bytes * L2_SHARE)
-    fits = max(1, for_rows // (tiles[0].size * k * element))
-    block = fits if k * n * element > for_rows else 1
-    return Tiling(tiles, panels, lanes, tail, block, 0 if close or m == 1 else PREFETCH_STEPS)
+    return Tiling(down, panels, lanes, tail)
 
 
 def pack(right: Value, m: int, limits: Limits, of: DType) -> Value:
     """The right operand of a product of dtype `of` with each panel of columns in one piece, seen
     as the same matrix."""
     k, n = right.shape
-    tiling = choose(m, n, k, limits, of, packed=True)
-    width = tiling.panels[0].size * tiling.lanes
+    lanes = limits.lanes(of)
+    width = choose(m, n, k, limits, of, packed=True).tile_vectors * lanes
     count = math.ceil(n / width)
     padded = OPS.pad(right, (0, 0), (0, count * width - n))
     panels = COPY(OPS.transpose(OPS.reshape(padded, (k, count, width)), (1, 0, 2)))
@@ -189,7 +214,14 @@ def pack(right: Value, m: int, limits: Limits, of: DType) -> Value:
     return OPS.slice(whole, (0, 0), (1, 1), (k, n))
 
 
-def is_packed(right: Value) -> bool:
-    """Whether the right operand is a view of what `pack` made."""
-    base = view_of(right, [Index() for _ in right.shape])
-    return base is not None and base[0].rank == 3 and right.rank == 2
+def packed_columns(right: Value) -> int:
+    """The columns of each panel, if the right operand is a view of what `pack` made; else 0."""
+    k, n = right.shape[-2:]
+    row = Var("k", k)
+    base = view_of(right, [*(Index() for _ in right.shape[:-1]), Index.of(Var("n", n))])
+    down = view_of(right, [*(Index() for _ in right.shape[:-2]), Index.of(row), Index()])
+    if right.rank != 2 or base is None or down is None or base[0].rank != 3:
+        return 0
+    count, depth, width = base[0].shape
+    stacked = depth == k and count == math.ceil(n / width) and down[1].factor(row) == width
+    return width if stacked else 0

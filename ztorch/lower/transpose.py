@@ -13,19 +13,23 @@ from dataclasses import dataclass
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Loaded, Var, flatten, unflatten
-from ztorch.lower.loops import evaluate, spread
+from ztorch.lower.index import Index, LoadedIndex, Var
+from ztorch.lower.loops import evaluate, spread, widest
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, real_reads
+from ztorch.lower.schedule import TransposeSchedule
 from ztorch.lower.tuning import TRANSPOSE_EXTENT
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The one value that is read across: its elements lie side by side along axis `along`."""
+    """The one value that is read across."""
 
     source: Value
-    along: int
+    along: int  # the axis along which its elements lie side by side
 
 
 def find_turn(region: Region, lanes: int) -> Turn | None:
@@ -35,26 +39,41 @@ def find_turn(region: Region, lanes: int) -> Turn | None:
         return None
     loops = [Var(f"d{k}", n) for k, n in enumerate(shape)]
     full = {region.outer: flatten([Index.of(v) for v in loops], shape)}
-    last, found = loops[-1], set()
+    last, across = loops[-1], set()
     for v in region.members:
         at = region.flat[v].replace(full)
         for source, flat in real_reads(v, unflatten(at, v.shape)):
             if source in region.flat or (flat.factor(last) in (0, 1) and flat.is_affine):
                 continue
             beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
-            looked_up = any(isinstance(atom, Loaded) for atom, _ in flat.terms)
+            looked_up = any(isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
             if not flat.is_affine or looked_up or not beside or shape[beside[0]] < TRANSPOSE_EXTENT:
                 return None
-            found.add((source, flat, beside[0]))
-    if len(found) != 1:
+            across.add((source, flat, beside[0]))
+    if len(across) != 1:
         return None
-    [(source, _, along)] = found
+    [(source, _, along)] = across
     return Turn(source, along)
 
 
-def emit_transpose(b: Builder, region: Region, turn: Turn, memory: Mapping[Value, str],
-                   target: Mapping[Value, str], lanes: int) -> None:
+def propose(region: Region, limits: Limits) -> TransposeSchedule | None:
+    """Tiles of all lanes, if the region reads one value across."""
+    lanes = limits.lanes(widest(region))
+    return TransposeSchedule(lanes) if find_turn(region, lanes) else None
+
+
+def refusal(s: TransposeSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+        return why
+    return "" if find_turn(region, s.lanes) else "it reads no value across its rows"
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: TransposeSchedule) -> None:
     """Tiles over the two axes; workers share out everything else and rows of tiles."""
+    lanes, turn = s.lanes, find_turn(region, s.lanes)
+    assert turn is not None
     shape, along = region.shape, turn.along
     outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
     rows, columns = shape[along], shape[-1]

@@ -63,6 +63,11 @@ PREFETCH_STEPS = _row(
 K_UNROLL = _row(
     "K_UNROLL", 4, "steps along k",
     "steps in one turn of the loop: fewer additions of counters beside the multiply-adds", _ZEN4)
+PREFETCH_MAX = _row(
+    "PREFETCH_MAX", 64, "steps along k", "the most that a schedule may fetch ahead", _CHOSEN)
+UNROLL_MAX = _row(
+    "UNROLL_MAX", 16, "steps along k", "the most that a schedule may unroll",
+    "chosen by the size of the code")
 INLINE_EPILOGUE_MEMBERS = _row(
     "INLINE_EPILOGUE_MEMBERS", 5, "values",
     "the longest epilogue that is repeated for each row of a tile; others are a loop over a local "
@@ -81,6 +86,15 @@ ROW_PADDING_BYTES = _row(
 PACK_ROWS = _row(
     "PACK_ROWS", 512, "rows", "from which on a right operand larger than the second cache is "
     "packed", _ZEN4)
+PACK_ROWS_MIN = _row(
+    "PACK_ROWS_MIN", 12, "rows", "from which on a right operand whose rows push one another out of "
+    "the second cache is packed: two tiles of rows", _ZEN3)
+PACK_OVERFLOW = _row(
+    "PACK_OVERFLOW", 48, "rows", "times how often such a panel overflows the cache, from which on "
+    "it is packed", "on Zen 3 packing wins for 32 rows of 512 x 512 and 16 of 1024 x 1024, and "
+    "loses for 16 of 512 x 512")
+LINE_BYTES = _row(
+    "LINE_BYTES", 64, "bytes", "of a line of every cache", "public figure")
 NARROW_ROWS = _row(
     "NARROW_ROWS", 2, "rows", "up to which a product waits for its weights, and reads them in 16 "
     "bits where mixed precision allows it", _CHOSEN)
@@ -124,15 +138,29 @@ ROW_SUMS = _row(
     "chosen: four sums cover the latency of an addition")
 ROW_SUM_VECTORS = _row(
     "ROW_SUM_VECTORS", 8, "vectors", "of a row from which on it has several sums", _CHOSEN)
+SIDE_BY_SIDE_MAX = _row(
+    "SIDE_BY_SIDE_MAX", 8, "vectors", "the most that a schedule may compute side by side",
+    "chosen by the size of the code")
 RECOMPUTE_SLOTS = _row(
     "RECOMPUTE_SLOTS", 8, "issue slots",
     "above which a value that a later pass needs is stored and not computed again", _CHOSEN)
+SCATTER_BYTES_MAX = _row(
+    "SCATTER_BYTES_MAX", 256, "bytes", "the longest run of neighbours for which a copy keeps to "
+    "the order of what it reads, not of what it writes", "on Zen 3 packing 1024 x 1024 in panels "
+    "of 64 bytes takes a third of the time so")
+SCATTER_STRIDE_BYTES = _row(
+    "SCATTER_STRIDE_BYTES", 1024, "bytes", "from one such run to the next, from which on it does",
+    _CHOSEN)
 TRANSPOSE_EXTENT = _row(
     "TRANSPOSE_EXTENT", 4, "elements", "of both axes from which on they are exchanged by tiles",
     _CHOSEN)
 OP_SLOTS_MIN = _row(
     "OP_SLOTS_MIN", 2, "issue slots", "that any op takes at least, in the estimate of a kernel's "
     "time", _CHOSEN)
+
+NAME_LENGTH_MAX = _row(
+    "NAME_LENGTH_MAX", 48, "characters", "of layer and ops in the name of a kernel",
+    "chosen: profilers cut off longer names")
 
 # -- grids -----------------------------------------------------------------------------------------
 

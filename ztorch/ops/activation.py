@@ -14,7 +14,7 @@ import numpy as np
 from ztorch.dtypes import DType
 from ztorch.graph.op import OPS, Op, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Value
-from ztorch.ir.polynomials import erf_meaning
+from ztorch.ir import meanings
 
 _WIDE = Sample(((4, 5),), low=-6.0, high=6.0)
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -121,7 +121,7 @@ def celu(x: Value, alpha: float = 1.0) -> Value:
 def _gelu_numpy(x: Any, approximate: bool = False) -> Any:
     if approximate:
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + erf_meaning(x / math.sqrt(2)))
+    return 0.5 * x * (1 + meanings.erf(x / math.sqrt(2)))
 
 
 @op(_WIDE, Sample(((4, 5),), {"approximate": True}), numpy=_gelu_numpy)

@@ -16,75 +16,76 @@ from ztorch.machines.backends import before_cpu
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
-SOURCES = ("c",)  # languages that this machine's own compiler makes code for the CPU of
+SOURCES = ("c",)  # devices whose code the C compiler of this machine makes, for its CPU
 
 
 @dataclass(frozen=True)
 class Level:
-    """A set of instructions that code may be compiled for; `reason` says why not here."""
+    """A SIMD level of CPUs, and whether this one has it."""
 
-    name: str
+    name: str  # what follows cpu: in a device string
     available: bool
-    reason: str = ""
+    reason: str = ""  # why it is not available
 
 
 @dataclass(frozen=True)
-class Device:
-    """One device of this machine, or a backend that has none here. `id` is what `compile` takes;
-    `kind` is cpu, gpu, integrated or virtual; `reason` says why it is not available."""
+class ListedDevice:
+    """One device of this machine, or a backend that has none here."""
 
-    id: str
-    kind: str
-    name: str = ""
+    id: str  # what `compile` takes
+    kind: str  # cpu, gpu, integrated or virtual; empty where there is none
+    name: str = ""  # for people
     available: bool = True
-    reason: str = ""
+    reason: str = ""  # why it is not available
     memory_bytes: int = 0
-    cores: int = 0  # physical
-    threads: int = 0  # that can run at once, or the most of a workgroup
-    levels: tuple[Level, ...] = ()
-    chip: str = ""
-    driver: str = ""
-    limits: tuple[tuple[str, int], ...] = ()
+    cores: int = 0  # physical cores of a CPU
+    threads: int = 0  # of a CPU: that run at once; of other devices: the most in a workgroup
+    levels: tuple[Level, ...] = ()  # SIMD levels of a CPU
+    chip: str = ""  # what code is compiled for
+    driver: str = ""  # name and version
+    limits: tuple[tuple[str, int], ...] = ()  # what the driver says of it
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "limits": dict(self.limits)}
 
 
-def devices() -> list[Device]:
-    """The devices of this machine, first the CPU, by our own code and by that of its C compiler,
-    and every backend that has none, with its reason.
+def devices() -> list[ListedDevice]:
+    """The devices of this machine, and every backend that has none, with the reason.
+
+    The CPU comes first: for code of ours, then for code of the C compiler.
 
     >>> devices()[0].id
     'cpu'
     """
-    cpu = Device("cpu", "cpu", processor.cpu_name(), memory_bytes=processor.memory_bytes(),
-                 cores=processor.physical_cores(), threads=processor.usable_cores(),
-                 levels=tuple(_level(name) for name in CPU_LEVELS))
+    cpu = ListedDevice("cpu", "cpu", processor.cpu_name(), memory_bytes=processor.memory_bytes(),
+                       cores=processor.physical_cores(), threads=processor.usable_cores(),
+                       levels=tuple(_level(name) for name in CPU_LEVELS))
     listed = [cpu, *(_by_source(name, cpu) for name in SOURCES)]
     for name in registry.names():
-        found, why = registry.seen(name)
-        listed += [_described(name, d) for d in found] or [
-            Device(name, "", available=False, reason=why)]
+        infos, reason = registry.seen(name)
+        listed += [_described(name, info) for info in infos] or [
+            ListedDevice(name, "", available=False, reason=reason)]
     return listed
 
 
-def _by_source(name: str, cpu: Device) -> Device:
-    """The CPU once more, for code that its C compiler makes."""
+def _by_source(name: str, cpu: ListedDevice) -> ListedDevice:
+    """The CPU again, for code that the C compiler makes."""
     try:
         return replace(cpu, id=name, name=f"C99 compiled by {shlex.join(compiler())}", levels=())
     except DeviceError as error:
-        return Device(name, "", available=False, reason=str(error))
+        return ListedDevice(name, "", available=False, reason=str(error))
 
 
-def _described(backend: str, d: DeviceInfo) -> Device:
-    return Device(f"{backend}:{d.ordinal}", d.kind, d.name, memory_bytes=d.memory_bytes,
-                  threads=dict(d.limits).get("threads", 0), chip=d.chip, driver=d.driver,
-                  limits=d.limits)
+def _described(backend: str, info: DeviceInfo) -> ListedDevice:
+    return ListedDevice(
+        f"{backend}:{info.ordinal}", info.kind, info.name, memory_bytes=info.memory_bytes,
+        threads=dict(info.limits).get("threads", 0), chip=info.chip, driver=info.driver,
+        limits=info.limits)
 
 
 def best_device() -> str:
-    """What "auto" means: the default of the configuration, else the fastest kind there is. Drivers
-    that only imitate a GPU on the CPU never come before the CPU itself.
+    """What "auto" means: the configured default, else the first GPU in the order of preference,
+    else the CPU. A driver that imitates a GPU on the CPU is never preferred to the CPU.
 
     >>> best_device()     # doctest: +SKIP
     'cpu'
@@ -133,9 +134,10 @@ class Where(NamedTuple):
 
 
 def resolve(device: str, here: bool = True) -> Where:
-    """The target and the device that a string means: backend[:number or chip], and for the CPU
-    cpu[:level or processor]. Where it need not be `here`, a backend by itself means any device of
-    it.
+    """What a device string means: backend[:number or chip], or cpu[:level or processor].
+
+    With `here` the device must be on this machine. Without, a backend by itself means any of its
+    devices.
 
     >>> resolve("cpu:avx2")
     Where(target='avx2', backend='cpu', ordinal=0, processor='')
@@ -180,13 +182,13 @@ def resolve(device: str, here: bool = True) -> Where:
 
 
 def _elsewhere(device: str, reason: str) -> DeviceError:
-    run = ", ".join(f"cpu:{n}" for n in CPU_LEVELS if _level(n).available)
-    return DeviceError(f"{device} does not run here ({reason}); {run} do. To take a model to a "
+    usable = ", ".join(f"cpu:{n}" for n in CPU_LEVELS if _level(n).available)
+    return DeviceError(f"{device} does not run here ({reason}); {usable} do. To take a model to a "
                        f"machine that runs it: ztorch export MODEL --device {device} -o FILE.zt")
 
 
 def limits_of(where: Where) -> dict[str, int]:
-    """What the device says of itself."""
+    """The limits that the driver reports for a device."""
     return dict(registry.opened(where.backend, where.ordinal).info.limits)
 
 
@@ -194,9 +196,9 @@ def lacking(spec: ProgramSpec) -> str:
     """Why no device here can run a program; empty if one can."""
     if spec.backend not in registry.names():
         return f"is for a backend {spec.backend!r} that this ztorch does not have"
-    found, why = registry.seen(spec.backend)
-    if not found:
-        return f"needs a {spec.backend} device: {why}"
-    if spec.arch and not any(spec.arch in (d.chip, *d.runs) for d in found):
-        return f"is for chips {spec.arch}; here is {', '.join(d.chip or d.name for d in found)}"
+    infos, reason = registry.seen(spec.backend)
+    if not infos:
+        return f"needs a {spec.backend} device: {reason}"
+    if spec.arch and not any(spec.arch in (d.chip, *d.runs) for d in infos):
+        return f"is for chips {spec.arch}; here is {', '.join(d.chip or d.name for d in infos)}"
     return ""

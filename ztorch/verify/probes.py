@@ -88,7 +88,7 @@ def probed(subject: Subject, inner: Sequence[Probe], inputs: Mapping[str, np.nda
 def writer(plan: Plan, space: str, at: int) -> tuple[int, str]:
     """The last kernel that writes there, after its number in the plan."""
     for k, step in reversed(list(enumerate(plan.steps))):
-        if any(w and p.space == space and p.at == at
-               for p, w in zip(step.places, step.writes, strict=True)):
+        if any(w and p.space == space and p.offset == at
+               for p, w in zip(step.locations, step.writes, strict=True)):
             return k, step.kernel.name
     return -1, "none: it is not computed"

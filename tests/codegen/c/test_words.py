@@ -22,7 +22,8 @@ from ztorch.host.settings import using
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose
-from ztorch.lower.plan import Place, Plan, Step
+from ztorch.lower.placement import Location
+from ztorch.lower.plan import KernelStep, Plan
 
 pytestmark = needs_compiler
 C = TARGETS["c"]
@@ -40,7 +41,7 @@ def test_every_opcode(d: DType, compiler: str, tmp_path: Path) -> None:
         run_kernels(ready, got, "c")
     for (opcode, _, held), kernel, found in zip(made, ready, got, strict=True):
         same(found, answer(kernel, held), f"{opcode} {d!r} by {compiler}", opcode in ("min", "max"))
-    steps = [Step(k, tuple(Place("inputs", n, m.size * m.dtype.bytes)
+    steps = [KernelStep(k, tuple(Location("inputs", n, m.size * m.dtype.bytes)
                            for n, m in enumerate(k.memories)), (True,) * len(k.memories), 0.0)
              for k in ready]
     plans = {"f": Plan("f", [], [], steps, 0, [])}

@@ -134,7 +134,7 @@ def _only(graph: Graph, meaning: Callable) -> Made:
     (x,) = graph.leaves("input")
     a = np.random.default_rng(0).normal(size=x.shape)
     held, out = {}, ""
-    for m, place in zip([m for m in step.kernel.memories if m.space == "global"], step.places, strict=True):
+    for m, place in zip([m for m in step.kernel.memories if m.space == "global"], step.locations, strict=True):
         held[m.name] = np.zeros(m.size, np.float32)
         if place.space == "inputs":
             held[m.name][:] = a.reshape(-1)

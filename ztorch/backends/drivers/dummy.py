@@ -1,7 +1,7 @@
 """A device that computes nothing and has a terabyte: for planning and scheduling at any size.
 
-It keeps account of memory, code and launches, and holds what is written to it page by page, as far
-as it was written; the rest of a buffer reads as zeros. Kernels run in no time and change nothing.
+It counts memory, code and launches. Only pages that were written take memory here; the rest of a
+buffer reads as zeros. Kernels take no time and change nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import OutOfMemory
 
-MEMORY = 1 << 40
-PAGE = 1 << 16
+MEMORY = 1 << 40  # bytes
+PAGE = 1 << 16  # bytes
 
 
 class Dummy(Backend):
@@ -89,7 +89,7 @@ class DummyDevice(Device):
 
 
 def _pages(at: int, data: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
-    """(page, place in it, part of the data), in order."""
+    """(page, offset in it, part of the data), in order."""
     out, done = [], 0
     while done < data.size:
         page, inside = divmod(at + done, PAGE)

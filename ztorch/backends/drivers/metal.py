@@ -1,8 +1,8 @@
 """Metal devices of macOS, through PyObjC.
 
-Nobody has run this on a Mac yet: neither Apple's compiler nor a GPU of theirs has seen a kernel of
-ours. What is known is that the text computes the right numbers as C++, and that each call here is
-made by the name and in the order that Apple's documentation gives.
+This has not run on a Mac yet: neither Apple's compiler nor a GPU of theirs has seen a kernel of
+ours. What is tested: the text computes the right numbers as C++, and the calls have the names and
+the order of Apple's documentation.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launc
 from ztorch.errors import DeviceError, OutOfMemory
 
 SYSTEM = sys.platform
-SHARED, CONCURRENT, BUFFERS, EMPTY = 0, 1, 1, 4  # storage, dispatch, barrier, purgeable state
-FAILED, NO_MEMORY = 5, 8  # a command buffer's status, and the code of its error
-APPLE6 = 1006  # the first family whose threads exchange values
+SHARED = 0  # MTLResourceStorageModeShared
+CONCURRENT = 1  # MTLDispatchTypeConcurrent
+BUFFERS = 1  # MTLBarrierScopeBuffers
+EMPTY = 4  # MTLPurgeableStateEmpty
+FAILED = 5  # MTLCommandBufferStatusError
+NO_MEMORY = 8  # MTLCommandBufferErrorOutOfMemory
+APPLE6 = 1006  # MTLGPUFamilyApple6, the first whose threads exchange values
 ARGUMENTS = 31  # buffers that a kernel may name
-SIMD = 32  # threads in lockstep, on all of Apple's own
-PENDING = 32  # command buffers not yet looked at: a queue has room for 64
+SIMD = 32  # threads in lockstep, on all GPUs of Apple's
+PENDING = 32  # command buffers that nobody has waited for: a queue has room for 64
 
 
 @functools.cache
@@ -62,8 +66,8 @@ class Metal(Backend):
 
 
 def _describe(ordinal: int, device: Any) -> DeviceInfo:
-    """GPUs of other makers in older Macs differ in how many threads are in lockstep, so there
-    memory is used."""
+    """GPUs of other makers in older Macs differ in how many threads run in lockstep; there, threads
+    exchange values through memory."""
     limits = {
         "threads": min(1024, int(device.maxThreadsPerThreadgroup().width)),
         "shared_bytes": int(device.maxThreadgroupMemoryLength()),
@@ -88,7 +92,7 @@ class MetalDevice(Device):
         self._queue = self._some("newCommandQueue", device.newCommandQueue)
 
     def _try(self, call: str, function: Any, *args: Any) -> Any:
-        """What a call gives; objects that it makes on the way do not outlive it."""
+        """The result of a call; temporary objects are released."""
         objc = _metal()[1]
         try:
             with objc.autorelease_pool():
@@ -97,7 +101,7 @@ class MetalDevice(Device):
             raise DeviceError(f"{self.id}: {call}: {error}") from None
 
     def _some(self, call: str, function: Any, *args: Any) -> Any:
-        """The same, where nothing is a failure; beside the object may come an NSError."""
+        """The same, where no result is a failure; an NSError may come beside the object."""
         answer = self._try(call, function, *args)
         made, error = answer if isinstance(answer, tuple) else (answer, None)
         if made is None:
@@ -122,12 +126,12 @@ class MetalDevice(Device):
         return made
 
     def _free(self, handle: Any) -> None:
-        """The pages go at once, whoever still holds the object."""
+        """The pages are freed at once, even while somebody refers to the object."""
         self._synchronise()
         self._try("setPurgeableState", handle.setPurgeableState_, EMPTY)
 
     def _bytes(self, handle: Any) -> np.ndarray:
-        """A buffer as the host sees it, once nothing is at work on it."""
+        """The bytes of a buffer, once all work is done."""
         self._synchronise()
         contents = self._some("contents", handle.contents)
         return np.frombuffer(contents.as_buffer(handle.length()), np.uint8)
@@ -150,8 +154,8 @@ class MetalDevice(Device):
     # -- code ------------------------------------------------------------------------------------
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        """Without fast math: NaN and infinity are numbers like others, and roots are exact. That
-        nothing is fused, the text says."""
+        """Without fast math, so that NaN and infinity are kept and roots are exact. The text itself
+        forbids fusing."""
         options = _metal()[0].MTLCompileOptions.alloc().init()
         if options.respondsToSelector_("setMathMode:"):  # since macOS 15
             options.setMathMode_(0)
@@ -181,7 +185,7 @@ class MetalDevice(Device):
         handles.clear()
 
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
-        """All that launches take; a command buffer runs but once, so it is made for each run."""
+        """The arguments of all launches. A command buffer runs only once, so each run makes one."""
         size = _metal()[0].MTLSize
         return [(module.handle[x.entry], [(b.buffer.handle, b.at) for b in x.bindings],
                  size(*x.grid), size(*module.entries[x.entry].workgroup), x.barrier)

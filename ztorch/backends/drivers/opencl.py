@@ -1,4 +1,4 @@
-"""OpenCL devices, through pyopencl. They take SPIR-V where their driver does, else OpenCL C."""
+"""OpenCL devices, through pyopencl. They take SPIR-V if their driver can, else OpenCL C."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends import spirv
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
@@ -16,8 +17,8 @@ from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launc
 from ztorch.errors import DeviceError, OutOfMemory, Unsupported
 from ztorch.host.settings import current
 
-SPIRV = "spirv"
-FLOAT64 = 10  # the one capability of our modules that a device may lack
+SPIRV = "spirv"  # the chip of code that is SPIR-V
+FLOAT64 = 10  # the only SPIR-V capability of our modules that a device may lack
 
 
 @functools.cache
@@ -64,7 +65,7 @@ def _describe(ordinal: int, device: Any) -> DeviceInfo:
     limits = {
         "threads": min(int(device.max_work_group_size), int(device.max_work_item_sizes[0])),
         "shared_bytes": int(device.local_mem_size),
-        "buffer_align": max(64, int(device.mem_base_addr_align) // 8),
+        "buffer_align": max(BUFFER_ALIGN, int(device.mem_base_addr_align) // 8),
         "compute_units": int(device.max_compute_units),
         "max_buffer_bytes": int(device.max_mem_alloc_size),
         "implicit_simd": kind == "cpu" and device.native_vector_width_float > 1,
@@ -76,8 +77,8 @@ def _describe(ordinal: int, device: Any) -> DeviceInfo:
 
 
 def _takes_spirv(device: Any) -> bool:
-    """Whether there is a clCreateProgramWithIL (below OpenCL 2.1 the call would end the process)
-    that takes our modules, which are of version 1.0 and 64-bit addresses."""
+    """Whether clCreateProgramWithIL takes our modules, which are SPIR-V 1.0 with 64-bit addresses.
+    Below OpenCL 2.1 the function does not exist, and calling it would end the process."""
     version = re.match(r"OpenCL (\d+)\.(\d+)", device.platform.version)
     if version is None or (int(version[1]), int(version[2])) < (2, 1) or device.address_bits != 64:
         return False
@@ -142,7 +143,7 @@ class OpenCLDevice(Device):
         return total - self.allocated, total
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        """The program of each kernel: OpenCL C has all in one, SPIR-V a module for each."""
+        """The program of each kernel: OpenCL C has one for all, SPIR-V a module for each."""
         programs: dict[tuple[int, int], Any] = {}
         for e in entries:
             part = code[e.at:e.at + e.size]
@@ -155,7 +156,7 @@ class OpenCLDevice(Device):
         return [programs[e.at, e.size] for e in entries]
 
     def _check(self, entry: KernelEntry, part: bytes) -> None:
-        """An error where a module is damaged or needs what this device has not."""
+        """An error if a module is damaged, or needs something that this device does not have."""
         try:
             needs = spirv.needs(part)
         except ValueError as wrong:

@@ -1,6 +1,6 @@
 """Vulkan devices, through the `vulkan` package: one queue, one submission at a time.
 
-What devices can do stands in `vulkan_devices`, their memory in `vulkan_memory`.
+`vulkan_devices` knows what devices can do, `vulkan_memory` handles their memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.backends.vulkan_devices import GROUP_SHUFFLE, NAMES, Physical, vk
-from ztorch.backends.vulkan_memory import STAGE, Calls, Memories
+from ztorch.backends.vulkan_memory import STAGE, Memories, VulkanCalls
 from ztorch.errors import DeviceError, Unsupported
 
-FOREVER = (1 << 64) - 1
+FOREVER = (1 << 64) - 1  # nanoseconds
 
 
 class Vulkan(Backend):
@@ -50,7 +50,7 @@ class _Kernels:
 
 @dataclass
 class _Commands:
-    """A recorded command buffer, ready to be submitted, with what it refers to."""
+    """A recorded command buffer, ready to be submitted, and what it refers to."""
 
     commands: Any
     pool: Any
@@ -65,7 +65,7 @@ class VulkanDevice(Device):
         self._physical, self._pending = physical, False
         self._by_bindings: dict[int, tuple[Any, Any]] = {}
         api = vk()
-        self._calls = Calls(self.id, physical)
+        self._calls = VulkanCalls(self.id, physical)
         self._memories = Memories(self._calls, physical, direct)
         self._queue = self._calls.on("vkGetDeviceQueue", physical.family, 0)
         pool = api.VkCommandPoolCreateInfo(
@@ -180,7 +180,7 @@ class VulkanDevice(Device):
         return made
 
     def _checked(self, entry: KernelEntry, part: bytes) -> spirv.Needs:
-        """What a kernel needs, all of which this device has."""
+        """What a kernel needs; an error if this device does not have all of it."""
         try:
             needs = spirv.needs(part)
         except ValueError as wrong:
@@ -195,8 +195,8 @@ class VulkanDevice(Device):
         return needs
 
     def _stage_of(self, entry: KernelEntry, module: Any, needs: spirv.Needs) -> tuple[Any, Any]:
-        """The stage of a pipeline, and what it points to; kernels whose threads exchange values get
-        whole subgroups of the size that they were compiled for."""
+        """The stage of a pipeline, and the structure it points to. Kernels whose threads exchange
+        values get full subgroups of the size that they were compiled for."""
         api, size, flags = vk(), None, 0
         if GROUP_SHUFFLE in needs.capabilities:
             size = api.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(
@@ -208,7 +208,7 @@ class VulkanDevice(Device):
             pName=entry.name), size
 
     def _layout(self, bindings: int) -> tuple[Any, Any]:
-        """Layouts of so many buffers: (of the set, of the pipeline), made once."""
+        """The layouts (of the set, of the pipeline) for that many buffers, made once."""
         if bindings not in self._by_bindings:
             api = vk()
             slots = [api.VkDescriptorSetLayoutBinding(
@@ -235,7 +235,7 @@ class VulkanDevice(Device):
         return self._calls.on("vkAllocateCommandBuffers", info)[0]
 
     def _recorded(self, commands: Any, body: Callable[[Any], None]) -> Any:
-        """Records what `body` does, between barriers for what comes before and after it."""
+        """Records what `body` does, between barriers to earlier and later work."""
         api = vk()
         self._calls.attempt("vkBeginCommandBuffer", api.vkBeginCommandBuffer, commands,
                             api.VkCommandBufferBeginInfo())
@@ -246,7 +246,7 @@ class VulkanDevice(Device):
         return [api.VkSubmitInfo(commandBufferCount=1, pCommandBuffers=[commands])]
 
     def _barrier(self, commands: Any, stage: int = 0, access: int = 0) -> None:
-        """What is written before is seen by what comes after, also in `stage`."""
+        """Later work sees what earlier work has written; also the host, where `stage` says so."""
         api = vk()
         stages = api.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | api.VK_PIPELINE_STAGE_TRANSFER_BIT
         wrote = api.VK_ACCESS_SHADER_WRITE_BIT | api.VK_ACCESS_TRANSFER_WRITE_BIT
@@ -301,7 +301,7 @@ class VulkanDevice(Device):
         return sets
 
     def _within_limits(self, launch: Launch) -> None:
-        """An error where code for another device asks too much of this one."""
+        """An error if code for another device exceeds the limits of this one."""
         limits = self._physical.properties.limits
         for b in launch.bindings:
             if b.at % limits.minStorageBufferOffsetAlignment:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.abi import PORT_ALIGN
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
@@ -15,7 +16,7 @@ from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.settings import where_unset
 
 KINDS = {"DiscreteGPU": "gpu", "IntegratedGPU": "integrated", "CPU": "cpu"}
-# What a device offers beyond the least that WebGPU promises is asked for, up to what it has.
+# Limits that are requested as high as the device has them; otherwise WebGPU grants its minimum.
 WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
           "max-storage-buffers-per-shader-stage", "max-compute-workgroup-storage-size",
           "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x",
@@ -26,16 +27,16 @@ WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
 def _adapters() -> list[Any]:
     import wgpu
 
-    # A layer of Mesa's asks Wayland which device draws the desktop, and complains on standard error
-    # where there is no folder for its socket; one that is not there is answer enough.
+    # A layer of Mesa asks Wayland which device draws the desktop, and complains on standard error
+    # if no variable names the folder of its socket. A folder that does not exist silences it.
     with where_unset(XDG_RUNTIME_DIR="/nonexistent"):
         return list(wgpu.gpu.enumerate_adapters_sync())
 
 
 @functools.cache
 def _give_back_here_only() -> None:
-    """In a forked child nothing is given back: wgpu would wait for threads that only its parent
-    has, as soon as the child collects garbage."""
+    """A forked child releases nothing: collecting garbage there, wgpu would wait for threads that
+    only the parent has."""
     import wgpu
 
     here, release = os.getpid(), wgpu.GPUObjectBase.__del__
@@ -48,7 +49,7 @@ def _give_back_here_only() -> None:
 
 
 class WebGPU(Backend):
-    """Every adapter that wgpu finds with a driver of the system's own API below it."""
+    """Every adapter of wgpu that rests on the system's own API (not on OpenGL)."""
 
     name = "webgpu"
 
@@ -81,7 +82,7 @@ def _describe(ordinal: int, adapter: Any) -> DeviceInfo:
         "max_groups": has["max-compute-workgroups-per-dimension"],
         "max_buffers": has["max-storage-buffers-per-shader-stage"],
         "max_buffer_bytes": min(has["max-storage-buffer-binding-size"], (1 << 31) - 4),
-        "buffer_align": max(256, has["min-storage-buffer-offset-alignment"]),
+        "buffer_align": max(PORT_ALIGN, has["min-storage-buffer-offset-alignment"]),
     }
     return DeviceInfo(ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
                  int(has["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
@@ -89,7 +90,7 @@ def _describe(ordinal: int, adapter: Any) -> DeviceInfo:
 
 
 class WebGPUDevice(Device):
-    """One device and its queue. A buffer's bytes come in fours."""
+    """One device and its queue. Sizes and offsets in buffers are multiples of four bytes."""
 
     def __init__(self, info: DeviceInfo, adapter: Any):
         super().__init__("webgpu", info)
@@ -129,7 +130,7 @@ class WebGPUDevice(Device):
 
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
         first, size = at // 4 * 4, _fours(at + data.size) - at // 4 * 4
-        if (first, size) != (at, data.size):  # the rest of the outer fours stays what it was
+        if (first, size) != (at, data.size):  # keep the other bytes of the first and last four
             whole = np.empty(size, np.uint8)
             self._read(handle, first, whole)
             whole[at - first:at - first + data.size] = data
@@ -197,7 +198,7 @@ class WebGPUDevice(Device):
         handle.clear()
 
     def _run(self, handle: Any) -> None:
-        """A pass puts the dispatches in order by itself."""
+        """Within a pass WebGPU orders the dispatches itself."""
         encoder = self._device.create_command_encoder()
         work = encoder.begin_compute_pass()
         for pipeline, group, grid in handle:
@@ -208,7 +209,7 @@ class WebGPUDevice(Device):
         self._try("submit", self._device.queue.submit, [self._try("finish", encoder.finish)])
 
     def _synchronise(self) -> None:
-        """Reading is what waits; there is nothing else that does in every version of wgpu."""
+        """Reads four bytes: nothing else waits in every version of wgpu."""
         mark = self._alloc(4)
         self._try("readBuffer", self._device.queue.read_buffer, mark, 0, 4)
         mark.destroy()

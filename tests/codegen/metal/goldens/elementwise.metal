@@ -3,7 +3,7 @@
 using namespace metal;
 
 [[max_total_threads_per_threadgroup(256 * 1 * 1)]]
-kernel void k0_greater_sqrt_where_0_917c292c3d08dada(device const float *m0 [[buffer(0)]], device const float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
+kernel void k0_greater_sqrt_where_f32_256_0_917c292c3d08dada(device const float *m0 [[buffer(0)]], device const float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
   int v0 = (int)group.x;
   int v2 = (int)((uint)v0 * (uint)256);
   int v1 = (int)thread_.x;

@@ -3,28 +3,30 @@
 using namespace metal;
 
 [[max_total_threads_per_threadgroup(64 * 1 * 1)]]
-kernel void k0_matmul_where_0_ba030fe655cab4ee(device const float *m0 [[buffer(0)]], device const float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
+kernel void k0_matmul_where_f32_8x8_0_ba030fe655cab4ee(device const float *m0 [[buffer(0)]], device const float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
   threadgroup float m3[96];
   threadgroup float m4[64];
   threadgroup float m5[64];
   float x8;
   int v0 = (int)group.x;
-  int v2 = v0 / 25;
-  int v3 = v0 % 25;
-  int v4 = v3 / 5;
+  int v105 = (int)((uint)v0 * (uint)13);
+  int v4 = (int)(v105 >> 6);
   int v5 = (int)((uint)v4 * (uint)8);
-  int v6 = v3 % 5;
+  int v107 = (int)((uint)v0 * (uint)13);
+  int v108 = (int)(v107 >> 6);
+  int v109 = (int)((uint)v108 * (uint)5);
+  int v6 = (int)((uint)v0 - (uint)v109);
   int v7 = (int)((uint)v6 * (uint)8);
   int v1 = (int)thread_.x;
   x8 = (0.00000000e+00f);
-  int v10 = v1 / 8;
+  int v10 = (int)(v1 >> 3);
   int v11 = (int)((uint)v10 * (uint)1);
-  int v12 = v1 % 8;
+  int v12 = (int)(v1 & 7);
   int v13 = (int)((uint)v12 * (uint)1);
   int v15 = (int)((uint)v1 + (uint)0);
-  int v16 = v15 % 2;
+  int v16 = (int)(v15 & 1);
   int v17 = (int)((uint)v16 * (uint)4);
-  int v18 = v15 / 2;
+  int v18 = (int)(v15 >> 1);
   bool v19 = v15 < 16;
   for (int v14 = 0; v14 < 20; v14 += 8) {
   if (v19) {
@@ -96,9 +98,9 @@ kernel void k0_matmul_where_0_ba030fe655cab4ee(device const float *m0 [[buffer(0
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   for (int v87 = v1; v87 < 64; v87 += 64) {
   float v88 = m5[v87];
-  int v89 = v87 / 8;
+  int v89 = (int)(v87 >> 3);
   int v90 = (int)((uint)v5 + (uint)v89);
-  int v91 = v87 % 8;
+  int v91 = (int)(v87 & 7);
   int v92 = (int)((uint)v7 + (uint)v91);
   bool v93 = v90 < 33;
   if (v93) {

@@ -1,0 +1,225 @@
+"""What the rules of lowering propose, at the numbers where they change their mind."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.lower.test_schedules import JOBS, MACHINES
+from tests.parity import Job, agree, interpreted, plan_of
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import Limits
+from ztorch.lower import tuning
+from ztorch.lower.prepare import prepare
+from ztorch.lower.schedule import ProductSchedule
+from ztorch.lower.tiling import choose, pack, packed_columns, registers
+from ztorch.machines.processors import ANY, PROCESSORS, processor
+
+LOWER = Path(tuning.__file__).parent
+AVX2 = TARGETS["avx2"].limits
+ZEN3 = replace(AVX2, processor=processor("zen3"))
+
+
+def x(*shape: int) -> Value:
+    return leaf("input", f"x{len(shape)}", shape, f32)
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def test_a_tile_fills_the_registers() -> None:
+    assert choose(96, 32, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 4, 1)
+    assert choose(96, 96, 96, AVX2, f32) == ProductSchedule(4, 3, 1, 0, 4, 1)
+    wide = choose(96, 96, 96, TARGETS["avx512"].limits, f32)
+    assert registers(wide.tile_rows, wide.tile_vectors) <= 32 < registers(wide.tile_rows + 2, wide.tile_vectors)
+    assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(1, 1, 1, 0, 1, 1)
+
+
+def test_rows_wait_in_the_second_cache_where_the_right_operand_does_not_fit() -> None:
+    """Half of it is theirs: 256 * 256 floats are just half of 512 KiB."""
+    assert choose(256, 256, 256, ZEN3, f32).block_rows == 1
+    beyond = choose(256, 257, 256, ZEN3, f32)
+    assert beyond.block_rows == (256 << 10) // (beyond.tile_rows * 256 * 4)
+    assert choose(256, 257, 256, AVX2, f32).block_rows == 1  # where that cache is larger
+    assert choose(8, 4000, 100_000, ZEN3, f32).block_rows == 1
+
+
+def test_what_is_not_in_the_first_cache_is_fetched_ahead() -> None:
+    """Half of it may be a panel's: two vectors of 256 steps are just half of 32 KiB."""
+    near, far = choose(240, 240, 256, ZEN3, f32), choose(240, 240, 257, ZEN3, f32)
+    assert (near.tile_vectors, near.prefetch) == (2, 0)
+    assert (far.tile_vectors, far.prefetch) == (2, tuning.PREFETCH_STEPS)
+    assert choose(1, 240, 5000, ZEN3, f32).prefetch == 0  # one row reads it but once
+
+
+def test_the_second_cache_keeps_up_with_narrow_panels_only() -> None:
+    """Three vectors of B a step are 16 bytes a cycle, two are 11."""
+    slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=14.0))
+    assert choose(384, 384, 384, slow, f32).tile_vectors == 2
+    fast = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=1000.0, l1_bytes=1 << 20))
+    assert choose(384, 384, 384, fast, f32).tile_vectors == 3
+
+
+def test_a_port_that_is_narrower_than_a_vector_takes_turns() -> None:
+    wide = TARGETS["avx512"].limits
+    halves = replace(wide, processor=ANY._replace(port_bits=256))
+    assert choose(6, 96, 256, wide, f32).tile_rows == 6  # 18 multiply-adds take nine cycles
+    assert choose(6, 96, 256, halves, f32).tile_rows == 3  # or 18, and then so few loads are no gain
+
+
+def packs(m: int, n: int, k: int, limits: Limits) -> bool:
+    graph = prepare(Graph({"y": ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))}), limits)
+    return packed_columns(graph.outputs["y"].args[1]) > 0
+
+
+@pytest.mark.parametrize(("m", "n", "k", "wanted"), [
+    (24, 512, 512, True), (23, 512, 512, False),  # 256 of 512 rows stay: twice too many
+    (12, 1024, 1024, True), (11, 1024, 1024, False),
+    (500, 500, 500, False),  # rows that share no power of two stay, all of them
+    (100, 1024, 128, False), (40, 1024, 129, False), (48, 1024, 129, True),
+    (512, 500, 500, True), (512, 260, 500, False),  # larger than the second cache, and many rows
+])
+def test_a_right_operand_that_evicts_itself_is_packed(m: int, n: int, k: int, wanted: bool) -> None:
+    assert packs(m, n, k, ZEN3) == wanted
+
+
+def test_packing_depends_on_the_processor() -> None:
+    assert packs(32, 512, 512, ZEN3) and not packs(32, 512, 512, AVX2)
+    assert not packs(32, 512, 512, replace(ZEN3, processor=ZEN3.processor._replace(l2_bytes=1 << 20)))
+
+
+def test_packed_panels_are_known_by_how_they_lie() -> None:
+    b = x(40, 70)
+    packed = pack(b, 100, AVX2, f32)
+    wide = choose(100, 70, 40, AVX2, f32, packed=True).tile_vectors * 8
+    assert packed_columns(packed) == wide and packed.shape == b.shape
+    assert packed_columns(b) == packed_columns(ops.transpose(x(70, 40))) == 0
+    heads = ops.reshape(leaf("input", "w", (40, 10, 7), f32), (40, 70))  # three axes, and not packed
+    assert packed_columns(heads) == 0
+
+
+def test_packing_keeps_to_the_order_of_what_it_reads() -> None:
+    job = Graph({"y": ops.matmul(leaf("input", "a", (512, 1024), f32), leaf("input", "b", (1024, 512), f32))})
+    [copy] = [s for s in plan_of(job, ZEN3)[0].steps if "_copy" in s.key and "_pad" not in s.key]
+    assert repr(copy.schedule) == "elements lanes(8) order(1, 0) share(1)"
+    near = ops.exp(ops.transpose(x(6, 9, 32), (1, 0, 2)))  # rows of 128 bytes, 1,152 from one to the next
+    assert "order(1, 0)" in repr(plan_of(Graph({"y": near}), ZEN3)[0].steps[0].schedule)
+    closer = ops.exp(ops.transpose(x(6, 7, 32), (1, 0, 2)))  # 896
+    assert "order(0, 1)" in repr(plan_of(Graph({"y": closer}), ZEN3)[0].steps[0].schedule)
+    longest = ops.exp(ops.transpose(x(6, 9, 64), (1, 0, 2)))  # 256 bytes each
+    assert "order(1, 0)" in repr(plan_of(Graph({"y": longest}), ZEN3)[0].steps[0].schedule)
+    long = ops.exp(ops.transpose(x(6, 9, 128), (1, 0, 2)))  # 512 bytes each
+    assert "order(0, 1)" in repr(plan_of(Graph({"y": long}), ZEN3)[0].steps[0].schedule)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 4, 7])
+def test_blocks_of_rows_cover_what_is_left(block: int) -> None:
+    """19 rows in tiles of 2 are nine and one; blocks of four of them leave one behind."""
+    one = JOBS["product"]
+    key = plan_of(one.alone("j"), AVX2)[0].steps[-1].key
+    text = f"product tile(rows=2, vectors=2) block(rows={block}) prefetch(1) unroll(3) epilogue(inline=0)"
+    agree(one, interpreted(one, AVX2, schedules={key: text}, workers=3), terms=13)
+
+
+# -- elementwise and reducing loops ----------------------------------------------------------------
+
+
+def proposed(y: Value, limits: Limits = AVX2) -> str:
+    return repr(plan_of(Graph({"y": y}), limits)[0].steps[-1].schedule)
+
+
+def test_rows_are_summed_side_by_side_where_they_are_long_and_cheap() -> None:
+    assert "sums(4)" in proposed(ops.sum(x(5, 64), axis=1))
+    assert "sums(1)" in proposed(ops.sum(x(5, 63), axis=1))  # less than eight vectors
+    assert "sums(1)" in proposed(ops.sum(ops.exp(x(5, 64)), axis=1))  # work hides the latency
+
+
+def test_columns_are_reduced_side_by_side_while_turns_are_left() -> None:
+    assert "columns(4)" in proposed(ops.sum(x(3, 9, 32), axis=1))
+    assert "columns(2)" in proposed(ops.sum(x(3, 9, 16), axis=1))
+    assert "columns(1)" in proposed(ops.sum(x(9, 32), axis=0))  # workers share the columns themselves
+    assert "columns(2)" in proposed(ops.sum(x(9, 64), axis=0))
+
+
+def test_workers_share_as_many_axes_as_leave_them_turns() -> None:
+    def exchanged(first: int, second: int) -> str:
+        return proposed(ops.exp(ops.transpose(x(second, first, 128), (1, 0, 2))))
+
+    assert "share(1)" in exchanged(64, 3)
+    assert "share(2)" in exchanged(63, 3)  # too few turns in one axis
+    assert "share(1)" in exchanged(64, 8) and "share(2)" in exchanged(64, 9)  # 1,024 elements a turn
+
+
+def test_axes_are_exchanged_by_tiles_from_four_elements_on() -> None:
+    assert proposed(ops.exp(ops.transpose(x(5, 4)))).startswith("transpose")
+    assert proposed(ops.exp(ops.transpose(x(5, 3)))).startswith("elements")
+    assert proposed(ops.exp(ops.transpose(x(4, 5)))).startswith("transpose")
+    assert proposed(ops.exp(ops.transpose(x(3, 5)))).startswith("elements")
+
+
+def test_a_long_epilogue_is_a_loop() -> None:
+    def after(count: int, k: int) -> str:
+        y = ops.matmul(x(24, k), leaf("input", "b", (k, 32), f32))
+        for _ in range(count):
+            y = ops.tanh(y)
+        return proposed(y)
+
+    assert "inline=1" in after(0, 300) and "inline=1" in after(4, 255)
+    assert "inline=0" in after(5, 255) and "inline=0" in after(4, 256)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_every_constant_says_what_it_is_and_is_used() -> None:
+    used = {node.id for path in LOWER.glob("*.py") if path.name != "tuning.py"
+            for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+    for name, row in tuning.TABLE.items():
+        assert name == row.name and getattr(tuning, name) == row.value and name in used
+        assert row.unit and row.meaning and row.evidence
+
+
+# Numbers that are no choices: widths of registers and words, ranks of shapes, sizes of memos.
+KNOWN = {("grid_mma.py", 16), ("grid_rows.py", 32), ("grid_strips.py", 3), ("grid_strips.py", 4), ("index.py", 14),
+         ("positions.py", 14), ("prepare.py", 3), ("tiling.py", 3), ("tiling.py", 8)}
+
+
+def test_no_other_number_hides_in_lowering() -> None:
+    found = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name not in ("tuning.py", "passes.py")
+             for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2)}
+    assert found <= KNOWN
+
+
+def test_the_row_of_no_processor_in_particular_is_what_targets_assume() -> None:
+    assert all(t.limits.processor is ANY for t in TARGETS.values())
+    assert TARGETS["avx2"].on_processor(PROCESSORS["zen3"]).limits == ZEN3
+
+
+def test_schedules_do_not_ask_for_the_machine_they_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this host is comes in through the target alone."""
+    def asked() -> None:
+        raise AssertionError("lowering asks for this host")
+
+    monkeypatch.setattr("ztorch.host.processor.detected", asked)
+    for one in (JOBS["product"], JOBS["softmax"]):
+        assert plan_of(one.alone("j"), MACHINES["avx2"])[0].steps
+
+
+def test_processors_change_schedules_and_no_bit() -> None:
+    rng = np.random.default_rng(2)
+    a, b = leaf("input", "a", (30, 300), f32), leaf("input", "b", (300, 256), f32)
+    one = Job(Graph({"y": ops.softmax(ops.matmul(a, b))}),
+              {v: rng.normal(size=v.shape).astype(np.float32) for v in (a, b)})
+    tiny = replace(AVX2, processor=ANY._replace(l1_bytes=1 << 10, l2_bytes=1 << 14, l2_ways=2))
+    plans = [plan_of(one.alone("j"), limits)[0] for limits in (AVX2, tiny)]
+    assert len(plans[0].steps) < len(plans[1].steps)  # one packs
+    np.testing.assert_array_equal(*(interpreted(one, limits)[0] for limits in (AVX2, tiny)))

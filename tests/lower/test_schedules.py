@@ -1,0 +1,264 @@
+"""Schedules as values: their text, what is refused and why, and that none changes results."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.parity import (
+    GROUPS,
+    HERE,
+    NARROW,
+    SCALAR,
+    SUBGROUPS,
+    Job,
+    Module,
+    agree,
+    interpreted,
+    plan_of,
+)
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.watch import show_plan
+from ztorch.dtypes import f32
+from ztorch.errors import UnknownName
+from ztorch.graph import passes
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.fuse import fuse
+from ztorch.lower.nests import NESTS, propose
+from ztorch.lower.plan import KernelStep
+from ztorch.lower.prepare import prepare
+from ztorch.lower.schedule import KINDS, IllegalSchedule, Schedule, parse
+
+WIDE_GRID = Limits(0, 64, True, grid=GridLimits(subgroup=8, load_width=4, compute_units=1))
+MATRICES = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).with_precision("tf32").limits
+POWERS = (1, 2, 4, 8, 16, 32, 64)
+# What random schedules are made of: legal and illegal numbers.
+NUMBERS: dict[str, tuple[int, ...]] = {
+    "tile_rows": (1, 2, 3, 5, 6, 8, 16, 24, 32, 64), "tile_vectors": (1, 2, 3, 4, 6),
+    "block_rows": (1, 2, 3, 7), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16),
+    "epilogue_inline": (0, 1), "lanes": POWERS[:5], "share": (0, 1, 2, 3), "columns": (1, 2, 3, 4, 8),
+    "threads": (1, 7, 32, 64, 100, 256), "width": (1, 2, 4), "team_rows": POWERS, "team_ways": POWERS,
+    "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
+    "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4)}
+
+
+def job(make: Any, *shapes: tuple[int, ...]) -> Job:
+    rng = np.random.default_rng(7)
+    leaves = [leaf("input", f"x{k}", shape, f32) for k, shape in enumerate(shapes)]
+    return Job(Graph({"y": make(*leaves)}), {v: rng.normal(size=v.shape).astype(np.float32) for v in leaves})
+
+
+def normalised(x: Value) -> Value:
+    far = x - ops.mean(x, -1, keepdims=True)
+    return far * ops.rsqrt(ops.mean(far * far, -1, keepdims=True) + 1e-3)
+
+
+JOBS = {
+    "product": job(lambda a, b, c: ops.maximum(ops.matmul(a, b) + c, 0.0), (19, 13), (13, 52), (52,)),
+    "one row": job(ops.matmul, (1, 24), (24, 70)),
+    "batch of products": job(ops.matmul, (2, 9, 8), (2, 8, 24)),
+    "windows": job(lambda x, w: ops.conv(x, w, padding="same"), (1, 4, 8, 4), (3, 3, 4, 16)),
+    "softmax": job(lambda x: ops.softmax(x, axis=-1), (3, 88)),
+    "layer norm": job(normalised, (2, 3, 72)),
+    "sums of columns": job(lambda x: ops.sum(ops.exp(x), axis=0), (12, 76)),
+    "maxima of columns": job(lambda x: ops.max(x, axis=1), (3, 5, 36)),
+    "elements": job(lambda x, b: ops.tanh(x[:, ::2]) * b, (3, 6, 40), (40,)),
+    "transpose": job(lambda x: ops.exp(ops.transpose(x, (0, 2, 1))), (2, 20, 36)),
+}
+MACHINES = {"scalar": SCALAR, "narrow": NARROW, "avx2": TARGETS["avx2"].limits, "groups": GROUPS,
+            "subgroups": SUBGROUPS, "wide grid": WIDE_GRID, "matrices": MATRICES}
+
+
+def main_step(one: Job, limits: Limits) -> KernelStep:
+    """The last kernel of a job that does more than to copy."""
+    steps = plan_of(one.alone("j"), limits)[0].steps
+    return [s for s in steps if not re.search(r"/k\d+_(copy|pad)_", s.key)][-1]
+
+
+def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
+    """Legal schedules of its main kernel, of any kind that it can have."""
+    step, rng = main_step(one, limits), random.Random(f"{one.graph.roots[0].shape}{limits.vector_bits}")
+    assert step.schedule is not None
+    mine = step.schedule
+    regions = [r for r in fuse(prepare(passes.run(one.alone("j")), limits)) if r.size]
+    region = regions[int(step.key.partition("/k")[2].split("_")[0])]
+    legal: list[Schedule] = []
+    for _ in range(4000):
+        nest = rng.choice(NESTS[region.kind, limits.grid is not None])
+        values: dict[str, Any] = {}
+        for f in fields(KINDS[nest.kind]):
+            if f.name == "order":
+                values[f.name] = tuple(rng.sample(range(3), rng.randint(0, 3)))
+            elif f.name == "sums":
+                like = len(getattr(mine, "sums", (1,)))
+                values[f.name] = tuple(rng.choice((1, 2, 3, 4, 8)) for _ in range(like))
+            else:
+                values[f.name] = rng.choice(NUMBERS[f.name])
+        schedule = KINDS[nest.kind](**values)
+        if schedule not in legal and not nest.refusal(schedule, region, limits):
+            legal.append(schedule)
+            if len(legal) == count:
+                break
+    return legal
+
+
+CASES = [pytest.param(j, m, id=f"{j} on {m}") for j in JOBS for m in MACHINES
+         if not (m == "matrices" and j in ("elements", "transpose", "softmax", "layer norm", "sums of columns",
+                                           "maxima of columns", "one row"))]
+
+
+@pytest.mark.parametrize(("name", "machine"), CASES)
+def test_no_schedule_changes_results(name: str, machine: str) -> None:
+    """On the interpreter: products add up in one order whatever their tiles are, so on a processor
+    their bits are the same; everything else is as close as ever."""
+    one, limits = JOBS[name], MACHINES[machine]
+    if machine == "matrices":  # numbers that rounding to ten bits leaves as they are
+        one = Job(one.graph, {v: np.round(a * 8) / 8 for v, a in one.feeds.items()})
+    step = main_step(one, limits)
+    usual = interpreted(one, limits)
+    found = random_schedules(one, limits, 3)
+    assert found, "no other schedule is legal"
+    for schedule in found:
+        got = interpreted(one, limits, schedules={step.key: schedule}, workers=2 if limits.grid is None else 1)
+        agree(one, got, terms=300)
+        if schedule.kind in ("product", "elements", "transpose", "grid_elements", "grid_product"):
+            np.testing.assert_array_equal(got[0], usual[0], repr(schedule))
+
+
+@pytest.mark.parametrize("target", [t for t in ("scalar", "avx2", "neon") if t in HERE])
+@pytest.mark.parametrize("name", JOBS)
+def test_no_schedule_changes_results_of_compiled_code(name: str, target: str) -> None:
+    one, limits = JOBS[name], TARGETS[target].limits
+    stem = main_step(one, limits).key.partition("/")[2]
+    found = random_schedules(one, limits, 8)
+    module = Module([one] * (1 + len(found)), target,
+                    schedules={f"j{k}/{stem}": s for k, s in enumerate(found, 1)})
+    usual = module.run(0)[0]
+    for k, schedule in enumerate(found, 1):
+        for threads in (1, 3):
+            got = module.run(k, threads)
+            agree(one, got, terms=300)
+            if schedule.kind in ("product", "elements", "transpose"):
+                np.testing.assert_array_equal(got[0], usual, repr(schedule))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_the_rules_propose_is_legal_and_can_be_replayed(machine: str) -> None:
+    limits = MACHINES[machine]
+    for one in JOBS.values():
+        plan, _ = plan_of(one.alone("j"), limits)
+        asked = {s.key: repr(s.schedule) for s in plan.steps}
+        again, _ = plan_of(one.alone("j"), limits, schedules=asked)
+        assert [s.kernel for s in again.steps] == [s.kernel for s in plan.steps]
+        shown = show_plan(plan)
+        assert all(f"{key}: {text}" in shown for key, text in asked.items())
+
+
+@given(st.data())
+def test_schedules_are_what_their_text_says(data: st.DataObject) -> None:
+    cls = KINDS[data.draw(st.sampled_from([k for k in KINDS if k]))]
+    number = st.integers(0, 1 << 20)
+    schedule = cls(**{f.name: data.draw(st.lists(number, max_size=4).map(tuple) if "tuple" in str(f.type)
+                                        else number) for f in fields(cls)})
+    assert parse(repr(schedule)) == schedule and parse(f"  {schedule!r}\n") == schedule
+    assert schedule.tile(8).replace("x", "").replace("mma", "").isdigit()
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "no schedule of kind ''"),
+    ("elemnts lanes(8)", "no schedule of kind 'elemnts'.*did you mean 'elements'"),
+    ("transpose", r"does not say lanes\(...\)"),
+    ("elements lanes(8) order() share(0) tile(rows=3)", r"there is no tile\(rows=...\); there is lanes"),
+    ("transpose lanes(eight)", "takes whole numbers"),
+    ("transpose lanes(8", r"directive\(argument=number, ...\) is wanted, where it has 'lanes\(8'"),
+    ("transpose lanes(8) !", "where it has '!'"),
+])
+def test_text_that_is_no_schedule(text: str, message: str) -> None:
+    with pytest.raises(IllegalSchedule, match=message):
+        parse(text)
+
+
+AVX2 = TARGETS["avx2"].limits
+PRODUCT = "product tile(rows=6, vectors=2) block(rows=1) prefetch(0) unroll(4) epilogue(inline=1)"
+
+
+@pytest.mark.parametrize(("name", "limits", "change", "why"), [
+    ("product", AVX2, {"tile_rows": 8}, r"tile\(rows=8, vectors=3\) takes 28 vector registers of 16"),
+    ("product", AVX2, {"tile_rows": 17}, r"tile\(rows=17\) must be one of 1, 2, .*16 for these 19 rows"),
+    ("product", AVX2, {"tile_vectors": 8, "tile_rows": 1}, r"between 1 and the 7 there are"),
+    ("product", AVX2, {"unroll": 17}, r"unroll\(...\) must be between 1 and 16, not 17"),
+    ("product", AVX2, {"epilogue_inline": 2}, "between 0 and 1, not 2"),
+    ("windows", AVX2, {"tile_rows": 5}, r"tile\(rows=5\) must be one of"),
+    ("elements", AVX2, {"lanes": 3}, r"lanes\(3\) must be a power of two, 8 at most"),
+    ("elements", AVX2, {"lanes": 16}, "8 at most on this target"),
+    ("elements", AVX2, {"order": (0, 0)}, r"order\(0, 0\) must name each of \d axes once"),
+    ("elements", AVX2, {"share": 9}, r"share\(9\) must be between 1 and"),
+    ("softmax", AVX2, {"sums": (4,)}, r"takes a number for each of \d passes, not 1"),
+    ("softmax", AVX2, {"columns": 2}, "since lanes do not run along columns"),
+    ("sums of columns", AVX2, {"sums": (2,)}, "since lanes do not run along the rows"),
+    ("sums of columns", AVX2, {"columns": 9}, "must be between 1 and 8"),
+    ("elements", GROUPS, {"threads": 65}, r"threads\(65\) must be between 1 and 64"),
+    ("elements", WIDE_GRID, {"width": 3}, r"width\(3\) must be 1, or the 4 that"),
+    ("softmax", SUBGROUPS, {"team_rows": 1, "team_ways": 4}, "4 threads, and they exchange values in subgroups of 8"),
+    ("softmax", GROUPS, {"team_rows": 3}, r"team\(rows=3\) must be a power of two"),
+    ("softmax", GROUPS, {"team_rows": 64, "team_ways": 2}, "has 128 threads of 64"),
+    ("product", GROUPS, {"tile_rows": 9, "thread_rows": 2}, r"tile\(rows=...\) must be a multiple of 2, not 9"),
+    ("product", GROUPS, {"tile_rows": 64, "tile_columns": 64, "thread_rows": 1, "thread_columns": 1},
+     "takes 4096 threads of 64"),
+    ("product", MATRICES, {"tile_depth": 12}, r"tile\(depth=...\) must be a multiple of 8, not 12"),
+    ("product", MATRICES, {"tile_columns": 1024}, "registers of 255"),
+])
+def test_schedules_that_a_kernel_cannot_have(name: str, limits: Limits, change: dict[str, Any], why: str) -> None:
+    one = JOBS[name]
+    step = main_step(one, limits)
+    assert step.schedule is not None
+    with pytest.raises(IllegalSchedule, match=why) as caught:
+        plan_of(one.alone("j"), limits, schedules={step.key: replace(step.schedule, **change)})
+    assert str(caught.value).startswith(f"{step.key} cannot have the schedule {step.schedule.kind} ")
+
+
+def test_schedules_of_kernels_that_there_are_not() -> None:
+    graphs = {"f": JOBS["product"].alone("f")}
+    with pytest.raises(UnknownName, match=r"did you mean '(f/)?k0_matmul_maximum_f32'"):
+        compile_functions(graphs, TARGETS["avx2"], "m", schedules={"f/k0_matmul_maximum_f64": PRODUCT})
+    with pytest.raises(IllegalSchedule, match="its kinds are product"):
+        compile_functions(graphs, TARGETS["avx2"], "m", schedules={"k0_matmul_maximum_f32": "transpose lanes(8)"})
+
+
+def test_a_schedule_from_outside_is_what_is_compiled() -> None:
+    graphs = {"f": JOBS["product"].alone("f")}
+    made = compile_functions(graphs, TARGETS["avx2"], "m", schedules={
+        "k0_matmul_maximum_f32": PRODUCT.replace("rows=6, vectors=2", "rows=2, vectors=4")})
+    [step] = made.plans["f"].steps
+    assert step.kernel.name == "k0_matmul_maximum_f32_2x32" and "k0_matmul_maximum_f32_2x32" in made.text
+    usual = compile_functions(graphs, TARGETS["avx2"], "m")
+    assert usual.plans["f"].steps[0].kernel.name != step.kernel.name and usual.text != made.text
+
+
+def test_equal_regions_with_other_schedules_are_other_kernels() -> None:
+    x, w = leaf("input", "x", (20, 32), f32), leaf("input", "w", (32, 32), f32)
+    y = ops.matmul(ops.matmul(x, w), w)
+    keys = [s.key for s in plan_of(Graph({"y": y}), AVX2)[0].steps]
+    first, second = plan_of(Graph({"y": y}), AVX2, schedules={keys[1]: PRODUCT.replace("rows=6", "rows=2")})[0].steps
+    assert first.kernel.name.endswith("x16") and second.kernel.name.endswith("_2x16")
+    assert first.kernel.body != second.kernel.body
+
+
+def test_rules_propose_for_every_kind_of_region() -> None:
+    kinds = set()
+    for one in JOBS.values():
+        for limits in MACHINES.values():
+            for region in fuse(prepare(passes.run(one.alone("j")), limits)):
+                kinds.add(propose(region, limits).kind)
+    assert kinds == {k for k in KINDS if k}

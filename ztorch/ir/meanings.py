@@ -1,0 +1,111 @@
+"""What scalar opcodes mean, on NumPy arrays, where NumPy itself has no function for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf as scalar_erf
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, bf16, from_storage, to_storage
+
+
+def divide(a: Any, b: Any) -> Any:
+    """Integers truncate towards zero; a / 0 is 0, and the least number / -1 wraps to itself."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind == "f":
+        return np.divide(a, b)
+    safe = np.where(b == 0, 1, b)
+    quotient = np.abs(a // safe) if a.dtype.kind == "u" else _truncated(a, safe)
+    return np.where(b == 0, 0, quotient).astype(a.dtype)
+
+
+def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # the least number / -1 wraps
+        q, r = a // b, a % b
+    return q + ((r != 0) & ((a < 0) != (b < 0)))
+
+
+def remainder(a: Any, b: Any) -> Any:
+    """What `divide` leaves, with the sign of a; a rem 0 is a."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind == "f":
+        return np.fmod(a, b)
+    return (a - divide(a, b) * b).astype(a.dtype)
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """One rounding: exact for float32 and narrower up to double rounding; split for float64."""
+    a = np.asarray(a)
+    wide = np.float64 if a.dtype.kind == "f" else a.dtype
+    exact = a.astype(wide) * np.asarray(b).astype(wide) + np.asarray(c).astype(wide)
+    return exact.astype(a.dtype)
+
+
+def cast(x: Any, dtype: DType) -> Any:
+    """Float to integer saturates and takes NaN to zero; integers wrap; anything to bool is != 0."""
+    x = np.asarray(x)
+    if dtype.kind == "b":
+        return x != 0
+    if x.dtype.kind == "f" and dtype.is_int:
+        info = np.iinfo(dtype.numpy)
+        whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
+        inside = (whole > float(info.min)) & (whole < float(info.max))
+        clipped = np.where(inside, whole, 0.0).astype(dtype.numpy)
+        least, most = (np.array(n, dtype.numpy) for n in (info.min, info.max))
+        return np.where(inside, clipped, np.where(whole > 0, most, least))
+    return x.astype(dtype.working)
+
+
+def raw_divide(a: Any, b: Any) -> Any:
+    """Wrong for divisors of 0, and for the least number by -1."""
+    return _wrong_where(_undivided(a, b), divide(a, b))
+
+
+def raw_remainder(a: Any, b: Any) -> Any:
+    """Wrong where `raw_divide` is."""
+    return _wrong_where(_undivided(a, b), remainder(a, b))
+
+
+def _undivided(a: Any, b: Any) -> Any:
+    """Where machines trap."""
+    a, b = np.asarray(a), np.asarray(b)
+    least = np.iinfo(a.dtype).min
+    return (b == 0) | ((a == least) & (b == -1)) if least else b == 0
+
+
+def raw_cast(x: Any, dtype: DType) -> Any:
+    """Wrong for NaN and for what is out of range."""
+    whole, info = np.trunc(np.asarray(x).astype(np.float64)), np.iinfo(dtype.numpy)
+    inside = (whole >= float(info.min)) & (whole < float(info.max) + (dtype.bits < 64))
+    return _wrong_where(~inside, cast(x, dtype))
+
+
+def _wrong_where(undefined: Any, result: Any) -> Any:
+    """The complement of every bit is never the result by chance."""
+    return np.where(undefined, ~result, result)
+
+
+def mulhi(a: Any, b: Any) -> Any:
+    """The upper half of the product, in Python's own numbers."""
+    a = np.asarray(a)
+    wide = (a.astype(object) * np.asarray(b).astype(object)) >> (a.dtype.itemsize * 8)
+    return np.asarray(wide).astype(a.dtype)
+
+
+def bitcast(x: Any, dtype: DType) -> Any:
+    """The same bits as another dtype."""
+    x = np.asarray(x)
+    if dtype.bits == 16 and x.dtype == np.float32:  # bfloat16 values, as NumPy holds them
+        x = to_storage(bf16, x)
+    return from_storage(dtype, x.view(dtype.numpy))
+
+
+_ERF: Callable[..., Any] = np.vectorize(scalar_erf, otypes=[np.float64])
+
+
+def erf(x: Any) -> Any:
+    """By the C library, in double precision."""
+    x = np.asarray(x)
+    return _ERF(x).astype(x.dtype)

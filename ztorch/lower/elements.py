@@ -1,0 +1,135 @@
+"""Elementwise regions on a processor: one flat loop where positions allow it, else one an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.limits import Limits
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import evaluate, nested, spread, vectors, widest
+from ztorch.lower.positions import flatten, unflatten
+from ztorch.lower.region import Region, computed, real_reads
+from ztorch.lower.schedule import ElementSchedule
+from ztorch.lower.tuning import (
+    LINE_BYTES,
+    SCATTER_BYTES_MAX,
+    SCATTER_STRIDE_BYTES,
+    SHARED_TURN_ELEMENTS,
+    SHARED_TURNS,
+)
+
+
+def propose(region: Region, limits: Limits) -> ElementSchedule:
+    """All lanes, axes in their order or in that of a value read far apart, and as many of them
+    shared out as leave turns of some work."""
+    *rows, column = merged_axes(region) or (1,)
+    order = _order(region, rows, column)
+    return ElementSchedule(limits.lanes(widest(region)), order,
+                           _shared([rows[k] for k in order], column) if rows else 0)
+
+
+def _order(region: Region, rows: Sequence[int], column: int) -> tuple[int, ...]:
+    """The axes in the order in which a copy reads memory, where what it writes are whole lines in
+    short runs, and reading these runs would jump further each time; else as they are."""
+    usual = tuple(range(len(rows)))
+    axes = [Var(f"d{k}", n) for k, n in enumerate((*rows, column))]
+    flat = flatten([Index.of(v) for v in axes], [v.extent for v in axes])
+    read = [(source, at) for v in region.members
+            for source, at in real_reads(v, unflatten(region.flat[v], v.shape))
+            if source not in region.flat]
+    if len(read) != 1 or not rows:
+        return usual
+    [(source, at)] = read
+    at, size = at.replace({region.outer: flat}), source.dtype.bytes
+    strides = [at.factor(v) for v in axes]
+    run = column * size
+    scattered = (at.is_affine and strides[-1] == 1 and all(s > 0 for s in strides)
+                 and LINE_BYTES <= run <= SCATTER_BYTES_MAX
+                 and strides[-2] * size >= SCATTER_STRIDE_BYTES)
+    return tuple(sorted(usual, key=lambda k: -strides[k])) if scattered else usual
+
+
+def refusal(s: ElementSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    *rows, _ = merged_axes(region) or (1,)
+    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+        return why
+    if sorted(s.order) != list(range(len(rows))):
+        return f"order({', '.join(map(str, s.order))}) must name each of {len(rows)} axes once"
+    if not min(1, len(rows)) <= s.share <= len(rows):
+        return f"share({s.share}) must be between {min(1, len(rows))} and {len(rows)} axes"
+    return ""
+
+
+def lanes_refusal(lanes: int, most: int) -> str:
+    """Why loops cannot have so many lanes; empty if they can."""
+    if not 1 <= lanes <= most or lanes & (lanes - 1):
+        return f"lanes({lanes}) must be a power of two, {most} at most on this target"
+    return ""
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: ElementSchedule) -> None:
+    """Every element for itself."""
+    axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))]
+    *rows, column = axes or [Var("d", 1)]
+    full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
+    e = Emitter(b, memory, members=region.flat)
+    if not rows:
+        for inner, _ in vectors(e, column, s.lanes, parallel=True):
+            evaluate(inner, region.members, region, full, target)
+        return
+    rows = [rows[k] for k in s.order]
+    shared, own = rows[:s.share], rows[s.share:]
+    with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
+        bound = spread(e, r, shared)
+        with nested(b, own) as counters:
+            bound |= dict(zip(own, counters, strict=True))
+            for inner, _ in vectors(e.within(bound=bound), column, s.lanes):
+                evaluate(inner, region.members, region, full, target)
+
+
+def merged_axes(region: Region) -> tuple[int, ...]:
+    """The shape that a region's loops run over: its own, with neighbouring axes as one wherever
+    that makes no position harder to compute. Inner loops of a few elements become longer ones."""
+    read, other = _positions(region)
+    if all(at.is_affine for at in (*read, *other)) and all(
+            at.factor(region.outer) in (0, 1) for at in read):
+        return (region.size,)
+    shape = [n for n in region.shape if n != 1]
+    now = _divisions(region, shape, [*read, *other])
+    for k in reversed(range(len(shape) - 1)):
+        merged = [*shape[:k], shape[k] * shape[k + 1], *shape[k + 2:]]
+        then = _divisions(region, merged, [*read, *other])
+        if then <= now:
+            shape, now = merged, then
+    return tuple(shape)
+
+
+def _positions(region: Region) -> tuple[list[Index], list[Index]]:
+    """Where a region reads memory, and what else it computes with positions."""
+    at = [(v, unflatten(region.flat[v], v.shape)) for v in region.members]
+    read = [flat for v, index in at for source, flat in real_reads(v, index)
+            if source not in region.flat]
+    return read, [i for v, index in at for i in computed(v, index)]
+
+
+def _divisions(region: Region, shape: Sequence[int], positions: list[Index]) -> int:
+    """How many divisions it takes to find positions from loops over a shape."""
+    loops = flatten([Index.of(Var(f"d{k}", n)) for k, n in enumerate(shape)], shape)
+    return sum(at.replace({region.outer: loops}).divisions for at in positions)
+
+
+def _shared(rows: Sequence[int], columns: int) -> int:
+    """How many of the row axes workers share out. The others are loops of their own: a counter
+    costs an addition, an axis of the shared loop a division."""
+    inner = columns
+    for k in reversed(range(1, len(rows))):
+        inner *= rows[k]
+        if inner > SHARED_TURN_ELEMENTS or prod(rows[:k]) < SHARED_TURNS:
+            return k + 1
+    return min(1, len(rows))

@@ -1,0 +1,248 @@
+"""Reducing regions on a grid: a team of threads for each few results. Its threads add up their
+shares in a fixed order at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ztorch.dtypes import DType, boolean, lying
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.opcodes import identity
+from ztorch.lower.emit import Emitter
+from ztorch.lower.grid import (
+    along,
+    can_be_wide,
+    power_of_two,
+    threads,
+    usual_width,
+    where,
+    width_refusal,
+    workgroups,
+)
+from ztorch.lower.loops import evaluate, summing
+from ztorch.lower.positions import unflatten
+from ztorch.lower.reduction import Axes, Phases, axes_of
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import GridRowSchedule
+from ztorch.lower.tuning import (
+    COLUMN_NEIGHBOURS,
+    GROUP_THREADS,
+    THREAD_ELEMENTS,
+    THREAD_ELEMENTS_FEW,
+)
+
+
+@dataclass(frozen=True)
+class Team:
+    """How the threads of a workgroup share a reduction."""
+
+    rows: int  # results
+    ways: int  # threads for each result
+    beside: bool  # threads of neighbouring results are neighbours, else those of one result are
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.ways
+
+    def role(self, b: Builder, t: Operand) -> tuple[Operand, Operand]:
+        """(result, share) of a thread, as numbers."""
+        if self.beside:
+            return b.rem(t, self.rows), b.div(t, self.rows)
+        return b.div(t, self.ways), b.rem(t, self.ways)
+
+    def thread(self, b: Builder, row: Operand, way: Operand) -> Operand:
+        """The thread of a result and a share."""
+        if self.beside:
+            return b.add(b.mul(way, self.rows), row)
+        return b.add(b.mul(row, self.ways), way)
+
+
+def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1) -> Team:
+    """As many ways as leave each thread a few elements, or vectors of them; more where there are
+    few results.
+
+    >>> team(1024, 10, False, GridLimits()), team(4, 4096, False, GridLimits())
+    (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
+    """
+    most = min(GROUP_THREADS, grid.threads)
+    enough = outer >= most * grid.compute_units
+    share = THREAD_ELEMENTS if enough else THREAD_ELEMENTS_FEW
+    ways = min(most, power_of_two(math.ceil(inner / share)))
+    rows = most // ways
+    if beside:
+        rows = min(max(rows, COLUMN_NEIGHBOURS // lanes), most, power_of_two(outer))
+        ways = min(ways, most // rows)
+    rows = max(1, min(rows, power_of_two(outer)))
+    if not beside and rows * ways < grid.subgroup and ways > 1:
+        rows = grid.subgroup // ways  # whole subgroups, even if some threads have nothing to do
+    return Team(rows, ways, beside)
+
+
+def propose(region: Region, limits: Limits) -> GridRowSchedule:
+    """Of neighbours in memory a thread takes several at once: results, or what belongs to one."""
+    grid, axes = limits.grid, axes_of(region)
+    assert grid is not None
+    n = usual_width(region, grid) if axes.beside else grid.load_width
+    width = n if _can_be_wide(region, axes, n) else 1
+    results, each = _counts(axes, width)
+    chosen = team(results, each, axes.beside, grid, width)
+    return GridRowSchedule(chosen.rows, chosen.ways, width)
+
+
+def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    grid, axes = limits.grid, axes_of(region)
+    assert grid is not None
+    size = s.team_rows * s.team_ways
+    if why := width_refusal(s.width, grid, _can_be_wide(region, axes, s.width)):
+        return why
+    for name, n in (("rows", s.team_rows), ("ways", s.team_ways)):
+        if n < 1 or n & (n - 1):
+            return f"team({name}={n}) must be a power of two"
+    if size > grid.threads:
+        return f"team(rows={s.team_rows}, ways={s.team_ways}) has {size} threads of {grid.threads}"
+    if not axes.beside and s.team_ways > 1 and size < grid.subgroup:
+        return (f"team(rows={s.team_rows}, ways={s.team_ways}) has {size} threads, and they "
+                f"exchange values in subgroups of {grid.subgroup}")
+    across = s.width if axes.beside else 1
+    needed = size * across * sum({lying(summing(v.dtype)): summing(v.dtype).bytes
+                                  for v in region.members if v.op.kind == "reduce"}.values())
+    if s.team_ways > 1 and needed > grid.shared_bytes:
+        return f"its threads share {needed} bytes of {grid.shared_bytes}"
+    return ""
+
+
+def _can_be_wide(region: Region, axes: Axes, n: int) -> bool:
+    loops = axes.outer if axes.beside else axes.inner
+    return can_be_wide(region, axes.full, loops[-1], n) if loops else n == 1
+
+
+def _counts(axes: Axes, width: int) -> tuple[int, int]:
+    """How many results there are, and what each is made of, in steps of one thread."""
+    down, across = (width, 1) if axes.beside else (1, width)
+    return (math.prod(v.extent for v in axes.outer) // down,
+            math.prod(v.extent for v in axes.inner) // across)
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: GridRowSchedule) -> None:
+    """All results of a reducing region."""
+    grid = limits.grid
+    assert grid is not None
+    phases, axes = Phases(region), axes_of(region)
+    down, across = (s.width, 1) if axes.beside else (1, s.width)
+    rows, columns = _counts(axes, s.width)
+    shared = Team(s.team_rows, s.team_ways, axes.beside)
+    with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
+        row, way = shared.role(b, t)
+        at = b.add(b.mul(g, shared.rows), row)
+        active = b.lt(at, rows) if rows % shared.rows else None
+        e = along(Emitter(b, memory, members=region.flat), at, axes.outer, down)
+        nest = _TeamNest(b, region, phases, target, axes, columns, across, limits, shared)
+        nest.run(e, t, row, way, active)
+
+
+class _TeamNest:
+    """The passes over the inner loop for one thread."""
+
+    def __init__(self, b: Builder, region: Region, phases: Phases, target: Mapping[Value, str],
+                 axes: Axes, columns: int, lanes: int, limits: Limits, shared: Team):
+        self.b, self.region, self.phases, self.target = b, region, phases, target
+        self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
+        self.limits, self.team = limits, shared
+        self.scratch: dict[DType, str] = {}
+
+    def run(self, e: Emitter, t: Operand, row: Operand, way: Operand,
+            active: Operand | None) -> None:
+        b, region, phases = self.b, self.region, self.phases
+        written: dict[Value, str] = {}
+        lanes = max(e.lanes, self.lanes)
+        for p, kept, sums in phases.passes(self.target):
+            variables = {v: b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
+                         for v in sums}
+            with where(b, active):
+                scope = e.within(memory={**e.memory, **written})
+                for v in region.members:  # once a row, not once an element
+                    if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
+                        scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
+                with b.loop(way, self.columns, self.team.ways) as i:
+                    self._element(along(scope, i, self.inner, self.lanes), kept, variables)
+            written |= {v: self.target[v] for v in kept}
+            for v, variable in variables.items():
+                x = b.get(variable)
+                x = b.fold(v.op.opcode, x) if self.lanes > 1 else x
+                e.here[v] = b.cast(self._total(v, x, t, row, way), dtype=v.dtype)
+        rows = phases.rows(self.target)
+        if rows:
+            if self.team.ways > 1 and {self.target[v] for v in rows} & set(e.memory.values()):
+                b.barrier()  # written in place, which others of the team may still have to read
+            first = b.eq(way, 0)
+            with where(b, first if active is None else b.and_(first, active)):
+                evaluate(e.within(), rows, region, self.full, self.target)
+
+    def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand]) -> None:
+        b = self.b
+        evaluate(e, kept, self.region, self.full, self.target)
+        for v, variable in variables.items():
+            x = v.args[0]
+            flat = self.region.full.replace(self.full)
+            new = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)
+            b.set(variable, b.emit(v.op.opcode, b.get(variable), new))
+
+    def _total(self, v: Value, x: Operand, t: Operand, row: Operand, way: Operand) -> Operand:
+        """What the threads of a team have, combined; each of them gets it."""
+        b, ways, sub = self.b, self.team.ways, self.limits.grid.subgroup  # type: ignore[union-attr]
+        if ways == 1:
+            return x
+        together = min(ways, sub) if not self.team.beside and x.dtype.bits == 32 else 1
+        distance = together // 2
+        while distance:  # a butterfly: all end with the same bits
+            x = b.emit(v.op.opcode, x, b.shuffle_xor(x, distance))
+            distance //= 2
+        if together == ways:
+            return x
+        self._put(t, x)
+        b.barrier()
+        if together > 1:  # few are left: each thread adds them up itself, in the same order
+            total = None
+            for k in range(ways // together):
+                at = self.team.thread(b, row, b.const(k * together, b.index))
+                part = self._got(at, x)
+                total = part if total is None else b.emit(v.op.opcode, total, part)
+            assert total is not None
+        else:
+            distance = ways // 2
+            while distance:
+                with b.if_(b.lt(way, distance)):
+                    other = self._got(self.team.thread(b, row, b.add(way, distance)), x)
+                    self._put(t, b.emit(v.op.opcode, self._got(t, x), other))
+                b.barrier()
+                distance //= 2
+            total = self._got(self.team.thread(b, row, b.const(0, b.index)), x)
+        b.barrier()  # before the array is used again
+        return total
+
+    def _shared(self, x: Operand) -> tuple[str, int]:
+        """The memory in which threads leave each other what x is, and its alignment."""
+        stored = lying(x.dtype)
+        if stored not in self.scratch:
+            self.scratch[stored] = self.b.memory(f"team_{stored.name}", stored,
+                                                 self.team.size * x.lanes, "shared", "rw")
+        return self.scratch[stored], x.lanes * stored.bytes if x.lanes > 1 else 0
+
+    def _put(self, thread: Operand, x: Operand) -> None:
+        b, (array, align) = self.b, self._shared(x)
+        at = b.mul(thread, x.lanes) if x.lanes > 1 else thread
+        b.store(array, at, b.cast(x, dtype=lying(x.dtype)), align=align)
+
+    def _got(self, thread: Operand, like: Operand) -> Operand:
+        """What a thread has put there."""
+        b, (array, align) = self.b, self._shared(like)
+        at = b.mul(thread, like.lanes) if like.lanes > 1 else thread
+        x = b.load(array, at, lanes=like.lanes, align=align)
+        return b.ne(x, 0) if like.dtype is boolean else x

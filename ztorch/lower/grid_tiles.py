@@ -1,0 +1,170 @@
+"""The schedules of a matrix product on a grid: which tiles there are, and what they cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ztorch.errors import Unsupported
+from ztorch.ir.kernel import MmaShape
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower import grid_mma
+from ztorch.lower.contract import product_of
+from ztorch.lower.grid_strips import Block
+from ztorch.lower.loops import summing
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import GridMatrixSchedule, GridProductSchedule
+from ztorch.lower.tuning import (
+    GRID_TILE_START,
+    GRID_TILES,
+    MMA_ALIGN_BYTES,
+    SHARED_LOAD_COST,
+    STRIP_PADDING,
+)
+
+
+@dataclass(frozen=True)
+class Tile(Block):
+    """The schedule of a product: a workgroup's tile, its depth, and a thread's part of it."""
+
+    high: int  # rows of a thread, beside one another
+    wide: int  # columns of a thread, as far apart as threads lie
+
+    @property
+    def across(self) -> int:
+        return self.columns // self.wide
+
+    @property
+    def threads(self) -> int:
+        return self.rows // self.high * self.across
+
+    def vectors(self, most: int) -> tuple[int, int]:
+        """Neighbours that a thread reads at once from the strip of either operand."""
+        return math.gcd(self.high, most), math.gcd(self.wide, most)
+
+    def shared(self, element: int, through: bool) -> int:
+        """Bytes of shared memory; with `through` the finished tile passes through it as well."""
+        strips = (self.rows + self.columns) * self.depth + STRIP_PADDING * self.depth
+        return element * (strips + (self.rows * self.columns if through else 0))
+
+
+TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
+
+
+def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
+             through: bool) -> tuple[float, Tile]:
+    """The tile with the least estimated time, in multiply-adds of one thread after another: work
+    that is thrown away at the edges, units with nothing to do, and the reads of shared memory that
+    each multiply-add has to wait for.
+
+    >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
+    Tile(rows=128, columns=128, depth=8, high=8, wide=8)
+    """
+    best: tuple[float, Tile] | None = None
+    for tile in TILES:
+        if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
+            continue
+        tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
+        each = tile.rows * tile.columns * (
+            1 + SHARED_LOAD_COST / tile.high + SHARED_LOAD_COST / tile.wide) * (k + GRID_TILE_START)
+        time = math.ceil(tiles / grid.compute_units) * each
+        if best is None or time < best[0]:
+            best = time, tile
+    if best is None:
+        raise Unsupported(f"a matrix product needs {TILES[-1].threads} threads and "
+                          f"{TILES[-1].shared(element, through)} bytes that they share; this "
+                          f"device has {grid.threads} and {grid.shared_bytes}")
+    return best
+
+
+def propose(region: Region, limits: Limits) -> GridProductSchedule:
+    """The tile with the least estimated time."""
+    tile = _estimated(region, limits)[1]
+    return GridProductSchedule(tile.rows, tile.columns, tile.depth, tile.high, tile.wide)
+
+
+def _estimated(region: Region, limits: Limits) -> tuple[float, Tile]:
+    product = product_of(region)
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    assert limits.grid is not None
+    try:
+        return estimate(m, n, k, math.prod(product.shape[:-2]), limits.grid,
+                        summing(product.dtype).bytes, len(region.members) > 1)
+    except Unsupported as error:
+        raise Unsupported(f"layer {product.layer or product.op.name}: {error}; compile for another "
+                          "device, such as cpu") from None
+
+
+def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
+    """The tile of matrix instructions with the least estimated time, if that is less than without
+    them."""
+    product = product_of(region)
+    shape = grid_mma.shape_for(product, limits)
+    if shape is None:
+        return None
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    assert limits.grid is not None
+    time, _ = _estimated(region, limits)
+    tile = grid_mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time)
+    if tile is None:
+        return None
+    return GridMatrixSchedule(tile.rows, tile.columns, tile.depth, tile.down, tile.across)
+
+
+def tile_of(s: GridProductSchedule) -> Tile:
+    return Tile(s.tile_rows, s.tile_columns, s.tile_depth, s.thread_rows, s.thread_columns)
+
+
+def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
+    """Why a product cannot have a schedule; empty if it can."""
+    tile, product = tile_of(s), product_of(region)
+    if why := _uneven(("tile(rows=...)", s.tile_rows, s.thread_rows),
+                      ("tile(columns=...)", s.tile_columns, s.thread_columns),
+                      ("tile(depth=...)", s.tile_depth, 1)):
+        return why
+    used = s.thread_rows * s.thread_columns + s.thread_rows + s.thread_columns
+    if used > limits.vector_registers:
+        return (f"thread(rows={s.thread_rows}, columns={s.thread_columns}) takes {used} registers "
+                f"of {limits.vector_registers}")
+    through = len(region.members) > 1
+    return _too_large(tile.threads, tile.shared(summing(product.dtype).bytes, through), limits)
+
+
+def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str:
+    """The same where matrix instructions multiply."""
+    shape = grid_mma.shape_for(product_of(region), limits)
+    if shape is None:
+        return "this target has no matrix instruction for its operands"
+    if why := _uneven(("tile(rows=...)", s.tile_rows, s.subgroups_down * shape.m),
+                      ("tile(columns=...)", s.tile_columns, s.subgroups_across * shape.n),
+                      ("tile(depth=...)", s.tile_depth, shape.k),
+                      ("bytes of tile(depth=...)", s.tile_depth * shape.of.bytes, MMA_ALIGN_BYTES)):
+        return why
+    tile = matrix_tile_of(s, shape, limits)
+    used = tile.high * tile.wide * shape.m * shape.n // tile.subgroup
+    if used > limits.vector_registers // 2:
+        return f"the sums of a thread take {used} registers of {limits.vector_registers}"
+    return _too_large(tile.threads, tile.shared, limits)
+
+
+def matrix_tile_of(s: GridMatrixSchedule, shape: MmaShape, limits: Limits) -> grid_mma.MmaTile:
+    assert limits.grid is not None
+    return grid_mma.MmaTile(s.tile_rows, s.tile_columns, s.tile_depth, shape, s.subgroups_down,
+                            s.subgroups_across, limits.grid.subgroup)
+
+
+def _uneven(*sizes: tuple[str, int, int]) -> str:
+    """A message on the first size that is no multiple of what it must be one of."""
+    for name, size, by in sizes:
+        if size < 1 or by < 1 or size % by:
+            return f"{name} must be a multiple of {by}, not {size}"
+    return ""
+
+
+def _too_large(threads: int, shared: int, limits: Limits) -> str:
+    assert limits.grid is not None
+    if threads > limits.grid.threads:
+        return f"its tile takes {threads} threads of {limits.grid.threads}"
+    if shared > limits.grid.shared_bytes:
+        return f"its tile takes {shared} bytes of shared memory of {limits.grid.shared_bytes}"
+    return ""

@@ -1,0 +1,192 @@
+"""Where the buffers of a step lie: in inputs, outputs, params or the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ztorch.dtypes import lying, to_storage
+from ztorch.graph.memory import Buffer
+from ztorch.graph.memory import plan as place_buffers
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.limits import Limits
+from ztorch.lower.index import Index
+from ztorch.lower.positions import unflatten
+from ztorch.lower.reduction import Phases
+from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
+from ztorch.lower.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a buffer lies: a slot of the inputs or outputs, or an offset in params or arena."""
+
+    space: str  # inputs, outputs, params or arena
+    offset: int  # in bytes, or the number of the slot
+    size: int  # in bytes
+
+    def overlaps(self, other: Location) -> bool:
+        """Whether the two share a byte."""
+        if self.space != other.space:
+            return False
+        if self.space in ("inputs", "outputs"):
+            return self.offset == other.offset
+        return self.offset < other.offset + other.size and other.offset < self.offset + self.size
+
+
+@dataclass
+class Params:
+    """The layout of what lives as long as the program: states and constants, in one block."""
+
+    limits: Limits
+    offsets: dict[str, int] = field(default_factory=dict)
+    states: dict[str, Value] = field(default_factory=dict)
+    constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    size: int = 0
+    # by the shape of their regions
+    kernels: dict[tuple, tuple[Kernel, Schedule]] = field(default_factory=dict)
+    _known: dict[tuple, int] = field(default_factory=dict)
+
+    def state(self, v: Value) -> int:
+        name = v.attrs["name"]
+        if name not in self.offsets:
+            self.offsets[name] = self._take(v.size * v.dtype.bytes)
+            self.states[name] = v
+        return self.offsets[name]
+
+    def constant(self, v: Value) -> int:
+        data = np.ascontiguousarray(to_storage(lying(v.dtype), v.attrs["data"]))
+        key = (data.dtype.str, data.shape, data.tobytes())
+        if key not in self._known:
+            self._known[key] = self._take(data.nbytes)
+            self.constants.append((self._known[key], data))
+        return self._known[key]
+
+    def _take(self, nbytes: int) -> int:
+        at = self.size
+        align = self.limits.buffer_align
+        self.size += (nbytes + align - 1) // align * align
+        return at
+
+
+class Placement:
+    """The locations of all values that kernels read or write. May add a region: a copy, where a
+    state cannot be overwritten yet."""
+
+    def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params):
+        self.graph, self.limits, self.params = graph, limits, params
+        self.regions = [r for r in regions if r.size]
+        self.inputs = graph.leaves("input")
+        self.locations: dict[Value, Location] = {}
+        self._read: dict[Region, list[Value]] = {}
+        for region in self.regions:
+            if region.kind == "reduce":
+                late = Phases(region).used_later()
+                region.stores += [v for v in late if v not in region.stores]
+        self._place_updates()
+        self.reads = [self.read_by(r) for r in self.regions]  # values from outside each region
+        self.arena, self.buffers = self._place_rest()
+
+    def too_many_buffers(self) -> bool:
+        """Whether a kernel names more buffers than one may, and would name fewer if divided."""
+        assert self.limits.grid is not None
+        return any(len(r.members) > 1 and self.limits.grid.max_buffers < len(
+            {self.locations[v] for v in (*reads, *r.stores)})
+            for r, reads in zip(self.regions, self.reads, strict=True))
+
+    def _place_updates(self) -> None:
+        """New values of states go straight to their states, unless someone still needs the old
+        one then; these take a way round, through a copy at the end."""
+        by_name = {s.attrs["name"]: s for s in self.graph.leaves("state")}
+        homes = {v: k for k, r in reversed([*enumerate(self.regions)]) for v in r.flat}
+        last = {v: k for k, r in enumerate(self.regions) for v in self.read_by(r)}
+        for name, new in self.graph.updates.items():
+            if not new.size:
+                continue
+            state = by_name.get(name)
+            at = self.params.offsets.get(name)
+            if at is None:  # only ever written: what it holds first is nobody's business
+                first = np.zeros(new.shape, new.dtype.working)
+                at = self.params.state(leaf("state", name, new.shape, new.dtype, first)
+                                       if state is None else state)
+            location = Location("params", at, self._bytes(new))
+            if state is not None and not self._in_place(state, new, homes[new], last.get(state, 0)):
+                copy = COPY(new)
+                region = map_region(copy)
+                region.stores = [copy]
+                self.regions.append(region)
+                new = copy
+            self.locations[new] = location
+
+    def _in_place(self, state: Value, new: Value, home: int, last: int) -> bool:
+        """Whether the new value may overwrite the state, last read by region `last`."""
+        region = self.regions[home]
+        if last > home:
+            return False
+        if state not in self.read_by(region):
+            return True
+        if region.kind == "reduce" and not region.is_row(new):
+            return False
+        for v in region.members:
+            for source, at in self._reads_at(region, v):
+                if source is state and at != region.flat[new]:
+                    return False
+        return True
+
+    def _place_rest(self) -> tuple[int, list[tuple[str, Buffer, int]]]:
+        for slot, v in enumerate(self.inputs):
+            self.locations[v] = Location("inputs", slot, self._bytes(v))
+        for slot, v in enumerate(self.graph.outputs.values()):
+            self.locations[v] = Location("outputs", slot, self._bytes(v))
+        for v in self.graph.nodes():
+            if v.op.kind == "leaf" and v.attrs["role"] == "state":
+                self.locations[v] = Location("params", self.params.state(v), self._bytes(v))
+            elif v.op.kind == "leaf" and v.attrs["role"] == "constant":
+                self.locations[v] = Location("params", self.params.constant(v), self._bytes(v))
+        buffers: dict[Value, Buffer] = {}
+        last = {v: k for k, touched in enumerate(self.reads) for v in touched}
+        for k, region in enumerate(self.regions):
+            for v in region.stores:
+                if v not in self.locations:
+                    buffers[v] = Buffer(v.serial, self._bytes(v), k, last.get(v, k),
+                                        self.limits.buffer_align)
+        offsets, total = place_buffers(list(buffers.values()))
+        for v, buffer in buffers.items():
+            self.locations[v] = Location("arena", offsets[v.serial], buffer.size)
+        listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items()]
+        return total, listed
+
+    def _bytes(self, v: Value) -> int:
+        return v.size * v.dtype.bytes
+
+    def read_by(self, region: Region) -> list[Value]:
+        """What a region reads from outside."""
+        if region in self._read:
+            return self._read[region]
+        sources: dict[Value, None] = {}
+        for v in region.members:
+            for source, _ in self._reads_at(region, v):
+                if source not in region.flat:
+                    sources[source] = None
+        self._read[region] = list(sources)
+        return self._read[region]
+
+    def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
+        if v.op.kind != "contract":
+            return real_reads(v, region.index(v))
+        bases = []
+        for a in v.args:  # a product reads all over its operands
+            base = view_of(a, unflatten(Index(), a.shape))
+            if base:
+                bases.append((base[0], Index((), -1)))
+        return bases
+
+
+
+def label(v: Value) -> str:
+    """What a buffer is called in pictures: layer:op."""
+    return f"{v.layer}:{v.op.name}" if v.layer else v.op.name

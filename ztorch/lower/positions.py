@@ -1,0 +1,60 @@
+"""Positions of elements: from an index along each axis to one in memory, and back."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+from ztorch.lower.index import Index, Var
+
+
+def strides(shape: Sequence[int]) -> list[int]:
+    """How far apart neighbours along each axis lie, row-major."""
+    return [math.prod(shape[k + 1:]) for k in range(len(shape))]
+
+
+def flatten(index: Iterable[Index], shape: Sequence[int]) -> Index:
+    """The row-major position of an element."""
+    return _flatten(tuple(index), tuple(shape))
+
+
+@functools.lru_cache(1 << 14)
+def _flatten(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
+    flat = Index()
+    for i, s, n in zip(index, strides(shape), shape, strict=True):
+        if n != 1:
+            flat = flat + i * s
+    return flat
+
+
+def proper(index: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
+    """The index with zero on axes of size 1. Concatenation asks its parts for all positions, and
+    masks those that a part does not have."""
+    return tuple(Index() if n == 1 else i for i, n in zip(index, shape, strict=True))
+
+
+def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+    """The element at a row-major position."""
+    return _unflatten(flat, tuple(shape))
+
+
+@functools.lru_cache(1 << 14)
+def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
+    if 0 in shape:
+        return (Index(),) * len(shape)
+    return tuple((flat // s) % n for s, n in zip(strides(shape), shape, strict=True))
+
+
+def beside(at: Index, axis: Var, n: int) -> Index | None:
+    """Where n neighbours along an axis begin, if they lie side by side from every multiple of n on;
+    the axis counts these multiples then.
+
+    >>> k = Var("k", 24)
+    >>> at = Index.of(k) // 8 * 100 + Index.of(k) % 8
+    >>> beside(at, k, 4) is None, beside(at, k, 3) is None
+    (False, True)
+    """
+    block = Index.of(Var(axis.name, axis.extent // n)) * n
+    first, *others = (at.replace({axis: block + i}) for i in range(n))
+    return first if all(x == first + i for i, x in enumerate(others, 1)) else None
