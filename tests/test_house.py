@@ -201,7 +201,8 @@ BORROWED: set[str] = {
     "layers.convolution._DepthwiseConv", "layers.convolution._SeparableConv", "layers.merge._Merge",
     "layers.nested._Container", "layers.normalization._Scaled", "layers.recurrent._Recurrent",
     "layers.spatial._Spatial", "layers.transformer._TransformerBlock", "ops.convolution._crops"}
-SAYING_NOTHING = {"found": 136, "given": 88, "what": 86}
+SAYING_NOTHING = ("found", "given", "what")
+MOST_SAYING_NOTHING = 273
 
 
 def _trees() -> list[tuple[Path, ast.Module]]:
@@ -238,4 +239,4 @@ def test_variables_say_what_they_hold() -> None:
                 bound |= {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
                 for name in bound & set(counts):
                     counts[name] += 1
-    assert all(counts[n] <= most for n, most in SAYING_NOTHING.items()), counts
+    assert sum(counts.values()) <= MOST_SAYING_NOTHING, f"name what these variables hold: {counts}"
