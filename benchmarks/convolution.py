@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import machine, peers
-from benchmarks.programs import call, fill, given, weight
+from benchmarks.programs import call, fill, input_like, weight
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
 from ztorch import layers as L
@@ -68,12 +68,12 @@ def _convolution(s: Section, name: str, training: bool, threads: int, effort: Ef
     kernel = random.standard_normal((window, window, channels // groups, filters), np.float32)
     edge = window // 2
     padding = ((edge, edge),) * 2  # PyTorch knows no other
-    y = OPS.conv(given("x", x), weight("kernel", kernel), stride, padding, 1, groups)
+    y = OPS.conv(input_like("x", x), weight("kernel", kernel), stride, padding, 1, groups)
     slope = random.standard_normal(y.shape, np.float32)
     if training:
-        gx, gk = given("x", x), given("kernel", kernel)
+        gx, gk = input_like("x", x), input_like("kernel", kernel)
         y = OPS.conv(gx, gk, stride, padding, 1, groups)
-        dx, dk = gradients(OPS.sum(y * given("slope", slope)), [gx, gk])
+        dx, dk = gradients(OPS.sum(y * input_like("slope", slope)), [gx, gk])
         ours = pipeline.build({"predict": Graph({"y": y, "dx": dx, "dk": dk})}, "cpu", "op",
                               threads).bind("predict")
         fill(ours, {"x": x, "kernel": kernel, "slope": slope})
@@ -82,24 +82,24 @@ def _convolution(s: Section, name: str, training: bool, threads: int, effort: Ef
     contestants, errors = [Contestant("ztorch", ours)], {"ztorch": 0.0}
     torch = peers.module("torch")
     if torch:
-        how = {"stride": stride, "padding": edge, "groups": groups}
+        options = {"stride": stride, "padding": edge, "groups": groups}
         arrays = (x, kernel, slope) if training else (x, kernel)
-        true = [t.numpy() for t in _torch_call(torch, arrays, how, "contiguous_format", True)()]
+        true = [t.numpy() for t in _torch_call(torch, arrays, options, "contiguous_format", True)()]
         errors["ztorch"] = max(peers.worst(ours.outputs[k], t)
                                for k, t in zip(("y", "dx", "dk"), true, strict=False))
         for label, layout in LAYOUTS.items():
-            theirs = _torch_call(torch, arrays, how, layout, False)
+            theirs = _torch_call(torch, arrays, options, layout, False)
             errors[label] = max(peers.worst(f, t) for f, t in zip(theirs(), true, strict=True))
             contestants.append(Contestant(label, theirs))
-    what = f"{name}, {'training' if training else 'forward'}"
-    error = peers.checked(what, 1e-4, **errors)
+    case = f"{name}, {'training' if training else 'forward'}"
+    error = peers.checked(case, 1e-4, **errors)
     timings = compare([*contestants, machine.peak(threads)], threads == 1, effort)
     flops = 2.0 * y.size * kernel[..., 0].size * (3 if training else 1)
     share = timings[-1].ratio * flops / machine.fma_call(threads)[1]
-    s.compared(what, threads, timings[:-1], error, **{"of peak": f"{share:.0%}"})
+    s.compared(case, threads, timings[:-1], error, **{"of peak": f"{share:.0%}"})
 
 
-def _torch_call(torch: Any, arrays: tuple[np.ndarray, ...], how: dict[str, Any], layout: str,
+def _torch_call(torch: Any, arrays: tuple[np.ndarray, ...], options: dict[str, Any], layout: str,
                 double: bool) -> Callable[[], list[Any]]:
     """y, and with a slope the gradients, in our order of axes (which costs PyTorch nothing)."""
     x, kernel, *slope = (torch.from_numpy(a).double() if double else torch.from_numpy(a)
@@ -111,10 +111,10 @@ def _torch_call(torch: Any, arrays: tuple[np.ndarray, ...], how: dict[str, Any],
 
     def forward() -> list[Any]:
         with torch.inference_mode():
-            return [conv(x, kernel, **how).permute(0, 2, 3, 1)]
+            return [conv(x, kernel, **options).permute(0, 2, 3, 1)]
 
     def training() -> list[Any]:
-        y = conv(x, kernel, **how)
+        y = conv(x, kernel, **options)
         dx, dk = torch.autograd.grad(y, (x, kernel), slope[0])
         return [y.detach().permute(0, 2, 3, 1), dx.permute(0, 2, 3, 1), dk.permute(2, 3, 1, 0)]
 
@@ -143,10 +143,10 @@ def _network(s: Section, name: str, training: bool, threads: int, effort: Effort
         for label, layout in LAYOUTS.items():
             step, result[label] = _theirs(torch, model, x, y, training, layout, False)
             contestants.append(Contestant(label, step))
-    what = f"{name}, {'a step' if training else 'inference'}"
-    error = peers.checked(what, 1e-2 if training else 1e-4, **{
-        label: peers.worst(found, true) for label, found in result.items()})
-    s.compared(what, threads, compare(contestants, threads == 1, effort), error, **{"of peak": ""})
+    case = f"{name}, {'a step' if training else 'inference'}"
+    error = peers.checked(case, 1e-2 if training else 1e-4, **{
+        label: peers.worst(outputs, true) for label, outputs in result.items()})
+    s.compared(case, threads, compare(contestants, threads == 1, effort), error, **{"of peak": ""})
 
 
 def _ours(model: Any, x: np.ndarray, y: np.ndarray, training: bool,

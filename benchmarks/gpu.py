@@ -99,14 +99,14 @@ def chosen(asked: Sequence[str] | None) -> list[ListedDevice]:
             ("cpu", *SOURCES, "dummy")]
     if asked is None and here:
         return here
-    found = [d for d in here if {d.id, d.id.split(":")[0]} & set(asked or ())]
+    matching = [d for d in here if {d.id, d.id.split(":")[0]} & set(asked or ())]
     missing = [a for a in asked or ("any",) if all(a not in (d.id, d.id.split(":")[0])
-                                                   for d in found)]
+                                                   for d in matching)]
     if missing:
         raise LookupError(f"{', '.join(missing)}: not here; `ztorch devices` lists what is"
                           + (f", of which {', '.join(d.id for d in here)} can be measured"
                              if here else ""))
-    return found
+    return matching
 
 
 def sizes(d: ListedDevice, quick: bool) -> Sizes:

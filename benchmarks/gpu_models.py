@@ -31,9 +31,9 @@ def cases(d: ListedDevice, z: Sizes) -> list[Case]:
 def _run(d: ListedDevice, name: str, function: str, batch: int, effort: Effort) -> Measured:
     module = importlib.import_module(f"models.{name}")
     model = module.build()
-    how: dict[str, Any] = {"batch_size": batch, "optimizer": "adam", "loss": module.LOSS}
-    ours, cpu = (model.compile(place, **how).executable for place in (d.id, "cpu"))
-    graph = model.trace(**how).functions[function]
+    options: dict[str, Any] = {"batch_size": batch, "optimizer": "adam", "loss": module.LOSS}
+    ours, cpu = (model.compile(place, **options).executable for place in (d.id, "cpu"))
+    graph = model.trace(**options).functions[function]
     here, there = ours.bind(function), cpu.bind(function)
     rows = _rows(there.inputs)
     for call in (here, there):
@@ -78,9 +78,9 @@ def _meant(graph: Graph, rows: Arrays, states: Arrays, steps: int,
     """The outputs of the last of some steps by NumPy; in float64, or as the graph says."""
     states = dict(states)
     for _ in range(steps):
-        feeds = {v: held[v.attrs["name"]] for role, held in (("input", rows), ("state", states))
+        feeds = {v: arrays[v.attrs["name"]] for role, arrays in (("input", rows), ("state", states))
                  for v in graph.leaves(role)}
-        found = iter(evaluate([*graph.outputs.values(), *graph.updates.values()], feeds, oracle))
-        outputs = dict(zip(graph.outputs, found, strict=False))
-        states |= dict(zip(graph.updates, found, strict=True))
+        results = iter(evaluate([*graph.outputs.values(), *graph.updates.values()], feeds, oracle))
+        outputs = dict(zip(graph.outputs, results, strict=False))
+        states |= dict(zip(graph.updates, results, strict=True))
     return outputs

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import gpu_peers, peers
 from benchmarks.gpu_cases import Case, Measured, Sizes, measured, resident
-from benchmarks.programs import Arrays, fill, given
+from benchmarks.programs import Arrays, fill, input_like
 from benchmarks.timing import Effort
 from ztorch.compile import pipeline
 from ztorch.graph.op import OPS
@@ -34,11 +34,12 @@ def _op(d: ListedDevice, name: str, make: Make, torch: Callable[[Any, dict[str, 
         errors = {"ztorch": peers.worst(ours.outputs["y"], want)}
         runs: dict[str, Callable[[], object]] = {"ztorch": resident(ours),
                                                  "ztorch with copies": ours}
-        found = gpu_peers.torch_on(d)
-        if found:
-            held = {n: found.from_numpy(np.ascontiguousarray(a)).cuda() for n, a in arrays.items()}
-            errors["PyTorch"] = peers.worst(torch(found, held).cpu(), want)
-            runs |= gpu_peers.both(lambda: torch(found, held))
+        torch_module = gpu_peers.torch_on(d)
+        if torch_module:
+            tensors = {n: torch_module.from_numpy(np.ascontiguousarray(a)).cuda()
+                       for n, a in arrays.items()}
+            errors["PyTorch"] = peers.worst(torch(torch_module, tensors).cpu(), want)
+            runs |= gpu_peers.both(lambda: torch(torch_module, tensors))
         else:
             cpu = pipeline.build(graph, "cpu", "op").bind("predict")
             fill(cpu, arrays)
@@ -58,7 +59,7 @@ def products(d: ListedDevice, z: Sizes) -> list[Case]:
         a, b = (random.standard_normal(shape, np.float32).astype(dtype)
                 for shape in ((m, k), (k, n)))
         wide = [x.astype(np.float32) for x in (a, b)]  # NumPy multiplies no halves in hardware
-        y = OPS.matmul(given("a", a), given("b", b))
+        y = OPS.matmul(input_like("a", a), input_like("b", b))
         return y, {"a": a, "b": b}, lambda: wide[0] @ wide[1]
 
     n = z.product
@@ -77,7 +78,7 @@ def rows(d: ListedDevice, z: Sizes) -> list[Case]:
 
     def softmax() -> tuple[Value, Arrays, Callable[[], np.ndarray]]:
         x = array()
-        return OPS.softmax(given("x", x)), {"x": x}, lambda: _softmax(x)
+        return OPS.softmax(input_like("x", x)), {"x": x}, lambda: _softmax(x)
 
     def norm() -> tuple[Value, Arrays, Callable[[], np.ndarray]]:
         x = array()
@@ -85,7 +86,7 @@ def rows(d: ListedDevice, z: Sizes) -> list[Case]:
         def numpy() -> np.ndarray:
             return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
-        return OPS.standardize(given("x", x), axis=-1, epsilon=1e-5), {"x": x}, numpy
+        return OPS.standardize(input_like("x", x), axis=-1, epsilon=1e-5), {"x": x}, numpy
 
     label, traffic = f"{z.rows[0]}x{z.rows[1]}", 2e-9 * 4 * z.rows[0] * z.rows[1]
     return [_op(d, f"softmax {label}", softmax, lambda t, h: t.softmax(h["x"], -1), traffic,
@@ -96,8 +97,8 @@ def rows(d: ListedDevice, z: Sizes) -> list[Case]:
 
 def _softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(-1, keepdims=True))
-    found: np.ndarray = e / e.sum(-1, keepdims=True)
-    return found
+    result: np.ndarray = e / e.sum(-1, keepdims=True)
+    return result
 
 
 def attention(d: ListedDevice, z: Sizes) -> list[Case]:
@@ -106,14 +107,15 @@ def attention(d: ListedDevice, z: Sizes) -> list[Case]:
 
     def make() -> tuple[Value, Arrays, Callable[[], np.ndarray]]:
         random = np.random.default_rng(3)
-        held = {n: random.standard_normal((2, 8, z.length, size), np.float32) for n in "qkv"}
-        q, k, v = held.values()
+        arrays = {n: random.standard_normal((2, 8, z.length, size), np.float32) for n in "qkv"}
+        q, k, v = arrays.values()
 
         def numpy() -> np.ndarray:
-            found: np.ndarray = _softmax(q @ k.swapaxes(-1, -2) / np.sqrt(np.float32(size))) @ v
-            return found
+            scores = q @ k.swapaxes(-1, -2) / np.sqrt(np.float32(size))
+            result: np.ndarray = _softmax(scores) @ v
+            return result
 
-        return OPS.attention(*(given(n, a) for n, a in held.items())), held, numpy
+        return OPS.attention(*(input_like(n, a) for n, a in arrays.items())), arrays, numpy
 
     return [_op(d, f"2x8x{z.length}x{size}", make, lambda t, h:
                 t.nn.functional.scaled_dot_product_attention(h["q"], h["k"], h["v"]),
@@ -133,7 +135,7 @@ def convolution(d: ListedDevice, z: Sizes) -> list[Case]:
             windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
             return np.einsum("nhwcij,ijco->nhwo", windows, w, optimize=True)
 
-        y = OPS.conv2d(given("x", x), given("w", w), padding="same")
+        y = OPS.conv2d(input_like("x", x), input_like("w", w), padding="same")
         return y, {"x": x, "w": w}, numpy
 
     def torch(t: Any, h: dict[str, Any]) -> Any:
@@ -150,33 +152,34 @@ def launches(d: ListedDevice, z: Sizes) -> list[Case]:
 
     def run(count: int, effort: Effort) -> Measured:
         x = np.ones((1,), np.float32)
-        y = given("x", x)
+        y = input_like("x", x)
         for _ in range(count):
             y = y + 1.0
-        where = resolve(d.id)
-        target = pipeline.target_for(where)
+        place = resolve(d.id)
+        target = pipeline.target_for(place)
         # without fusion, each addition is a kernel
-        made = pipeline.compile_functions({"predict": Graph({"y": y})}, target, "chain",
-                                          fusion=False)
-        if (kernels := len(made.plans["predict"].steps)) != count:
+        compiled = pipeline.compile_functions({"predict": Graph({"y": y})}, target, "chain",
+                                              fusion=False)
+        if (kernels := len(compiled.plans["predict"].steps)) != count:
             raise RuntimeError(f"{count} additions became {kernels} kernels")
-        ours = pipeline.start(made.spec, made.code, made.params, None, where.ordinal).bind(
-            "predict")
+        executable = pipeline.start(compiled.spec, compiled.code, compiled.params, None,
+                                    place.ordinal)
+        ours = executable.bind("predict")
         fill(ours, {"x": x})
         error = peers.checked(f"{count} launches", 1e-6,
                               ztorch=abs(float(ours.outputs["y"][0]) - 1 - count))
         runs: dict[str, Callable[[], object]] = {"ztorch": resident(ours),
                                                  "ztorch with copies": ours}
-        found = gpu_peers.torch_on(d)
+        torch_module = gpu_peers.torch_on(d)
 
-        def chain(one: Any) -> Any:
+        def chain(x: Any) -> Any:
             for _ in range(count):
-                one = one + 1.0
-            return one
+                x = x + 1.0
+            return x
 
-        if found:
-            there = found.ones(1).cuda()
-            runs |= gpu_peers.both(lambda: chain(there))
+        if torch_module:
+            on_device = torch_module.ones(1).cuda()
+            runs |= gpu_peers.both(lambda: chain(on_device))
         else:
             runs["numpy"] = lambda: chain(x)
         return measured(runs, error, effort, count, "launches/s")

@@ -71,22 +71,22 @@ def _gpt(torch: Any, model: Any) -> Any:
             return self.head(self.norm(h))
 
     gpt = GPT()
-    held = [gpt.letters.weight]
-    given = [letters[0]]
+    parameters = [gpt.letters.weight]
+    arrays = [letters[0]]
     for block, (*attending, scale, shift, up, up_bias, down, down_bias, scale_2, shift_2) in zip(
             gpt.blocks, blocks, strict=True):
         *qkv, out, out_bias = attending
-        own, flat = block.self_attn, [w.reshape(width, -1).T for w in qkv[::2]]
-        held += [own.in_proj_weight, own.in_proj_bias, own.out_proj.weight, own.out_proj.bias,
-                 block.norm1.weight, block.norm1.bias, block.linear1.weight, block.linear1.bias,
-                 block.linear2.weight, block.linear2.bias, block.norm2.weight, block.norm2.bias]
-        given += [torch.cat(flat), torch.cat([b.flatten() for b in qkv[1::2]]),
-                  out.reshape(-1, width).T, out_bias, scale, shift, up.T, up_bias, down.T,
-                  down_bias, scale_2, shift_2]
-    held += [gpt.norm.weight, gpt.norm.bias, gpt.head.weight, gpt.head.bias]
-    given += [*norm, head[0].T, head[1]]
+        attention, flat = block.self_attn, [w.reshape(width, -1).T for w in qkv[::2]]
+        parameters += [attention.in_proj_weight, attention.in_proj_bias]
+        for module in (attention.out_proj, block.norm1, block.linear1, block.linear2, block.norm2):
+            parameters += [module.weight, module.bias]
+        arrays += [torch.cat(flat), torch.cat([b.flatten() for b in qkv[1::2]]),
+                   out.reshape(-1, width).T, out_bias, scale, shift, up.T, up_bias, down.T,
+                   down_bias, scale_2, shift_2]
+    parameters += [gpt.norm.weight, gpt.norm.bias, gpt.head.weight, gpt.head.bias]
+    arrays += [*norm, head[0].T, head[1]]
     with torch.no_grad():
-        for parameter, array in zip(held, given, strict=True):
+        for parameter, array in zip(parameters, arrays, strict=True):
             parameter.copy_(array)
     return gpt
 

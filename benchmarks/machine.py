@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import ztorch
-from benchmarks.programs import call, given, kernel_call, target
+from benchmarks.programs import call, input_like, kernel_call, target
 from benchmarks.report import Section, duration
 from benchmarks.timing import Contestant, Effort, Timing, compare
 from ztorch.dtypes import f32
@@ -67,15 +67,15 @@ def slug() -> str:
 @cache
 def cache_bytes() -> dict[str, int]:
     """Data caches by level, as the system describes them."""
-    found = {}
+    sizes = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             level, kind, size = ((index / f).read_text().strip() for f in ("level", "type", "size"))
         except OSError:
             continue
         if kind != "Instruction" and size.endswith("K"):
-            found[f"L{level}"] = int(size[:-1]) * 1024
-    return found
+            sizes[f"L{level}"] = int(size[:-1]) * 1024
+    return sizes
 
 
 def _size(nbytes: int) -> str:
@@ -160,12 +160,12 @@ def run(threads: list[int], effort: Effort) -> Section:
         t, = compare([Contestant("fma", bound)], n == 1, effort)
         _rate(s, "fused multiply-add, float32", n, t, flops, "GFLOP/s")
         for label, size in sizes.items():
-            own = label.startswith("half")  # each thread has caches of its own
-            bound, nbytes = read_call(n, size * n if own else size)
+            per_thread = label.startswith("half")  # each thread has caches of its own
+            bound, nbytes = read_call(n, size * n if per_thread else size)
             t, = compare([Contestant("read", bound)], n == 1, effort)
-            _rate(s, f"reading {label}{' a thread' if own else ''}", n, t, nbytes, "GB/s")
+            _rate(s, f"reading {label}{' a thread' if per_thread else ''}", n, t, nbytes, "GB/s")
     x = np.ones(1, np.float32)
-    t, = compare([Contestant("call", call(OPS.neg(given("x", x)), {"x": x}, 1))], True, effort)
+    t, = compare([Contestant("call", call(OPS.neg(input_like("x", x)), {"x": x}, 1))], True, effort)
     s.line({"what": "calling a program of one number", "threads": "1",
             "rate": duration(t.seconds), "p10–p90": f"{duration(t.p10)}–{duration(t.p90)}"},
            value=t.seconds)
@@ -173,8 +173,8 @@ def run(threads: list[int], effort: Effort) -> Section:
     return s
 
 
-def _rate(s: Section, what: str, threads: int, t: Timing, work: float, unit: str) -> None:
-    s.line({"what": what, "threads": str(threads), "rate": f"{work / t.seconds / 1e9:.1f} {unit}",
+def _rate(s: Section, case: str, threads: int, t: Timing, work: float, unit: str) -> None:
+    s.line({"what": case, "threads": str(threads), "rate": f"{work / t.seconds / 1e9:.1f} {unit}",
             "p10–p90": f"{work / t.p90 / 1e9:.1f}–{work / t.p10 / 1e9:.1f}"},
            value=work / t.seconds)
 

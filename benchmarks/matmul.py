@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks import machine, peers
-from benchmarks.programs import call, given, weight
+from benchmarks.programs import call, input_like, weight
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
 from ztorch.graph.op import OPS
@@ -36,12 +36,12 @@ def _case(s: Section, m: int, n: int, k: int, threads: int, effort: Effort) -> N
     b = random.standard_normal((k, n), dtype=np.float32)
     c = np.empty((m, n), np.float32)
     arrays = {"a": a, "b": b}
-    ours = call(OPS.matmul(given("a", a), given("b", b)), arrays, threads)
+    ours = call(OPS.matmul(input_like("a", a), input_like("b", b)), arrays, threads)
     contestants = [Contestant("ztorch", ours)]
     true = a.astype(np.float64) @ b.astype(np.float64)
     errors = {"ztorch": peers.worst(ours.outputs["y"], true)}
     if m < 64:
-        fixed = call(OPS.matmul(given("a", a), weight("b", b)), {"a": a}, threads)
+        fixed = call(OPS.matmul(input_like("a", a), weight("b", b)), {"a": a}, threads)
         contestants.append(Contestant("ztorch, weights", fixed))
         errors["ztorch with weights"] = peers.worst(fixed.outputs["y"], true)
     torch = peers.module("torch")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import machine, peers
-from benchmarks.programs import call, given
+from benchmarks.programs import call, input_like
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
 from ztorch.graph.op import OPS
@@ -97,8 +97,9 @@ def _ops() -> list[tuple[str, Any, dict[str, np.ndarray], np.ndarray]]:
     wide = x.astype(np.float64)
     e = np.exp(wide - wide.max(-1, keepdims=True))
     return [
-        ("matmul 256", OPS.matmul(given("a", a), given("b", b)), {"a": a, "b": b},
+        ("matmul 256", OPS.matmul(input_like("a", a), input_like("b", b)), {"a": a, "b": b},
          a.astype(np.float64) @ b.astype(np.float64)),
-        ("exp 128x1024", OPS.exp(given("x", x)), {"x": x}, np.exp(wide)),
-        ("softmax 128x1024", OPS.softmax(given("x", x)), {"x": x}, e / e.sum(-1, keepdims=True)),
+        ("exp 128x1024", OPS.exp(input_like("x", x)), {"x": x}, np.exp(wide)),
+        ("softmax 128x1024", OPS.softmax(input_like("x", x)), {"x": x},
+         e / e.sum(-1, keepdims=True)),
     ]

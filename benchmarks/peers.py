@@ -147,9 +147,9 @@ def worst(got: Any, wanted: np.ndarray) -> float:
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 
-def checked(what: str, tolerance: float, **errors: float) -> float:
+def checked(case: str, tolerance: float, **errors: float) -> float:
     """Our error, once nobody's is above the tolerance: what is wrong is not worth timing."""
     for name, error in errors.items():
         if not error <= tolerance:  # also NaN
-            raise SystemExit(f"{what}: {name} is wrong by {error:.2e}, more than {tolerance:.0e}")
+            raise SystemExit(f"{case}: {name} is wrong by {error:.2e}, more than {tolerance:.0e}")
     return errors["ztorch"]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
-from ztorch.codegen.assemble import assemble
-from ztorch.codegen.elf import link
 from ztorch.codegen.targets import Target
 from ztorch.compile import pipeline
+from ztorch.compile.cpu_code import cpu_code
+from ztorch.compile.description import describe_program
+from ztorch.compile.watch import Watch
 from ztorch.dtypes import dtype
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 
 
-def given(name: str, array: np.ndarray) -> Value:
-    """An input like the array."""
+def input_like(name: str, array: np.ndarray) -> Value:
+    """An input with the shape and dtype of an array."""
     return leaf("input", name, array.shape, dtype(array.dtype))
 
 
@@ -57,17 +58,14 @@ def target() -> Target:
 
 def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> HostCall:
     """A kernel of memories x (read) and y (written) as a call that all threads run."""
-    source, result = given("x", x), leaf("input", "y", y, "float32")
-    step = KernelStep(kernel, (Location("inputs", 0, source.nbytes),
-                              Location("outputs", 0, result.nbytes)),
-                (False, True), cycles=1e12)  # dear enough that every worker is woken
+    source, result = input_like("x", x), leaf("input", "y", y, "float32")
+    locations = Location("inputs", 0, source.nbytes), Location("outputs", 0, result.nbytes)
+    step = KernelStep(kernel, locations, (False, True), cycles=1e12)  # enough to wake all workers
     plans = {"predict": Plan("predict", [source], [("y", result)], [step], 0, [])}
     t = target()
     params = Params(t.limits)
-    spec = pipeline.spec_of(kernel.name, t, plans, params)
-    symbols = {n: f.symbol for n, f in spec.functions.items()}
-    code = link(assemble(pipeline.render(plans, t, symbols), t), soname=f"{kernel.name}.so",
-                exports=[*symbols.values(), "zt_worker"])
+    spec = describe_program(kernel.name, t, plans, params)
+    code = cpu_code(plans, t, spec, Watch()).code
     bound = Executable(spec, code, None, threads).bind("predict")
     fill(bound, {"x": x})
     return bound

@@ -44,11 +44,11 @@ class Section:
             self.note(f"{case}, 1 thread, wall clock (the core was shared): "
                       + ", ".join(f"{t.name} {duration(t.wall)}" for t in timings))
 
-    def failed(self, case: str, error: BaseException, how: str = "failed", **more: str) -> None:
+    def failed(self, case: str, error: BaseException, status: str = "failed", **more: str) -> None:
         """A line of what could not be measured; the reason is a note below the table."""
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        self._add({"case": case, **more, "max error": f"**{how}**"})
-        self.results.append({"case": case, **more, how: reason})
+        self._add({"case": case, **more, "max error": f"**{status}**"})
+        self.results.append({"case": case, **more, status: reason})
         self.note(f"{', '.join((case, *more.values()))}: {reason}")
 
     def line(self, values: Mapping[str, str], **data: Any) -> None:

@@ -118,19 +118,19 @@ def run_compile(threads: list[int], effort: Effort) -> Section:
         for n in threads:
             fill = {"batch": 32, "threads": n, "weights": stored}
             cache = 0
-            found: dict[str, list[dict[str, float]]] = {}
+            runs_of: dict[str, list[dict[str, float]]] = {}
             for turn in range(turns):
-                _note(s, found, "ztorch", _OURS.format(**fill))
+                _note(s, runs_of, "ztorch", _OURS.format(**fill))
                 if not peers.module("torch") or peers.no_compiler() or turn >= 3:
                     continue
                 cache += 1
-                where = {"TORCHINDUCTOR_CACHE_DIR": str(Path(tmp, f"cache{n}.{cache}"))}
-                _note(s, found, "torch.compile, cold cache", _TORCH.format(**fill), **where)
-                _note(s, found, "torch.compile, warm cache", _TORCH.format(**fill), **where)
-            answers = {round(r["y"], 5) for runs in found.values() for r in runs}
+                environment = {"TORCHINDUCTOR_CACHE_DIR": str(Path(tmp, f"cache{n}.{cache}"))}
+                _note(s, runs_of, "torch.compile, cold cache", _TORCH.format(**fill), **environment)
+                _note(s, runs_of, "torch.compile, warm cache", _TORCH.format(**fill), **environment)
+            answers = {round(r["y"], 5) for runs in runs_of.values() for r in runs}
             if len(answers) > 1:
                 raise SystemExit(f"compiled models disagree: {answers}")
-            for who, runs in found.items():
+            for who, runs in runs_of.items():
                 middle = {k: float(np.median([r[k] for r in runs]))
                           for k in ("imports", "first", "again", "process")}
                 s.line({"what": who, "threads": str(n),
@@ -139,11 +139,11 @@ def run_compile(threads: list[int], effort: Effort) -> Section:
     return s
 
 
-def _note(s: Section, found: dict[str, list[dict[str, float]]], who: str, text: str,
+def _note(s: Section, runs_of: dict[str, list[dict[str, float]]], who: str, text: str,
           **environment: str) -> None:
     try:
         took, answer = _child(text, **environment)
-        found.setdefault(who, []).append({**json.loads(answer), "process": took})
+        runs_of.setdefault(who, []).append({**json.loads(answer), "process": took})
     except RuntimeError as error:
         s.note(f"{who} is left out: {error}")
 

@@ -54,7 +54,7 @@ def _case(s: Section, model: Any, weights: peers.Weights, optimizer: str, batch:
     # Adam divides a gradient by its own size, so that rounding decides the sign of a step where
     # the gradient is almost zero: single weights may differ, all of them together may not.
     error = peers.checked(f"{optimizer}, batch {batch}", 1e-2, **{
-        name: _apart(found, true, weights) for name, found in results.items()})
+        name: _distance(trained, true, weights) for name, trained in results.items()})
     timings = compare([*contestants, machine.peak(threads)], threads == 1, effort)
     kernels = [w.size for w in weights[::2]]
     flops = 2.0 * batch * (3 * sum(kernels) - kernels[0])
@@ -63,11 +63,11 @@ def _case(s: Section, model: Any, weights: peers.Weights, optimizer: str, batch:
                **{"of FMA peak": f"{share:.0%}"})
 
 
-def _apart(found: list[np.ndarray], true: list[np.ndarray], first: peers.Weights) -> float:
-    """How far the weights went astray, as a share of how far they went (root of squares)."""
-    astray = sum(float(np.square(f - t).sum()) for f, t in zip(found, true, strict=True))
-    went = sum(float(np.square(t - w).sum()) for t, w in zip(true, first, strict=True))
-    return float(np.sqrt(astray / went)) if went else np.inf
+def _distance(trained: list[np.ndarray], true: list[np.ndarray], first: peers.Weights) -> float:
+    """The distance from the true weights, relative to how far training moved them (L2)."""
+    error = sum(float(np.square(f - t).sum()) for f, t in zip(trained, true, strict=True))
+    moved = sum(float(np.square(t - w).sum()) for t, w in zip(true, first, strict=True))
+    return float(np.sqrt(error / moved)) if moved else np.inf
 
 
 def _ours(model: Any, optimizer: str, x: np.ndarray, y: np.ndarray,

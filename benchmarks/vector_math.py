@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import peers
-from benchmarks.programs import call, given, weight
+from benchmarks.programs import call, input_like, weight
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
 from ztorch.graph.op import OPS
@@ -97,7 +97,7 @@ def run(threads: list[int], effort: Effort) -> Section:
 
 
 def _case(s: Section, f: Function, x: np.ndarray, threads: int, effort: Effort) -> None:
-    ours = call(f.ours(given("x", x)), {"x": x}, threads)
+    ours = call(f.ours(input_like("x", x)), {"x": x}, threads)
     true = f.true(x.astype(np.float64))
     errors = {"ztorch": peers.worst(ours.outputs["y"], true)}
     contestants = [Contestant("ztorch", ours)]

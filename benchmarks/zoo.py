@@ -32,8 +32,8 @@ class Trained:
 
     def met(self, metric: str) -> bool:
         bar = (self.recipe.bar or {})[metric]
-        found = self.scores[metric]
-        return found >= bar if "accuracy" in metric else found <= bar
+        score = self.scores[metric]
+        return score >= bar if "accuracy" in metric else score <= bar
 
     @property
     def passed(self) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.compile.traced_model import TracedModel
 from ztorch.dtypes import DType
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
-from ztorch.model.trace import Functions
 from ztorch.program.program import Program
 
 
@@ -40,7 +40,7 @@ class NumpyExecutable:
 
     device = "numpy"
 
-    def __init__(self, traced: Functions):
+    def __init__(self, traced: TracedModel):
         self.name = traced.metadata["name"]
         self._graphs = traced.functions
         self._lock = threading.Lock()

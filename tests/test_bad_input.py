@@ -310,7 +310,7 @@ FITTED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((X, Y), {"validation_freq": 2.5}, ConfigError, "validation_freq=2.5"),
     ((X, Y), {"validation_data": 5}, DataError, "validation_data takes"),
     ((X, Y), {"validation_data": (X, NAN)}, DataError, "nan in row 7"),
-    ((X, Y), {"sample_weight": np.ones(5)}, DataError, r"one weight a row: \(20,\)"),
+    ((X, Y), {"sample_weight": np.ones(5)}, DataError, r"one weight per row: \(20,\)"),
     ((X, Y), {"class_weight": {3: 1.0}}, DataError, r"class 3; classes are 0\.\.2"),
     ((X, Y), {"class_weight": {1: "a"}}, ConfigError, r"class_weight\[1\].*'a'"),
     ((X, Y), {"callbacks": 5}, ConfigError, "5 is not a ztorch.callbacks.Callback"),

@@ -81,7 +81,7 @@ def test_rooms_form_no_cycle() -> None:
 DOORS = {
     "jinja2": {"codegen/render.py"},
     "llvmlite": {"codegen/assemble.py"},
-    "subprocess": {"codegen/assemble.py", "codegen/cc.py", "commands/train.py"},
+    "subprocess": {"codegen/assemble.py", "codegen/cc.py", "commands/demo.py"},
     "click": {"cli.py", "commands"},
     "ctypes": {"backends", "host/processor.py", "runtime/executable.py"},
     "vulkan": {"backends/vulkan_devices.py"},

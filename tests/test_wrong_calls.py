@@ -23,7 +23,8 @@ X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 Y = np.arange(8) % 3
 # What they take from the compiler's own rooms, or give to them: no part of what users call.
 INNER = {"adopt", "add_weight", "call", "called", "leaves", "named_outputs", "need_memory",
-         "need_rank", "prepare", "refuse", "trace", "lend", "resume", "named"}
+         "need_rank", "prepare", "refuse", "trace", "borrow", "start_at", "mark_trained", "resume",
+         "named"}
 
 
 def model() -> zt.Sequential:
@@ -50,8 +51,8 @@ GOOD: dict[str, Callable[[], Any]] = {
     "decay_steps": lambda: 10, "decay_rate": lambda: 0.5, "boundaries": lambda: [1, 2],
     "values": lambda: [1.0, 2.0, 3.0], "filepath": lambda: "b.safetensors", "spec": lambda: "adam",
     "filename": lambda: "log.csv", "schedule": lambda: lambda epoch: 0.1, "threads": lambda: 1, "loss": lambda: "mse"}
-FILES = {("ztorch.program.program", "load"): "p.zt", ("ztorch.data.delimited", "csv"): "t.csv",
-         ("ztorch.data.tables", "read_table"): "t.csv", ("ztorch.data.passages", "text"): "t.csv",
+FILES = {("ztorch.program.program", "load"): "p.zt", ("ztorch.data.csv_files", "csv"): "t.csv",
+         ("ztorch.data.tables", "read_table"): "t.csv", ("ztorch.data.text_files", "text"): "t.csv",
          ("ztorch.data.images", "image_folder"): "images",
          ("ztorch.interchange.onnx.load", "load"): "m.onnx",
          ("ztorch.interchange.onnx.save", "save"): "other.onnx"}

@@ -1,1 +1,1 @@
-"""Generators of pages that come from the registries; not part of the package."""
+"""Generators of pages of the documentation, from the registries. Not part of the package."""

@@ -1,4 +1,4 @@
-"""docs/capabilities.md from the registries: what each target says by itself, which ops it runs.
+"""Writes docs/capabilities.md: the opcodes that each target has, and the ops that it runs.
 
     python -m tools.capabilities > docs/capabilities.md
 
@@ -7,50 +7,16 @@ Needs no device: opcodes are looked up in the templates, ops are lowered and ren
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 
-import numpy as np
-
-import ztorch.ops  # noqa: F401 (fills the registry)
-from ztorch.codegen.render import renderer
+from tools.op_support import SAMPLE_DTYPES, op_cells
+from tools.opcode_support import has, kinds_of, opcode_cells
 from ztorch.codegen.targets import TARGETS, Target
-from ztorch.compile.device_code import Kernels, within_limits
-from ztorch.dtypes import (
-    ALL,
-    DType,
-    bf16,
-    boolean,
-    dtype,
-    f16,
-    f32,
-    f64,
-    i8,
-    i32,
-    i64,
-    lying,
-    u8,
-    u32,
-)
-from ztorch.errors import Unsupported, ZtorchError
-from ztorch.graph.autodiff import gradients
-from ztorch.graph.op import OPS, Public, Sample, leaf, public_ops
-from ztorch.graph.value import Graph, Value
-from ztorch.ir.builder import Builder
-from ztorch.ir.kernel import Instr, Kernel
-from ztorch.ir.limits import Limits
+from ztorch.dtypes import ALL
 from ztorch.ir.opcodes import COMPUTING, OPCODES, SCALAR
-from ztorch.lower.passes import decompose
-from ztorch.lower.placement import Params
-from ztorch.lower.plan import Plan, lower
 
-# Backends whose kernels the tests run, beside the CPU, in the language of the target of that name;
-# .ci/run demands these drivers.
+# Targets whose kernels the tests run, beside those of the CPU; .ci/run demands these drivers.
 RUN = ("opencl", "vulkan", "webgpu")
-NATIVE, VIA, NO = "native", "via", "no"
-# What an op's samples are tried with, by the kinds that they allow.
-TRIED = {"f": (f32, f64, f16, bf16), "s": (i32, i64, i8), "u": (u32, u8),
-         "b": (boolean,)}
-
 HEAD = """# Capabilities
 
 From the registries, by `python -m tools.capabilities > docs/capabilities.md`; needs no device.
@@ -83,7 +49,7 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     cells = [opcode_cells(g[0]) for g in groups]
     titles = [_title(g) for g in groups]
     lines += _table(("opcode", "dtypes", *titles), [
-        (f"`{o}`", _kinds(o), *(c[o] for c in cells)) for o in SCALAR])
+        (f"`{o}`", kinds_of(o), *(c[o] for c in cells)) for o in SCALAR])
     others = [o for o in OPCODES if o not in COMPUTING]
     lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. "
               "What is missing here is not needed there: lowering for a grid uses lanes only to "
@@ -94,22 +60,23 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
 
 
 def matrices_part() -> list[str]:
-    """What targets have `mma` for."""
-    found: dict[str, list[str]] = {}
+    """The shapes of matrices that targets can multiply (`mma`)."""
+    targets_of: dict[str, list[str]] = {}
     for t in TARGETS.values():
         if t.limits.grid is not None and t.limits.grid.mma_shapes:
             shapes = ", ".join(f"`{s}`" for s in t.limits.grid.mma_shapes)
-            found.setdefault(shapes, []).append(t.name)
+            targets_of.setdefault(shapes, []).append(t.name)
     return ["Matrices that threads multiply together: rows, columns, depth, what is multiplied and "
             "what sums are in; *f32:10* is float32 of which 10 bits of mantissa count, for "
             "`matmul_precision=\"tf32\"`. The first shape that loses nothing is taken; other "
             "products are computed thread by thread.", "",
-            *_table(("targets", "shapes"), [(", ".join(names), s) for s, names in found.items()])]
+            *_table(("targets", "shapes"),
+                    [(", ".join(names), s) for s, names in targets_of.items()])]
 
 
 def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = None) -> list[str]:
-    """All ops, or those of some names: it is this part that takes its time."""
-    kinds = "; ".join(", ".join(map(repr, some)) for some in TRIED.values())
+    """All ops, or only those with these names. This part takes some minutes."""
+    kinds = "; ".join(", ".join(map(repr, dtypes)) for dtypes in SAMPLE_DTYPES.values())
     titles = [_title(g) for g in groups]
     rows = op_cells([g[0] for g in groups], only)
     return ["## Ops", "",
@@ -120,7 +87,7 @@ def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = N
             "device may allow more than that). What compiles for a target that runs in the tests "
             "is run there as well and compared with float64: all of it in f32, f64, i32, u32 and "
             "bool, each op's first sample also in the other dtypes of its kinds.", "",
-            *_table(("op", *titles), [(f"`{name}`", *found) for name, found in rows.items()])]
+            *_table(("op", *titles), [(f"`{name}`", *cells) for name, cells in rows.items()])]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -129,18 +96,15 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [lines[0], "| --- " * len(head) + "|", *lines[1:]]
 
 
-# -- targets ---------------------------------------------------------------------------------------
-
-
 def grouped() -> list[list[Target]]:
-    """Targets of one language that say the same words, together; the first stands for all."""
-    found: dict[tuple, list[Target]] = {}
+    """Groups of targets with the same language and opcodes; the first of each stands for all."""
+    groups: dict[tuple, list[Target]] = {}
     for t in TARGETS.values():
         if t.backend != "dummy":  # which computes nothing
             key = (t.backend, t.template_suffix, t.limits.grid is not None,
                    tuple(opcode_cells(t).items()))
-            found.setdefault(key, []).append(t)
-    return list(found.values())
+            groups.setdefault(key, []).append(t)
+    return list(groups.values())
 
 
 def _title(group: Sequence[Target]) -> str:
@@ -153,177 +117,6 @@ def _run(group: Sequence[Target]) -> str:
     if first.backend == "cpu":
         return f"where there is {'a C compiler' if first.emits_source else 'such a processor'}"
     return "yes" if first.name in RUN else "no, compiled only"
-
-
-# -- opcodes ---------------------------------------------------------------------------------------
-
-
-def opcode_cells(target: Target) -> dict[str, str]:
-    """For each opcode, what the target makes of it.
-
-    >>> from ztorch.codegen.targets import TARGETS
-    >>> opcode_cells(TARGETS["avx2"])["sqrt"]
-    'native; via f16 bf16'
-    """
-    words, able = renderer(target), [d for d in ALL if has(target, d)]
-    out = {o: _cell({d: scalar_state(o, d, target) for d in able if d.kind in OPCODES[o].kinds})
-           for o in SCALAR}
-    for o in OPCODES:
-        if o not in COMPUTING:
-            said = o in words.words and not {o, (o, "f32")} & target.missing_opcodes
-            out[o] = NATIVE if said else "–"
-    return out
-
-
-def has(target: Target, d: DType) -> bool:
-    """Whether the target has a dtype at all, if only to store it.
-
-    >>> from ztorch.codegen.targets import TARGETS
-    >>> has(TARGETS["avx2"], f64), has(TARGETS["webgpu"], f64)
-    (True, False)
-    """
-    # Dtypes that are stored and never converted are moved as whole numbers.
-    moved = d.name in target.stored_dtypes and d.name not in target.converted_dtypes
-    return moved or bool(str(renderer(target).spelling.type(d.name, 1)))
-
-
-def scalar_state(opcode: str, d: DType, target: Target) -> str:
-    """native, via or no: for one dtype, from registers to a register.
-
-    >>> from ztorch.codegen.targets import TARGETS
-    >>> scalar_state("exp", f32, TARGETS["avx2"]), scalar_state("add", f32, TARGETS["avx2"])
-    ('via', 'native')
-    """
-    words = renderer(target)
-    kernel, asked = _alone(opcode, d, target.limits)
-    try:
-        plain = decompose(kernel, words.speaks, target.name)
-        words.kernel(plain)
-    except Unsupported:
-        return NO
-    return NATIVE if words.speaks(asked) else VIA
-
-
-def _alone(opcode: str, d: DType, limits: Limits) -> tuple[Kernel, Instr]:
-    """A kernel around one opcode, and its instruction."""
-    row = OPCODES[opcode]
-    b = Builder(f"{opcode}_{d!r}", limits.index)
-    stored = lying(d)
-    args = []
-    for k in range(row.arity):
-        as_flag = opcode == "select" and k == 0
-        name = b.memory(f"x{k}", u8 if as_flag else stored, 1)
-        x = b.load(name, 0)
-        args.append(b.ne(x, 0) if as_flag or d is boolean else x)
-    result = _result(opcode, d)
-    y = b.emit(opcode, *args, **({"dtype": result} if row.result == "attr" else {}))
-    asked = next(i for i in b.body if i.dest is y)
-    out = lying(result)
-    b.memory("y", out, 1, access="w")
-    b.store("y", 0, b.cast(y, dtype=out) if result is boolean else y)
-    return b.kernel(), asked
-
-
-def _result(opcode: str, d: DType) -> DType:
-    if opcode == "bitcast":
-        return next(r for r in ALL if r.bits == d.bits and r is not d and r is not boolean)
-    if opcode == "cast":
-        return i32 if d is f32 else f32
-    return boolean if OPCODES[opcode].result == "bool" else d
-
-
-def _kinds(opcode: str) -> str:
-    words = {"f": "floats", "s": "signed", "u": "unsigned", "b": "bool"}
-    return ", ".join(words[k] for k in OPCODES[opcode].kinds)
-
-
-def _cell(states: Mapping[DType, str]) -> str:
-    """The state of float32, or where that is not taken of int32, and the dtypes that differ."""
-    usual = states[next(d for d in (f32, i32, u32, boolean) if d in states)]
-    parts = [usual]
-    for state in (NATIVE, VIA, NO):
-        if state != usual and (which := [repr(d) for d, s in states.items() if s == state]):
-            parts.append(f"{state} {' '.join(which)}")
-    return "; ".join(parts)
-
-
-# -- ops -------------------------------------------------------------------------------------------
-
-
-def op_cells(targets: Sequence[Target],
-             only: Container[str] | None = None) -> dict[str, list[str]]:
-    """For each op, on each target: yes, or the dtypes that it cannot take."""
-    able = [[d for d in ALL if has(t, d)] for t in targets]
-    rows: dict[str, list[str]] = {}
-    for public in sorted(public_ops(), key=lambda p: p.name):
-        if only is not None and public.name not in only:
-            continue
-        answers: list[dict[DType, list[bool]]] = [{} for _ in targets]
-        for d, graph in _graphs(public):
-            plans: dict[Limits, Plan | None] = {}
-            for k, t in enumerate(targets):
-                if d in able[k]:
-                    answers[k].setdefault(d, []).append(_compiles(graph, t, plans))
-        if any(answers):
-            rows[public.name] = [_answer(a) for a in answers]
-    return rows
-
-
-def _answer(found: Mapping[DType, Sequence[bool]]) -> str:
-    none = [repr(d) for d in ALL if d in found and not any(found[d])]
-    some = [repr(d) for d in ALL if d in found and any(found[d]) and not all(found[d])]
-    return "; ".join([f"not {' '.join(none)}"] * bool(none) + [f"{' '.join(some)} in part"] *
-                     bool(some)) or "yes"
-
-
-def _compiles(graph: Graph, target: Target, plans: dict[Limits, Plan | None]) -> bool:
-    """Whether every kernel of a graph can be said in the target's words and limits; targets with
-    the same limits share plans."""
-    try:
-        if target.limits not in plans:
-            plans[target.limits] = None
-            plans[target.limits] = lower("op", graph, target.limits, Params(target.limits))
-        plan, kernels = plans[target.limits], Kernels(target)
-        for step in plan.steps if plan is not None else ():
-            if target.limits.grid is not None:
-                within_limits(step, target)
-            kernels.number(step.kernel)
-    except Unsupported:
-        return False
-    return plan is not None
-
-
-def _graphs(public: Public) -> Iterator[tuple[DType, Graph]]:
-    """Each sample and its gradient in the first dtype of each kind that it allows, and the first
-    sample in the others."""
-    first = True
-    for sample in public.samples:
-        for kind in sample.dtypes:
-            for d in TRIED[kind] if first else TRIED[kind][:1]:
-                yield from ((d, graph) for graph in _made(public, sample, d))
-        first = False
-
-
-def _made(public: Public, sample: Sample, d: DType) -> list[Graph]:
-    """The graph of an op's results, and that of its gradient."""
-    leaves = []
-    for k, given in enumerate(sample.shapes):
-        array = isinstance(given, np.ndarray)
-        of = d if not array or given.dtype.kind == "f" else dtype(given.dtype)
-        if public.name == "where" and k == 0:
-            of = boolean
-        leaves.append(leaf("input", f"x{k}", np.shape(given) if array else given, of))
-    try:
-        made = public.call(*leaves, **sample.attrs)
-    except ZtorchError:  # an op's own rule, on every target alike
-        return []
-    results = [made] if isinstance(made, Value) else list(made)
-    graphs = [Graph({f"y{k}": y for k, y in enumerate(results)})]
-    wrt = [v for v in leaves if v.dtype is f32]
-    if wrt and results[0].dtype.is_float:
-        found = gradients(OPS.sum(results[0]), wrt)
-        graphs.append(Graph({f"d{k}": g for k, g in enumerate(found)}))
-    return graphs
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/ops.md from the registry: every op with its formula, shapes, dtypes, gradient and cost.
+"""Writes docs/ops.md: every op with its formula, shapes, dtypes, gradient and cost.
 
     python -m tools.vocabulary > docs/ops.md
 """
@@ -63,8 +63,8 @@ def _row(public: Public) -> str:
         cells += [_gradient(public, []), "", "", ""]
     else:
         leaves = _leaves(public, sample)
-        made = public.call(*leaves, **sample.attrs)
-        results = [made] if isinstance(made, Value) else list(made)
+        result = public.call(*leaves, **sample.attrs)
+        results = [result] if isinstance(result, Value) else list(result)
         cells += [_gradient(public, leaves), _example(leaves, results), f"{_flops(results):,}",
                   f"{sum(v.nbytes for v in [*leaves, *results]):,}"]
     return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
@@ -91,17 +91,17 @@ def _kinds(public: Public) -> str:
         public.primitive.kind == "map") else None
     if row is not None:
         return row.kinds
-    found = {kind for s in public.samples for kind in s.dtypes}
-    return "".join(k for k in "fsub" if k in found)
+    kinds = {kind for s in public.samples for kind in s.dtypes}
+    return "".join(k for k in "fsub" if k in kinds)
 
 
 def _leaves(public: Public, sample: Sample) -> list[Value]:
     out = []
-    for k, given in enumerate(sample.shapes):
-        array = isinstance(given, np.ndarray)
+    for k, shape in enumerate(sample.shapes):
+        array = isinstance(shape, np.ndarray)
         kind = "b" if public.name == "where" and k == 0 else sample.dtypes[0]
-        d: DType = dtype(given.dtype) if array else dtype(_EXAMPLES[kind])
-        out.append(leaf("input", f"x{k}", np.shape(given) if array else given, d))
+        d: DType = dtype(shape.dtype) if array else dtype(_EXAMPLES[kind])
+        out.append(leaf("input", f"x{k}", np.shape(shape) if array else shape, d))
     return out
 
 
@@ -127,8 +127,8 @@ def _flops(results: list[Value]) -> int:
 # -- gradients as formulas -------------------------------------------------------------------------
 
 
-class _Name:
-    """A formula that grows with every operation on it."""
+class _Formula:
+    """A formula as text: operators on it make longer formulas."""
 
     def __init__(self, text: str, level: int = 9):
         self.text, self.level = text, level  # level: how tightly its last operator binds
@@ -136,16 +136,16 @@ class _Name:
     def at(self, level: int) -> str:
         return self.text if self.level >= level else f"({self.text})"
 
-    def __neg__(self) -> _Name:
-        return _Name(f"-{self.at(3)}", 2)
+    def __neg__(self) -> _Formula:
+        return _Formula(f"-{self.at(3)}", 2)
 
 
 def _binary(symbol: str, level: int) -> Any:
-    def forward(a: _Name, b: Any) -> _Name:
-        return _Name(f"{a.at(level)} {symbol} {_name(b).at(level + 1)}", level)
+    def forward(a: _Formula, b: Any) -> _Formula:
+        return _Formula(f"{a.at(level)} {symbol} {_formula(b).at(level + 1)}", level)
 
-    def backward(a: _Name, b: Any) -> _Name:
-        return forward(_name(b), a)
+    def backward(a: _Formula, b: Any) -> _Formula:
+        return forward(_formula(b), a)
 
     return forward, backward
 
@@ -154,22 +154,24 @@ for _python, _symbol, _level in (("add", "+", 1), ("sub", "-", 1), ("mul", "*", 
                                  ("truediv", "/", 2), ("pow", "**", 4), ("lt", "<", 0),
                                  ("gt", ">", 0)):
     _forward, _backward = _binary(_symbol, _level)
-    setattr(_Name, f"__{_python}__", _forward)
-    setattr(_Name, f"__r{_python}__", _backward)
+    setattr(_Formula, f"__{_python}__", _forward)
+    setattr(_Formula, f"__r{_python}__", _backward)
 
 
-def _name(x: Any) -> _Name:
-    return x if isinstance(x, _Name) else _Name(f"{x:.4g}" if isinstance(x, float) else str(x))
+def _formula(x: Any) -> _Formula:
+    if isinstance(x, _Formula):
+        return x
+    return _Formula(f"{x:.4g}" if isinstance(x, float) else str(x))
 
 
 class _Functions:
-    """Stands in for the ops while a gradient is written down."""
+    """Takes the place of the ops when a gradient is written as a formula."""
 
     def __getattr__(self, op: str) -> Any:
-        def call(*args: Any, **attrs: Any) -> _Name:
+        def call(*args: Any, **attrs: Any) -> _Formula:
             if op in ("zeros_like", "ones_like"):
-                return _Name("0" if op == "zeros_like" else "1")
-            return _Name(f"{op}({', '.join(_name(a).text for a in args)})")
+                return _Formula("0" if op == "zeros_like" else "1")
+            return _Formula(f"{op}({', '.join(_formula(a).text for a in args)})")
 
         return call
 
@@ -180,16 +182,16 @@ def _gradient(public: Public, leaves: list[Value]) -> str:
     if row is not None and row.result != "attr":
         if row.grad is None:
             return "no"
-        names = [_Name(n) for n in ("abc" if row.name != "select" else "cab")[:row.arity]]
-        parts = row.grad(_Functions(), _Name("g"), _Name("y"), *names)
+        names = [_Formula(n) for n in ("abc" if row.name != "select" else "cab")[:row.arity]]
+        parts = row.grad(_Functions(), _Formula("g"), _Formula("y"), *names)
         if all(p is None for p in parts):
             return "no"
         return "`" + ", ".join("-" if p is None else p.text for p in parts) + "`"
     sample = next(iter(public.samples), None)
     if sample is None:
         return _UNSAMPLED.get(public.name, "no")
-    made = public.call(*leaves, **sample.attrs)
-    y = made if isinstance(made, Value) else made[0]
+    result = public.call(*leaves, **sample.attrs)
+    y = result if isinstance(result, Value) else result[0]
     wrt = [v for v in leaves if v.dtype.is_float]
     if not y.dtype.is_float or not wrt:
         return "no"

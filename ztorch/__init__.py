@@ -8,7 +8,7 @@ from __future__ import annotations
 from ztorch import dispatch
 from ztorch.version import __version__ as __version__
 
-TYPE_CHECKING = False  # typing's own takes longer to import than all that is here
+TYPE_CHECKING = False  # importing it from typing would take longer than this whole file
 if TYPE_CHECKING:
     from typing import Any
 
@@ -40,9 +40,9 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
           "compiled": "compile.eager"}
-_INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # deeper than their name
-# What others call a thing, and where it is found here.
-_ELSEWHERE = {
+_INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # modules of rooms
+# Names that other libraries have, and what to use here.
+_REPLACEMENTS = {
     "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
     "activations": "zt.ops, and the activation= of layers", "datasets": "zt.data",
     "load_model": "zt.load for a .zt file, zt.load_keras for a .keras file",
@@ -61,15 +61,15 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES or name in _INNER:
         return importlib.import_module(f"ztorch.{_INNER.get(name, name)}")
     if name in _NAMES:
-        found = getattr(importlib.import_module(f"ztorch.{_NAMES[name]}"), name)
-        globals()[name] = found
-        return found
+        value = getattr(importlib.import_module(f"ztorch.{_NAMES[name]}"), name)
+        globals()[name] = value  # so that the next use does not come here
+        return value
     hint = ""
     if not name.startswith("_"):
         from ztorch.errors import nearest
 
-        here = _ELSEWHERE.get(name)
-        hint = f"; here it is {here}" if here else nearest(name, __dir__())
+        replacement = _REPLACEMENTS.get(name)
+        hint = f"; here it is {replacement}" if replacement else nearest(name, __dir__())
     raise AttributeError(f"module 'ztorch' has no attribute {name!r}{hint}")
 
 

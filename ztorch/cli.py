@@ -1,5 +1,8 @@
-"""The command line: words, options and help. What a command does lies in ztorch/commands/, and
-is imported when it runs, so that --help is quick."""
+"""The command line: commands, options and help.
+
+What a command does is in the file of its name in `commands/`. That is imported when the command
+runs, so that --help is quick.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,33 @@ from typing import Any
 
 import click
 
-from ztorch.commands.group import Commands, ModelName, examples
+from ztorch.commands.group import CommandGroup, ModelName, examples
 from ztorch.version import __version__
 
 model = click.argument("model", type=ModelName())
 artifact = click.argument("artifact", type=click.Path())
 device = click.option("--device", default="auto", show_default=True, metavar="NAME",
-                      help="cpu, cpu:LEVEL, or c (C source); `ztorch devices` lists more.")
+                      help="The device to compile for: cpu, cpu:LEVEL, c (C source) or one that "
+                           "`ztorch devices` lists.")
 threads = click.option("--threads", type=click.IntRange(1), metavar="N",
-                       help="Worker threads; as many as there are cores if left out.")
+                       help="Worker threads on a CPU. Default: one per core.")
+epochs = click.option("--epochs", type=click.IntRange(1), metavar="N",
+                      help="Passes over the data. Default: what the model's file says.")
 batch_size = click.option("--batch-size", type=click.IntRange(1), metavar="N",
-                          help="Rows in one step; the model's own if left out.")
-optimizer = click.option("--optimizer", metavar="NAME", help="adam, adamw, sgd, rmsprop ...")
+                          help="Rows of a batch. Default: what the model's file says.")
+optimizer = click.option("--optimizer", metavar="NAME",
+                         help="Optimizer: adam, adamw, sgd, rmsprop ...")
 rate = click.option("--lr", "rate", type=float, metavar="RATE", help="Learning rate.")
-loss = click.option("--loss", metavar="NAME", help="mse, sparse_categorical_crossentropy ...; for "
-                    "several outputs by name: kind=mse,size=mae.")
-dtype = click.option("--dtype", metavar="NAME", help="float64, or mixed_bfloat16 or mixed_float16: "
-                     "weights and operands of matrix products in 16 bits; float32 if left out.")
+loss = click.option("--loss", metavar="NAME", help="Loss: mse, sparse_categorical_crossentropy "
+                    "...; for several outputs by name: kind=mse,size=mae.")
+dtype = click.option("--dtype", metavar="NAME", help="float32, float64, mixed_bfloat16 or "
+                     "mixed_float16 (matrix products in 16 bits). Default: float32.")
 weights = click.option("--weights", type=click.Path(), metavar="FILE",
-                       help="First weights, as save_weights() or --out *.safetensors wrote them.")
-as_json = click.option("--json", "as_json", is_flag=True, help="For programs to read.")
+                       help="File of initial weights, from save_weights() or --out *.safetensors.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]},
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]},
              epilog="A MODEL is a name from the zoo, such as digits_mlp, or path/to/file.py:name, "
                     "a Sequential or Model, or a function that returns one.")
 @click.version_option(__version__, prog_name="ztorch")
@@ -38,51 +45,52 @@ as_json = click.option("--json", "as_json", is_flag=True, help="For programs to 
              ztorch inspect digits.zt
              ztorch run digits.zt rows.npy -o scores.npy""")
 def main() -> None:
-    """Declares, trains and ships small neural networks as native code."""
+    """Train neural networks and ship them as native code."""
 
 
 @main.command()
-@click.option("--out", type=click.Path(), metavar="FILE.zt", help="Keep the artifact here.")
-@click.option("--epochs", type=click.IntRange(1), metavar="N")
+@click.option("--out", type=click.Path(), metavar="FILE.zt", help="Write the artifact here.")
+@epochs
 @device
 @threads
 @examples("""ztorch demo
              ztorch demo --out digits.zt --device cpu:avx2""")
 def demo(**options: Any) -> None:
-    """The whole story in a few seconds.
+    """Show it all in a few seconds.
 
-    Trains on handwritten digits, exports, loads in a fresh process and predicts.
+    Trains on handwritten digits, exports, loads in a new process and predicts.
     """
-    from ztorch.commands.train import demo
+    from ztorch.commands.demo import demo
 
     demo(**options)
 
 
 @main.command()
 @model
-@click.option("--data", "data_name", metavar="DATA", help="A data set (digits, mnist, "
-              "fashion_mnist, cifar10), a table.csv with the label last, file.npz with x and y, "
-              "x.npy,y.npy, or a folder with one of images for each class; what the model names "
-              "if left out.")
-@click.option("--epochs", type=click.IntRange(1), metavar="N")
+@click.option("--data", "data_name", metavar="DATA", help="Training data: a data set "
+              "(digits, mnist, fashion_mnist, cifar10), a table.csv with the label last, file.npz "
+              "with x and y, x.npy,y.npy, or a folder with a folder of images per class. Default: "
+              "what the model's file says.")
+@epochs
 @batch_size
 @optimizer
 @rate
 @loss
-@click.option("--metrics", metavar="NAMES", help="accuracy,mae; by output for several: "
-              "kind=accuracy,size=mae.")
+@click.option("--metrics", metavar="NAMES", help="Metrics: accuracy,mae; for several "
+              "outputs by name: kind=accuracy,size=mae.")
 @dtype
 @device
 @threads
-@click.option("--val", metavar="PART|DATA", help="A part of the data to validate on, such as 0.1, "
-              "or data of its own.")
+@click.option("--val", metavar="FRACTION|DATA", help="Validation data: a fraction of the data, "
+              "such as 0.1, or data of its own.")
 @click.option("--out", type=click.Path(), metavar="FILE",
-              help="Keep the program (.zt) or its weights (.safetensors).")
+              help="Write the program (.zt) or its weights (.safetensors).")
 @weights
-@click.option("--target", type=click.Choice(["x", "y"]), help="What to learn: y, or x itself as an "
-              "autoencoder does; the model's own if left out.")
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="Of shuffling and dropout.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("--target", type=click.Choice(["x", "y"]), help="What to learn: y, or x as an "
+              "autoencoder does. Default: what the model's file says.")
+@click.option("--seed", type=click.IntRange(0), metavar="N",
+              help="Seed of shuffling and dropout.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @examples("""ztorch train digits_mlp --epochs 10 --val 0.1 --out digits.zt
              ztorch train net.py:build --data iris.csv --loss sparse_categorical_crossentropy
              ztorch train two.py --data two.npz --loss kind=mse,size=mae
@@ -91,7 +99,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
           **options: Any) -> None:
     """Train a model on data.
 
-    MODEL may also be an artifact that can train: it goes on where it was saved.
+    MODEL may also be an artifact that can train: it continues where it was saved.
     """
     from ztorch.commands.train import train
 
@@ -101,21 +109,20 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 
 @main.command()
 @model
-@click.option("-o", "--out", type=click.Path(), metavar="FILE", required=True)
+@click.option("-o", "--out", type=click.Path(), metavar="FILE", required=True,
+              help="The file to write, .zt or .onnx; with --so or --web a folder.")
 @weights
 @dtype
 @device
 @batch_size
-@click.option("--train", "trains", is_flag=True, help="An artifact that can train, too.")
+@click.option("--train", "trains", is_flag=True, help="Write an artifact that can train.")
 @optimizer
 @rate
 @loss
 @click.option("--so", "library", is_flag=True,
-              help="Libraries (with --device c: C source) and a C header, written to the "
-                   "folder FILE, for programs without Python.")
+              help="Write C libraries and a header to the folder FILE; with --device c, C source.")
 @click.option("--web", is_flag=True,
-              help="A page for browsers, on WebGPU, with the script that runs the model, written "
-                   "to the folder FILE.")
+              help="Write a page for browsers, which runs the model on WebGPU, to the folder FILE.")
 @examples("""ztorch export digits_mlp --weights w.safetensors -o digits.zt
              ztorch export digits_mlp --device cpu:neon --batch-size 1 -o arm.zt
              ztorch export digits_mlp --dtype mixed_bfloat16 -o half.zt
@@ -139,8 +146,9 @@ def export(model: str, optimizer: str | None, **options: Any) -> None:
 @artifact
 @click.argument("source", metavar="INPUT", type=click.Path())
 @click.option("-o", "--out", type=click.Path(), metavar="FILE",
-              help="An .npy or .csv file; CSV on standard output if left out.")
-@click.option("--classes", is_flag=True, help="The most likely class of each row, not its scores.")
+              help="Write to an .npy, .npz or .csv file. Default: CSV on standard output.")
+@click.option("--classes", is_flag=True,
+              help="Write the likeliest class of each row, not its scores.")
 @threads
 @examples("""ztorch run digits.zt rows.npy -o scores.npy
              ztorch run digits.zt rows.csv --classes""")
@@ -148,9 +156,9 @@ def run(**options: Any) -> None:
     """Predict with an artifact.
 
     INPUT holds rows: .npy, .npz with x, or .csv without labels. For several inputs it is an .npz
-    with arrays of their names; several outputs are written to one.
+    with an array for each, by name; several outputs are written to an .npz.
     """
-    from ztorch.commands.export import run
+    from ztorch.commands.run import run
 
     run(**options)
 
@@ -161,12 +169,13 @@ def run(**options: Any) -> None:
 @click.option("--length", type=click.IntRange(1), default=200, show_default=True, metavar="N",
               help="Letters to write.")
 @click.option("--temperature", type=click.FloatRange(0), default=0.5, show_default=True,
-              help="Above 1 is bolder, 0 always takes the likeliest.")
+              help="Above 1: more surprises. 0: always the likeliest letter.")
 @click.option("--top-k", type=click.IntRange(1), metavar="N",
-              help="Draw from so many of the likeliest letters only.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--alphabet", metavar="LETTERS", help="The letter of each number; that of the "
-              "shipped poems if left out.")
+              help="Draw only from the N likeliest letters.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+              help="Seed of the random choice of letters.")
+@click.option("--alphabet", metavar="LETTERS", help="The letter of each number. Default: that of "
+              "the data sets verse and poets.")
 @weights
 @device
 @threads
@@ -174,9 +183,9 @@ def run(**options: Any) -> None:
              ztorch generate gpt.zt "Shall I compare thee" --length 300 --temperature 0.7
              ztorch generate gpt.zt "once upon" --temperature 0""")
 def generate(model: str, **options: Any) -> None:
-    """Let a trained model of letters write.
+    """Continue a text with a trained model of letters.
 
-    MODEL is an artifact that can generate, or a model and --weights.
+    MODEL is an artifact that can generate, or a model with --weights.
     """
     from ztorch.commands.generate import generate
 
@@ -189,8 +198,8 @@ def generate(model: str, **options: Any) -> None:
 @examples("""ztorch inspect digits.zt
              ztorch inspect digits.zt --json""")
 def inspect(artifact: str, as_json: bool) -> None:
-    """Check an artifact and say what is in it."""
-    from ztorch.commands.look import inspect
+    """Check an artifact and print what is in it."""
+    from ztorch.commands.inspect import inspect
 
     inspect(artifact, as_json)
 
@@ -199,9 +208,10 @@ def inspect(artifact: str, as_json: bool) -> None:
 @model
 @click.option("--stage", type=click.Choice(["graph", "plan", "ir", "text", "asm"]),
               default="graph", show_default=True,
-              help="Tensor ops, kernels in order, their IR, rendered source, or machine code.")
+              help="graph: tensor ops; plan: kernels in order; ir: their instructions; text: "
+                   "generated source; asm: machine code.")
 @click.option("--function", default="predict", show_default=True, metavar="NAME",
-              help="predict, train or evaluate.")
+              help="predict, evaluate, train or decode.")
 @device
 @batch_size
 @dtype
@@ -209,12 +219,12 @@ def inspect(artifact: str, as_json: bool) -> None:
 @examples("""ztorch show digits_mlp --stage plan --function train
              ztorch show digits_mlp --stage text --device cpu:neon""")
 def show(model: str, **options: Any) -> None:
-    """Print what the compiler makes of a model.
+    """Print a stage of compiling a model.
 
-    The device need not be in this machine. MODEL may also be an artifact: then it is of the model
-    that the artifact describes, without metrics, for the device of its code.
+    The device need not be in this machine. MODEL may also be an artifact: the model that it
+    describes is compiled again, without metrics, for the device of its code.
     """
-    from ztorch.commands.look import show
+    from ztorch.commands.show import show
 
     show(model, **options)
 
@@ -225,16 +235,16 @@ def show(model: str, **options: Any) -> None:
 @batch_size
 @dtype
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True, metavar="N",
-              help="Steps of training, where the model names a loss.")
+              help="Training steps, where the model's file names a loss.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-              help="Of the random rows.")
+              help="Seed of the random rows.")
 @examples("""ztorch verify digits_mlp --device opencl
              ztorch verify net.py:build --device cpu:avx2 --steps 1
              ztorch verify digits.zt""")
 def verify(model: str, **options: Any) -> None:
     """Compare a device with float64, layer by layer.
 
-    Predicts and trains on random rows. MODEL may also be an artifact: then its own code is run.
+    Predicts and trains on random rows. MODEL may also be an artifact: its own code runs then.
     """
     from ztorch.commands.verify import verify
 
@@ -246,22 +256,23 @@ def verify(model: str, **options: Any) -> None:
 @examples("ztorch devices")
 def devices(as_json: bool) -> None:
     """List devices, and why others are missing."""
-    from ztorch.commands.look import list_devices
+    from ztorch.commands.devices import list_devices
 
     list_devices(as_json)
 
 
 @main.command()
 @model
-@click.option("--batch-sizes", default="1,32,128", show_default=True, metavar="N,N,...")
+@click.option("--batch-sizes", default="1,32,128", show_default=True, metavar="N,N,...",
+              help="Batch sizes to measure.")
 @click.option("--seconds", type=click.FloatRange(0.01), default=0.5, show_default=True,
-              help="Time for each measurement.")
+              help="Seconds for each measurement.")
 @dtype
 @device
 @threads
 @examples("ztorch bench digits_mlp --batch-sizes 1,64 --threads 1")
 def bench(model: str, batch_sizes: str, **options: Any) -> None:
-    """Measure a prediction and a training step."""
+    """Measure the time of a prediction and a training step."""
     from ztorch.commands.bench import bench
 
     sizes = batch_sizes.split(",")
@@ -279,7 +290,7 @@ def completion(shell: str) -> None:
     """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class
 
-    made = get_completion_class(shell)
-    assert made is not None
-    script = made(main, {}, "ztorch", "_ZTORCH_COMPLETE")
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    script = completion_class(main, {}, "ztorch", "_ZTORCH_COMPLETE")
     click.echo(script.source_template % script.source_vars())

@@ -11,7 +11,7 @@ from ztorch import Sequential, ops
 from ztorch import layers as L
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.device_code import device_code
-from ztorch.compile.pipeline import compile_functions, lower_functions
+from ztorch.compile.pipeline import compile_functions, place_states, plan_functions, simplify
 from ztorch.compile.watch import Watch
 from ztorch.dtypes import f32
 from ztorch.errors import Unsupported
@@ -107,7 +107,9 @@ def test_few_buffers_divide_kernels(memories: int) -> None:
 def test_what_a_device_says_counts(name: str) -> None:
     """No kernel has more threads or shared memory than the row or the device allows."""
     target = TARGETS[name].on_device({"threads": 64, "shared_bytes": 2048})
-    _, plans, _ = lower_functions(functions(), target, DEFAULT, True, False, Watch())
+    graphs = simplify(functions(), DEFAULT, Watch())
+    plans = plan_functions(graphs, target, place_states(graphs, target), Watch(),
+                           prepare_once=False)
     kernels = {s.kernel.name: s.kernel for plan in plans.values() for s in plan.steps}
     assert len(kernels) > 5
     for k in kernels.values():

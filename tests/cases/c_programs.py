@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ztorch import layers as L
+from ztorch.compile.traced_model import TracedModel
 from ztorch.model.sequential import Sequential
-from ztorch.model.trace import Functions
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.system() != "Linux",
                                reason="needs gcc, and runs ELF libraries")
@@ -23,7 +23,7 @@ STRICT = (*WARN, "-Wstrict-prototypes", "-Wconversion", "-Wc++-compat", "-Wundef
 LANGUAGES = {"c89": ("gcc", "-std=c89"), "c11": ("gcc", "-std=c11"), "c++": ("g++", "-x", "c++")}
 
 
-def net(dtype: str = "float32", batch: int = 5, trains: bool = True) -> Functions:
+def net(dtype: str = "float32", batch: int = 5, trains: bool = True) -> TracedModel:
     """Uneven in all its sizes; its first product is one that Python's own programs pack."""
     model = Sequential([L.Input((101,)), L.Dense(83, activation="relu"), L.Dropout(0.2),
                         L.Dense(7, activation="softmax")], name="net", seed=5)

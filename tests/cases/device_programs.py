@@ -12,7 +12,8 @@ from ztorch.backends.device import Device
 from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
-from ztorch.compile.device_code import Kernels, device_code, within_limits
+from ztorch.compile.device_code import device_code, within_limits
+from ztorch.compile.kernels import Kernels
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.watch import Watch
 from ztorch.errors import Unsupported

@@ -75,8 +75,8 @@ PROBED = ("digits_mlp", "text_classifier", "digits_cnn", "lstm_classifier", "tin
 def assert_verified(backend: str, name: str) -> None:
     """A prediction and three steps of training agree with float64, as `ztorch verify` compares."""
     subject = verify.of_recipe(small(name), opened(backend).id, BATCH)
-    checks = list(verify.compared(subject, STEPS, seed=1, layers=name in PROBED))
-    assert [c for c in checks if not c.fine] == []
+    checks = list(verify.compare(subject, STEPS, seed=1, layers=name in PROBED))
+    assert [c for c in checks if not c.passed] == []
     parts = {"predict", *(f"step {k + 1}" for k in range(STEPS))}
     assert {c.part for c in checks} >= parts | ({"step 1 backward"} if name in PROBED else set())
     bounds = [c.bound for c in checks if c.part == "predict"]

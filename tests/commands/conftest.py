@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tests.commands.said import Run, ok
+from tests.commands.results import Run, ok
 from ztorch.cli import main
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.commands.said import Run, fails, ok
+from tests.commands.results import Run, fails, ok
 from ztorch.backends import registry
 from ztorch.cli import main
 from ztorch.runtime.devices import best_level

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.commands.said import Run, fails, ok
+from tests.commands.results import Run, fails, ok
 
 TWO = """
 from ztorch import Model, layers as L

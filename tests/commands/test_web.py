@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.said import Run, fails, ok
+from tests.commands.results import Run, fails, ok
 
 
 def test_a_page_is_written(run: Run, tmp_path: Path) -> None:

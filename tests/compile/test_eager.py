@@ -263,7 +263,7 @@ def test_errors_teach(wrong: Any, kind: type, parts: list[str]) -> None:
             wrong()
         for part in parts:
             assert part in str(caught.value)
-    assert not eager._kept
+    assert not eager._programs
 
 
 # -- compiled once -----------------------------------------------------------------------------------
@@ -297,19 +297,19 @@ def test_the_least_recently_used_goes_first(
     monkeypatch.setattr(eager, "CAPACITY", 2)
     for n in (1, 2, 1, 3, 1):  # 3 takes the place of 2
         zt.ops.exp(np.zeros(n))
-    assert len(builds) == 3 and len(eager._kept) == 2
+    assert len(builds) == 3 and len(eager._programs) == 2
     zt.ops.exp(np.zeros(2))
     assert len(builds) == 4
 
 
 def test_programs_together_stay_within_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager, "ROOM", 100_000)
+    monkeypatch.setattr(eager, "CAPACITY_BYTES", 100_000)
     for n in range(10_000, 10_005):  # 160 kB each: only the newest stays
         zt.ops.exp(np.zeros(n))
-        assert len(eager._kept) == 1
+        assert len(eager._programs) == 1
     for n in range(3):
         zt.ops.exp(np.zeros(n + 1))
-    assert len(eager._kept) == 3
+    assert len(eager._programs) == 3
 
 
 def test_threads_compile_once_and_never_mix_their_numbers(builds: list[str]) -> None:
@@ -335,7 +335,7 @@ def test_threads_compile_once_and_never_mix_their_numbers(builds: list[str]) -> 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_computes_while_its_parent_does() -> None:
     want = zt.ops.exp(X)
-    program = next(iter(eager._kept.values()))
+    program = next(iter(eager._programs.values()))
     with program.lock:  # as if another thread of the parent were at it
         child = os.fork()
         if child == 0:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ztorch import data, settings
-from ztorch.data import cifar, mnist, places
+from ztorch.data import cifar, locations, mnist
 from ztorch.errors import DataError
 
 FORMS = {"cifar10": cifar._TEN, "cifar100": cifar._HUNDRED}
@@ -127,7 +127,7 @@ def test_where_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_fashion_in_the_place_of_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"what was published")
-    found = places.digest(tmp_path / "train-images-idx3-ubyte.gz")
+    found = locations.digest(tmp_path / "train-images-idx3-ubyte.gz")
     assert found == hashlib.md5(b"what was published").hexdigest()
     monkeypatch.setattr(mnist, "_PUBLISHED", {found: "fashion_mnist"})
     with pytest.raises(DataError, match="is the file of fashion_mnist, not of mnist"):

@@ -13,7 +13,7 @@ from tests.programs import classifier, compiled, flowers, regressor, same_states
 from ztorch import layers as L
 from ztorch.callbacks import LambdaCallback
 from ztorch.errors import DataError
-from ztorch.feed.batches import permutation
+from ztorch.feed.array_batches import permutation
 from ztorch.model.sequential import Sequential
 from ztorch.progress import Progress
 
@@ -136,8 +136,8 @@ def test_class_numbers_for_a_loss_of_probabilities() -> None:
 
 
 @pytest.mark.parametrize(("w", "message"), [
-    (np.ones(19), r"\(19,\); it takes one weight a row: \(20,\)"),
-    (np.ones((20, 2)), "one weight a row"),
+    (np.ones(19), r"\(19,\); it takes one weight per row: \(20,\)"),
+    (np.ones((20, 2)), "one weight per row"),
     (-np.ones(20), "-1.0 at 0 must be finite and not negative"),
     (np.full(20, np.nan), "finite"),
 ])
@@ -196,7 +196,7 @@ def test_a_generator_that_runs_out_says_so() -> None:
 
 
 def test_a_function_is_not_called() -> None:
-    with pytest.raises(DataError, match="x is a function; call it, and pass what it gives"):
+    with pytest.raises(DataError, match="x is a function; call it, and pass what it returns"):
         classifier().fit(lambda: pieces(8, 8))
 
 

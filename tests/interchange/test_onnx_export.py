@@ -22,8 +22,8 @@ from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf, remember_calls
 from ztorch.interchange.onnx import load
-from ztorch.interchange.onnx.recipe import Choice
 from ztorch.interchange.onnx.save import drafted, encode
+from ztorch.interchange.onnx.selection import WriteSelector
 from ztorch.layers.activation import ACTIVATIONS
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
@@ -313,10 +313,10 @@ def test_a_layer_that_depends_on_more_is_no_single_node() -> None:
     alone = norm(a, context)
     masked = alone * b
     context.made[masked] = (norm, [a])
-    choice = Choice(context, {}, Counter())
+    selector = WriteSelector(context, {}, Counter())
     for y, needs in ((alone, (a,)), (masked, masked.args)):
-        recipe = choice.recipe(y)
-        assert recipe is not None and recipe.needs == needs
+        pending = selector.pending(y)
+        assert pending is not None and pending.needs == needs
 
     class Doubled(L.LSTM):
         def call(self, x: Any, context: Context, *more: Any, **how: Any) -> Any:

@@ -319,6 +319,24 @@ def test_rem_of_floats(d: DType) -> None:
                                    np.array([0, 2, 1, nan], d.working))))
 
 
+@pytest.mark.parametrize("d", [f16, f32, f64], ids=repr)
+@pytest.mark.parametrize("name", ["round", "floor", "ceil", "trunc"])
+def test_rounding_gives_the_same_bits(name: str, d: DType) -> None:
+    """Any bits, ties, signed zeros, numbers next to those that are whole for want of bits."""
+    bits = np.dtype(f"u{d.bytes}")
+    x = np.concatenate([RNG.integers(0, 2**d.bits, 20_000, bits).view(d.numpy), np.arange(-999, 999) / 4,
+                        [-0.0, inf, -inf, nan, 0.49999999999999994, 2.0**22 + 0.5, 2.0**52 - 0.5, 2.0**52]])
+    x = x.astype(d.numpy)
+    x = np.concatenate([x, -x])
+    meaning = OPCODES[name].meaning
+    assert meaning is not None
+    with np.errstate(all="ignore"):
+        wanted = meaning(x)
+    result, number = run(name, d, x), ~np.isnan(wanted)
+    np.testing.assert_array_equal(result[number].view(bits), wanted[number].view(bits))
+    assert np.isnan(result[~number]).all()
+
+
 @pytest.mark.parametrize("d", [d for d in ALL if d.is_int], ids=repr)
 def test_rem_of_integers(d: DType) -> None:
     info = np.iinfo(d.numpy)

@@ -16,8 +16,10 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.ir.limits import Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import tuning
+from ztorch.lower.grid_rows import Team, team
+from ztorch.lower.placement import Location
 from ztorch.lower.prepare import prepare
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tiling import choose, pack, packed_columns, registers
@@ -174,6 +176,88 @@ def test_a_long_epilogue_is_a_loop() -> None:
 
     assert "inline=1" in after(0, 300) and "inline=1" in after(4, 255)
     assert "inline=0" in after(5, 255) and "inline=0" in after(4, 256)
+
+
+def test_long_reductions_take_two_steps() -> None:
+    def steps(results: int, each: int) -> int:
+        return len(plan_of(Graph({"y": ops.sum(x(results, each), axis=1)}), AVX2)[0].steps)
+
+    assert (steps(1, 1 << 15), steps(1, (1 << 15) - 64)) == (2, 1)
+    assert (steps(64, 1 << 15), steps(65, 1 << 15)) == (2, 1)
+
+
+def test_what_costs_more_than_eight_slots_is_stored_for_a_later_pass() -> None:
+    """The exponential of a softmax is; a difference is computed again."""
+    def stored(y: Value) -> int:
+        return len(plan_of(Graph({"y": y}), AVX2)[0].buffers)
+
+    far = x(4, 64) - ops.mean(x(4, 64), -1, keepdims=True)
+    assert stored(far * ops.sum(far * far, -1, keepdims=True)) == 0
+    slow = ops.exp(x(4, 64))
+    assert stored(ops.sqrt(slow) + ops.sum(slow, -1, keepdims=True)) == 1
+
+
+def test_a_kernel_takes_the_longer_of_computing_and_moving() -> None:
+    [moving] = plan_of(Graph({"y": x(4096) + 1.0}), AVX2)[0].steps
+    assert moving.cycles == 2 * 4096 * 4 / ANY.outer_bytes_per_cycle
+    [dear] = plan_of(Graph({"y": ops.exp(ops.exp(ops.exp(x(4096))))}), AVX2)[0].steps
+    assert dear.cycles == 3 * 4096 * ops_cost("exp") / (2 * 8) > moving.cycles
+
+
+def ops_cost(name: str) -> int:
+    return ops.exp(x(1)).op.cost if name == "exp" else 1
+
+
+def test_buffers_that_touch_do_not_overlap() -> None:
+    first, second = Location("arena", 0, 64), Location("arena", 64, 64)
+    assert not first.overlaps(second) and not second.overlaps(first)
+    assert first.overlaps(Location("arena", 63, 1)) and not first.overlaps(Location("params", 0, 64))
+    assert Location("inputs", 1, 8).overlaps(Location("inputs", 1, 4))
+
+
+# -- grids -----------------------------------------------------------------------------------------
+
+
+def grid(**changes: int) -> Limits:
+    return Limits(0, 64, True, grid=replace(GridLimits(load_width=4, compute_units=2), **changes))
+
+
+def test_a_thread_takes_four_elements_if_enough_threads_are_left() -> None:
+    """256 threads for each of two units."""
+    assert proposed(ops.exp(x(2048)), grid()) == "grid_elements threads(256) width(4)"
+    assert proposed(ops.exp(x(2044)), grid()) == "grid_elements threads(256) width(1)"
+    assert proposed(ops.exp(x(100)), grid()) == "grid_elements threads(128) width(1)"
+    assert proposed(ops.exp(x(256)), grid(compute_units=0)) == "grid_elements threads(64) width(4)"
+
+
+def test_threads_that_share_a_result() -> None:
+    """Four elements each where there are results for all threads of all units, else two."""
+    assert team(512, 64, False, GridLimits(compute_units=2)) == Team(16, 16, False)
+    assert team(511, 64, False, GridLimits(compute_units=2)) == Team(8, 32, False)
+    assert team(512, 64, True, GridLimits(compute_units=2)) == Team(32, 8, True)  # 32 neighbours are read together
+
+
+@pytest.mark.parametrize(("subgroup", "wanted"), [(0, Team(1, 2, False)), (8, Team(4, 2, False))])
+def test_a_team_fills_a_subgroup(subgroup: int, wanted: Team) -> None:
+    assert team(1, 4, False, GridLimits(subgroup=subgroup)) == wanted
+
+
+@pytest.mark.parametrize(("count", "loops"), [(7, 1), (8, 2)])
+def test_more_groups_than_a_grid_has_take_turns(count: int, loops: int) -> None:
+    [step] = plan_of(Graph({"y": ops.exp(x(count * 256))}), grid(max_groups=7, load_width=1))[0].steps
+    kinds = [i.attrs["kind"] for i in step.kernel.body if i.opcode == "loop"]
+    assert kinds.count("grid") == 1 and len(kinds) == 1 + loops
+
+
+def test_a_deep_product_of_few_tiles_is_cut() -> None:
+    """A part of 256 steps for each unit that has no tile, and no more parts."""
+    def parts(m: int, n: int, k: int) -> int:
+        y = ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))
+        product = next(v for v in prepare(Graph({"y": y}), grid(compute_units=8)).nodes() if v.op.kind == "contract")
+        return product.shape[0] if product.rank == 3 else 1
+
+    assert parts(64, 64, 1024) == 4 and parts(64, 64, 511) == 1
+    assert parts(64, 128, 4096) == 4 and parts(128, 256, 4096) == 1
 
 
 # -- the table -------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_training_is_pytorchs_with_the_same_roundings(policy: str) -> None:
 
     w1, b1, w2, b2 = params = [torch.tensor(w.value, requires_grad=True) for w in mlp_weights()]
     step = torch.optim.SGD(params, 0.5)
-    scale = loss_scale.FIRST if policy == "mixed_float16" else 1.0
+    scale = loss_scale.FIRST_SCALE if policy == "mixed_float16" else 1.0
     program = compiled(policy, zt.optimizers.SGD(0.5))
     for _ in range(5):
         hidden = torch.tanh(Product.apply(torch.tensor(X), w1) + b1)
@@ -173,7 +173,7 @@ def scale_of(program: Program) -> float:
 def test_an_overflow_is_skipped_and_halves_the_scale() -> None:
     program = compiled("mixed_float16", zt.optimizers.Adam(1e-2))
     program.train_on_batch(X, Y)
-    assert scale_of(program) == loss_scale.FIRST
+    assert scale_of(program) == loss_scale.FIRST_SCALE
     before, far = program.get_weights(), 1e30  # this many times the gradient is infinite
     program.train_on_batch(X, Y)
     moved = program.get_weights()
@@ -188,12 +188,12 @@ def test_an_overflow_is_skipped_and_halves_the_scale() -> None:
 
 
 def test_calm_doubles_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_scale, "PATIENCE", 3)
+    monkeypatch.setattr(loss_scale, "STEPS_TO_DOUBLE", 3)
     program = compiled("mixed_float16", "sgd")
     seen = []
     for _ in range(7):
         program.train_on_batch(X, Y)
-        seen.append(scale_of(program) / loss_scale.FIRST)
+        seen.append(scale_of(program) / loss_scale.FIRST_SCALE)
     assert seen == [1, 1, 2, 2, 2, 4, 4]
 
 
@@ -256,8 +256,8 @@ def test_the_zoo(backend: str, name: str, policy: str) -> None:
     """As `ztorch verify` compares them with float64: rounding to 16 bits explains all that is
     off."""
     subject = verify.of_recipe(small(name), device(backend).id, BATCH, policy)
-    checks = list(verify.compared(subject, 2, seed=1, layers=False))
-    assert [c for c in checks if not c.fine] == []
+    checks = list(verify.compare(subject, 2, seed=1, layers=False))
+    assert [c for c in checks if not c.passed] == []
     assert max(c.bound for c in checks if c.part == "predict") < 0.1
 
 

@@ -12,7 +12,7 @@ import ztorch as zt
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
 from ztorch.files.safetensors import read
-from ztorch.program.generate import Choice
+from ztorch.program.generate import Sampler
 from ztorch.program.program import Program
 
 LENGTH, WORDS, WIDTH = 10, 7, 12
@@ -75,12 +75,12 @@ def test_step_by_step_is_all_at_once(name: str, device: str, dtype: str) -> None
                                        atol=1e-12 if dtype == "float64" else 3e-6)
 
 
-def uncached(program: Program, prompt: list[int], length: int, choice: Choice) -> list[int]:
+def uncached(program: Program, prompt: list[int], length: int, sampler: Sampler) -> list[int]:
     """What generating means, with the whole row computed for each number."""
     window, made = prompt[-LENGTH:], []
     while len(made) < length:
         row = np.array([window + [0] * (LENGTH - len(window))])
-        made.append(choice(np.log(program.predict(row)[0, len(window) - 1])))
+        made.append(sampler(np.log(program.predict(row)[0, len(window) - 1])))
         if len(window) == LENGTH:
             window = window[-(LENGTH // 2):]
         window = [*window, made[-1]]
@@ -93,7 +93,7 @@ def uncached(program: Program, prompt: list[int], length: int, choice: Choice) -
 def test_the_numbers_of_the_model_without_a_cache(how: dict[str, Any], prompt: list[int]) -> None:
     """Also past the end of the row, where the older half is forgotten, and again from the start."""
     program = compiled("pre-norm")
-    want = uncached(program, prompt, 3 * LENGTH, Choice(**how))
+    want = uncached(program, prompt, 3 * LENGTH, Sampler(**how))
     assert list(program.generate(prompt, 3 * LENGTH, **how)) == want
     assert list(program.generate(prompt, 4, **how)) == want[:4]
 
@@ -113,8 +113,8 @@ def test_what_is_drawn_is_drawn_by_its_probability() -> None:
     count = 20_000
 
     def shares(**how: Any) -> np.ndarray:
-        choice = Choice(seed=1, **how)
-        return np.bincount([choice(logits) for _ in range(count)], minlength=5) / count
+        sampler = Sampler(seed=1, **how)
+        return np.bincount([sampler(logits) for _ in range(count)], minlength=5) / count
 
     for temperature in (0.5, 1.0, 3.0):
         np.testing.assert_allclose(shares(temperature=temperature), softmax(logits / temperature),
@@ -122,8 +122,8 @@ def test_what_is_drawn_is_drawn_by_its_probability() -> None:
     best = softmax(np.where(logits >= 0.3, logits, -np.inf))
     np.testing.assert_allclose(shares(top_k=2), best, atol=0.012)
     assert shares(top_k=1)[2] == shares(temperature=0)[2] == 1.0
-    assert Choice(temperature=0)(np.zeros(4)) == 0 and Choice(top_k=9)(logits) in range(5)
-    huge = Choice(temperature=1e-3)(logits * 1e4)
+    assert Sampler(temperature=0)(np.zeros(4)) == 0 and Sampler(top_k=9)(logits) in range(5)
+    huge = Sampler(temperature=1e-3)(logits * 1e4)
     assert huge == 2
 
 
@@ -198,4 +198,4 @@ def test_prompts_that_are_none(prompt: Any, message: str) -> None:
                                  {"seed": -1}])
 def test_choices_that_are_none(how: dict[str, Any]) -> None:
     with pytest.raises(ZtorchError):
-        Choice(**how)
+        Sampler(**how)

@@ -75,8 +75,9 @@ PREDICTS = {
     "ztorch.runtime.running", "ztorch.runtime.start",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
-    "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.calls", "ztorch.feed.intake",
-    "ztorch.program", "ztorch.program.program", "ztorch.program.stateful",
+    "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.call_pool", "ztorch.feed.adapter",
+    "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
+    "ztorch.program.stateful",
 }
 TRAINED = {"ztorch.training", "ztorch.training.checkpoint", "ztorch.training.history",
            "ztorch.callbacks", "ztorch.callbacks.callback"}

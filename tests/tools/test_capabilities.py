@@ -11,10 +11,12 @@ import pytest
 from tests.cases.available import COMPUTING
 from tests.cases.opcodes import kernel_for
 from tools import capabilities as c
+from tools import opcode_support as support
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import bf16, f32, f64, i32
 from ztorch.errors import Unsupported
+from ztorch.graph.op import public_ops
 from ztorch.lower.passes import decompose
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +56,7 @@ def test_the_ops_are_true() -> None:
 
 
 def test_every_op_with_a_sample_has_a_row() -> None:
-    sampled = {p.name for p in c.public_ops() if p.samples}
+    sampled = {p.name for p in public_ops() if p.samples}
     assert set(rows()) == sampled, STALE
 
 
@@ -65,18 +67,18 @@ def test_states_are_what_compiling_finds(name: str, d: object) -> None:
     target = TARGETS[name]
     words = renderer(target)
     for opcode in ("add", "exp", "rem", "fma", "round", "lt", "mulhi", "and"):
-        if d.kind not in c.OPCODES[opcode].kinds or target.backend == "dummy":  # type: ignore[attr-defined]
+        if d.kind not in support.OPCODES[opcode].kinds or target.backend == "dummy":  # type: ignore[attr-defined]
             continue
-        state = c.scalar_state(opcode, d, target)  # type: ignore[arg-type]
+        state = support.scalar_state(opcode, d, target)  # type: ignore[arg-type]
         kernel, _ = kernel_for(opcode, d, 1, target.limits.index)  # type: ignore[arg-type]
         try:
             plain = decompose(kernel, words.speaks, name)
             words.kernel(plain)
         except Unsupported:
-            assert state == c.NO, opcode
+            assert state == support.NO, opcode
             continue
         kept = any(i.opcode == opcode and i.args[0].dtype is d for i in plain.body)
-        assert state == (c.NATIVE if kept else c.VIA), (opcode, state)
+        assert state == (support.NATIVE if kept else support.VIA), (opcode, state)
 
 
 def test_what_is_said_to_run_is_required_to() -> None:

@@ -24,7 +24,7 @@ from ztorch.dtypes import dtype, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.rounding import bounded
 from ztorch.ir.opcodes import OPCODES
-from ztorch.verify.compare import compared
+from ztorch.verify.compare import compare
 
 FILE = """
 from ztorch import Model, Sequential, layers as L
@@ -140,9 +140,9 @@ def test_a_step_that_is_skipped(where: str) -> None:
     model = zt.Sequential([L.Input((6,)), L.Rescaling(2000.0), L.Dense(8), L.Dense(1)])
     recipe = Recipe(model, loss="mse", optimizer="adam")
     subject = verify.of_recipe(recipe, place(where), 4, "mixed_float16")
-    before = subject.run.states_snapshot()
-    assert [c for c in compared(subject, 1, seed=0) if not c.fine] == []
-    after = subject.run.states_snapshot()
+    before = subject.executable.states_snapshot()
+    assert [c for c in compare(subject, 1, seed=0) if not c.passed] == []
+    after = subject.executable.states_snapshot()
     changed = {n for n, a in after.items() if not np.array_equal(a, before[n])}
     assert changed == {"optimizer/loss_scale"} and after["optimizer/loss_scale"] == 2.0**14
 

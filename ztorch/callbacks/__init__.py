@@ -1,6 +1,6 @@
-"""What may be done around epochs and batches of `fit`, under Keras' names.
+"""Callbacks of `fit`, under Keras' names: what to do before and after epochs and batches.
 
-They load when first used: a program that only goes on where it was needs none of them.
+Each loads when it is first used: a program that continues a run needs none of them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FILES = {
 }
 __all__ = sorted(_FILES)
 
-# What others call a thing, and what does it here.
-_ELSEWHERE = {
+# Names that other libraries have, and what to use here.
+_REPLACEMENTS = {
     "BackupAndRestore": "ModelCheckpoint(path), and program.load_checkpoint(path) before fit where "
                         "that file is there",
     "TensorBoard": "CSVLogger(path) and program.history.plot(path)",
@@ -45,8 +45,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     from ztorch.errors import nearest
 
-    here = _ELSEWHERE.get(name)
-    hint = f"; here it is {here}" if here else nearest(name, __all__)
+    replacement = _REPLACEMENTS.get(name)
+    hint = f"; here it is {replacement}" if replacement else nearest(name, __all__)
     raise AttributeError(f"module 'ztorch.callbacks' has no attribute {name!r}{hint}")
 
 

@@ -1,68 +1,111 @@
-"""The base of callbacks: the places where `fit` calls out."""
+"""The base of callbacks: the hooks that `fit` calls."""
 
 from __future__ import annotations
 
 from typing import Any
 
-Logs = dict[str, float]
+Logs = dict[str, float]  # what was measured, by name
 
 
 class Callback:
-    """Base of callbacks: override what you need, the rest costs nothing.
+    """Base of callbacks: override the hooks that you need; the others cost nothing.
 
+    `self.program` is the program in training, and `self.model` the same. `self.params` holds
+    epochs, steps, verbose and the names of metrics. What a hook puts into `logs` gets into the
+    history.
+
+    Examples:
+        ```python
         class Stopwatch(zt.callbacks.Callback):
             def on_epoch_end(self, epoch, logs=None):
                 print(epoch, logs["loss"], self.program.learning_rate)
-
-    `self.program` is the program in training (`self.model` is the same), `self.params` holds
-    epochs, steps, verbose and the known metric names. Values put into `logs` reach the history.
+        ```
     """
 
-    program: Any = None
-    params: dict[str, Any] = {}
-    order = 0  # callbacks of a lower order run first; the history is 1
+    program: Any = None  # the program in training
+    params: dict[str, Any] = {}  # epochs, steps, verbose, and the names of metrics
+    order = 0  # callbacks of a lower order are called first; the history has 1
 
     @property
     def model(self) -> Any:
+        """The program in training, under Keras' name."""
         return self.program
 
     def set_program(self, program: Any) -> None:
+        """Called by `fit` with the program, before training."""
         self.program = program
 
     def set_params(self, params: dict[str, Any]) -> None:
+        """Called by `fit` with what it was asked for, before training."""
         self.params = params
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Before the first epoch."""
+        """Called before the first epoch.
+
+        Args:
+            logs: Empty. Default: `None`.
+        """
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """After the last epoch, also after Ctrl-C and after a loss that is not finite."""
+        """Called after the last epoch, also after Ctrl-C or a loss that is not finite.
+
+        Args:
+            logs: The scores of the last epoch. Default: `None`.
+        """
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Before an epoch, counted from zero."""
+        """Called before an epoch.
+
+        Args:
+            epoch: Its number, from 0.
+            logs: Empty. Default: `None`.
+        """
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """After an epoch and its validation."""
+        """Called after an epoch and its validation.
+
+        Args:
+            epoch: Its number, from 0.
+            logs: The scores of the epoch; those of validation are named val_NAME. Default: `None`.
+        """
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Before a step."""
+        """Called before a training step.
+
+        Args:
+            batch: The number of the step in its epoch, from 0.
+            logs: Empty. Default: `None`.
+        """
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After a step, with the means of the epoch so far."""
+        """Called after a training step.
+
+        Args:
+            batch: The number of the step in its epoch, from 0.
+            logs: The means of the scores of the epoch so far. Default: `None`.
+        """
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
-        """Before validation."""
+        """Called before validation.
+
+        Args:
+            logs: Empty. Default: `None`.
+        """
 
     def on_test_end(self, logs: Logs | None = None) -> None:
-        """After validation, with its values."""
+        """Called after validation.
+
+        Args:
+            logs: The scores of validation. Default: `None`.
+        """
 
     def listens(self, hook: str) -> bool:
-        """Whether this callback overrides the hook; nothing is prepared for hooks nobody hears."""
-        own = getattr(self, hook)
-        return getattr(own, "__func__", own) is not getattr(Callback, hook)
+        """Whether this callback overrides a hook: `fit` calls only those, and saves the work."""
+        method = getattr(self, hook)
+        return getattr(method, "__func__", method) is not getattr(Callback, hook)
 
     def say(self, text: str) -> None:
-        """Prints a line clear of the progress bar."""
+        """Prints a line above the progress bar."""
         self.params.get("say", print)(text)
 
 

@@ -1,4 +1,4 @@
-"""Callbacks that do as a function says, or stop where a loss is no number."""
+"""Callbacks that call a function, and the one that stops at NaN."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from ztorch.errors import ConfigError, nearest
 
 
 class LearningRateScheduler(Callback):
-    """Sets the learning rate of each epoch to `schedule(epoch, rate)`, or `schedule(epoch)`.
+    """Sets the learning rate before each epoch.
 
-        zt.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
+    Args:
+        schedule: `schedule(epoch, rate)` or `schedule(epoch)` returns the rate of an epoch, counted
+            from 0.
+        verbose: 1 prints each rate. Default: `0`.
+
+    Examples:
+        >>> callback = LearningRateScheduler(lambda epoch, rate: rate * 0.9)
     """
 
     @checked
@@ -36,9 +42,16 @@ class LearningRateScheduler(Callback):
 
 
 class LambdaCallback(Callback):
-    """Functions as a callback.
+    """Makes a callback of functions.
 
-        zt.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))
+    Args:
+        **hooks: Functions by the names of hooks, such as on_epoch_end.
+
+    Raises:
+        ConfigError: There is no such hook.
+
+    Examples:
+        >>> callback = LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))
     """
 
     def __init__(self, **hooks: Callable[..., None]):
@@ -52,7 +65,11 @@ class LambdaCallback(Callback):
 
 
 class TerminateOnNaN(Callback):
-    """Stops quietly when the loss is not finite; without it, `fit` raises NonFiniteLoss."""
+    """Ends training when the loss is not finite. Without this callback `fit` raises NonFiniteLoss.
+
+    Examples:
+        >>> callback = TerminateOnNaN()
+    """
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         if not math.isfinite((logs or {}).get("loss", 0.0)):

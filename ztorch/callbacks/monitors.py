@@ -1,4 +1,4 @@
-"""Callbacks that watch what is measured: base, early stopping, lower learning rates."""
+"""Callbacks that watch a score: EarlyStopping and ReduceLROnPlateau."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from ztorch.errors import ConfigError, nearest
 
 
 class Monitor(Callback):
-    """Base of callbacks that watch one value: what better means, and a warning if it is absent."""
+    """Base of callbacks that watch one score.
+
+    Args:
+        monitor: The name of the score, such as "val_loss" or "accuracy". Default: `"val_loss"`.
+        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        min_delta: A smaller change is no improvement. Default: `0.0`.
+    """
 
     def __init__(self, monitor: str = "val_loss", mode: str = "auto", min_delta: float = 0.0):
         if mode not in ("auto", "min", "max"):
@@ -24,16 +30,17 @@ class Monitor(Callback):
                               "'val_loss'")
         self.monitor = monitor
         self.min_delta = abs(number(f"{type(self).__name__}(min_delta=...)", min_delta))
-        self.rising = mode == "max" or (mode == "auto" and _rises(monitor))
+        self.higher_is_better = mode == "max" or (
+            mode == "auto" and _higher_is_better(monitor))
         self._warned = False
 
     def watched(self, logs: Logs | None) -> float | None:
-        """The value after this epoch, or None."""
+        """The value of the watched score, or None where this epoch did not measure it."""
         logs = logs or {}
         if self.monitor in logs:
             return float(logs[self.monitor])
         known = sorted({*logs, *measured(self.params)})
-        if self.monitor not in known and not self._warned:  # else it is measured in other epochs
+        if self.monitor not in known and not self._warned:  # else other epochs measure it
             self._warned = True
             hint = ("; pass validation_data or validation_split to fit."
                     if self.monitor.startswith("val_") and not self.params.get("validated") else "")
@@ -43,28 +50,41 @@ class Monitor(Callback):
         return None
 
     def better(self, value: float, than: float | None) -> bool:
+        """Whether a value is better than the best one so far, which is None at first."""
         if than is None:
             return not math.isnan(value)
-        if self.rising:
+        if self.higher_is_better:
             return value - self.min_delta > than
         return value + self.min_delta < than
 
 
 def measured(params: Mapping[str, Any]) -> list[str]:
-    """What this run measures, in epochs with validation."""
+    """The names of all scores that this run measures."""
     return [name for name in params.get("metrics", ())
             if not name.startswith("val_") or params.get("validated")]
 
 
-def _rises(monitor: str) -> bool:
+def _higher_is_better(monitor: str) -> bool:
     words = ("acc", "auc", "precision", "recall", "f1", "r2", "top_k", "iou", "cosine_similarity")
     return any(w in monitor for w in words) and "loss" not in monitor
 
 
 class EarlyStopping(Monitor):
-    """Stops when the watched value has not improved for `patience` epochs.
+    """Ends training when a score has not improved for some epochs.
 
-        zt.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True)
+    Args:
+        monitor: The name of the score. Default: `"val_loss"`.
+        min_delta: A smaller change is no improvement. Default: `0.0`.
+        patience: How many epochs without improvement to wait. Default: `0`.
+        verbose: 1 prints when training ends. Default: `0`.
+        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        baseline: A score that must be reached, else training ends; None: none. Default: `None`.
+        restore_best_weights: Whether to set the weights of the best epoch at the end. Default:
+            `False`.
+        start_from_epoch: The first epoch that counts, from 0. Default: `0`.
+
+    Examples:
+        >>> callback = EarlyStopping("val_loss", patience=3, restore_best_weights=True)
     """
 
     @checked
@@ -82,7 +102,7 @@ class EarlyStopping(Monitor):
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        self.wait = 0
+        self.wait = 0  # epochs without improvement
         self.stopped_epoch = 0
         self.best: float | None = None
         self.best_epoch = 0
@@ -120,9 +140,20 @@ class EarlyStopping(Monitor):
 
 
 class ReduceLROnPlateau(Monitor):
-    """Multiplies the learning rate by `factor` after `patience` epochs without improvement.
+    """Lowers the learning rate when a score has stopped improving.
 
-        zt.callbacks.ReduceLROnPlateau("val_loss", factor=0.2, patience=5, min_lr=1e-5)
+    Args:
+        monitor: The name of the score. Default: `"val_loss"`.
+        factor: The rate is multiplied by it, between 0 and 1. Default: `0.1`.
+        patience: How many epochs without improvement to wait. Default: `10`.
+        verbose: 1 prints each new rate. Default: `0`.
+        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        min_delta: A smaller change is no improvement. Default: `0.0001`.
+        cooldown: How many epochs to wait after a change before counting again. Default: `0`.
+        min_lr: The rate never gets lower than this. Default: `0.0`.
+
+    Examples:
+        >>> callback = ReduceLROnPlateau("val_loss", factor=0.2, patience=5, min_lr=1e-5)
     """
 
     @checked
@@ -141,12 +172,12 @@ class ReduceLROnPlateau(Monitor):
 
     def set_program(self, program: Any) -> None:
         super().set_program(program)
-        _ = program.learning_rate  # a schedule refuses now, not after an epoch
+        _ = program.learning_rate  # raises now, not after an epoch, if there is a schedule
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.best: float | None = None
         self.wait = 0
-        self.resting = 0
+        self.cooldown_left = 0  # epochs
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         rate = self.program.learning_rate
@@ -155,17 +186,17 @@ class ReduceLROnPlateau(Monitor):
         value = self.watched(logs)
         if value is None:
             return
-        if self.resting:
-            self.resting -= 1
+        if self.cooldown_left:
+            self.cooldown_left -= 1
             self.wait = 0
         if self.better(value, self.best):
             self.best = value
             self.wait = 0
-        elif not self.resting:
+        elif not self.cooldown_left:
             self.wait += 1
             if self.wait >= self.patience and rate > self.min_lr:
                 lower = max(rate * self.factor, self.min_lr)
                 self.program.learning_rate = lower
-                self.resting, self.wait = self.cooldown, 0
+                self.cooldown_left, self.wait = self.cooldown, 0
                 if self.verbose:
                     self.say(f"Epoch {epoch + 1}: reducing the learning rate to {lower:.4g}")

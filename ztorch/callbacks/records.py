@@ -1,4 +1,4 @@
-"""Callbacks that write files: checkpoints of a program, a table of what was measured."""
+"""Callbacks that write files: ModelCheckpoint and CSVLogger."""
 
 from __future__ import annotations
 
@@ -14,20 +14,33 @@ from ztorch.callbacks.monitors import Monitor, measured
 from ztorch.config import flag
 from ztorch.errors import ConfigError
 from ztorch.files.atomic import need_name, unwritable, writable
-from ztorch.progress import number as spelled
+from ztorch.progress import format_number
 
 
 class ModelCheckpoint(Monitor):
-    """Saves after epochs (or every `save_freq` batches).
+    """Saves the program after each epoch, or after every so many batches.
 
-    What is saved follows from the arguments: a path ending in `.zt` the compiled artifact;
-    `save_weights_only=True` the weights; else a checkpoint that `load_checkpoint` resumes from.
-    `filepath` may hold `{epoch}` (from one), `{batch}` and values: `"{epoch:02d}-{val_loss:.2f}"`.
+    The arguments say what is written. A path that ends in .zt: the whole program, for `zt.load`.
+    Else with `save_weights_only=True` the weights, for `load_weights`; without it a checkpoint, for
+    `load_checkpoint`.
 
-        zt.callbacks.ModelCheckpoint("best.safetensors", save_best_only=True)
+    Args:
+        filepath: The file. It may hold {epoch} (from 1), {batch} and names of scores, as in
+            "{epoch:02d}-{val_loss:.2f}.safetensors".
+        monitor: The score that `save_best_only` watches. Default: `"val_loss"`.
+        verbose: 1 prints each file. Default: `0`.
+        save_best_only: Whether to save only when the score has improved. Default: `False`.
+        save_weights_only: Whether to save only the weights. Default: `False`.
+        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        save_freq: "epoch", or a number of batches. Default: `"epoch"`.
+        initial_value_threshold: With `save_best_only`, the score to improve on first; None: any.
+            Default: `None`.
+
+    Examples:
+        >>> callback = ModelCheckpoint("best.safetensors", save_best_only=True)
     """
 
-    order = 2  # last, so that a file holds what other callbacks changed (the learning rate, say)
+    order = 2  # last, so that files hold what other callbacks change, such as the learning rate
 
     @checked
     def __init__(self, filepath: str | os.PathLike[str], monitor: str = "val_loss",
@@ -54,9 +67,9 @@ class ModelCheckpoint(Monitor):
         return super().listens(hook) and (batches or hook != "on_train_batch_end")
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        writable(  # fails early
-            self._path(1, 0, dict.fromkeys(self.params.get("metrics", ()), 0.0)))
-        if self.save_best_only:  # a resumed run must not replace a better file
+        names = self.params.get("metrics", ())
+        writable(self._path(1, 0, dict.fromkeys(names, 0.0)))  # fails now, not after an epoch
+        if self.save_best_only:  # so a resumed run does not replace a better file
             for value in self.program.history.history.get(self.monitor, ()):
                 if self.better(value, self.best):
                     self.best = value
@@ -80,9 +93,9 @@ class ModelCheckpoint(Monitor):
             if value is None or not self.better(value, self.best):
                 return
             if self.verbose:
-                before = "" if self.best is None else f" from {spelled(self.best)}"
-                self.say(f"Epoch {epoch + 1}: {self.monitor} improved{before} to {spelled(value)}, "
-                         f"saving to {path}")
+                before = "" if self.best is None else f" from {format_number(self.best)}"
+                self.say(f"Epoch {epoch + 1}: {self.monitor} improved{before} to "
+                         f"{format_number(value)}, saving to {path}")
             self.best = value
         elif self.verbose:
             self.say(f"Epoch {epoch + 1}: saving to {path}")
@@ -115,9 +128,15 @@ class ModelCheckpoint(Monitor):
 
 
 class CSVLogger(Callback):
-    """Writes the values of each epoch to a CSV file as it ends.
+    """Writes the scores of each epoch to a CSV file.
 
-        zt.callbacks.CSVLogger("log.csv", append=True)
+    Args:
+        filename: The file.
+        separator: What separates cells, one character. Default: `","`.
+        append: Whether to continue a file that exists; else it is replaced. Default: `False`.
+
+    Examples:
+        >>> callback = CSVLogger("log.csv", append=True)
     """
 
     @checked
@@ -135,7 +154,7 @@ class CSVLogger(Callback):
         writable(self.filename)
         self._columns = []
         if self.append and self.filename.exists():
-            with open(self.filename, newline="") as file:  # go on under the columns that are there
+            with open(self.filename, newline="") as file:  # continue with its columns
                 self._columns = next(csv.reader(file, delimiter=self.separator), [])
         self._file = open(self.filename, "a" if self.append else "w", newline="")  # noqa: SIM115
 

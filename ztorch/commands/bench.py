@@ -5,15 +5,15 @@ from __future__ import annotations
 from statistics import median
 from time import perf_counter
 
-from ztorch.commands.look import table
 from ztorch.commands.recipe import find
+from ztorch.commands.table import table
 from ztorch.commands.train import compiled
 from ztorch.program.program import Program
 
 
 def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,
           seconds: float, dtype: str | None) -> None:
-    """Median times of one call, with the data where the program wants it."""
+    """Prints the median time of one call, with the data in the program's buffers already."""
     recipe = find(name)
     rows = [("batch", "predict us", "train us", "rows/s trained")]
     for size in batch_sizes:
@@ -33,7 +33,7 @@ def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | N
 
 
 def microseconds(program: Program, function: str, seconds: float = 0.5) -> float:
-    """The median time of a call."""
+    """The median time of a call of a function."""
     call = program.executable.bind(function)
     for array in call.inputs.values():
         array[...] = 0 if array.dtype.kind in "iu" else 0.5

@@ -1,4 +1,4 @@
-"""Data named on the command line, and results written to files."""
+"""Reads the data that a command line names, and writes results to files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztorch.commands import named
+from ztorch.commands import named_arrays
 from ztorch.errors import ConfigError, DataError, unknown
-from ztorch.files.atomic import writable as writable_file
-from ztorch.files.atomic import write_atomic
+from ztorch.files.atomic import writable, write_atomic
 
 if TYPE_CHECKING:
     from ztorch.data import Pair
@@ -22,40 +21,41 @@ if TYPE_CHECKING:
 _SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy")
 
 
-class Given(NamedTuple):
-    """What --data or --val names: rows to train on, rows to test with if they come with them, and
-    the texts behind the numbers of y, where there were texts."""
+class TrainingData(NamedTuple):
+    """What --data or --val names."""
 
-    train: Pair
-    test: Pair | None = None
-    classes: tuple[str, ...] | None = None
+    train: Pair  # rows to train on
+    test: Pair | None = None  # rows to test with, where the data have some
+    classes: tuple[str, ...] | None = None  # the texts behind the numbers of y, if it had texts
 
-    def numbered_like(self, other: Given) -> Pair:
-        """The rows to train on; the same text is the same number as in the other data."""
+    def numbered_like(self, other: TrainingData) -> Pair:
+        """The rows to train on, with the same number for a text as in the other data."""
         if self.classes == other.classes:
             return self.train
-        own, known = self.classes, other.classes
-        if own is None or known is None:
-            kinds = ("numbers", "texts") if own is None else ("texts", "numbers")
+        texts, known = self.classes, other.classes
+        if texts is None or known is None:
+            kinds = ("numbers", "texts") if texts is None else ("texts", "numbers")
             raise DataError("the labels to validate on are {}, those to train on {}; write both in "
                             "one way".format(*kinds))
-        if new := [text for text in own if text not in known]:
+        if new := [text for text in texts if text not in known]:
             raise DataError(f"the labels to validate on include {new[0]!r}, which is not among "
                             f"those to train on: {', '.join(known)}")
         x, y = self.train
-        return x, np.array([known.index(text) for text in own], np.int32)[y]
+        return x, np.array([known.index(text) for text in texts], np.int32)[y]
 
 
-def training(name: str, shape: tuple[int, ...] | None = None) -> Given:
-    """The data of a name.
+def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingData:
+    """The data that --data or --val names.
 
-    That is a data set, a table (NPZ with x and y, CSV with the label last), two NPY files as
-    `x.npy,y.npy`, or a folder with one of images for each class. Rows of a table, and images, take
-    the shape of the model's input.
+    Args:
+        name: A data set, a table (NPZ with x and y, or CSV with the label last), two NPY files as
+            `x.npy,y.npy`, or a folder that has a folder of images for each class.
+        shape: The shape of the model's input. Rows of tables and images get it. Default: `None`.
 
-    >>> (x, y), test, classes = training("digits")
-    >>> x.shape, test[0].shape
-    ((1433, 8, 8, 1), (364, 8, 8, 1))
+    Examples:
+        >>> (x, y), test, classes = read_training("digits")
+        >>> x.shape, test[0].shape
+        ((1433, 8, 8, 1), (364, 8, 8, 1))
     """
     from ztorch import data
     from ztorch.data.tables import labels
@@ -66,12 +66,12 @@ def training(name: str, shape: tuple[int, ...] | None = None) -> Given:
         parts = name.split(",")
         if len(parts) != 2 or not all(parts):
             raise ConfigError(f"{name!r} names {sum(map(bool, parts))} file(s); give x.npy,y.npy")
-        x, y = (read(part) for part in parts)
+        x, y = (read_rows(part) for part in parts)
         y, classes = labels(y) if y.dtype.kind in "US" else (y, None)
-        return Given((_shaped(x, shape), y), None, classes)
+        return TrainingData((_shaped(x, shape), y), None, classes)
     if not name.lower().endswith(_SUFFIXES):
         if name in data.names():
-            return Given(*data.load(name))
+            return TrainingData(*data.load(name))
         if Path(name).is_dir():
             return _images(name, shape)
         raise ConfigError(f"{unknown('data set', name, data.names())}; or a file ending in "
@@ -80,11 +80,11 @@ def training(name: str, shape: tuple[int, ...] | None = None) -> Given:
     if table.y is None:
         raise DataError(f"{name} holds no y")
     test = table.test and (_shaped(table.test[0], shape), table.test[1])
-    return Given((_shaped(table.x, shape), table.y), test, table.classes)
+    return TrainingData((_shaped(table.x, shape), table.y), test, table.classes)
 
 
-def _images(folder: str, shape: tuple[int, ...] | None) -> Given:
-    """All images in a folder, mixed, so that the last ones can serve for validation."""
+def _images(folder: str, shape: tuple[int, ...] | None) -> TrainingData:
+    """All images in a folder, shuffled: so the last ones are good for validation."""
     from ztorch import data
 
     if shape is None or len(shape) != 3:
@@ -92,27 +92,28 @@ def _images(folder: str, shape: tuple[int, ...] | None) -> Given:
                           f"channels), not {shape}")
     images = data.image_folder(folder, shape[:2], channels=shape[2], seed=0)
     x, y = zip(*images, strict=True)
-    return Given((np.concatenate(x), np.concatenate(y)), None, images.classes)
+    return TrainingData((np.concatenate(x), np.concatenate(y)), None, images.classes)
 
 
-def read(path: str) -> np.ndarray:
+def read_rows(path: str) -> np.ndarray:
     """The numbers in a file: NPY, x of an NPZ, or a CSV without labels."""
-    from ztorch.data.arrays import read_array
+    from ztorch.data.numpy_files import read_array
     from ztorch.data.tables import read_table
 
     return read_array(path) if path.lower().endswith(".npy") else read_table(path, label=None).x
 
 
-def inputs(path: str, program: Program) -> Any:
-    """Rows for a program to predict from."""
-    ports = named.of_program(program)
-    return (named.read(path, ports)[0] if len(ports.inputs) > 1 else
-            _shaped(read(path), ports.x))
+def read_inputs(path: str, program: Program) -> Any:
+    """The rows that a program predicts from: an array, or a dict of several inputs."""
+    shapes = named_arrays.of_program(program)
+    if len(shapes.inputs) > 1:
+        return named_arrays.read(path, shapes)[0]
+    return _shaped(read_rows(path), shapes.x)
 
 
 def _shaped(x: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:
-    """Flat rows as the model takes them, and others flat where it takes flat ones; all else is
-    left to the program to accept or explain."""
+    """Flat rows in the shape of the model's input, and other rows flat where the input is. All else
+    is left as it is: the program accepts it, or explains what is wrong."""
     if shape is None or not (x.ndim == 2 or (x.ndim > 2 and len(shape) == 1)):
         return x
     return x.reshape(len(x), *shape) if np.prod(x.shape[1:]) == np.prod(shape) else x
@@ -136,8 +137,8 @@ def write(path: str | None, y: np.ndarray) -> None:
                           ".csv")
 
 
-def writable(path: str | None, suffixes: tuple[str, ...]) -> None:
-    """An error now rather than after the work: the suffix is known, the folder is there."""
+def need_writable(path: str | None, suffixes: tuple[str, ...]) -> None:
+    """Raises now, not after the work, unless a file of a known kind can be written."""
     if path is None:
         return
     if not path.endswith(suffixes):
@@ -145,4 +146,4 @@ def writable(path: str | None, suffixes: tuple[str, ...]) -> None:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}; make it first")
-    writable_file(path)
+    writable(path)

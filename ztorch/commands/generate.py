@@ -1,4 +1,4 @@
-"""ztorch generate: a model of letters goes on writing."""
+"""ztorch generate: a model of letters continues a text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ztorch.program.program import Program, load
 def generate(name: str, *, text: str, length: int, temperature: float, top_k: int | None,
              seed: int, alphabet: str | None, weights: str | None, device: str,
              threads: int | None) -> None:
-    """Prints the text and, letter by letter as they are made, what follows it."""
+    """Prints a text and what follows it, letter by letter."""
     program = _program(name, weights, device, threads)
     letters = verse.ALPHABET if alphabet is None else alphabet
-    given = encode(text, letters)
-    made = program.generate(given, length, temperature=temperature, top_k=top_k, seed=seed)
+    prompt = encode(text, letters)
+    numbers = program.generate(prompt, length, temperature=temperature, top_k=top_k, seed=seed)
     known = program.executable.functions["decode"].outputs["logits"].shape[1]
     if known != len(letters):
         raise ConfigError(f"{name} tells {known} numbers apart, and the alphabet has "
                           f"{len(letters)} letters; give --alphabet with a letter for each number")
-    _print(text, letters, made)
+    _print(text, letters, numbers)
 
 
 def _program(name: str, weights: str | None, device: str, threads: int | None) -> Program:
@@ -40,23 +40,24 @@ def _program(name: str, weights: str | None, device: str, threads: int | None) -
 
 
 def encode(text: str, letters: str) -> list[int]:
-    """The places of the text's letters; upper case counts as lower where there is no other.
+    """The number of each letter of a text. An upper-case letter without a number counts as the
+    lower-case one.
 
     >>> encode("Ab", "abc")
     [0, 1]
     """
-    place = {letter: k for k, letter in enumerate(letters)}
-    found = [place.get(c, place.get(c.lower())) for c in text]
-    missing = sorted({c for c, k in zip(text, found, strict=True) if k is None})
+    number = {letter: k for k, letter in enumerate(letters)}
+    numbers = [number.get(c, number.get(c.lower())) for c in text]
+    missing = sorted({c for c, k in zip(text, numbers, strict=True) if k is None})
     if missing:
         raise DataError(f"the model does not know {', '.join(map(repr, missing))}; its letters are "
                         f"{letters!r}")
-    return [k for k in found if k is not None]
+    return [k for k in numbers if k is not None]
 
 
-def _print(text: str, letters: str, made: Iterable[int]) -> None:
+def _print(text: str, letters: str, numbers: Iterable[int]) -> None:
     sys.stdout.write(text)
-    for k in made:
+    for k in numbers:
         sys.stdout.write(letters[k])
         sys.stdout.flush()
     sys.stdout.write("\n")

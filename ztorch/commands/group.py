@@ -1,4 +1,4 @@
-"""How the commands behave together: their order, errors in one line, near names, examples."""
+"""What all commands share: their order, errors in one line, hints at similar names, examples."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ztorch.errors import ZtorchError, nearest
 
 
 class Failure(click.ClickException):
-    """One clean line, exit status 1. Wrong usage is click's own, with status 2."""
+    """An error: one line, exit status 1. Click reports wrong usage itself, with status 2."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"error: {self.message}", err=True)
 
 
-class Commands(click.Group):
-    """The commands in the order of a first tour, with helpful errors."""
+class CommandGroup(click.Group):
+    """The commands in the order in which they are declared, with helpful errors."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -34,11 +34,11 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **options: Any) -> Any:
-        if sys.stdout is None:  # closed by whoever started us: a file that we open would become it
+        if sys.stdout is None:  # closed by the caller; the next file would take its descriptor
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         try:
             return super().main(*args, **options)
-        except OSError as error:  # of --help and --version, which click prints
+        except OSError as error:  # in --help and --version, which click prints
             sys.exit(f"error: {_reason(error)}")
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -46,13 +46,13 @@ class Commands(click.Group):
 
         try:
             debugging = bool(settings.current().debug)
-        except ZtorchError as error:  # a setting that makes no sense
+        except ZtorchError as error:  # a setting in the environment that makes no sense
             raise Failure(str(error)) from None
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn  # type: ignore[assignment]
                 result = super().invoke(ctx)
-            sys.stdout.flush()  # what it says has to arrive before all is well
+            sys.stdout.flush()  # the command succeeds only if its output is written
             return result
         except (ZtorchError, OSError) as error:
             if debugging or isinstance(error, BrokenPipeError):
@@ -60,22 +60,24 @@ class Commands(click.Group):
             raise Failure(_reason(error)) from None
 
 
-def _warn(message: Warning | str, *where: Any) -> None:
-    """One clean line: which line of ours warned is nothing to the user."""
+def _warn(message: Warning | str, *_location: Any) -> None:
+    """Prints a warning in one line, without the line of code that it comes from."""
     click.echo(f"warning: {message}", err=True)
 
 
 def _reason(error: Exception) -> str:
-    """What an error says. That of a full disk names no file where it is behind standard output,
-    the only one that is not written by way of another name (`tensorfile.write_atomic`)."""
+    """The text of an error. An error that names no file comes from standard output: all files are
+    written under another name first (`write_atomic`), and errors name them."""
     if isinstance(error, OSError) and error.filename is None and error.errno in (
             errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-        sys.stdout = None  # else Python complains again when it ends
+        sys.stdout = None  # else Python reports the error again when it ends
         return f"cannot write to standard output: {error.strerror}"
     return str(error)
 
 
 class ModelName(click.ParamType):
+    """An argument that names a model: shells complete names of the zoo, and files."""
+
     name = "model"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
@@ -83,17 +85,17 @@ class ModelName(click.ParamType):
 
         from ztorch.commands.recipe import zoo
 
-        found = [CompletionItem(n) for n in zoo() if n.startswith(incomplete)]
-        return found or [CompletionItem(incomplete, type="file")]
+        names = [CompletionItem(n) for n in zoo() if n.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")]
 
 
 def examples(text: str) -> Any:
-    """Examples at the end of a command's help, as they are written."""
+    """A decorator that adds examples to the end of a command's help."""
     lines = [f"  {line.strip()}" for line in text.strip().splitlines()]
 
     def add(function: Any) -> Any:
-        says = cleandoc(function.__doc__)
-        function.__doc__ = f"{says}\n\n\b\nExamples:\n" + "\n".join(lines)
+        text = cleandoc(function.__doc__)
+        function.__doc__ = f"{text}\n\n\b\nExamples:\n" + "\n".join(lines)
         return function
 
     return add

@@ -1,4 +1,4 @@
-"""Models by name: from the zoo, or from a Python file."""
+"""Finds a model by name, in the zoo or in a Python file, with what its file says of training."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model with what its file says about training; None where it says nothing."""
+    """A model, and the constants in its file that say how it is trained."""
 
     model: Model
-    data: str | None = None
-    target: str = "y"  # what it learns to give; "x" for an autoencoder
-    loss: Any = None
-    optimizer: Any = None
-    learning_rate: float | None = None  # at which training starts
-    schedule: Any = None  # how it goes on
-    metrics: Any = ()
-    epochs: int = 10
-    batch_size: int = 32
-    decode: bool = False  # whether its programs can also generate
-    small: dict[str, Any] | None = None  # arguments of `build` for a small variant
-    stand_in: str | None = None  # data that come with ztorch, where others are meant
-    bar: dict[str, float] | None = None  # what training as described reaches on test data
+    data: str | None = None  # DATA: the name of a data set
+    target: str = "y"  # TARGET: what it learns; "x" for an autoencoder
+    loss: Any = None  # LOSS
+    optimizer: Any = None  # OPTIMIZER
+    learning_rate: float | None = None  # LEARNING_RATE: of the first step
+    schedule: Any = None  # SCHEDULE: of the learning rate
+    metrics: Any = ()  # METRICS
+    epochs: int = 10  # EPOCHS
+    batch_size: int = 32  # BATCH_SIZE
+    decode: bool = False  # DECODE: whether its programs can generate
+    small: dict[str, Any] | None = None  # SMALL: arguments of `build` for a small variant
+    stand_in: str | None = None  # STAND_IN: data that come with ztorch, in place of DATA
+    bar: dict[str, float] | None = None  # BAR: scores on test data that training reaches
 
 
 def zoo() -> list[str]:
@@ -49,7 +49,7 @@ def zoo() -> list[str]:
 
 
 def find(name: str) -> Recipe:
-    """The model of a zoo name, or of `path/to/file.py:attribute` (`build` if left out).
+    """The model with a name of the zoo, or in `path/to/file.py:attribute` (default: `build`).
 
     The attribute is a Sequential or a Model, or a function without arguments that returns one.
     Large models of the zoo have a small variant, `name:small`.
@@ -64,7 +64,7 @@ def find(name: str) -> Recipe:
     name = name.removesuffix(":")
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):
-        return _recipe(_run(Path(path if path.endswith(".py") else f"{path}.py")),
+        return _recipe(_import(Path(path if path.endswith(".py") else f"{path}.py")),
                        attribute or "build")
     name, _, variant = name.partition(":")
     if name not in zoo():
@@ -72,11 +72,11 @@ def find(name: str) -> Recipe:
     if variant not in ("", "small"):
         raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have "
                           f"{name}:small")
-    return _recipe(_run(assets.folder("models") / f"{name}.py"), "build", bool(variant))
+    return _recipe(_import(assets.folder("models") / f"{name}.py"), "build", bool(variant))
 
 
-def _run(path: Path) -> ModuleType:
-    """The module a file makes; what it imports from its own folder is found, as in a script."""
+def _import(path: Path) -> ModuleType:
+    """Runs a file as a module. It can import files beside it, as a script can."""
     if not path.is_file():
         raise ConfigError(f"there is no model file {path}; give path/to/file.py:attribute, or one "
                           f"of {', '.join(zoo())}")
@@ -85,16 +85,16 @@ def _run(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.parent))
-    run = spec.loader.exec_module
+    execute = spec.loader.exec_module
     try:
-        _guarded(lambda: run(module), path)
+        _guarded(lambda: execute(module), path)
     finally:
         sys.path.remove(str(path.parent))
     return module
 
 
 def _guarded(code: Callable[[], Any], path: Path) -> Any:
-    """What somebody's code gives; it may raise what it likes, which is an error of that file."""
+    """The result of a user's code. Whatever it raises becomes an error that names its file."""
     try:
         return code()
     except ZtorchError:
@@ -119,50 +119,75 @@ def _line(error: Exception, path: Path) -> str:
 
 
 def _recipe(module: ModuleType, attribute: str, small: bool = False) -> Recipe:
+    small_arguments = getattr(module, "SMALL", None)
+    if small and small_arguments is None:
+        raise ConfigError(f"{module.__file__} names no SMALL model; the model itself is small")
+    model = _model(module, attribute, small_arguments or {} if small else {})
+
+    def constant(name: str, default: Any) -> Any:
+        return getattr(module, name, default)
+
+    return Recipe(
+        model=model, data=constant("DATA", None), target=constant("TARGET", "y"),
+        loss=constant("LOSS", None), optimizer=constant("OPTIMIZER", None),
+        learning_rate=constant("LEARNING_RATE", None), schedule=constant("SCHEDULE", None),
+        metrics=constant("METRICS", ()), epochs=constant("EPOCHS", 10),
+        batch_size=constant("BATCH_SIZE", 32), decode=constant("DECODE", False),
+        small=small_arguments, stand_in=constant("STAND_IN", None), bar=constant("BAR", None))
+
+
+def _model(module: ModuleType, attribute: str, arguments: dict[str, Any]) -> Model:
+    """The model that an attribute of a module is, or that it returns for these arguments."""
     from ztorch.model.model import Model
 
-    found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
+    candidate = _attribute(module, attribute)
+    phrase = f"{attribute} is"
+    if callable(candidate) and not isinstance(candidate, Model):
+        phrase = f"{attribute}() returned"
+        function = candidate
+        try:
+            inspect.signature(function).bind()
+        except TypeError as error:
+            raise ConfigError(f"{module.__file__}: {attribute}() cannot be called without "
+                              f"arguments: {error}") from error
+        candidate = _guarded(lambda: function(**arguments), Path(str(module.__file__)))
+    if not isinstance(candidate, Model):
+        raise ConfigError(f"{module.__file__}: {phrase} {_kind(candidate)}, not a "
+                          "ztorch.Sequential or ztorch.Model, or a function that returns one")
+    return candidate
+
+
+def _attribute(module: ModuleType, path: str) -> Any:
+    """An attribute of a module, by a name with points."""
+    from ztorch.model.model import Model
+
+    value: Any = module
+    for name in path.split("."):
+        if not hasattr(value, name):
             models = [n for n, v in vars(module).items() if isinstance(v, Model)
                       or (inspect.isfunction(v) and v.__module__ == module.__name__)]
             if not models:
                 raise ConfigError(f"{module.__file__} has no model; write a function build() that "
                                   "returns a ztorch.Sequential or ztorch.Model")
-            raise ConfigError(f"{module.__file__}: {unknown('attribute', attribute, models)}")
-        found = getattr(found, part)
-    arguments = getattr(module, "SMALL", None)
-    if small and arguments is None:
-        raise ConfigError(f"{module.__file__} names no SMALL model; the model itself is small")
-    given = arguments or {} if small else {}
-    what = f"{attribute} is"
-    if callable(found) and not isinstance(found, Model):
-        what = f"{attribute}() returned"
-        try:
-            inspect.signature(found).bind()
-        except TypeError as error:
-            raise ConfigError(f"{module.__file__}: {attribute}() cannot be called without "
-                              f"arguments: {error}") from error
-        made = found
-        found = _guarded(lambda: made(**given), Path(str(module.__file__)))
-    if not isinstance(found, Model):
-        raise ConfigError(f"{module.__file__}: {what} {_kind(found)}, not a ztorch.Sequential "
-                          "or ztorch.Model, or a function that returns one")
-
-    def said(constant: str, otherwise: Any) -> Any:
-        return getattr(module, constant, otherwise)
-
-    return Recipe(found, said("DATA", None), said("TARGET", "y"), said("LOSS", None),
-                  said("OPTIMIZER", None), said("LEARNING_RATE", None), said("SCHEDULE", None),
-                  said("METRICS", ()), said("EPOCHS", 10), said("BATCH_SIZE", 32),
-                  said("DECODE", False), arguments, said("STAND_IN", None), said("BAR", None))
+            raise ConfigError(f"{module.__file__}: {unknown('attribute', path, models)}")
+        value = getattr(value, name)
+    return value
 
 
 def optimizer(spec: Any, rate: Any) -> Any:
-    """The optimizer of a name or description, at another learning rate if one is given."""
+    """The optimizer with a name or config; adam without one. `rate`, where it is not None, is its
+    learning rate or schedule."""
     from ztorch.optimizers import Optimizer
 
-    made = Optimizer.get("adam" if spec is None else spec)
+    chosen = Optimizer.get("adam" if spec is None else spec)
     if rate is None:
-        return made
-    return type(made).from_config({**made.get_config(), "learning_rate": rate})
+        return chosen
+    return type(chosen).from_config({**chosen.get_config(), "learning_rate": rate})
+
+
+def training_options(recipe: Recipe, loss: Any) -> dict[str, Any]:
+    """The options of `compile` and `trace` to train as a recipe says; none without a loss."""
+    if loss is None:
+        return {}
+    return {"loss": loss, "metrics": recipe.metrics,
+            "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}

@@ -1,22 +1,15 @@
-"""ztorch train and ztorch demo."""
+"""ztorch train: trains a model, or an artifact that can train."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ztorch.commands import aims, data, named
-from ztorch.commands.data import Given
-from ztorch.commands.named import Ports
+from ztorch.commands import data, loss_options, named_arrays
+from ztorch.commands.data import TrainingData
+from ztorch.commands.named_arrays import PortShapes
 from ztorch.commands.recipe import Recipe, find, optimizer
-from ztorch.errors import ConfigError, ZtorchError
+from ztorch.errors import ConfigError
 from ztorch.program.program import Program, load
 
 if TYPE_CHECKING:
@@ -27,7 +20,7 @@ def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, opti
              rate: Any = None, loss: Any = None, metrics: tuple[Any, ...] = (),
              seed: int | None = None, threads: int | None = None,
              dtype: str | None = None) -> Program:
-    """A program that trains, by what was asked for, else by what the model's file says."""
+    """A program that trains, as the arguments say; where they say nothing, as the recipe says."""
     loss = loss or recipe.loss
     if loss is None:
         raise ConfigError(f"the file of model {recipe.model.name!r} names no LOSS; say which, such "
@@ -46,55 +39,92 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
           device: str, threads: int | None, val: str | None, out: str | None, seed: int | None,
           weights: str | None, target: str | None, verbose: int | str,
           dtype: str | None = None) -> None:
-    """Trains a model, or an artifact that trains, and writes what came out."""
-    data.writable(out, (".zt", ".safetensors"))
+    """Trains a model or an artifact, and writes the program or its weights."""
+    data.need_writable(out, (".zt", ".safetensors"))
     program = recipe = None
     if name.endswith(".zt"):
-        options = {"--optimizer": optimizer_, "--loss": loss, "--metrics": metrics,
-                   "--batch-size": batch_size, "--seed": seed, "--weights": weights,
-                   "--dtype": dtype}
-        if fixed := [option for option, value in options.items() if value is not None]:
-            raise ConfigError(f"{name} is compiled already, so {fixed[0]} comes too late; train "
-                              "the model it was made from")
-        program = load(name, threads)
-        if "train" not in program.executable.functions:
-            raise ConfigError(f"{name} only predicts; train the model it was made from, or export "
-                              "that with --train")
-        ports = named.of_program(program)
+        program = _load_trainable(name, threads, {
+            "--optimizer": optimizer_, "--loss": loss, "--metrics": metrics,
+            "--batch-size": batch_size, "--seed": seed, "--weights": weights, "--dtype": dtype})
+        shapes = named_arrays.of_program(program)
     else:
         recipe = find(name)
-        ports = named.of_model(recipe.model)
-    wanted = {} if recipe is None else {"loss": aims.loss(loss, ports),
-                                        "metrics": aims.metrics(metrics, ports)}
+        shapes = named_arrays.of_model(recipe.model)
+    objectives = {} if recipe is None else {"loss": loss_options.loss(loss, shapes),
+                                            "metrics": loss_options.metrics(metrics, shapes)}
     data_name = data_name or (recipe.data if recipe else None)
     if data_name is None:
         raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
-    itself = (target or (recipe.target if recipe else "y")) == "x"
-    given = _data(data_name, ports)  # before compiling, which takes longer
-    if (recipe and recipe.small is not None and not ports.several and data_name == recipe.data
-            and given.train[0].shape[1:] != ports.x):
+    learns_x = (target or (recipe.target if recipe else "y")) == "x"
+    rows = _read_data(data_name, shapes)  # before compiling, which takes longer
+    if (recipe and recipe.small is not None and not shapes.several and data_name == recipe.data
+            and rows.train[0].shape[1:] != shapes.x):
         raise ConfigError(f"the data that {name} names, {data_name}, are for its small variant; "
-                          f"train {name}:small, or give --data with rows of shape {ports.x}")
-    split, validation = _validation(val, ports, given)
+                          f"train {name}:small, or give --data with rows of shape {shapes.x}")
+    split, validation = _validation(val, shapes, rows)
     if recipe is not None:
         if weights:
             recipe.model.load_weights(weights)
         program = compiled(recipe, device, batch_size, optimizer_=optimizer_, rate=rate,
-                           seed=seed, threads=threads, dtype=dtype, **wanted)
+                           seed=seed, threads=threads, dtype=dtype, **objectives)
     assert program is not None
     if recipe is None and rate is not None:
         program.learning_rate = rate
     if validation is not None:
-        validation = _aimed(validation, itself, program)
-    if given.classes is not None and verbose:
-        print("Labels: " + ", ".join(f"{k} is {text}" for k, text in enumerate(given.classes)))
-    program.fit(*_aimed(given.train, itself, program),
+        validation = _with_targets(validation, learns_x, program)
+    if rows.classes is not None and verbose:
+        print("Labels: " + ", ".join(f"{k} is {text}" for k, text in enumerate(rows.classes)))
+    program.fit(*_with_targets(rows.train, learns_x, program),
                 epochs=epochs or (recipe.epochs if recipe else 10),
                 validation_split=split, validation_data=validation, verbose=verbose)
-    if given.test is not None and verbose:
-        scores = program.evaluate(*_aimed(given.test, itself, program), verbose=0,
+    if rows.test is not None and verbose:
+        scores = program.evaluate(*_with_targets(rows.test, learns_x, program), verbose=0,
                                   return_dict=True)
-        print(f"On {len(given.test[0])} rows it was not trained on: {_spell(scores)}")
+        print(f"On {len(rows.test[0])} rows it was not trained on: {format_scores(scores)}")
+    _write(program, out, verbose)
+
+
+def _load_trainable(path: str, threads: int | None, compile_options: dict[str, Any]) -> Program:
+    """The program in an artifact, which must train. Options of compiling must not be set."""
+    if late := [option for option, value in compile_options.items() if value is not None]:
+        raise ConfigError(f"{path} is compiled already, so {late[0]} comes too late; train "
+                          "the model it was made from")
+    program = load(path, threads)
+    if "train" not in program.executable.functions:
+        raise ConfigError(f"{path} only predicts; train the model it was made from, or export "
+                          "that with --train")
+    return program
+
+
+def _read_data(name: str, shapes: PortShapes) -> TrainingData:
+    if shapes.several:
+        return TrainingData(named_arrays.read_training(name, shapes))
+    return data.read_training(name, shapes.x)
+
+
+def _with_targets(pair: Pair, learns_x: bool, program: Program) -> Pair:
+    """x and what the program learns: y, or x itself."""
+    return pair[0], pair[0] if learns_x else named_arrays.targets_of(pair[1], program)
+
+
+def _validation(val: str | None, shapes: PortShapes,
+                rows: TrainingData) -> tuple[float, Pair | None]:
+    """--val as a fraction of the data, or as data of its own."""
+    if val is None:
+        return 0.0, None
+    try:
+        return float(val), None
+    except ValueError:
+        return 0.0, _read_data(val, shapes).numbered_like(rows)
+
+
+def format_scores(scores: dict[str, float]) -> str:
+    """Scores as text; accuracies in percent."""
+    return ", ".join(f"{name} {value:.2%}" if "accuracy" in name else f"{name} {value:.4g}"
+                     for name, value in scores.items())
+
+
+def _write(program: Program, out: str | None, verbose: int | str) -> None:
     if out is None:
         if verbose:
             print("Nothing was written; --out model.zt keeps the program, --out "
@@ -103,89 +133,3 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
     program.save(out) if out.endswith(".zt") else program.save_weights(out)
     if verbose:
         print(f"Wrote {out} ({Path(out).stat().st_size:,} bytes)")
-
-
-def _data(name: str, ports: Ports) -> Given:
-    return Given(named.training(name, ports)) if ports.several else data.training(name, ports.x)
-
-
-def _aimed(pair: Pair, itself: bool, program: Program) -> Pair:
-    """What a model sees and what it shall give: for an autoencoder the same."""
-    return (pair[0], pair[0] if itself else named.aimed_at(pair[1], program))
-
-
-def _validation(val: str | None, ports: Ports, given: Given) -> tuple[float, Pair | None]:
-    """--val as a fraction of the data, or as data of its own."""
-    if val is None:
-        return 0.0, None
-    try:
-        return float(val), None
-    except ValueError:
-        return 0.0, _data(val, ports).numbered_like(given)
-
-
-def _spell(scores: dict[str, float]) -> str:
-    return ", ".join(f"{k} {v:.2%}" if "accuracy" in k else f"{k} {v:.4g}"
-                     for k, v in scores.items())
-
-
-def demo(out: str | None, epochs: int | None, device: str, threads: int | None) -> None:
-    """Trains on the digits that come with ztorch, exports, and predicts in a fresh process."""
-    data.writable(out, (".zt",))
-    recipe = find("digits_mlp")
-    train_set, (x, y), _ = data.training("digits")  # type: ignore[misc]
-    start = time.perf_counter()
-    program = compiled(recipe, device, threads=threads)
-    print(f"1. Compiled {program.name} for {program.device}: forward, loss, backward and optimizer "
-          f"as one library of {len(program.executable.code):,} bytes, in "
-          f"{time.perf_counter() - start:.1f} s")
-    start = time.perf_counter()
-    epochs = epochs or recipe.epochs
-    print(f"2. Training on {len(train_set[0])} handwritten digits:")
-    program.fit(*train_set, epochs=epochs)
-    scores = program.evaluate(x, y, verbose=0, return_dict=True)
-    print(f"   {program.epochs_trained} epochs in {time.perf_counter() - start:.1f} s; on {len(x)} "
-          f"other digits: {_spell(scores)}")
-    with tempfile.TemporaryDirectory(prefix="ztorch-demo-") as folder:
-        file = out or os.path.join(folder, "digits.zt")
-        program.save(file)
-        print(f"3. Exported to {file}: {Path(file).stat().st_size:,} bytes, with weights and "
-              "optimizer, so it can go on training")
-        expected = program.predict(x)
-        given = _in_fresh_process(file, x, folder)
-    if not np.array_equal(given, expected):
-        raise ZtorchError("the artifact predicts other numbers than the program it was made from; "
-                          "please report this")
-    print("4. A fresh process without the compiler loaded it and predicts the same, bit for bit:")
-    k = int(np.flatnonzero(given.argmax(1) == y)[7])
-    print(_drawn(x[k, :, :, 0], f"-> {given[k].argmax()}, {given[k].max():.1%} sure"))
-    print(f"Next: ztorch inspect {out}" if out else
-          "Next: ztorch demo --out digits.zt, then ztorch inspect digits.zt")
-
-
-_PREDICT = """
-import sys
-for compiler in ("llvmlite", "jinja2"):
-    sys.modules[compiler] = None
-import numpy, ztorch
-numpy.save(sys.argv[3], ztorch.load(sys.argv[1]).predict(numpy.load(sys.argv[2])))
-"""
-
-
-def _in_fresh_process(artifact: str, x: np.ndarray, folder: str) -> np.ndarray:
-    given, answer = os.path.join(folder, "x.npy"), os.path.join(folder, "y.npy")
-    np.save(given, x)
-    root = str(Path(__file__).parents[2])  # where this very ztorch lies, installed or not
-    command = f"import sys; sys.path.insert(0, {root!r})\n{_PREDICT}"
-    ran = subprocess.run([sys.executable, "-c", command, artifact, given, answer],
-                         capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise ZtorchError(f"the fresh process failed:\n{ran.stderr}")
-    return np.load(answer)
-
-
-def _drawn(pixels: np.ndarray, caption: str) -> str:
-    shades = " .:-=+*#%@"
-    rows = ["".join(shades[int(p * (len(shades) - 1))] * 2 for p in row) for row in pixels]
-    rows[len(rows) // 2] += f"    {caption}"
-    return "\n".join(f"      {row}" for row in rows)

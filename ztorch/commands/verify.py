@@ -1,82 +1,85 @@
-"""ztorch verify: does a device compute what a model means, layer by layer?"""
+"""ztorch verify: compares a device with float64, layer by layer."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ztorch.codegen.targets import TARGETS
-from ztorch.commands.artifacts import retraced
-from ztorch.commands.look import table
-from ztorch.commands.recipe import Recipe, find, optimizer
+from ztorch.commands.recipe import Recipe, find, training_options
+from ztorch.commands.retrace import retrace
+from ztorch.commands.table import table
 from ztorch.compile.pipeline import compile_functions, target_for
 from ztorch.errors import ConfigError, DeviceError, ZtorchError
 from ztorch.runtime.devices import Where, resolve
 from ztorch.runtime.start import start
-from ztorch.verify.compare import compared
+from ztorch.verify.compare import Check, compare
 from ztorch.verify.probes import Subject
 
 
 def verify(name: str, device: str, batch_size: int | None, dtype: str | None, steps: int,
            seed: int) -> None:
-    """Prints the table, and fails where a layer diverges."""
+    """Prints the table of comparisons, and fails where a layer diverges."""
     if dtype is not None and name.endswith(".zt"):
         raise ConfigError(f"{name} is compiled already, so --dtype comes too late; verify the "
                           "model it was made from")
     subject = of_artifact(name, device, batch_size) if name.endswith(".zt") else of_recipe(
         find(name), device, batch_size, dtype)
-    checks = list(compared(subject, steps, seed))
-    print(f"{subject.name} on {subject.run.device}, against float64")
+    checks = list(compare(subject, steps, seed))
+    print(f"{subject.name} on {subject.executable.device}, against float64")
     print(table([("", "layer", "worst error", "bound", ""), *(
-        (c.part, c.layer, f"{c.error:.1e}", f"{c.bound:.1e}", "" if c.fine else "DIVERGES")
+        (c.part, c.layer, f"{c.error:.1e}", f"{c.bound:.1e}", "" if c.passed else "DIVERGES")
         for c in checks)]))
-    wrong = next((c for c in checks if not c.fine), None)
-    if wrong is not None:
-        probed = any(c.part == wrong.part and c.layer.startswith("layer ") for c in checks)
-        damaged = name.endswith(".zt") and probed and not wrong.layer.startswith("layer ")
-        raise ZtorchError(f"{subject.name} on {subject.run.device} diverges first in "
-                          f"{wrong.layer} ({wrong.part}): an error of {wrong.error:.1e}, and "
-                          f"rounding explains {wrong.bound:.1e}; " + (
-                              "all layers are right when they are compiled again, so the code in "
-                              f"{name} is what is wrong: export it again" if damaged else
-                              f"its kernel is {wrong.kernel}. `ztorch show {name} --device "
-                              f"{subject.run.device} --stage text` prints it"))
+    if failed := next((c for c in checks if not c.passed), None):
+        raise ZtorchError(_explanation(name, subject, checks, failed))
     print(f"verified: {len(checks)} comparisons")
+
+
+def _explanation(name: str, subject: Subject, checks: list[Check], failed: Check) -> str:
+    """What diverges, by how much, and where to look."""
+    device = subject.executable.device
+    layers_passed = any(c.part == failed.part and c.layer.startswith("layer ") for c in checks)
+    in_layer = failed.layer.startswith("layer ")
+    if name.endswith(".zt") and layers_passed and not in_layer:
+        advice = ("all layers are right when they are compiled again, so the code in "
+                  f"{name} is what is wrong: export it again")
+    else:
+        advice = (f"its kernel is {failed.kernel}. `ztorch show {name} --device {device} "
+                  "--stage text` prints it")
+    return (f"{subject.name} on {device} diverges first in {failed.layer} ({failed.part}): an "
+            f"error of {failed.error:.1e}, and rounding explains {failed.bound:.1e}; {advice}")
 
 
 def of_recipe(recipe: Recipe, device: str, batch_size: int | None,
               dtype: str | None = None) -> Subject:
     """The model of a recipe, compiled for a device."""
-    how: dict[str, Any] = {} if recipe.loss is None else {
-        "loss": recipe.loss, "metrics": recipe.metrics,
-        "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
-    traced = recipe.model.trace(batch_size or min(recipe.batch_size, 8), **how,
-                                dtype=dtype or "float32")
-    where = resolve(device)
-    if where.ordinal is None:
+    traced = recipe.model.trace(batch_size or min(recipe.batch_size, 8),
+                                **training_options(recipe, recipe.loss), dtype=dtype or "float32")
+    place = resolve(device)
+    if place.ordinal is None:
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "
-                          f"{where.backend}:0")
-    target = target_for(where)
-    made = compile_functions(traced.functions, target, recipe.model.name)
-    run = start(made.spec, made.code, made.params, None, where.ordinal)
-    return Subject(recipe.model.name, traced, target, where.ordinal, run, made.plans)
+                          f"{place.backend}:0")
+    target = target_for(place)
+    compiled = compile_functions(traced.functions, target, recipe.model.name)
+    executable = start(compiled.spec, compiled.code, compiled.params, None, place.ordinal)
+    return Subject(recipe.model.name, traced, target, place.ordinal, executable, compiled.plans)
 
 
 def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
-    """The artifact's own code, and graphs traced from the description that it holds."""
+    """An artifact with its own code, and the graphs of the model that it describes."""
     from ztorch.program.program import load
 
     if batch_size is not None or device != "auto":
         raise ConfigError(f"{path} is compiled already, so --device and --batch-size come too "
                           "late; verify the model it was made from")
     program = load(path)
-    traced = retraced(path, program.metadata, "verify")
-    run: Any = program.executable
-    target, ordinal = TARGETS[run.spec.target], None
+    traced = retrace(path, program.metadata, "verify")
+    executable: Any = program.executable
+    target, ordinal = TARGETS[executable.spec.target], None
     if target.limits.grid is not None:
-        info = run.opened_device.info
+        info = executable.opened_device.info
         target, ordinal = target.on_device(dict(info.limits)), info.ordinal
     else:
         target = target_for(Where(target.name, "cpu", 0))
-    functions = {n: g for n, g in traced.functions.items() if n in run.functions}
-    made = compile_functions(functions, target, program.name)
-    return Subject(program.name, traced, target, ordinal, run, made.plans)
+    functions = {n: g for n, g in traced.functions.items() if n in executable.functions}
+    compiled = compile_functions(functions, target, program.name)
+    return Subject(program.name, traced, target, ordinal, executable, compiled.plans)

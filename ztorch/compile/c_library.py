@@ -11,60 +11,90 @@ from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import describe
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.targets import Target
-from ztorch.compile.functions import Functions
+from ztorch.compile.cpu_code import render_module
+from ztorch.compile.description import describe_program, initial_parameters
 from ztorch.compile.pipeline import (
-    initial_params,
-    lower_functions,
-    render,
-    spec_of,
+    garbage_collection_paused,
+    place_states,
+    plan_functions,
+    simplify,
     target_for,
-    without_collection,
 )
+from ztorch.compile.traced_model import TracedModel
 from ztorch.compile.watch import Watch
 from ztorch.errors import Unsupported
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.host.processor import architecture
+from ztorch.lower.plan import Plan
 from ztorch.runtime.devices import resolve
 
 
-def export_c(traced: Functions, path: str | os.PathLike[str], *, device: str = "cpu",
+def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str = "cpu",
              name: str | None = None, weights: Mapping[str, Any] | None = None) -> list[Path]:
-    """Writes a traced model as a C library to a folder: NAME.h, libNAME.so, libNAME.a and an
-    example; for the device "c" as C source: NAME.h, NAME.c with the weights inside and an example.
-    It trains if it was traced with an optimizer, and computes what the compiled program does, bit
-    for bit. `weights` (by the names of states) replace first values.
+    """Writes a model as a C library to a folder: NAME.h, libNAME.so, libNAME.a and an example.
 
+    The library computes what the compiled program does, bit for bit.
+
+    Args:
+        traced: What `model.trace` returns. Traced with an optimizer, the library can train.
+        path: The folder.
+        device: "cpu" or a level of it, such as "cpu:avx2"; "c" writes C source, NAME.c, in place of
+            the libraries. Default: `"cpu"`.
+        name: The name of the library; None: that of the model. Default: `None`.
+        weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
+            `None`.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        Unsupported: The device is no processor, or its code cannot be made on this machine.
+
+    Examples:
+        ```python
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
+        ```
     """
-    called = name or traced.metadata["name"]
-    chosen = target_for(resolve(device, here=False))
-    return write_c(compile_c(traced.functions, chosen, called, weights), path)
+    target = target_for(resolve(device, here=False))
+    library_name = name or traced.metadata["name"]
+    return write_c(compile_c(traced.functions, target, library_name, weights), path)
 
 
-@without_collection()
+@garbage_collection_paused()
 def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
               weights: Mapping[str, Any] | None = None) -> CLibrary | CSource:
-    """All stages for a C library but the writing of files."""
+    """All stages for a C library but writing its files; arguments as those of `export_c`."""
+    _need_processor(target)
+    watch = Watch()
+    graphs = simplify(functions, passes.DEFAULT, watch)
+    params = place_states(functions, target)
+    plans = plan_functions(graphs, target, params, watch, prepare_once=False)
+    spec = describe_program(name, target, plans, params)
+    interface = describe(spec, name, _functions_that_write_params(plans))
+    symbols = {function: f.symbol for function, f in spec.functions.items()}
+    text = render_module(plans, target, symbols, interface)
+    watch.done("text", text)
+    values = put_states(spec, initial_parameters(params), weights or {})
+    if target.emits_source:
+        return CSource(interface, values, text)
+    object_file = assembled(text, target)
+    watch.done("object", object_file)
+    return CLibrary(interface, target.arch, object_file, values)
+
+
+def _need_processor(target: Target) -> None:
     if target.limits.grid is not None:
-        raise Unsupported(f"a C library is for a processor, and {target.name} is none: export it "
+        raise Unsupported(f"a C library runs on a processor, and {target.name} is none; export it "
                           "for the device cpu, or c")
     if target.arch == "x86_64" != architecture():
-        raise Unsupported(f"a C library for cpu:{target.name} can only be made on x86-64: "
-                          "elsewhere LLVM cannot read the instructions that ask a processor for "
-                          "its features. Run the export there, or compile for this machine")
-    watch = Watch()
-    _, plans, params = lower_functions(functions, target, passes.DEFAULT, True, False, watch)
-    spec = spec_of(name, target, plans, params)
-    changing = {n for n, plan in plans.items() for step in plan.steps
-                for place, written in zip(step.locations, step.writes, strict=True)
-                if written and place.space == "params"}
-    interface = describe(spec, name, changing)
-    text = render(plans, target, {n: f.symbol for n, f in spec.functions.items()}, interface)
-    watch.done("text", text)
-    held = put_states(spec, initial_params(params), weights or {})
-    if target.emits_source:
-        return CSource(interface, held, text)
-    obj = assembled(text, target)
-    watch.done("object", obj)
-    return CLibrary(interface, target.arch, obj, held)
+        raise Unsupported(f"a C library for cpu:{target.name} can only be made on x86-64: LLVM for "
+                          "another machine cannot read the instructions that ask a processor for "
+                          "its features; run the export there, or compile for this machine")
+
+
+def _functions_that_write_params(plans: Mapping[str, Plan]) -> set[str]:
+    """The functions that change weights or other states; the header says so of each."""
+    return {name for name, plan in plans.items() for step in plan.steps
+            for place, writes in zip(step.locations, step.writes, strict=True)
+            if writes and place.space == "params"}

@@ -1,7 +1,7 @@
-"""Ops on arrays, here and now: each call is compiled once for its shapes and dtypes, and kept.
+"""Ops on arrays: each call is compiled once for its shapes and dtypes, and the program is kept.
 
-A call becomes a graph of one op and that a program, as any model does. Programs are kept by what
-they were compiled for, the least recently used go first, and several threads may call at once.
+A call becomes a graph of one op, and the graph becomes a program, as for any model. When too many
+programs are kept, the least recently used go first. Several threads may call at once.
 """
 
 from __future__ import annotations
@@ -14,33 +14,39 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ztorch.compile.operands import ArrayArgument, as_argument, as_attribute, dtype_of, with_dtypes
 from ztorch.compile.pipeline import build
-from ztorch.dtypes import DType, bf16, boolean, dtype, f64, i64, need_no_mask
-from ztorch.errors import ConfigError, DataError, UnknownName, Unsupported, ZtorchError
+from ztorch.dtypes import DType, bf16
+from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
 from ztorch.graph.op import NotTraced, Public, leaf, traced
 from ztorch.graph.value import Graph, Value
-from ztorch.ir.opcodes import OPCODES
 from ztorch.ops import signature
 
-CAPACITY = 256  # programs kept,
-ROOM = 1 << 28  # and bytes that they may hold together; the newest is kept whatever it takes
+CAPACITY = 256  # programs that are kept at most
+CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept whatever it takes
 
-_dtype = functools.lru_cache(dtype)
+Make = Callable[[Sequence[Value]], Any]  # the inputs of a graph -> its results
+Typed = Sequence[tuple[ArrayArgument, DType]]
+
 _device: ContextVar[str] = ContextVar("device", default="cpu")
 
 
 @contextmanager
 def on(device: str) -> Iterator[None]:
-    """Ops on arrays run on this device inside.
+    """Runs ops on arrays on a device, inside a `with` block.
 
-    >>> import ztorch as zt
-    >>> with on("cpu:scalar"):
-    ...     zt.ops.add(np.array([1.0, 2.0]), 1)
-    array([2., 3.])
+    Args:
+        device: The device, such as "cpu:scalar" or "cuda:0".
+
+    Examples:
+        >>> import ztorch as zt
+        >>> with on("cpu:scalar"):
+        ...     zt.ops.add(np.array([1.0, 2.0]), 1)
+        array([2., 3.])
     """
     token = _device.set(device)
     try:
@@ -50,74 +56,83 @@ def on(device: str) -> Iterator[None]:
 
 
 def compute(public: Public, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What an op gives for arrays, numbers and lists: a NumPy array, or as many as it has results.
+    """What an op gives for arrays, numbers and lists: a NumPy array, or a tuple of them.
 
     Numbers mix with arrays as in NumPy: they take the dtype of the arrays, unless it cannot hold
-    their kind. Among arrays, elementwise ops find a common dtype as NumPy does, others only among
-    floats: indices stay what they are.
+    their kind. Elementwise ops find a common dtype for arrays as NumPy does. Other ops do so only
+    for floats: indices keep their dtype.
     """
     name = f"zt.ops.{public.name}"
-    own, tensors = signature(public.name)
+    op_signature, tensor_parameters = signature(public.name)
     try:
-        bound = own.bind(*args, **attrs)
+        bound = op_signature.bind(*args, **attrs)
     except TypeError as error:
-        raise TypeError(f"{name}: {error}; it is {public.name}{own}") from None
-    given: list[Given] = []
-    order: list[tuple[str, int | None]] = []  # parameter, and how many of a *parameter
-
-    def add(parameter: str, x: Any) -> None:
-        mere = isinstance(x, float) or "float" in str(own.parameters[parameter.partition("[")[0]]
-                                                      .annotation)
-        given.append(_given(name, parameter, x, mere))
-
-    plain: dict[str, Any] = {}
-    parameters = own.parameters
+        raise TypeError(f"{name}: {error}; it is {public.name}{op_signature}") from None
+    operands: list[ArrayArgument] = []
+    counts: dict[str, int | None] = {}  # tensors of each tensor parameter; None: a single one
+    attributes: dict[str, Any] = {}
     for parameter, x in bound.arguments.items():
-        if x is None and parameter in tensors and parameters[parameter].default is not None:
+        declared = op_signature.parameters[parameter]
+        if x is None and parameter in tensor_parameters and declared.default is not None:
             raise DataError(f"{name}: {parameter} is None; give an array or a number")
-        if parameter not in tensors or x is None:
-            plain[parameter] = _plain(f"{name}({parameter}=...)", x)
-        elif parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL:
-            many = x[0] if len(x) == 1 and isinstance(x[0], (list, tuple)) else x
-            order.append((parameter, len(many)))
-            for k, one in enumerate(many):
-                add(f"{parameter}[{k}]", one)
+        if parameter not in tensor_parameters or x is None:
+            attributes[parameter] = as_attribute(f"{name}({parameter}=...)", x)
+            continue
+        number_allowed = "float" in str(declared.annotation)
+        if declared.kind is inspect.Parameter.VAR_POSITIONAL:
+            items = x[0] if len(x) == 1 and isinstance(x[0], (list, tuple)) else x
+            counts[parameter] = len(items)
+            labels = [f"{parameter}[{k}]" for k in range(len(items))]
         else:
-            order.append((parameter, None))
-            add(parameter, x)
+            items, labels, counts[parameter] = [x], [parameter], None
+        operands += [as_argument(name, label, item, number_allowed or isinstance(item, float))
+                     for label, item in zip(labels, items, strict=True)]
 
-    def make(leaves: Sequence[Value]) -> Any:
-        rest, positional = iter(leaves), []
-        named = dict(plain)
-        for parameter, count in order:
+    def make(inputs: Sequence[Value]) -> Any:
+        remaining, positional, named = iter(inputs), [], dict(attributes)
+        for parameter, count in counts.items():
             if count is not None:
-                positional += [next(rest) for _ in range(count)]
-            elif parameters[parameter].kind is inspect.Parameter.POSITIONAL_ONLY:
-                positional.append(next(rest))
+                positional += [next(remaining) for _ in range(count)]
+            elif (op_signature.parameters[parameter].kind
+                    is inspect.Parameter.POSITIONAL_ONLY):
+                positional.append(next(remaining))
             else:
-                named[parameter] = next(rest)
+                named[parameter] = next(remaining)
         try:
             return public.call(*positional, **named)
         except ZtorchError:
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise ConfigError(f"{name} cannot be called like this ({type(error).__name__}: "
-                              f"{error}); it is {public.name}{own}") from error
+                              f"{error}); it is {public.name}{op_signature}") from error
 
-    settled = _settled(public, given)
-    return _run((public.name, tuple(order), repr(plain)), name, plain, settled, make)
+    key = (public.name, tuple(counts.items()), repr(attributes))
+    return _run(key, name, attributes, with_dtypes(public, operands), make)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as one native call for each set of shapes and dtypes: it is called with values
-    of a graph, once, and gives one or a tuple.
+    """Makes a function of arrays one native call: a decorator.
 
-    >>> import ztorch as zt
-    >>> @zt.compiled
-    ... def distance(a, b):
-    ...     return zt.ops.norm(a - b, axis=-1)
-    >>> distance(np.array([[3.0, 0.0]]), np.array([[0.0, 4.0]]))
-    array([5.])
+    The function is called once for each set of shapes and dtypes, with values of a graph. What it
+    does with them is compiled, and runs from then on.
+
+    Args:
+        function: Takes tensors, uses `zt.ops` and operators on them, and returns a tensor or a
+            tuple of tensors.
+
+    Returns:
+        A function that takes and returns NumPy arrays.
+
+    Raises:
+        ConfigError: `function` is not callable.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> @zt.compiled
+        ... def distance(a, b):
+        ...     return zt.ops.norm(a - b, axis=-1)
+        >>> distance(np.array([[3.0, 0.0]]), np.array([[0.0, 4.0]]))
+        array([5.])
     """
 
     if not callable(function):
@@ -127,130 +142,50 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*arrays: Any) -> Any:
         name = getattr(function, "__name__", "function")
-        given = [_given(name, f"argument {k}", a, True) for k, a in enumerate(arrays)]
-        settled = [(g, _dtype(g.array.dtype)) for g in given]
-        return _run(function, name, {}, settled,
-                    lambda leaves: traced(function, name, *leaves))
+        operands = [as_argument(name, f"argument {k}", a, True) for k, a in enumerate(arrays)]
+        typed = [(operand, dtype_of(operand.array.dtype)) for operand in operands]
+        return _run(function, name, {}, typed, lambda inputs: traced(function, name, *inputs))
 
     return run
-
-
-# -- arguments -------------------------------------------------------------------------------------
-
-
-class Given(NamedTuple):
-    """An argument as an array; `weak` if it was a mere number, which has no dtype of its own,
-    where one is welcome: as an index, a whole number is one of int64."""
-
-    array: np.ndarray
-    weak: bool
-
-
-def _given(name: str, parameter: str, x: Any, weak: bool) -> Given:
-    if isinstance(x, (bool, int, float)):
-        return Given(np.asarray(x), weak)
-    if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
-        return Given(np.from_dlpack(x), False)
-    need_no_mask(f"{name}: {parameter}", x)
-    try:
-        array = np.asarray(x)
-    except ValueError as error:  # lists of lists of several lengths
-        raise DataError(f"{name}: {parameter} is no array: {error}") from None
-    try:
-        _dtype(array.dtype)
-    except UnknownName:
-        raise DataError(f"{name}: {parameter} is an array of {array.dtype}; use "
-                        "numbers of a dtype such as float32, int64 or bool") from None
-    return Given(array, False)
-
-
-def _plain(what: str, x: Any) -> Any:
-    """An attribute as Python's own numbers, names and tuples of them, which can be compared."""
-    if isinstance(x, (np.generic, np.ndarray)):
-        x = x.tolist()
-    if isinstance(x, (list, tuple)):
-        return tuple(_plain(what, y) for y in x)
-    if isinstance(x, slice):
-        return slice(*(_plain(what, y) for y in (x.start, x.stop, x.step)))
-    if x is None or x is Ellipsis or isinstance(x, (bool, int, float, str, DType)):
-        return x
-    try:
-        return dtype(x)  # np.float32 and the like
-    except UnknownName:
-        raise ConfigError(f"{what} takes plain values, not {x!r}") from None
-
-
-def _settled(public: Public, given: Sequence[Given]) -> list[tuple[Given, DType]]:
-    """Each argument with the dtype it is computed in."""
-    row = OPCODES.get(public.primitive.opcode) if public.primitive and (
-        public.primitive.kind == "map") else None
-    alike = row is not None or public.name == "clip"
-    first = 1 if public.name == "where" else 0  # a condition has its own dtype
-    strong = [g.array.dtype for g in given[first:] if not g.weak]
-    if not alike:
-        strong = [d for d in strong if _dtype(d).is_float] or strong[:1]
-    common = _common(public, strong, [g.array for g in given[first:] if g.weak])
-    if row is not None and row.kinds == "f" and not common.is_float:
-        common = f64  # as NumPy's functions of whole numbers
-    settled = []
-    for k, g in enumerate(given):
-        own = _dtype(g.array.dtype)
-        shared = k >= first and (alike or g.weak or own.is_float)
-        settled.append((g, common if shared else own))
-        if shared and g.weak and common.is_int and g.array != g.array.astype(common.numpy):
-            raise DataError(f"zt.ops.{public.name}: {g.array} is no {common}; use an array of a "
-                            "wider dtype")
-    return settled
-
-
-def _common(public: Public, strong: Sequence[np.dtype], weak: Sequence[np.ndarray]) -> DType:
-    rank = {"b": 0, "u": 1, "s": 1, "f": 2}
-    try:
-        found = _dtype(np.result_type(*strong)) if strong else boolean
-    except (TypeError, UnknownName):
-        raise DataError(f"zt.ops.{public.name}: {' and '.join(map(str, strong))} have no common "
-                        "dtype; use zt.ops.cast to choose one") from None
-    kind = max((rank[_dtype(w.dtype).kind] for w in weak), default=0)
-    return found if kind <= rank[found.kind] else {1: i64, 2: f64}[kind]
 
 
 # -- programs --------------------------------------------------------------------------------------
 
 
 class _Program:
-    """One compiled call; `lock` keeps its buffers for one thread at a time."""
+    """One compiled call."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.call: Any = None
-        self.nbytes = 0
-        self.dtypes: list[DType] = []
-        self.single = True
+        self.lock = threading.Lock()  # keeps the buffers for one thread at a time
+        self.call: Any = None  # the native call, once it is compiled
+        self.nbytes = 0  # memory it holds
+        self.dtypes: list[DType] = []  # of the results
+        self.single = True  # one result, not a tuple
 
-    def compile(self, label: str, settled: Sequence[tuple[Given, DType]],
-                make: Callable[[Sequence[Value]], Any], device: str) -> None:
-        leaves = [leaf("input", f"x{k}", g.array.shape, d) for k, (g, d) in enumerate(settled)]
-        made = make(leaves)
-        self.single = isinstance(made, Value)
-        results = [made] if self.single else made
+    def compile(self, label: str, typed: Typed, make: Make, device: str) -> None:
+        inputs = [leaf("input", f"x{k}", operand.array.shape, d)
+                  for k, (operand, d) in enumerate(typed)]
+        result = make(inputs)
+        self.single = isinstance(result, Value)
+        results = [result] if self.single else result
         if not isinstance(results, (list, tuple)) or not all(
                 isinstance(y, Value) for y in results) or not results:
-            raise NotTraced(f"{label} must give a value or a tuple of values, not {made!r}")
+            raise NotTraced(f"{label} must give a value or a tuple of values, not {result!r}")
         self.dtypes = [y.dtype for y in results]
         graph = Graph({f"y{k}": y for k, y in enumerate(results)})
         executable = build({"call": graph}, device, label)
         self.nbytes = executable.spec.memory_bytes
         self.call = executable.bind("call")
 
-    def run(self, settled: Sequence[tuple[Given, DType]]) -> Any:
-        for k, (g, d) in enumerate(settled):
+    def run(self, typed: Typed) -> Any:
+        for k, ((array, _), d) in enumerate(typed):
             if (buffer := self.call.inputs.get(f"x{k}")) is not None:
-                buffer[...] = g.array.view(np.uint16) if (
-                    d is bf16 and _dtype(g.array.dtype) is bf16) else _stored(g.array, d)
+                is_bf16 = d is bf16 and dtype_of(array.dtype) is bf16
+                buffer[...] = array.view(np.uint16) if is_bf16 else _stored(array, d)
         self.call()
-        found = [_result(a.copy(), d)
-                 for a, d in zip(self.call.outputs.values(), self.dtypes, strict=True)]
-        return found[0] if self.single else tuple(found)
+        results = [_result(buffer.copy(), d)
+                   for buffer, d in zip(self.call.outputs.values(), self.dtypes, strict=True)]
+        return results[0] if self.single else tuple(results)
 
 
 def _stored(array: np.ndarray, d: DType) -> np.ndarray:
@@ -270,55 +205,56 @@ def _bfloat16() -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16)
 
 
-_kept: OrderedDict[tuple, _Program] = OrderedDict()
-_lock = threading.Lock()
+_programs: OrderedDict[tuple, _Program] = OrderedDict()  # by what they were compiled for
+_lock = threading.Lock()  # guards _programs
 
 
-def _run(what: Any, name: str, plain: Mapping[str, Any], settled: Sequence[tuple[Given, DType]],
-         make: Callable[[Sequence[Value]], Any]) -> Any:
-    key = (what, _device.get(), *((g.array.shape, d.name) for g, d in settled))
+def _run(function: Any, name: str, attributes: Mapping[str, Any], typed: Typed, make: Make) -> Any:
+    """Runs the program for these shapes and dtypes; compiles it where there is none yet."""
+    key = (function, _device.get(), *((operand.array.shape, d.name) for operand, d in typed))
     with _lock:
-        program = _kept.setdefault(key, _Program())
-        _kept.move_to_end(key)
+        program = _programs.setdefault(key, _Program())
+        _programs.move_to_end(key)
     with program.lock:
         if program.call is None:
             try:
-                program.compile(name.rpartition(".")[2], settled, make, _device.get())
+                program.compile(name.rpartition(".")[2], typed, make, _device.get())
             except ZtorchError as error:
-                shown = ", ".join([*(f"{d.long}{list(g.array.shape)}" for g, d in settled),
-                                   *(f"{k}={v!r}" for k, v in plain.items())])
-                raise type(error)(f"{error}\n    in {name}({shown})") from None
+                shown = [*(f"{d.long}{list(operand.array.shape)}" for operand, d in typed),
+                         *(f"{k}={v!r}" for k, v in attributes.items())]
+                raise type(error)(f"{error}\n    in {name}({', '.join(shown)})") from None
             finally:
-                _tidy(key, program)
-        return program.run(settled)
+                _evict(key, program)
+        return program.run(typed)
 
 
-def _tidy(key: tuple, program: _Program) -> None:
-    """Forget a program that did not compile, and the oldest where there are too many."""
+def _evict(key: tuple, program: _Program) -> None:
+    """Drops a program that did not compile, and the oldest ones where there are too many."""
     with _lock:
-        if program.call is None and _kept.get(key) is program:
-            del _kept[key]
-        while len(_kept) > 1 and (len(_kept) > CAPACITY
-                                  or sum(p.nbytes for p in _kept.values()) > ROOM):
-            _kept.popitem(last=False)
+        if program.call is None and _programs.get(key) is program:
+            del _programs[key]
+        while len(_programs) > 1 and (
+                len(_programs) > CAPACITY
+                or sum(p.nbytes for p in _programs.values()) > CAPACITY_BYTES):
+            _programs.popitem(last=False)
 
 
 def forget() -> None:
-    """Drop all programs that were kept.
+    """Drops all programs that are kept.
 
     >>> forget()
-    >>> len(_kept)
+    >>> len(_programs)
     0
     """
     with _lock:
-        _kept.clear()
+        _programs.clear()
 
 
 def _after_fork() -> None:
-    """In a forked child nobody holds a lock, nor finishes what another thread began."""
+    """In a forked child no other thread runs: none releases a lock or finishes a program."""
     global _lock
     _lock = threading.Lock()
-    _kept.clear()
+    _programs.clear()
 
 
 if hasattr(os, "register_at_fork"):

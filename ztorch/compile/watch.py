@@ -1,4 +1,4 @@
-"""Shows and keeps what each stage of the compiler made, as ZTORCH_DEBUG and ZTORCH_DUMP ask."""
+"""Shows what each stage of the compiler made, as ZTORCH_DEBUG and ZTORCH_DUMP ask."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from ztorch.host.settings import current
 
 
 class Watch:
-    """Told of each finished stage; silent unless asked to speak."""
+    """Is told when a stage is done. Prints its result and time, or writes the result to a file,
+    where the settings ask for that; else it does nothing."""
 
     def __init__(self) -> None:
         self.settings = current()
-        self.start = time.perf_counter()
-        self.count = 0
+        self.stage_start = time.perf_counter()
+        self.stages_done = 0
 
-    def done(self, stage: str, made: Any) -> None:
-        now = time.perf_counter()
+    def done(self, stage: str, result: Any) -> None:
+        """The stage has just ended with this result."""
+        seconds = time.perf_counter() - self.stage_start
         if "time" in self.settings.debug:
-            print(f"ztorch: {stage:8} {(now - self.start) * 1e3:8.1f} ms", file=sys.stderr)
+            print(f"ztorch: {stage:8} {seconds * 1e3:8.1f} ms", file=sys.stderr)
         if set(self.settings.debug) - {"time"} or self.settings.dump:
-            for name, text in _texts(stage, made):
+            for name, text in _texts(stage, result):
                 if name in self.settings.debug:
                     print(text, file=sys.stderr)
                 if self.settings.dump:
                     data = text if isinstance(text, bytes) else text.encode()
-                    _keep(Path(self.settings.dump), f"{self.count:02}_{stage}.{name}", data)
-            self.count += 1
-        self.start = time.perf_counter()
+                    _dump(Path(self.settings.dump), f"{self.stages_done:02}_{stage}.{name}", data)
+            self.stages_done += 1
+        self.stage_start = time.perf_counter()
 
 
-def _keep(folder: Path, file: str, data: bytes) -> None:
+def _dump(folder: Path, file: str, data: bytes) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(data)
@@ -43,29 +45,33 @@ def _keep(folder: Path, file: str, data: bytes) -> None:
                           "name a folder that can") from None
 
 
-def _texts(stage: str, made: Any) -> list[tuple[str, Any]]:
+def _texts(stage: str, result: Any) -> list[tuple[str, Any]]:
+    """The result of a stage as texts, each with the name that ZTORCH_DEBUG has for it."""
     from ztorch.graph.value import show as show_graph
     from ztorch.ir.text import show as show_kernel
 
     if stage == "graph":
-        return [("graph", "\n\n".join(f"# {n}\n{show_graph(g)}" for n, g in made.items()))]
+        graphs = "\n\n".join(f"# {name}\n{show_graph(graph)}" for name, graph in result.items())
+        return [("graph", graphs)]
     if stage == "plan":
-        kernels = [show_kernel(s.kernel) for p in made.values() for s in p.steps]
-        return [("plan", "\n\n".join(show_plan(p) for p in made.values())),
+        kernels = [show_kernel(step.kernel) for plan in result.values() for step in plan.steps]
+        return [("plan", "\n\n".join(show_plan(plan) for plan in result.values())),
                 ("ir", "\n\n".join(kernels))]
     if stage == "text":
-        return [("text", made)]
-    return [("bin", made)]
+        return [("text", result)]
+    return [("bin", result)]
 
 
 def show_plan(plan: Any) -> str:
-    """Kernels in order, with what they read and write, and the schedule of each by its key."""
+    """The kernels of a function in order, with what they read (<) and write (>), and the schedule
+    of each by its key. A bar marks a kernel that waits until all workers are done with the kernels
+    before it."""
     lines = [f"# {plan.name}: {len(plan.steps)} kernels, arena {plan.arena} bytes"]
-    for k, step in enumerate(plan.steps):
-        used = ", ".join(f"{'>' if w else '<'}{p.space}[{p.offset}]"
-                         for p, w in zip(step.locations, step.writes, strict=True))
-        meet = "| " if step.barrier else "  "
-        lines.append(f"{k:3} {meet}{step.kernel.name}  {used}")
+    for number, step in enumerate(plan.steps):
+        buffers = ", ".join(f"{'>' if writes else '<'}{place.space}[{place.offset}]"
+                            for place, writes in zip(step.locations, step.writes, strict=True))
+        barrier = "| " if step.barrier else "  "
+        lines.append(f"{number:3} {barrier}{step.kernel.name}  {buffers}")
         if step.schedule is not None:
             lines.append(f"      {step.key}: {step.schedule!r}")
     return "\n".join(lines)

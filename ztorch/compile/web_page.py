@@ -10,18 +10,31 @@ from typing import Any
 from ztorch.artifact.c_export import put_states
 from ztorch.artifact.web import write_web
 from ztorch.codegen import targets
-from ztorch.compile.functions import Functions
 from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.traced_model import TracedModel
 
 
-def export_web(traced: Functions, path: str | os.PathLike[str], *,
+def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
                weights: Mapping[str, Any] | None = None) -> list[Path]:
-    """Writes a traced model for browsers to a folder: NAME.zt for WebGPU, ztorch.js that runs it,
-    and index.html to try it. It trains if it was traced with an optimizer. `weights` (by the names
-    of states) replace first values.
+    """Writes a model for browsers to a folder: NAME.zt for WebGPU, ztorch.js that runs it, and
+    index.html to try it.
 
+    Args:
+        traced: What `model.trace` returns. Traced with an optimizer, the page can train.
+        path: The folder.
+        weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
+            `None`.
+
+    Returns:
+        The paths of the files.
+
+    Examples:
+        ```python
         export_web(model.trace(batch_size=1), "page", weights=program.weights)
+        ```
     """
-    made = compile_functions(traced.functions, targets.target("webgpu"), traced.metadata["name"])
-    params = put_states(made.spec, made.params, weights or {})
-    return write_web(path, made.spec, made.code, params, {**traced.metadata, "training": None})
+    compiled = compile_functions(traced.functions, targets.target("webgpu"),
+                                 traced.metadata["name"])
+    params = put_states(compiled.spec, compiled.params, weights or {})
+    metadata = {**traced.metadata, "training": None}
+    return write_web(path, compiled.spec, compiled.code, params, metadata)

@@ -18,11 +18,11 @@ from ztorch.data import (  # noqa: F401  (each registers its sets)
     verse,
 )
 from ztorch.data.batches import Batches
-from ztorch.data.delimited import CsvFile, csv
+from ztorch.data.csv_files import CsvFile, csv
 from ztorch.data.images import ImageFolder, image_folder
-from ztorch.data.passages import Text, text
 from ztorch.data.registry import Pair, Split, load, names
 from ztorch.data.tables import Table, read_table
+from ztorch.data.text_files import Text, text
 
 __all__ = ["Batches", "CsvFile", "ImageFolder", "Pair", "Split", "Table", "Text", "csv",
            "image_folder", "load", "names", "read_table", "text"]

@@ -1,4 +1,4 @@
-"""What data in files has in common: rows read batch by batch, again in every epoch."""
+"""Data in files: rows are read batch by batch, and again in every epoch."""
 
 from __future__ import annotations
 
@@ -12,33 +12,38 @@ from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError
 
 
-def shuffled(seed: int, number: int, rows: int) -> np.ndarray:
-    """The order of rows in one pass: a function of seed and pass, the same in every NumPy.
+def shuffled(seed: int, epoch: int, rows: int) -> np.ndarray:
+    """The order of rows in an epoch: a function of seed and epoch, the same in every NumPy.
 
     >>> bool((np.sort(shuffled(7, 0, 50)) == np.arange(50)).all())
     True
     """
-    key = np.array([seed, number], np.uint64)  # NumPy promises these raw numbers for ever
+    key = np.array([seed, epoch], np.uint64)  # NumPy promises that raw numbers never change
     return np.argsort(np.random.Philox(key=key).random_raw(rows), kind="stable")
 
 
 class Batches:
-    """Batches (x, y) to iterate over: once an epoch, as often as wanted; `len` counts them.
+    """Base of batches (x, y) that are read from files: iterate over them once an epoch.
 
-    With a seed, each pass has an order of its own, which depends on the seed and `epoch`, the
-    number of the next pass. Set `epoch` to go on where an earlier run stopped. Files that change
-    while they are read are the reader's risk.
+    With a seed, each epoch has an order of its own. It depends on the seed and on `epoch`, the
+    number of the next epoch: set `epoch` to continue an earlier run. Files must not change while
+    they are in use.
+
+    Args:
+        rows: How many rows there are.
+        batch_size: The rows of a batch.
+        seed: Shuffles the rows; None keeps their order.
     """
 
     def __init__(self, rows: int, batch_size: int, seed: int | None):
         self.batch_size = positive(f"{type(self).__name__}: batch_size", batch_size)
         self.seed = None if seed is None else whole_seed(seed)
         self.epoch = 0
-        self._rows = np.arange(rows)  # those of the whole that are here
+        self._rows = np.arange(rows)  # of the files, that belong to these batches
 
     @property
     def rows(self) -> int:
-        """How many rows all batches have together."""
+        """The rows of all batches together."""
         return len(self._rows)
 
     def __len__(self) -> int:
@@ -57,17 +62,33 @@ class Batches:
         raise NotImplementedError
 
     def arrays(self) -> Pair:
-        """All rows as x and y in memory, in the order of the files."""
+        """Reads all rows into memory.
+
+        Returns:
+            x and y, in the order of the files.
+        """
         parts = [self.read(self._rows[k:k + self.batch_size])
                  for k in range(0, len(self._rows), self.batch_size)]
         x, y = zip(*parts, strict=True)
         return np.concatenate(x), np.concatenate(y)
 
     def split(self, share: float) -> tuple[Batches, Batches]:
-        """Training rows, and a share of all for validation: drawn once, the same for everyone.
+        """Splits the rows into training and validation. The choice is always the same.
 
+        Args:
+            share: The part of the rows for validation, between 0 and 1.
+
+        Returns:
+            Training batches and validation batches.
+
+        Raises:
+            ConfigError: One side would be empty.
+
+        Examples:
+            ```python
             train, validation = zt.data.image_folder("photos", size=(64, 64), seed=0).split(0.2)
             program.fit(train, validation_data=validation)
+            ```
         """
         count = int(len(self._rows) * fraction("split(...)", share))
         if not 0 < count < len(self._rows):

@@ -13,33 +13,33 @@ from pathlib import Path
 
 import numpy as np
 
-from ztorch.data.places import digest, find_folder
+from ztorch.data.locations import digest, find_folder
 from ztorch.data.registry import Pair, Split, data_set
 from ztorch.errors import DataError
 
-RECORDS = 10_000  # in a file of CIFAR-10, and in the test file of both
-PIXELS = 3 * 32 * 32
+RECORDS = 10_000  # images in a file of CIFAR-10, and in the test file of both sets
+PIXELS = 3 * 32 * 32  # bytes of an image
 
 
 @dataclass(frozen=True)
-class _Form:
-    """What the files of a set are called, and what is in them."""
+class _Format:
+    """The files of a data set, and what is in them."""
 
-    name: str
-    archive: str
-    md5: str  # of the published archive
+    name: str  # of the data set
+    archive: str  # the published file
+    md5: str  # of the archive
     folder: str  # in the archive
-    train: tuple[str, ...]
-    test: str
+    train: tuple[str, ...]  # files in the folder
+    test: str  # file in the folder
     per_file: int  # records in each training file, in units of RECORDS
-    labels: int  # bytes before the pixels; the last one is the class
+    labels: int  # bytes before the pixels of an image; the last one is the class
     classes: int
 
 
-_TEN = _Form("cifar10", "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530",
+_TEN = _Format("cifar10", "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530",
              "cifar-10-batches-bin", tuple(f"data_batch_{k}.bin" for k in range(1, 6)),
              "test_batch.bin", 1, 1, 10)
-_HUNDRED = _Form("cifar100", "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8",
+_HUNDRED = _Format("cifar100", "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8",
                  "cifar-100-binary", ("train.bin",), "test.bin", 5, 2, 100)
 
 
@@ -57,7 +57,7 @@ def load_cifar100(path: str | os.PathLike[str] | None = None) -> Split:
     return _load(_HUNDRED, path)
 
 
-def _load(form: _Form, path: str | os.PathLike[str] | None) -> Split:
+def _load(form: _Format, path: str | os.PathLike[str] | None) -> Split:
     folder = find_folder(form.name, path, lambda place: _unpacked(form, place) is not None
                          or (place / form.archive).is_file(),
                          f"{form.archive} from https://www.cs.toronto.edu/~kriz/cifar.html (as it "
@@ -66,14 +66,14 @@ def _load(form: _Form, path: str | os.PathLike[str] | None) -> Split:
     names = (*form.train, form.test)
     files = (_from_archive(form, folder / form.archive, names) if unpacked is None else
              {name: _read(unpacked / name) for name in names})
-    where = folder / form.archive if unpacked is None else unpacked
-    train = [_records(form, files[n], f"{where}: {n}", form.per_file * RECORDS)
+    source = folder / form.archive if unpacked is None else unpacked
+    train = [_records(form, files[n], f"{source}: {n}", form.per_file * RECORDS)
              for n in form.train]
-    test = _records(form, files[form.test], f"{where}: {form.test}", RECORDS)
+    test = _records(form, files[form.test], f"{source}: {form.test}", RECORDS)
     return _pair(np.concatenate(train)), _pair(test)
 
 
-def _unpacked(form: _Form, place: Path) -> Path | None:
+def _unpacked(form: _Format, place: Path) -> Path | None:
     """The folder with the files, if they are in this place."""
     for folder in (place, place / form.folder):
         if (folder / form.train[0]).is_file():
@@ -85,18 +85,18 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
         raise DataError(f"{path.parent} lacks {path.name}; unpack the archive again")
     with open(path, "rb") as file:
-        return file.read(_most() + 1)
+        return file.read(_largest_file() + 1)
 
 
-def _most() -> int:
-    """More bytes than any of the files has."""
+def _largest_file() -> int:
+    """At least the bytes of any of the files."""
     return 5 * RECORDS * (PIXELS + 2)
 
 
-def _from_archive(form: _Form, path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+def _from_archive(form: _Format, path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     """The files in the published archive, read without unpacking it."""
-    if (found := digest(path)) != form.md5:
-        raise DataError(f"{path} is not the published file: its MD5 is {found}, not {form.md5}; "
+    if (md5 := digest(path)) != form.md5:
+        raise DataError(f"{path} is not the published file: its MD5 is {md5}, not {form.md5}; "
                         "get it again, or unpack it there yourself if you made it")
     files = {}
     try:
@@ -104,7 +104,7 @@ def _from_archive(form: _Form, path: Path, names: tuple[str, ...]) -> dict[str, 
             for member in archive:
                 name = member.name.rpartition("/")[2]
                 if name in names and member.isfile() and (file := archive.extractfile(member)):
-                    files[name] = file.read(_most() + 1)
+                    files[name] = file.read(_largest_file() + 1)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path} is damaged ({error}); get it again") from None
     if lacks := [n for n in names if n not in files]:
@@ -112,16 +112,16 @@ def _from_archive(form: _Form, path: Path, names: tuple[str, ...]) -> dict[str, 
     return files
 
 
-def _records(form: _Form, data: bytes, where: str, count: int) -> np.ndarray:
+def _records(form: _Format, data: bytes, source: str, count: int) -> np.ndarray:
     """One row of bytes for each image: the class, then the pixels."""
     size = form.labels + PIXELS
     if len(data) != count * size:
-        held = "more" if len(data) > count * size else f"{len(data):,}"
-        raise DataError(f"{where} should hold {count:,} images in {count * size:,} bytes, but "
-                        f"holds {held}; get it again")
+        actual = "more" if len(data) > count * size else f"{len(data):,}"
+        raise DataError(f"{source} should hold {count:,} images in {count * size:,} bytes, but "
+                        f"holds {actual}; get it again")
     rows = np.frombuffer(data, np.uint8).reshape(count, size)[:, form.labels - 1:]
     if (bad := rows[:, 0] >= form.classes).any():
-        raise DataError(f"{where}: image {int(np.argmax(bad))} is of class {rows[bad][0, 0]}, but "
+        raise DataError(f"{source}: image {int(np.argmax(bad))} is of class {rows[bad][0, 0]}, but "
                         f"classes are 0..{form.classes - 1}; get it again")
     return rows
 

@@ -1,6 +1,6 @@
-"""Rows with gaps to fill, computed rather than stored: what a model of masked words trains on.
+"""Rows with gaps to fill, computed: data for a model of masked words.
 
-The second half of each row repeats the first, so that what a gap hides can be read at its twin.
+The second half of each row repeats the first, so what a gap hides can be read in the other half.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import numpy as np
 
 from ztorch.data.registry import Split, data_set
 
-WORDS = 32  # numbers that rows are made of; 0 stands for a gap
-GAPS = 0.15  # how much is hidden
+WORDS = 32  # the numbers in rows are below this; 0 stands for a gap
+GAPS = 0.15  # the fraction of numbers that is hidden
 
 
 @data_set("gaps")
@@ -21,7 +21,7 @@ def load_gaps(rows: int = 5000, length: int = 24) -> Split:
     >>> x.shape, bool((y[:, :12] == y[:, 12:]).all()), round(float((x == 0).mean()), 2)
     ((4000, 24), True, 0.15)
     """
-    # Raw words of this generator are the same in every version of NumPy.
+    # The raw numbers of this generator are the same in every version of NumPy.
     raw = np.random.PCG64(7).random_raw(rows * (length // 2 + length))
     uniform = (raw.astype(np.float64) / 2.0**64).reshape(rows, -1)
     half = (1 + uniform[:, :length // 2] * (WORDS - 1)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Images in folders, one for each class. Pillow decodes them; its one door is here."""
+"""Images in folders, one for each class. Pillow decodes them; it is imported only here."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError, Unsupported
 
-MOST_PIXELS = 1 << 26  # of one image: a small file can claim to be a huge one
-# Only these decoders of Pillow read files; others run programs or are rarely looked after.
+MOST_PIXELS = 1 << 26  # of an image; a small file can claim to be huge
+# Pillow's decoders that are used. Others run programs, or are hardly maintained.
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".gif": "GIF",
             ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -25,21 +25,39 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 @checked
 def image_folder(path: str | os.PathLike[str], size: tuple[int, int], *, channels: int = 3,
                  batch_size: int = 32, seed: int | None = None) -> ImageFolder:
-    """Batches of the images in a folder, in which each folder is a class: x in 0..1 of shape
-    (height, width, channels), y the number of the class in `classes`.
+    """Reads batches of images from a folder, in which each folder is a class.
 
+    Files are read when their batch comes, in the order of their names unless there is a seed.
+
+    Args:
+        path: The folder. Its folders are the classes, in the order of their names.
+        size: (height, width): images are scaled to it.
+        channels: 1 (grey), 3 (RGB) or 4 (RGB with transparency). Default: `3`.
+        batch_size: The images of a batch. Default: `32`.
+        seed: Shuffles the images in each epoch; None keeps their order. Default: `None`.
+
+    Returns:
+        An ImageFolder: iterates over (x, y), x of shape (batch_size, height, width, channels) in
+        float32, 0 to 1, y the number of the class.
+
+    Raises:
+        DataError: There is no such folder, or no image in it, or a file cannot be read.
+        Unsupported: Pillow is not installed: pip install ztorch[images].
+
+    Examples:
+        ```python
         images = zt.data.image_folder("flowers", size=(64, 64), seed=0)
         program.fit(images, epochs=5)
-
-    Needs `pip install ztorch[images]`. Folders and files come in the order of their names, and are
-    read when their batch comes; `images.arrays()` reads all at once.
+        ```
     """
     return ImageFolder(path, size, channels, batch_size, seed)
 
 
 class ImageFolder(Batches):
-    """What `image_folder` gives. `classes` are the names of the folders, `files` all images and
-    `labels` their classes."""
+    """The batches of a folder of images: what `image_folder` returns.
+
+    `classes` are the names of the folders, `files` all images, `labels` the class of each.
+    """
 
     def __init__(self, path: str | os.PathLike[str], size: tuple[int, int], channels: int,
                  batch_size: int, seed: int | None):
@@ -59,9 +77,9 @@ class ImageFolder(Batches):
         self.files: list[Path] = []
         labels = []
         for label, name in enumerate(self.classes):
-            found = _images(root / name)
-            self.files += found
-            labels += [label] * len(found)
+            files = _images(root / name)
+            self.files += files
+            labels += [label] * len(files)
         if not self.files:
             raise DataError(f"{root} should hold a folder of images for each class, such as "
                             f"{root / 'cats' / 'tom.png'}; there are {len(self.classes)} folders "
@@ -76,7 +94,7 @@ class ImageFolder(Batches):
         return x, self.labels[rows]
 
     def image(self, row: int) -> np.ndarray:
-        """The bytes of one image in the wanted size, or an error that names the file."""
+        """The pixels of one image, scaled, as bytes."""
         file = self.files[row]
         try:
             pixels = self.decode(file, (self.width, self.height), _MODES[self.channels])

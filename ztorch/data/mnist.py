@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ztorch.data.places import digest, find_folder
+from ztorch.data.locations import digest, find_folder
 from ztorch.data.registry import Split, data_set
 from ztorch.errors import DataError
 
@@ -22,8 +22,8 @@ _SOURCES = {
     "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
 }
-# MD5 of the published training images. Both sets have files of the same names and shapes, so one
-# in the place of the other would go unseen. (What gzip stores tells damaged files.)
+# MD5 of the published training images. The files of both sets have the same names and shapes: this
+# tells them apart. (A damaged file is found by the checksum in gzip.)
 _PUBLISHED = {
     "f68b3c2dcbeaaa9fbdd348bbdeb94873": "mnist",
     "8d4fb7e6c68d591d4c3dfef9ec88bf0d": "fashion_mnist",
@@ -44,7 +44,7 @@ def load_fashion_mnist(path: str | os.PathLike[str] | None = None) -> Split:
 
 def _load(name: str, path: str | os.PathLike[str] | None) -> Split:
     folder = _folder(name, path)
-    _need_own(name, _find(folder, _FILES[0]))
+    _need_set(name, _find(folder, _FILES[0]))
     parts = []
     for images_name, labels_name in (_FILES[:2], _FILES[2:]):
         images_file, labels_file = _find(folder, images_name), _find(folder, labels_name)
@@ -58,32 +58,32 @@ def _load(name: str, path: str | os.PathLike[str] | None) -> Split:
 
 
 def _folder(name: str, path: str | os.PathLike[str] | None) -> Path:
-    return find_folder(name, path, lambda place: bool(_candidate(place, _FILES[0])),
+    return find_folder(name, path, lambda place: bool(_candidates(place, _FILES[0])),
                        f"{', '.join(f + '.gz' for f in _FILES)} from {_SOURCES[name]} (gzipped or "
                        "not)")
 
 
-def _need_own(name: str, images: Path) -> None:
-    found = _PUBLISHED.get(digest(images), name)
-    if found != name:
-        raise DataError(f"{images} is the file of {found}, not of {name}; load({found!r}, "
-                        "path=...) reads it")
+def _need_set(name: str, images: Path) -> None:
+    published_as = _PUBLISHED.get(digest(images), name)
+    if published_as != name:
+        raise DataError(f"{images} is the file of {published_as}, not of {name}; "
+                        f"load({published_as!r}, path=...) reads it")
 
 
-def _candidate(folder: Path, name: str) -> list[Path]:
+def _candidates(folder: Path, name: str) -> list[Path]:
     spellings = (name, name.replace("-idx", ".idx"))  # both are in use
     return [p for s in spellings for p in (folder / s, folder / f"{s}.gz") if p.is_file()]
 
 
 def _find(folder: Path, name: str) -> Path:
-    found = _candidate(folder, name)
-    if not found:
+    candidates = _candidates(folder, name)
+    if not candidates:
         raise DataError(f"{folder} lacks {name} (or {name}.gz); get it from where the others came")
-    return found[0]
+    return candidates[0]
 
 
 def _at_most(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
-    """Up to so many bytes, in pieces: neither a false header nor a gzip bomb takes the memory."""
+    """Up to `count` bytes, read in pieces: a false header or a gzip bomb cannot fill the memory."""
     parts = []
     while count > 0 and (part := file.read(min(count, 1 << 24))):
         parts.append(part)
@@ -92,15 +92,15 @@ def _at_most(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an IDX file, gzipped or not, whose header and size agree."""
-    where = os.fspath(path)
+    """The array in an IDX file, gzipped or not. Its size must agree with its header."""
+    name = os.fspath(path)
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
     try:
         with (gzip.GzipFile(path) if zipped else open(path, "rb")) as file:
             magic = file.read(4)
             if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
-                raise DataError(f"{where} is not an IDX file: it begins with {magic.hex() or '-'}; "
+                raise DataError(f"{name} is not an IDX file: it begins with {magic.hex() or '-'}; "
                                 "a web page saved by mistake looks like this")
             dtype = np.dtype(_TYPES[magic[2]])
             sizes = file.read(4 * magic[3])
@@ -109,10 +109,10 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
             expected = math.prod(shape) * dtype.itemsize
             data = _at_most(file, expected + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{where} is damaged or cut short ({error}); get it again") from None
+        raise DataError(f"{name} is damaged or cut short ({error}); get it again") from None
     if not shape or len(data) != expected:
         more = "more" if len(data) > expected else f"{len(data):,}"
-        raise DataError(f"{where} should hold {expected:,} bytes for shape {shape}, but holds "
+        raise DataError(f"{name} should hold {expected:,} bytes for shape {shape}, but holds "
                         f"{more}; get it again")
     array = np.frombuffer(data, dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False)

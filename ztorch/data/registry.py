@@ -27,19 +27,43 @@ def data_set(name: str) -> Callable[[Callable[..., Split]], Callable[..., Split]
 
 
 def names() -> list[str]:
-    """The names that `load` knows.
+    """The names of the data sets that `load` knows.
 
-    >>> "digits" in names()
-    True
+    Returns:
+        A sorted list.
+
+    Examples:
+        >>> from ztorch import data
+        >>> "digits" in data.names()
+        True
     """
     return sorted(_SETS)
 
 
 def load(name: str, **options: Any) -> Split:
-    """A data set as ((x_train, y_train), (x_test, y_test)); images are float32 in 0..1.
+    """Loads a data set.
 
-        train, test = zt.data.load("digits")
-        program.fit(*train, validation_data=test)
+    "digits", "digits_28", "friedman", "gaps", "poets", "verse", "shapes", "shapes_64" and
+    "shape_masks" come with the package. "mnist", "fashion_mnist", "cifar10" and "cifar100" are read
+    from files that you have.
+
+    Args:
+        name: The name of the set; `zt.data.names()` lists all.
+        **options: What the set takes: `path`, the folder with its files, or for computed sets
+            `rows` and the like.
+
+    Returns:
+        ((x_train, y_train), (x_test, y_test)). Images are float32 in 0 to 1.
+
+    Raises:
+        UnknownName: There is no such set.
+        DataError: The files are missing or damaged; the message says where to get them.
+
+    Examples:
+        >>> from ztorch import data
+        >>> (x, y), (x_test, y_test) = data.load("digits")
+        >>> x.shape, x_test.shape
+        ((1433, 8, 8, 1), (364, 8, 8, 1))
     """
     if not isinstance(name, str) or name not in _SETS:
         raise unknown("data set", name, _SETS)

@@ -1,7 +1,7 @@
-"""Pictures of shapes, computed rather than stored: to tell which one, or to find where they are.
+"""Pictures of shapes, computed: for classification and segmentation.
 
-Each picture is a slope of two colours with noise, and on it shapes in other colours, anywhere and
-of any size. Nothing but the outline tells a shape: colours are drawn alike for all.
+The background is a gradient of two colours with noise. On it lie shapes in other colours, of any
+size and at any place. Only its outline tells what a shape is: colours are drawn alike for all.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ SHAPES = ("disc", "ring", "square", "frame", "triangle", "diamond", "plus", "cro
 SOLID = ("disc", "square", "triangle")  # those that `shape_masks` draws, as classes 1, 2, 3
 
 
-class _Numbers:
-    """Uniform numbers of raw words, which are the same in every version of NumPy, where the
-    distributions of its generators may change."""
+class _Random:
+    """Uniform random numbers. They are made of raw numbers, which are the same in every version of
+    NumPy; the distributions of its generators may change."""
 
     def __init__(self, seed: int):
         self.generator = np.random.PCG64(seed)
@@ -29,7 +29,7 @@ class _Numbers:
         return self.between(0, n, *shape).astype(np.int32)
 
     def noise(self, level: float, *shape: int) -> np.ndarray:
-        """Numbers around zero, float32, with no more bits than a picture has."""
+        """Numbers around zero in float32, with no more bits than the pixels of a picture."""
         count = int(np.prod(shape))
         words = self.generator.random_raw(-(-count // 8)).astype("<u8")
         return (words.view(np.uint8)[:count].reshape(shape) - np.float32(127.5)) * np.float32(
@@ -37,7 +37,7 @@ class _Numbers:
 
 
 def _inside(u: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
-    """Where each shape covers a plane: it reaches from about -1 to 1 along u and v."""
+    """The points of a plane that each shape covers. It spans about -1 to 1 along u and v."""
     p, q = (u + v) * 0.5**0.5, (u - v) * 0.5**0.5
     square, disc = np.maximum(abs(u), abs(v)), np.hypot(u, v)
     return {
@@ -49,14 +49,14 @@ def _inside(u: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _backgrounds(numbers: _Numbers, rows: int, size: int, noise: float) -> np.ndarray:
+def _backgrounds(numbers: _Random, rows: int, size: int, noise: float) -> np.ndarray:
     slope = np.linspace(0.0, 1.0, size, dtype=np.float32)[None, :, None, None]
-    one, other = (numbers.between(0, 1, rows, 1, 1, 3).astype(np.float32) for _ in range(2))
-    return numbers.noise(noise, rows, size, size, 3) + (one * slope + other * (1 - slope))
+    first, second = (numbers.between(0, 1, rows, 1, 1, 3).astype(np.float32) for _ in range(2))
+    return numbers.noise(noise, rows, size, size, 3) + (first * slope + second * (1 - slope))
 
 
-def _place(numbers: _Numbers, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The planes of one shape in each picture, as far as `_inside` counts."""
+def _place(numbers: _Random, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The coordinates u and v of one shape in each picture: its random place and size."""
     radius = numbers.between(0.19, 0.4, rows, 1, 1) * size
     x, y = (radius + (size - 1 - 2 * radius) * numbers.between(0, 1, rows, 1, 1) for _ in range(2))
     across = np.arange(size)
@@ -64,12 +64,12 @@ def _place(numbers: _Numbers, rows: int, size: int) -> tuple[np.ndarray, np.ndar
     return u.astype(np.float32), v.astype(np.float32)
 
 
-def _colours(numbers: _Numbers, drawn: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """A colour for each picture that stands off from what it covers."""
-    beneath = np.einsum("nyxc,nyx->nc", drawn, where) / where.sum((1, 2)).clip(1)[:, None]
+def _colours(numbers: _Random, drawn: np.ndarray, covered: np.ndarray) -> np.ndarray:
+    """A colour for the shape of each picture, in contrast to what it covers."""
+    beneath = np.einsum("nyxc,nyx->nc", drawn, covered) / covered.sum((1, 2)).clip(1)[:, None]
     away = numbers.between(0.35, 0.5, len(drawn), 3)
-    found = beneath + np.where(beneath < 0.5, away, -away)
-    return found[:, None, None, :].astype(np.float32)
+    colours = beneath + np.where(beneath < 0.5, away, -away)
+    return colours[:, None, None, :].astype(np.float32)
 
 
 def _split(x: np.ndarray, y: np.ndarray) -> Split:
@@ -86,18 +86,18 @@ def load_shapes(rows: int = 2500, size: int = 32) -> Split:
     >>> x.shape, sorted(set(y.tolist()))
     ((40, 32, 32, 3), [0, 1, 2, 3, 4, 5, 6, 7])
     """
-    numbers = _Numbers(1)
+    numbers = _Random(1)
     drawn = _backgrounds(numbers, rows, size, noise=0.1)
     kind = np.arange(rows, dtype=np.int32) % len(SHAPES)
-    seen = _inside(*_place(numbers, rows, size))
-    where = np.stack([seen[name] for name in SHAPES])[kind, np.arange(rows)]
-    colours = _colours(numbers, drawn, where)
-    return _split(np.where(where[..., None], colours, drawn), kind)
+    covers = _inside(*_place(numbers, rows, size))
+    covered = np.stack([covers[name] for name in SHAPES])[kind, np.arange(rows)]
+    colours = _colours(numbers, drawn, covered)
+    return _split(np.where(covered[..., None], colours, drawn), kind)
 
 
 @data_set("shapes_64")
 def load_shapes_64(rows: int = 2500) -> Split:
-    """The same at twice the size."""
+    """The pictures of `shapes` at twice the size."""
     return load_shapes(rows, 64)
 
 
@@ -110,14 +110,14 @@ def load_shape_masks(rows: int = 750, size: int = 32) -> Split:
     >>> x.shape, y.shape, sorted(set(y.ravel().tolist()))
     ((40, 32, 32, 3), (40, 32, 32), [0, 1, 2, 3])
     """
-    numbers = _Numbers(2)
+    numbers = _Random(2)
     drawn = _backgrounds(numbers, rows, size, noise=0.1)
     classes = np.zeros((rows, size, size), np.int32)
     for _ in range(3):
         kind = numbers.below(len(SOLID), rows)
-        seen = _inside(*_place(numbers, rows, size))
-        where = np.stack([seen[name] for name in SOLID])[kind, np.arange(rows)]
-        colours = _colours(numbers, drawn, where)
-        drawn = np.where(where[..., None], colours, drawn)
-        classes = np.where(where, kind[:, None, None] + 1, classes)
+        covers = _inside(*_place(numbers, rows, size))
+        covered = np.stack([covers[name] for name in SOLID])[kind, np.arange(rows)]
+        colours = _colours(numbers, drawn, covered)
+        drawn = np.where(covered[..., None], colours, drawn)
+        classes = np.where(covered, kind[:, None, None] + 1, classes)
     return _split(drawn, classes)

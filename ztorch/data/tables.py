@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ztorch.arguments import checked
-from ztorch.data.arrays import need_file, read_array, read_arrays
+from ztorch.data.numpy_files import need_file, read_array, read_arrays
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError, unknown
 
@@ -21,124 +21,132 @@ _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Table:
-    """x and y from a file, with the names it gave.
+    """What `read_table` returns."""
 
-    classes are the texts behind the class numbers in y, where the file had texts. test are rows to
-    test with, in an NPZ file that has x_test and y_test.
-    """
-
-    x: np.ndarray
-    y: np.ndarray | None
-    columns: tuple[str, ...] = ()
-    label: str = ""
-    classes: tuple[str, ...] | None = None
-    test: Pair | None = None
+    x: np.ndarray  # numbers, of shape (rows, columns)
+    y: np.ndarray | None  # labels, one per row
+    columns: tuple[str, ...] = ()  # the names of x's columns, from the header
+    label: str = ""  # the name of y's column
+    classes: tuple[str, ...] | None = None  # the texts behind the class numbers in y
+    test: Pair | None = None  # x_test and y_test of an NPZ file
 
 
 @checked
 def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Table:
-    """Reads a table; `label` is the column of y by name or position, None for a file without.
+    """Reads a table into memory: a column of labels, and columns of numbers.
 
-    In an NPZ file x and y are arrays of those names, or x_train and y_train as in those of Keras,
-    with x_test and y_test in `test`. In a CSV file (also with semicolons or tabs)
-    the first row is a header if a cell in it is no number while the one below is.
+    Args:
+        path: A .csv, .tsv, .txt or .data file (with commas, semicolons or tabs), or .npz or .npy.
+            An .npz file holds x and y, or x_train and y_train, and may hold x_test and y_test. A
+            text file has a header if a cell in its first row is no number and the one below it is.
+        label: The column of y, by name or position; None: the file has no labels. For .npz the name
+            of the array. Default: `-1`.
 
+    Returns:
+        A Table with `x`, `y` and their names.
+
+    Raises:
+        DataError: The file is no table, or a cell is no number; the message names line and column.
+
+    Examples:
+        ```python
         table = zt.data.read_table("iris.csv", label="species")
         program.fit(table.x, table.y)
+        ```
     """
-    where = os.fspath(path)
+    name = os.fspath(path)
     suffix = Path(path).suffix.lower()
     need_file(path)
     if suffix == ".npz":
-        return _read_npz(where, label)
+        return _read_npz(name, label)
     if suffix == ".npy":
-        array = _numbers(read_array(where), where)
-        return Table(array, None) if label is None else _split(array, label, (), where)
+        array = _numbers(read_array(name), name)
+        return Table(array, None) if label is None else _split(array, label, (), name)
     if suffix in (".csv", ".tsv", ".txt", ".data"):
-        return _read_csv(where, label)
-    raise DataError(f"{where}: {suffix or 'no suffix'} is not a kind of table; known: .csv .tsv "
+        return _read_csv(name, label)
+    raise DataError(f"{name}: {suffix or 'no suffix'} is not a kind of table; known: .csv .tsv "
                     ".txt .data .npz .npy")
 
 
 # -- NumPy files ---------------------------------------------------------------------------------
 
 
-def _read_npz(where: str, label: str | int | None) -> Table:
-    arrays = read_arrays(where)
+def _read_npz(path: str, label: str | int | None) -> Table:
+    arrays = read_arrays(path)
     x_name = next((n for n in ("x", "X", "x_train", "images", "data") if n in arrays), None)
     y_names = (label,) if isinstance(label, str) else ("y", "Y", "y_train", "labels", "target")
     y_name = next((n for n in y_names if n in arrays), None)
     if x_name is None or (label is not None and y_name is None):
         lacks = "x" if x_name is None else y_names[0]
-        raise DataError(f"{where} has no array {lacks!r}; it has {', '.join(arrays) or 'none'}: "
+        raise DataError(f"{path} has no array {lacks!r}; it has {', '.join(arrays) or 'none'}: "
                         "save it with numpy.savez(path, x=..., y=...)")
-    x = _numbers(arrays[x_name], where)
+    x = _numbers(arrays[x_name], path)
     if y_name is None or label is None:
         return Table(x, None)
     if "x_test" not in arrays or "y_test" not in arrays:
         y, classes = labels(arrays[y_name])
         return Table(x, y, label=y_name, classes=classes)
-    known, tested = arrays[y_name], arrays["y_test"]
-    try:  # as one, so that a text is the same number in both
-        y, classes = labels(np.concatenate([known, tested]))
+    y_train, y_test = arrays[y_name], arrays["y_test"]
+    try:  # together, so that a text becomes the same number in both
+        y, classes = labels(np.concatenate([y_train, y_test]))
     except ValueError:
-        raise DataError(f"{where}: {y_name} of shape {known.shape} and y_test of shape "
-                        f"{tested.shape} do not fit together") from None
-    test = _numbers(arrays["x_test"], where), y[len(known):]
-    return Table(x, y[:len(known)], label=y_name, classes=classes, test=test)
+        raise DataError(f"{path}: {y_name} of shape {y_train.shape} and y_test of shape "
+                        f"{y_test.shape} do not fit together") from None
+    test = _numbers(arrays["x_test"], path), y[len(y_train):]
+    return Table(x, y[:len(y_train)], label=y_name, classes=classes, test=test)
 
 
-def _numbers(array: np.ndarray, where: str) -> np.ndarray:
+def _numbers(array: np.ndarray, path: str) -> np.ndarray:
     if array.dtype.kind not in "fiub":
-        raise DataError(f"{where} holds {array.dtype} values where numbers are needed")
+        raise DataError(f"{path} holds {array.dtype} values where numbers are needed")
     return array
 
 
 # -- text ----------------------------------------------------------------------------------------
 
 
-def _read_csv(where: str, label: str | int | None) -> Table:
+def _read_csv(path: str, label: str | int | None) -> Table:
     try:
-        return _parsed(where, label)
+        return _parsed(path, label)
     except UnicodeDecodeError as error:
-        raise DataError(f"{where} is not text in UTF-8 ({error.reason}); save the file as "
+        raise DataError(f"{path} is not text in UTF-8 ({error.reason}); save the file as "
                         "UTF-8") from None
     except csv.Error as error:
-        raise DataError(f"{where} is not a text table: {error}") from None
+        raise DataError(f"{path} is not a text table: {error}") from None
 
 
-def _parsed(where: str, label: str | int | None) -> Table:
-    with open(where, newline="", encoding="utf-8-sig") as file:
+def _parsed(path: str, label: str | int | None) -> Table:
+    with open(path, newline="", encoding="utf-8-sig") as file:
         first = file.readline()
         separator = separator_of(first)
         file.seek(0)
         rows = csv.reader(file, delimiter=separator)
         head = list(itertools.islice(filter(None, rows), 2))  # blank lines do not count
     if not head:
-        raise DataError(f"{where} is empty")
+        raise DataError(f"{path} is empty")
     header = is_header(head)
     width = len(head[0])
     columns = tuple(c.strip() for c in head[0]) if header else ()
     if header and len(head) == 1:
-        raise DataError(f"{where} has a header but no rows")
-    at = None if label is None else position(label, columns, width, where)
+        raise DataError(f"{path} has a header but no rows")
+    at = None if label is None else position(label, columns, width, path)
     features = [k for k in range(width) if k != at]
     try:  # NumPy's own parser, many times faster than a loop here
-        x = np.loadtxt(where, np.float64, delimiter=separator, skiprows=int(header), ndmin=2,
+        x = np.loadtxt(path, np.float64, delimiter=separator, skiprows=int(header), ndmin=2,
                        usecols=None if at is None else features, quotechar='"', comments=None,
                        encoding="utf-8-sig")
-        texts = None if at is None else _column(where, separator, header, width, at)
+        texts = None if at is None else _label_column(path, separator, header, width, at)
     except (ValueError, IndexError) as error:
-        _explain(where, separator, header, width, at, columns)
-        raise DataError(f"{where} cannot be read as a table: {error}") from None
+        _explain(path, separator, header, width, at, columns)
+        raise DataError(f"{path} cannot be read as a table: {error}") from None
     y, classes = (None, None) if texts is None else labels(np.array(texts))
     named = tuple(columns[k] for k in features) if columns else ()
-    return Table(_narrow(x, named, where), y, named,
+    return Table(_narrow(x, named, path), y, named,
                  columns[at] if columns and at is not None else "", classes)
 
 
-def _column(where: str, separator: str, header: bool, width: int, at: int) -> list[str]:
-    with open(where, newline="", encoding="utf-8-sig") as file:
+def _label_column(path: str, separator: str, header: bool, width: int, at: int) -> list[str]:
+    with open(path, newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.reader(file, delimiter=separator) if row][int(header):]
     cells = [row[at].strip() for row in rows if len(row) == width]
     if len(cells) < len(rows) or not all(cells) or any(map(has_decimal_comma, cells)):
@@ -146,14 +154,14 @@ def _column(where: str, separator: str, header: bool, width: int, at: int) -> li
     return cells
 
 
-def _narrow(x: np.ndarray, columns: tuple[str, ...], where: str) -> np.ndarray:
+def _narrow(x: np.ndarray, columns: tuple[str, ...], path: str) -> np.ndarray:
     """The numbers as float32, if that holds them."""
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
     if (lost := np.isinf(narrow) & np.isfinite(x)).any():
         row, k = np.argwhere(lost)[0]
         name = f" ({columns[k]})" if columns else ""
-        raise DataError(f"{where} holds {x[row, k]:g} in row {row} of x, feature {k}{name}, beyond "
+        raise DataError(f"{path} holds {x[row, k]:g} in row {row} of x, feature {k}{name}, beyond "
                         "what float32 holds; scale it first")
     return narrow
 
@@ -167,7 +175,7 @@ def is_number(cell: str) -> bool:
 
 
 def has_decimal_comma(cell: str) -> bool:
-    """Whether it is a number as much of Europe writes them.
+    """Whether a cell is a number with a decimal comma, as much of Europe writes them.
 
     >>> has_decimal_comma("-1.234,5"), has_decimal_comma("1,2,3")
     (True, False)
@@ -176,7 +184,7 @@ def has_decimal_comma(cell: str) -> bool:
 
 
 def no_number(cell: str) -> str:
-    """Why a cell is none, and what to do."""
+    """Why a cell is not a number, and what to do."""
     if has_decimal_comma(cell):
         point = cell.strip().replace(".", "").replace(",", ".")
         return (f"{cell!r} has a comma where numbers have a point here; write {point} "
@@ -188,7 +196,7 @@ def no_number(cell: str) -> str:
 
 
 def separator_of(line: str) -> str:
-    """What stands between cells: comma, semicolon or tab; commas within numbers do not count.
+    """What separates the cells of a line: comma, semicolon or tab; not the commas in numbers.
 
     >>> separator_of("a,b;c,d,e"), separator_of("1,5;2,5;0,1")
     (',', ';')
@@ -212,41 +220,42 @@ def _is_numeric(cell: str) -> bool:
     return is_number(cell) or has_decimal_comma(cell)
 
 
-def position(label: str | int, columns: tuple[str, ...], width: int, where: str) -> int:
+def position(label: str | int, columns: tuple[str, ...], width: int, path: str) -> int:
+    """The position of a column that is named by a text or by a position."""
     if isinstance(label, str):
         if label in columns:
             return columns.index(label)
         if not columns:
-            raise DataError(f"{where} has no header, so no column {label!r}; give the position, "
+            raise DataError(f"{path} has no header, so no column {label!r}; give the position, "
                             f"0 to {width - 1}")
-        raise DataError(f"{where}: {unknown('column', label, columns)}")
+        raise DataError(f"{path}: {unknown('column', label, columns)}")
     if not isinstance(label, (int, np.integer)) or isinstance(label, bool):
         raise ConfigError(f"a column is named by a text or a position, not by {label!r}")
     if not -width <= label < width:
-        raise DataError(f"{where} has {width} columns, no column {label}")
+        raise DataError(f"{path} has {width} columns, no column {label}")
     if width == 1:
-        raise DataError(f"{where} has one column, so nothing beside the label; is the separator "
+        raise DataError(f"{path} has one column, so nothing beside the label; is the separator "
                         "a comma, semicolon or tab?")
     return int(label) % width
 
 
-def _explain(where: str, separator: str, header: bool, width: int, at: int | None,
+def _explain(path: str, separator: str, header: bool, width: int, at: int | None,
              columns: tuple[str, ...]) -> None:
-    """Finds the cell that is empty or no number (but a label), or the row of another length, and
-    raises naming it."""
-    with open(where, newline="", encoding="utf-8-sig") as file:
+    """Raises an error for the first row of another length, or the first cell that is empty or no
+    number (a label may be a text)."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, delimiter=separator)
         for row in reader:
             if not row or (header and reader.line_num == 1):
                 continue
             if len(row) != width:
-                raise DataError(f"{where}, line {reader.line_num}: {len(row)} cells where the "
+                raise DataError(f"{path}, line {reader.line_num}: {len(row)} cells where the "
                                 f"first row has {width}")
             for k, cell in enumerate(row):
-                fine = cell.strip() and not has_decimal_comma(cell) if k == at else is_number(cell)
-                if not fine:
+                valid = cell.strip() and not has_decimal_comma(cell) if k == at else is_number(cell)
+                if not valid:
                     name = f" ({columns[k]})" if columns else ""
-                    raise DataError(f"{where}, line {reader.line_num}, column {k + 1}{name}: "
+                    raise DataError(f"{path}, line {reader.line_num}, column {k + 1}{name}: "
                                     f"{no_number(cell)}")
 
 
@@ -268,9 +277,9 @@ def labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
     return cells.astype(np.int32 if whole else np.float32), None
 
 
-def _split(array: np.ndarray, label: str | int, columns: tuple[str, ...], where: str) -> Table:
+def _split(array: np.ndarray, label: str | int, columns: tuple[str, ...], path: str) -> Table:
     if array.ndim != 2:
-        raise DataError(f"{where} has shape {array.shape}; a table of x and y has two axes")
-    at = position(label, columns, array.shape[1], where)
+        raise DataError(f"{path} has shape {array.shape}; a table of x and y has two axes")
+    at = position(label, columns, array.shape[1], path)
     y, _ = labels(array[:, at])
     return Table(np.delete(array, at, axis=1), y)

@@ -1,6 +1,6 @@
-"""A few poems, all long in the public domain: enough for a small model of letters to learn from.
+"""A few poems in the public domain: data for a small model of letters.
 
-Text becomes numbers here letter by letter, in lower case: a number is a place in ALPHABET.
+Text becomes numbers letter by letter, in lower case. A number is a place in ALPHABET.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ POETS = {"Shakespeare": _SHAKESPEARE, "Poe": _POE, "Carroll": _CARROLL}
 
 
 def encode(text: str) -> np.ndarray:
-    """The numbers of letters; what is not in the alphabet is left out.
+    """The numbers of a text; letters that are not in the alphabet are left out.
 
     >>> decode(encode("Hello!")), encode("ab").tolist()
     ('hello!', [10, 11])
@@ -238,9 +238,9 @@ def decode(numbers: np.ndarray) -> str:
 
 
 def _windows(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """All pieces of a length, for training and, from the last tenth of the text, for testing."""
+    """All passages of a length: for training, and from the last tenth of the text for testing."""
     letters = encode(text)
-    at = len(letters) * 9 // 10  # no piece lies on both sides
+    at = len(letters) * 9 // 10  # no passage lies on both sides
     train, test = (np.lib.stride_tricks.sliding_window_view(part, length)
                    for part in (letters[:at], letters[at:]))
     return train, test[::4]
@@ -248,23 +248,23 @@ def _windows(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 @data_set("verse")
 def load_verse(length: int = LENGTH) -> Split:
-    """Pieces of poems, and for each letter the one that follows it: rows of `length` numbers."""
-    pieces = [_windows(text, length + 1) for text in POETS.values()]
+    """Passages of poems, and for each letter the one that follows: rows of `length` numbers."""
+    passages = [_windows(text, length + 1) for text in POETS.values()]
 
     def pair(rows: list[np.ndarray]) -> Pair:
         joined = np.concatenate(rows)
         return joined[:, :-1].copy(), joined[:, 1:].copy()
 
-    return pair([train for train, _ in pieces]), pair([test for _, test in pieces])
+    return pair([train for train, _ in passages]), pair([test for _, test in passages])
 
 
 @data_set("poets")
 def load_poets(length: int = LENGTH) -> Split:
-    """Pieces of poems, and whose they are: 0 Shakespeare, 1 Poe, 2 Carroll."""
-    pieces = [_windows(text, length) for text in POETS.values()]
+    """Passages of poems and their poets: 0 Shakespeare, 1 Poe, 2 Carroll."""
+    passages = [_windows(text, length) for text in POETS.values()]
 
     def pair(rows: list[np.ndarray]) -> Pair:
-        whose = np.repeat(np.arange(len(rows), dtype=np.int32), [len(r) for r in rows])
-        return np.concatenate(rows), whose
+        poets = np.repeat(np.arange(len(rows), dtype=np.int32), [len(r) for r in rows])
+        return np.concatenate(rows), poets
 
-    return pair([train for train, _ in pieces]), pair([test for _, test in pieces])
+    return pair([train for train, _ in passages]), pair([test for _, test in passages])

@@ -1,1 +1,1 @@
-"""Users' arrays on their way into a program's buffers, one batch at a time."""
+"""Carries users' arrays into a program's buffers by batches; the loops of evaluate and predict."""

@@ -1,4 +1,4 @@
-"""One input or one target of a program: arrays of any origin as its rows, every number checked."""
+"""One input or target of a program: turns what users pass into rows, and checks every number."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ import numpy as np
 from ztorch.dtypes import DType, need_no_mask, to_storage
 from ztorch.errors import DataError
 
-# Converted once when the result is at most this large, else batch by batch as it is needed.
-CONVERT_AT_ONCE = 256 << 20
-_SLACK = 1e-5  # how far rounding may take a probability beyond 0 and 1
+CONVERT_AT_ONCE = 256 << 20  # bytes; larger arrays are converted batch by batch, to save memory
+_TOLERANCE = 1e-5  # how far rounding may take a probability below 0 or above 1
 
 
-def as_array(value: Any, what: str) -> np.ndarray:
-    """Numbers of any origin as a C-contiguous NumPy array; `what` names them in errors.
+def as_array(value: Any, name: str) -> np.ndarray:
+    """Numbers of any origin (lists, tensors of other frameworks) as a C-contiguous NumPy array.
+    Errors call them `name`.
 
     >>> as_array([[1, 2], [3, 4]], "x").shape
     (2, 2)
     """
     if value is None:
-        raise DataError(f"{what} is None; pass an array")
-    array = value if type(value) is np.ndarray else _foreign(value, what)
+        raise DataError(f"{name} is None; pass an array")
+    array = value if type(value) is np.ndarray else _foreign(value, name)
     if array.dtype.isbuiltin != 1 or array.dtype.kind not in "fiub":
-        array = _plain(array, what)
+        array = _plain(array, name)
     return np.ascontiguousarray(array) if array.ndim else array
 
 
-def _foreign(value: Any, what: str) -> np.ndarray:
-    need_no_mask(what, value)
+def _foreign(value: Any, name: str) -> np.ndarray:
+    need_no_mask(name, value)
     if inspect.isroutine(value):
-        raise DataError(f"{what} is a function; call it, and pass what it gives")
+        raise DataError(f"{name} is a function; call it, and pass what it returns")
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
         return np.asarray(value)
     except Exception as error:  # foreign __array__ methods raise what they like
-        raise DataError(f"{what} cannot be read as an array: {_reason(value, error)}") from error
+        raise DataError(f"{name} cannot be read as an array: {_reason(value, error)}") from error
 
 
-def _plain(array: np.ndarray, what: str) -> np.ndarray:
-    """An array of a dtype that is not NumPy's own, or not this machine's, as one that is."""
+def _plain(array: np.ndarray, name: str) -> np.ndarray:
+    """The array in a dtype of NumPy's own, in this machine's byte order."""
     if array.dtype.name == "bfloat16":  # NumPy knows it only as an extension
         return array.astype(np.float32)
     if array.dtype.kind not in "fiub":
-        raise DataError(f"{what} holds {array.dtype} values, not numbers; "
+        raise DataError(f"{name} holds {array.dtype} values, not numbers; "
                         f"{_repair(array)}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
@@ -73,136 +73,142 @@ def _repair(array: np.ndarray) -> str:
     return "convert it with .astype('float32')"
 
 
-class Input(NamedTuple):
-    """What rows of an input are."""
+class InputPort(NamedTuple):
+    """An input of a program."""
 
-    port: str  # what functions call it: x, or x/name
-    shape: tuple[int, ...]
+    port: str  # x, or x/NAME
+    shape: tuple[int, ...]  # of a row
     dtype: DType
-    range: tuple[int, int, str] | None = None  # lowest and highest number, and what takes them
+    range: tuple[int, int, str] | None = None  # least and greatest number, and the layer that asks
 
     @property
     def name(self) -> str:
+        """What users call it; empty where it is the only one."""
         return self.port[2:]
 
-    def rows(self, value: Any, what: str) -> np.ndarray:
-        """An array of rows of the input's shape; `what` names it in errors."""
-        array = as_array(value, what)
+    def rows(self, value: Any, name: str) -> np.ndarray:
+        """What a user passed, as rows of the input's shape. Errors call it `name`."""
+        array = as_array(value, name)
         rows = _rows(array, self.shape)
         if rows is None:
-            raise DataError(f"{what} has shape {array.shape}, but the model takes "
-                            f"{_spell(self.shape)}; {_shape_hint(array, self.shape, what)}")
-        _some(rows, what)
+            raise DataError(f"{name} has shape {array.shape}, but the model takes "
+                            f"{_spell(self.shape)}; {_shape_hint(array, self.shape, name)}")
+        _need_rows(rows, name)
         if self.dtype.is_int:
-            _check_whole(rows, self.dtype, self.range, what)
+            _check_whole(rows, self.dtype, self.range, name)
         return convert(rows, self.dtype)
 
 
-class Target(NamedTuple):
-    """What rows of a target are, and the meaning of labels."""
+class TargetPort(NamedTuple):
+    """A target of a program: what an output is trained towards."""
 
-    port: str  # y, or y/name
-    shape: tuple[int, ...]
+    port: str  # y, or y/NAME
+    shape: tuple[int, ...]  # of a row
     dtype: DType
-    classes: int | None = None  # it holds class numbers below this
-    loss: str = ""
-    probabilities: bool = False  # it holds numbers from 0 to 1 alone
+    classes: int | None = None  # it holds class numbers, all below this
+    loss: str = ""  # the name of its loss
+    probabilities: bool = False  # it holds numbers from 0 to 1
 
     @property
     def name(self) -> str:
+        """What users call it; empty where it is the only one."""
         return self.port[2:]
 
-    def rows(self, value: Any, rows: int, what: str, first_row: int = 0) -> np.ndarray:
-        """An array of rows of the target's shape, every label checked."""
+    def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray:
+        """What a user passed, as rows of the target's shape; every label is checked. Errors call
+        it `name`, and count rows from `first_row`."""
         if value is None:
-            raise DataError(f"{what} is missing: the loss {self.loss} compares predictions with "
+            raise DataError(f"{name} is missing: the loss {self.loss} compares predictions with "
                             f"targets; pass one for each row of x")
-        array = as_array(value, what)
+        array = as_array(value, name)
         if array.ndim == 0 or len(array) != rows:
             count = len(array) if array.ndim else "no"
-            raise DataError(f"x has {rows} rows but {what} has {count}; each row of x needs one "
+            raise DataError(f"x has {rows} rows but {name} has {count}; each row of x needs one "
                             "target")
         fitted = _rows(array, self.shape)
         if fitted is None:
-            raise DataError(f"{what} has shape {array.shape}, but the loss {self.loss} takes "
+            raise DataError(f"{name} has shape {array.shape}, but the loss {self.loss} takes "
                             f"{_spell(self.shape)}; {self._hint(array)}")
         if fitted.dtype.kind == "f" and np.count_nonzero(np.isfinite(fitted)) < fitted.size:
             row = int(np.argwhere(~np.isfinite(fitted))[0][0])
             bad = fitted[row][~np.isfinite(fitted[row])].flat[0]
-            raise DataError(f"{what} holds {bad} in row {row + first_row}; drop such rows or fill "
+            raise DataError(f"{name} holds {bad} in row {row + first_row}; drop such rows or fill "
                             "in a value")
         if self.classes is not None:
-            _check_labels(fitted, self.classes, what, first_row)
+            _check_labels(fitted, self.classes, name, first_row)
         if self.probabilities:
-            _check_probabilities(fitted, self.loss, what, first_row)
+            _check_probabilities(fitted, self.loss, name, first_row)
         return convert(fitted, self.dtype)
 
     def _hint(self, array: np.ndarray) -> str:
-        row, wanted = array.shape[1:], self.shape
-        if self.classes is not None and row == (*wanted, self.classes):
+        row, expected = array.shape[1:], self.shape
+        if self.classes is not None and row == (*expected, self.classes):
             return ("these look one-hot: pass y.argmax(-1), or compile with "
                     "loss='categorical_crossentropy'")
-        if self.classes is None and wanted and row in (wanted[:-1], (*wanted[:-1], 1)):
+        if self.classes is None and expected and row in (expected[:-1], (*expected[:-1], 1)):
             return (f"for class numbers compile with loss='sparse_categorical_crossentropy', or "
-                    f"pass numpy.eye({wanted[-1]})[y]")
-        return _shape_hint(array, wanted, "y")
+                    f"pass numpy.eye({expected[-1]})[y]")
+        return _shape_hint(array, expected, "y")
 
 
 # -- checks --------------------------------------------------------------------------------------
 
 
 def convert(array: np.ndarray, d: DType) -> np.ndarray:
-    """The array as it lies in staging buffers, or itself where that would take much memory."""
+    """The array in the dtype of staging buffers; unchanged where that would take much memory."""
     if d.name == "bf16" or array.dtype == d.numpy:
         return array
     return array.astype(d.numpy) if array.size * d.bytes <= CONVERT_AT_ONCE else array
 
 
 def _rows(array: np.ndarray, row: tuple[int, ...]) -> np.ndarray | None:
-    """The array if its rows have this shape, give or take a last axis of 1; else None."""
+    """The array with rows of this shape; a last axis of 1 is added or dropped. None if no such
+    rows are in it."""
     if array.ndim == 0:
         return None
-    own = array.shape[1:]
-    if own != row and own != (*row, 1) and (*own, 1) != row:
+    array_row = array.shape[1:]
+    if array_row != row and array_row != (*row, 1) and (*array_row, 1) != row:
         return None
-    return array if own == row else array.reshape(len(array), *row)
+    return array if array_row == row else array.reshape(len(array), *row)
 
 
-def one_a_row(array: np.ndarray) -> np.ndarray | None:
-    """The array if it holds one number a row."""
+def one_per_row(array: np.ndarray) -> np.ndarray | None:
+    """The array if it holds one number per row."""
     return _rows(array, ())
 
 
-def _some(array: np.ndarray, what: str) -> None:
+def _need_rows(array: np.ndarray, name: str) -> None:
     if len(array) == 0:
-        raise DataError(f"{what} is empty: its shape is {array.shape}; pass at least one row")
+        raise DataError(f"{name} is empty: its shape is {array.shape}; pass at least one row")
 
 
 def _spell(row: tuple[int, ...]) -> str:
     return f"({', '.join(['N', *map(str, row)])}{',' if not row else ''}): rows of shape {row}"
 
 
-def _shape_hint(array: np.ndarray, row: tuple[int, ...], what: str) -> str:
-    own = array.shape
-    if own == row:
-        return f"for a single row pass {what}[None]"
-    if own and math.prod(own[1:]) == math.prod(row) and len(own) > 1:
-        if len(own) == len(row) + 1 and sorted(own[1:]) == sorted(row):
-            return f"the axes are in another order: use {what}.transpose(...)"
-        return f"{what}.reshape(-1, {', '.join(map(str, row))}) has that shape"
-    if len(own) == len(row) + 1:
-        axis = next(k for k in range(len(row)) if own[k + 1] != row[k])
-        return f"axis {axis + 1} is {own[axis + 1]} and should be {row[axis]}"
-    return f"it has {len(own)} axes and should have {len(row) + 1}, the first one counting rows"
+def _shape_hint(array: np.ndarray, row: tuple[int, ...], name: str) -> str:
+    shape = array.shape
+    if shape == row:
+        return f"for a single row pass {name}[None]"
+    if shape and math.prod(shape[1:]) == math.prod(row) and len(shape) > 1:
+        if len(shape) == len(row) + 1 and sorted(shape[1:]) == sorted(row):
+            return f"the axes are in another order: use {name}.transpose(...)"
+        return f"{name}.reshape(-1, {', '.join(map(str, row))}) has that shape"
+    if len(shape) == len(row) + 1:
+        axis = next(k for k in range(len(row)) if shape[k + 1] != row[k])
+        return f"axis {axis + 1} is {shape[axis + 1]} and should be {row[axis]}"
+    return f"it has {len(shape)} axes and should have {len(row) + 1}, the first one counting rows"
 
 
-def _check_whole(x: np.ndarray, d: DType, given: tuple[int, int, str] | None, what: str) -> None:
-    """Numbers for an integer input are whole, fit its dtype, and are ones that its layer takes."""
-    if x.dtype == d.numpy and given is None:
+def _check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, name: str,
+                 ) -> None:
+    """Raises where numbers for an integer input are not whole, or not within the bounds of its
+    dtype or of its layer."""
+    if x.dtype == d.numpy and bounds is None:
         return
-    bounds = np.iinfo(d.numpy)
-    low, high, taker = given or (int(bounds.min), int(bounds.max), f"an input of {d}")
-    # most data is good: these two passes need no memory (comparisons fail for NaN)
+    limits = np.iinfo(d.numpy)
+    low, high, taker = bounds or (int(limits.min), int(limits.max), f"an input of {d}")
+    # Most data is good. These two passes need no memory. (Comparisons with NaN are False.)
     if x.dtype.kind != "f" and int(x.min()) >= low and int(x.max()) <= high:
         return
     good = (x >= low) & (x <= high)
@@ -211,40 +217,41 @@ def _check_whole(x: np.ndarray, d: DType, given: tuple[int, int, str] | None, wh
     if good.all():
         return
     row = int(np.argwhere(~good)[0][0])
-    raise DataError(f"{what} holds {x[row][~good[row]].flat[0]} in row {row}; {taker} takes whole "
+    raise DataError(f"{name} holds {x[row][~good[row]].flat[0]} in row {row}; {taker} takes whole "
                     f"numbers from {low} to {high}")
 
 
-def _check_labels(y: np.ndarray, classes: int, what: str, first_row: int) -> None:
+def _check_labels(y: np.ndarray, classes: int, name: str, first_row: int) -> None:
     whole = y.dtype.kind != "f" or not np.count_nonzero(y != np.floor(y))
-    if whole and y.min() >= 0 and y.max() < classes:  # so is most data, and this needs no memory
+    if whole and y.min() >= 0 and y.max() < classes:  # most data is good; needs no memory
         return
     bad = (y < 0) | (y >= classes)
     if not whole:
         bad |= y != np.floor(y)
     row = int(np.argwhere(bad)[0][0])
-    label = y[row][bad[row]].flat[0]
+    bad_label = y[row][bad[row]].flat[0]
     hint = f"the model has {classes} outputs, so labels are whole numbers in 0..{classes - 1}"
-    if label == classes and y.min() >= 1:
+    if bad_label == classes and y.min() >= 1:
         hint += "; these start at 1: pass y - 1"
-    raise DataError(f"label {label} in row {row + first_row} of {what} is out of range; {hint}")
+    raise DataError(f"label {bad_label} in row {row + first_row} of {name} is out of range; "
+                    f"{hint}")
 
 
-def _check_probabilities(y: np.ndarray, loss: str, what: str, first_row: int) -> None:
-    if y.min() >= -_SLACK and y.max() <= 1 + _SLACK:
+def _check_probabilities(y: np.ndarray, loss: str, name: str, first_row: int) -> None:
+    if y.min() >= -_TOLERANCE and y.max() <= 1 + _TOLERANCE:
         return
-    bad = (y < -_SLACK) | (y > 1 + _SLACK)
+    bad = (y < -_TOLERANCE) | (y > 1 + _TOLERANCE)
     row = int(np.argwhere(bad)[0][0])
-    raise DataError(f"{what} holds {y[row][bad[row]].flat[0]} in row {row + first_row}; the loss "
+    raise DataError(f"{name} holds {y[row][bad[row]].flat[0]} in row {row + first_row}; the loss "
                     f"{loss} takes numbers from 0 to 1: scale y, or for class numbers compile with "
                     "loss='sparse_categorical_crossentropy' and an output for each class")
 
 
-def check_weights(weights: np.ndarray, what: str) -> np.ndarray:
+def check_weights(weights: np.ndarray, name: str) -> np.ndarray:
     bad = ~(np.isfinite(weights) & (weights >= 0))
     if bad.any():
         at = int(np.argmax(bad))
-        raise DataError(f"{what} {weights[at]} at {at} must be finite and not negative")
+        raise DataError(f"{name} {weights[at]} at {at} must be finite and not negative")
     return weights
 
 
@@ -252,14 +259,14 @@ def check_weights(weights: np.ndarray, what: str) -> np.ndarray:
 
 
 def store(target: np.ndarray, d: DType, values: np.ndarray) -> None:
-    """Values of any numeric dtype written into a staging buffer of dtype d."""
+    """Writes values of any numeric dtype into a staging buffer of dtype d."""
     if d.name == "bf16":
         values = to_storage(d, values.astype(np.float32, copy=False))
-    target[...] = values  # casts whatever it is given
+    target[...] = values  # converts to the buffer's dtype
 
 
 def pad(staging: Mapping[str, np.ndarray], real: int) -> None:
-    """Fills a batch up with its own rows, at weight 0."""
+    """Fills up a batch of `real` rows with these rows again, at weight 0."""
     for name, array in staging.items():
         if name == "w":
             array[real:] = 0.0

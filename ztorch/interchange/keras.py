@@ -1,281 +1,61 @@
-"""Models that Keras saved, as models of ours: a Sequential or a functional Model, with weights."""
+"""Reads models that Keras saved: a Sequential or a functional Model, with weights."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from ztorch.arguments import checked
-from ztorch.config import Named
-from ztorch.errors import ConfigError, Unsupported, WeightsError, ZtorchError
+from ztorch.errors import WeightsError, ZtorchError
 from ztorch.files.zips import StoredZip
-from ztorch.initializers import Initializer
-from ztorch.layers.core import Input
-from ztorch.layers.layer import Layer
-from ztorch.layers.merge import _Merge
+from ztorch.interchange.keras_reader import KerasReader
 from ztorch.model.model import Model
-from ztorch.model.sequential import Sequential
 from ztorch.weights import keras_files
 from ztorch.weights.files import whole_file
 
-# Arguments of Keras that ours lack: those that change no number, and those with this value do not.
-_INDIFFERENT = {"unroll", "zero_output_for_mask", "synchronized", "implementation", "use_cudnn",
-                "flash_attention", "supports_masking", "optional", "batch_shape",
-                "batch_input_shape", "build_input_shape", "attention_axes", "renorm_momentum"}
-_NEUTRAL = {"stateful": False, "return_state": False, "time_major": False, "rms_scaling": False,
-            "renorm": False, "use_gate": False, "sparse": False, "ragged": False,
-            "data_format": "channels_last", "autocast": True}
-_INSIDE = ("layer", "backward_layer")  # arguments that are layers
-_MODULES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional",
-            "keras.src.models.sequential")
-_FAULTS = (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError,
-           StopIteration)
+_FAULTS = (  # what reading a damaged description raises
+    KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError,
+    StopIteration)
 
 
 @checked
 def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | None = None,
                ignore: Collection[str] = ()) -> Model:
-    """The model in a .keras file: a Sequential, or a functional Model.
+    """Loads a model that Keras 3 saved: a Sequential, or a functional Model.
 
-    Layers keep their names. All that ztorch lacks is listed in one error; `ignore` names arguments
-    of layers to leave out, such as "kernel_regularizer". `input_shape` is for a model whose inputs
-    have an axis of open size: shapes are fixed here. Needs h5py: pip install ztorch[hdf5].
+    Layers keep their names.
+
+    Args:
+        path: The .keras file.
+        input_shape: The shape of a row of the input, where Keras left an axis open: shapes are
+            fixed here. None: as in the file. Default: `None`.
+        ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
+
+    Returns:
+        A Sequential or a Model with the weights of the file.
+
+    Raises:
+        WeightsError: It is no .keras file, or it is damaged.
+        Unsupported: The model has something that ztorch lacks; the message lists all of it. Or h5py
+            is not installed: pip install ztorch[hdf5].
+
+    Examples:
+        >>> model = load_keras("digits.keras")     # doctest: +SKIP
+        >>> program = model.compile("cpu")         # doctest: +SKIP
     """
-    where = os.fspath(path)
+    source = os.fspath(path)
     data = whole_file(path)
-    archive = StoredZip(data, where) if data[:4] == b"PK\3\4" else None
+    archive = StoredZip(data, source) if data[:4] == b"PK\3\4" else None
     if archive is None or not keras_files.is_archive(archive):
-        raise WeightsError(f"{where} is no .keras file of Keras 3; write one with "
+        raise WeightsError(f"{source} is no .keras file of Keras 3; write one with "
                            "model.save('model.keras')")
-    reader = _Reader(where, input_shape, frozenset(ignore))
+    reader = KerasReader(source, input_shape, frozenset(ignore))
     try:
         model = reader.model(keras_files.config(archive))
     except _FAULTS as error:
         if isinstance(error, ZtorchError):
             raise
-        raise WeightsError(f"{where}: its config.json describes no model ({type(error).__name__}: "
+        raise WeightsError(f"{source}: its config.json describes no model ({type(error).__name__}: "
                            f"{error}); save the model again") from None
     model.load_weights(path)
     return model
-
-
-class _Reader:
-    """Turns descriptions of Keras into layers, and remembers what cannot be one."""
-
-    def __init__(self, where: str, input_shape: Sequence[int] | None, ignore: frozenset[str]):
-        self.where, self.ignore = where, ignore
-        self.input_shape = None if input_shape is None else tuple(input_shape)
-        self.problems: list[str] = []
-
-    def model(self, spec: dict[str, Any]) -> Model:
-        if spec["class_name"] not in ("Sequential", "Functional", "Model"):
-            raise Unsupported(f"{self.where} holds a {spec['class_name']}, a class of its own; "
-                              "only Sequential and functional models can be read from a file")
-        found = self.layer(spec)
-        if self.problems:
-            raise Unsupported(f"{self.where} holds what ztorch lacks:\n" + "\n".join(
-                f"  {problem}" for problem in dict.fromkeys(self.problems)))
-        assert isinstance(found, Model)
-        return found
-
-    def layer(self, spec: dict[str, Any]) -> Layer | None:
-        """The layer that Keras described, or None and a problem."""
-        kind, config = spec["class_name"], spec["config"]
-        label = f"{kind} {config.get('name', '')!r}"
-        ours = Layer.known.get(kind)
-        if kind in ("Functional", "Model"):
-            return self.functional(config)
-        if ours is None or spec.get("module", "keras.layers") not in _MODULES:
-            self.lacks(f"{spec.get('module')}.{kind}" if ours else label)
-            return None
-        if kind == "Sequential":
-            return self.sequential(config, spec)
-        accepted = {p for c in ours.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
-                    for p in inspect.signature(c.__init__).parameters} - {"self"}
-        given: dict[str, Any] = {ours.layers_are: []} if issubclass(ours, _Merge) else {}
-        for key, value in config.items():
-            if key == "dtype":
-                self.float32(value, label)
-            elif key in self.ignore:
-                continue
-            elif value == "sparsemax" and key == "activation":
-                self.lacks(f"{label} with activation=sparsemax, whose results in Keras do not sum "
-                           "to 1 as those of ours do")
-            elif key in accepted:
-                given[key] = self.value(key, value, label)
-            elif not (value is None or key in _INDIFFERENT
-                      or (key in _NEUTRAL and value == _NEUTRAL[key])):
-                self.lacks(f"{label} with {key}={_short(value)}")
-        if "use_causal_mask" in accepted and any(
-                node.get("kwargs", {}).get("use_causal_mask")
-                for node in spec.get("inbound_nodes", ())):
-            given["use_causal_mask"] = True
-        return self.made(label, ours, given)
-
-    def made(self, label: str, kind: type[Layer], given: dict[str, Any]) -> Layer | None:
-        if given.get("layer", self) is None:
-            return None  # what is wrong with the layer inside is known
-        try:
-            return kind.from_config(given)
-        except ZtorchError as error:
-            self.lacks(f"{label}: {error}")
-            return None
-
-    def lacks(self, problem: str) -> None:
-        self.problems.append(problem)
-
-    def value(self, key: str, value: Any, label: str) -> Any:
-        """An argument in our words."""
-        if key in _INSIDE and isinstance(value, dict):
-            return self.layer(value)
-        if not isinstance(value, dict):
-            return value
-        kind, config = value.get("class_name"), value.get("config")
-        if key.endswith("initializer") and kind in Initializer.known and isinstance(config, dict):
-            known = inspect.signature(Initializer.known[kind].__init__).parameters
-            return {"class_name": kind, "config": {k: v for k, v in config.items()
-                                                   if v is not None or k in known}
-                    if all(k in known for k, v in config.items() if v is not None) else {}}
-        self.lacks(f"{label} with {key}={_short(value)}")
-        return None
-
-    def float32(self, policy: Any, label: str) -> None:
-        if isinstance(policy, dict):
-            policy = policy["config"]["name"]
-        if policy not in (None, "float32", "float64"):
-            self.lacks(f"{label} of dtype {policy}")
-
-    # -- models ------------------------------------------------------------------------------------
-
-    def input(self, config: dict[str, Any], ids: bool = False) -> Input | None:
-        """The Input that an InputLayer describes; `ids` says that an Embedding reads it."""
-        shape = config.get("batch_shape") or config.get("batch_input_shape")
-        d = config.get("dtype") or "float32"
-        d = d["config"]["name"] if isinstance(d, dict) else d
-        d = "int32" if ids and d.startswith("float") else d
-        return self.shaped(shape, None if d.startswith("float") else d, config.get("name"))
-
-    def shaped(self, batch_shape: Any, d: str | None, name: str | None) -> Input | None:
-        shape = list(batch_shape[1:]) if batch_shape else None
-        given = self.input_shape
-        if given and (shape is None or (len(shape) == len(given) and all(
-                n in (None, m) for n, m in zip(shape, given, strict=True)))):
-            shape = list(given)
-        if shape is None or None in shape:
-            self.lacks(f"inputs of open size {shape}; give their shape, without the batch: "
-                       "load_keras(path, input_shape=(...))")
-            return None
-        return Input(shape, d, name=name)
-
-    def sequential(self, config: dict[str, Any], spec: dict[str, Any]) -> Layer | None:
-        specs = config["layers"]
-        layers: list[Layer | None] = []
-        reads_ids = next((s["class_name"] == "Embedding" for s in specs
-                          if s["class_name"] != "InputLayer"), False)
-        if specs and specs[0]["class_name"] == "InputLayer":
-            layers.append(self.input(specs[0]["config"], reads_ids))
-            specs = specs[1:]
-        else:
-            shape = (config.get("build_input_shape") or (spec.get("build_config") or {}).get(
-                "input_shape") or (specs[0]["config"].get("batch_shape") if specs else None))
-            layers.append(self.shaped(shape, "int32" if reads_ids else None, None))
-        layers += [self.layer(s) for s in specs]
-        if self.problems or None in layers:
-            return None
-        return self.declared(lambda: Sequential(
-            [layer for layer in layers if layer], config.get("name"),
-            trainable=config.get("trainable", True)))
-
-    def functional(self, config: dict[str, Any]) -> Layer | None:
-        """Calls the layers as Keras did, each as soon as what it is called on is there."""
-        specs = {spec["name"]: spec for spec in config["layers"]}
-        layers: dict[str, Layer | None] = {}
-        for name, spec in specs.items():
-            if spec["class_name"] == "InputLayer":
-                readers = [s for s in specs.values() if s["class_name"] == "Embedding" and any(
-                    history[0] == name for node in s["inbound_nodes"]
-                    for history in _histories(node))]
-                layers[name] = self.input(spec["config"], bool(readers))
-            else:
-                layers[name] = self.layer(spec)
-        if self.problems:
-            return None
-        return self.declared(lambda: self._wired(config, specs, layers))
-
-    def declared(self, make: Any) -> Layer | None:
-        try:
-            model = make()
-            model.build()
-            return model
-        except ZtorchError as error:
-            self.lacks(str(error))
-            return None
-
-    def _wired(self, config: dict[str, Any], specs: dict[str, Any],
-               layers: dict[str, Any]) -> Model:
-        tensors = {(name, 0, 0): layer for name, layer in layers.items()
-                   if isinstance(layer, Input)}
-        waiting = [(name, k, node) for name, spec in specs.items()
-                   for k, node in enumerate(spec["inbound_nodes"])]
-        while waiting:
-            ready = [(name, k, node) for name, k, node in waiting
-                     if all(h in tensors for h in _histories(node))]
-            if not ready:
-                raise ConfigError(f"{self.where}: nobody makes what layer {waiting[0][0]!r} is "
-                                  "called on")
-            for name, k, node in ready:
-                made = self._called(layers[name], node, tensors)
-                several = made if isinstance(made, list | tuple) else [made]
-                tensors |= {(name, k, i): one for i, one in enumerate(several)}
-            waiting = [w for w in waiting if (w[0], w[1], 0) not in tensors]
-
-        def ends(given: Any) -> Any:
-            if isinstance(given, dict):
-                return {key: ends(item) for key, item in given.items()}
-            if len(given) == 3 and isinstance(given[0], str):
-                return tensors[tuple(given)]
-            return [ends(item) for item in given]
-
-        inputs, outputs = ends(config["input_layers"]), ends(config["output_layers"])
-        return Model(_alone(inputs), _alone(outputs), config.get("name"),
-                     trainable=config.get("trainable", True))
-
-    def _called(self, layer: Layer, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
-        args = [_tensors(a, tensors) for a in node["args"]]
-        how = {key: _tensors(v, tensors) for key, v in node["kwargs"].items()
-               if v is not None and key not in ("training", "use_causal_mask", "mask")}
-        if type(layer).__name__ == "MultiHeadAttention" and all(
-                a is args[0] for a in (*args, *how.values())):
-            return layer(args[0])
-        return layer(*args, **how)
-
-
-def _histories(node: Any) -> list[tuple[str, int, int]]:
-    """Which tensors a call is on, each as layer, call and number."""
-    found: list[tuple[str, int, int]] = []
-    stack = [node["args"], node["kwargs"]]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, dict) and x.get("class_name") == "__keras_tensor__":
-            found.append(tuple(x["config"]["keras_history"]))
-        elif isinstance(x, dict | list):
-            stack += x.values() if isinstance(x, dict) else x
-    return found
-
-
-def _tensors(x: Any, tensors: dict[Any, Any]) -> Any:
-    if isinstance(x, dict) and x.get("class_name") == "__keras_tensor__":
-        return tensors[tuple(x["config"]["keras_history"])]
-    return [_tensors(item, tensors) for item in x] if isinstance(x, list) else x
-
-
-def _alone(x: Any) -> Any:
-    return x[0] if isinstance(x, list) and len(x) == 1 else x
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict) and "class_name" in value:
-        value = value["config"] if value["class_name"] == "function" else value["class_name"]
-    return str(value)[:60]

@@ -79,13 +79,14 @@ _row("max", 2, "the larger; NaN if either is NaN", np.maximum, via=safe.maximum,
      grad=lambda o, g, y, a, b: _split(o, g, b < a, a < b))
 _row("mulhi", 2, "the upper half of the double-width product", meanings.mulhi, kinds="u",
      via=safe.mulhi, cost=3, wraps=True)
-_row("round", 1, "nearest whole number, ties to even", np.rint, kinds="f",
+_row("round", 1, "nearest whole number, ties to even", np.rint, kinds="f", via=poly.nearest,
      grad=lambda o, g, y, a: (None,))
-_row("floor", 1, "largest whole number not above a", np.floor, kinds="f",
+_row("floor", 1, "largest whole number not above a", np.floor, kinds="f", via=poly.floor,
      grad=lambda o, g, y, a: (None,))
-_row("ceil", 1, "smallest whole number not below a", np.ceil, kinds="f",
+_row("ceil", 1, "smallest whole number not below a", np.ceil, kinds="f", via=poly.ceil,
      grad=lambda o, g, y, a: (None,))
-_row("trunc", 1, "a without its fraction", np.trunc, kinds="f", grad=lambda o, g, y, a: (None,))
+_row("trunc", 1, "a without its fraction", np.trunc, kinds="f", via=poly.trunc,
+     grad=lambda o, g, y, a: (None,))
 _row("sqrt", 1, "square root", np.sqrt, kinds="f", cost=10,
      grad=lambda o, g, y, a: (g * 0.5 / y,))
 _row("rsqrt", 1, "1 / sqrt(a)", lambda a: 1 / np.sqrt(a), kinds="f", via=poly.rsqrt, cost=16,

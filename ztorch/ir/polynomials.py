@@ -28,8 +28,8 @@ from ztorch.ir.floating import (
 )
 from ztorch.ir.kernel import Operand
 
-__all__ = ["cos", "erf", "exp", "exp2", "expm1", "fma", "log", "log1p", "log2",
-           "power", "rem", "rsqrt", "sin", "tanh"]
+__all__ = ["ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "log", "log1p", "log2",
+           "nearest", "power", "rem", "rsqrt", "sin", "tanh", "trunc"]
 
 # Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among their
 # neighbours for the least error with all roundings. Above these ranges both rise past one, to be
@@ -148,6 +148,35 @@ def rem(b: Arithmetic, x: Operand, y: Operand) -> Operand:
     rest = step(b, b.neg(quotient), unit, size)
     rest = b.select(b.lt(rest, 0.0), b.add(rest, unit), rest)
     return with_sign_of(b, b.select(b.lt(size, unit), size, rest), x)
+
+
+@widened
+def nearest(b: Arithmetic, x: Operand) -> Operand:
+    """The nearest whole number, ties to even: the addition rounds to whole numbers where the sum
+    has no bits for a fraction. Larger numbers are whole already, and NaN stays NaN."""
+    whole = 2.0 ** FORMATS[x.dtype].mantissa
+    size = b.abs(x)
+    rounded = b.sub(b.add(size, whole), whole)
+    return b.select(b.lt(size, whole), with_sign_of(b, rounded, x), x)
+
+
+@widened
+def trunc(b: Arithmetic, x: Operand) -> Operand:
+    """x without its fraction, with the sign of x also where that leaves zero."""
+    return with_sign_of(b, floor(b, b.abs(x)), x)
+
+
+@widened
+def floor(b: Arithmetic, x: Operand) -> Operand:
+    """The largest whole number that is not above x."""
+    rounded = nearest(b, x)
+    return b.select(b.gt(rounded, x), b.sub(rounded, 1.0), rounded)
+
+
+@widened
+def ceil(b: Arithmetic, x: Operand) -> Operand:
+    """The smallest whole number that is not below x."""
+    return b.neg(floor(b, b.neg(x)))
 
 
 def fma(b: Arithmetic, x: Operand, y: Operand, z: Operand) -> Operand:

@@ -1,4 +1,8 @@
-"""Training with products of float16: gradients too small for it are scaled up, and back again."""
+"""Loss scaling: training with products in float16.
+
+Gradients may be too small for float16. So the loss is multiplied by a scale, and the gradients are
+divided by it. The scale is halved after an overflow, and doubled after many steps without one.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +16,36 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.context import States
 
-FIRST = 2.0**15
-PATIENCE = 2000  # steps without an overflow after which the scale doubles
+FIRST_SCALE = 2.0**15
+STEPS_TO_DOUBLE = 2000  # steps without an overflow after which the scale doubles
 
-Updates = dict[Value, Value]
+Updates = dict[Value, Value]  # a state -> its new value
 
 
-def scaled(loss: Value, params: Sequence[Value], states: States,
-           updates: Callable[[Sequence[Value]], Updates]) -> Updates:
-    """What `updates` makes of the gradients, which are computed for a multiple of the loss. Where
-    one of them is infinite or NaN, weights and slots keep their values and the multiple is
-    halved."""
+def scaled_updates(loss: Value, weights: Sequence[Value], states: States,
+                   updates: Callable[[Sequence[Value]], Updates]) -> Updates:
+    """The updates of a training step with loss scaling.
+
+    Where a gradient is infinite or NaN, weights and slots keep their values.
+
+    Args:
+        loss: What training minimises.
+        weights: The trainable weights.
+        states: Holds the scale, and the count of steps since the last overflow.
+        updates: The optimizer: gradients -> new values of weights and slots.
+    """
     with layer_scope("loss_scale"):
-        scale = states.leaf("optimizer/loss_scale", (), f32, lambda: FIRST, kind="counter",
+        scale = states.leaf("optimizer/loss_scale", (), f32, lambda: FIRST_SCALE, kind="counter",
                             trainable=False)
-        calm = states.leaf("optimizer/calm_steps", (), i32, lambda: 0, kind="counter",
-                           trainable=False)
-        grads = [g / scale for g in gradients(loss * scale, params)]
+        calm_steps = states.leaf("optimizer/calm_steps", (), i32, lambda: 0, kind="counter",
+                                 trainable=False)
+        grads = [g / scale for g in gradients(loss * scale, weights)]
         finite = reduce(OPS.bitwise_and, (OPS.all(OPS.isfinite(g)) for g in grads))
         new = {old: OPS.where(finite, value, old) for old, value in updates(grads).items()}
-        longer = OPS.add(calm, 1)
-        due = OPS.bitwise_and(finite, OPS.equal(longer, PATIENCE))
-        grown = OPS.where(due, scale * 2.0, scale)
+        count = OPS.add(calm_steps, 1)
+        doubles = OPS.bitwise_and(finite, OPS.equal(count, STEPS_TO_DOUBLE))
+        grown = OPS.where(doubles, scale * 2.0, scale)
         new[scale] = OPS.where(finite, grown, OPS.maximum(scale * 0.5, 1.0))
-        new[calm] = OPS.where(OPS.bitwise_and(finite, OPS.not_equal(longer, PATIENCE)), longer, 0)
+        goes_on = OPS.bitwise_and(finite, OPS.not_equal(count, STEPS_TO_DOUBLE))
+        new[calm_steps] = OPS.where(goes_on, count, 0)
         return new

@@ -1,4 +1,4 @@
-"""Model: a network that compiles, and knows its files."""
+"""Model: a network of layers that can be compiled, described and saved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
-from ztorch.compile.functions import Functions
+from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ConfigError
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import MOST_NESTED
@@ -20,42 +20,77 @@ from ztorch.optimizers import Optimizer
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# What Keras users look for here, and find on the program that compile returns.
-_OF_PROGRAMS = ("evaluate", "fit", "generate", "history", "plot", "predict", "predict_on_batch",
-                "metrics_names", "save", "stop_training", "test_on_batch", "train_on_batch")
+# What users of Keras look for on a model, and find on the program that compile returns.
+_PROGRAM_NAMES = ("evaluate", "fit", "generate", "history", "plot", "predict", "predict_on_batch",
+                  "metrics_names", "save", "stop_training", "test_on_batch", "train_on_batch")
 
 
 class Model(Network):
-    """A model of layers called on tensors, from its inputs to its outputs.
+    """A model: layers called on tensors, from its inputs to its outputs.
 
-    Both are one, or a list or dict of several; those of a list have the names of their Inputs, and
-    of the layers that make them. Layers without a name get one from their class, counted within
-    the model: dense, dense_1. A layer called twice is one layer. First weights depend on the seed
-    and each weight's name alone; the default seed is 0, or that of the model around it: a model
-    can also be a layer of another one.
+    Layers without a name get one from their class, counted within the model: dense, dense_1. A
+    layer that is called twice is one layer, with one set of weights. A model can be a layer of
+    another model.
 
-    >>> from ztorch.layers import Add, Dense, Input
-    >>> x = Input((4,))
-    >>> hidden = Dense(8, activation="relu")(x)
-    >>> model = Model(x, Dense(3)(Add()([hidden, Dense(8)(hidden)])))
-    >>> model.output_shape, model.count_params()
-    ((3,), 139)
+    Args:
+        inputs: An Input, or a list or dict of several. Those of a list have the names of their
+            Inputs.
+        outputs: A tensor that layers made of the inputs, or a list or dict of several. Those of a
+            list have the names of the layers that made them.
+        name: The name of the model; None: from its class.
+        seed: The seed of first weights, dropout and shuffling. The first value of a weight depends
+            on it and on the weight's name, on nothing else. None: 0, or that of the model around
+            it.
+        trainable: Whether training changes the weights.
+
+    Raises:
+        ConfigError: The outputs do not come from the inputs.
+
+    Examples:
+        >>> from ztorch.layers import Add, Dense, Input
+        >>> x = Input((4,))
+        >>> hidden = Dense(8, activation="relu")(x)
+        >>> model = Model(x, Dense(3)(Add()([hidden, Dense(8)(hidden)])))
+        >>> model.output_shape, model.count_params()
+        ((3,), 139)
     """
 
     @checked
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
-        """Prints the layers with output shapes, parameters, FLOPs and bytes."""
+        """Prints the layers with their output shapes, parameters, FLOPs and bytes.
+
+        Args:
+            print_fn: Is called with each line. Default: `print`.
+
+        Examples:
+            ```python
+            model.summary()
+            ```
+        """
         print_summary(self, print_fn)
 
     @checked
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
                      names: Mapping[str, str] | None = None,
                      flatten_from: str | None = None) -> None:
-        """Writes the weights, whole or not at all: as safetensors, named `layer/weight`; for Keras
-        where the path ends in .weights.h5; for PyTorch with layout="torch".
+        """Writes the weights to a file, whole or not at all.
 
-        `names` says what layers are called over there: {"dense": "fc1"}. `flatten_from` is the
-        order in which features of images lie there, where the layers do not tell it.
+        Args:
+            path: The file. A name that ends in .weights.h5 makes one for Keras, .safetensors one
+                with names as `layer/weight`.
+            layout: "torch" writes a .safetensors file for PyTorch, with its names and layouts.
+                Default: `None`.
+            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
+            flatten_from: The order of the features of images in the file, "channels_first" or
+                "channels_last", where the layers do not tell it. Default: `None`.
+
+        Raises:
+            WeightsError: A weight has no place in the format.
+
+        Examples:
+            ```python
+            model.save_weights("digits.safetensors")
+            ```
         """
         from ztorch.weights import files
 
@@ -66,10 +101,24 @@ class Model(Network):
     @checked
     def load_weights(self, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
                      flatten_from: str | None = None) -> None:
-        """Reads weights that the same model, or a program made of it, wrote; or Keras or PyTorch
-        for a model with the same layers: .keras, .weights.h5, .pt and .safetensors.
+        """Reads the weights from a file. All are checked before any is changed.
 
-        `names` and `flatten_from` are those of `save_weights`.
+        Args:
+            path: What `save_weights` of this model or its program wrote, or a file of Keras
+                (.keras, .weights.h5) or PyTorch (.pt, .safetensors) for a model with the same
+                layers.
+            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
+            flatten_from: The order of the features of images in the file, "channels_first" or
+                "channels_last", where the layers do not tell it. Default: `None`.
+
+        Raises:
+            WeightsError: The file is damaged, or its weights are not those of the model; the
+                message names the first one that does not fit.
+
+        Examples:
+            ```python
+            model.load_weights("digits.safetensors")
+            ```
         """
         from ztorch.weights import files
 
@@ -78,23 +127,57 @@ class Model(Network):
     # -- description -------------------------------------------------------------------------------
 
     def to_json(self, **options: Any) -> str:
-        """The model's description as JSON; options go to json.dumps."""
+        """Describes the model and its layers as JSON, without weights.
+
+        Args:
+            **options: Go to `json.dumps`, as `indent=2`.
+
+        Returns:
+            A text that `from_json` reads.
+
+        Raises:
+            ConfigError: A layer cannot be described, such as a Lambda.
+
+        Examples:
+            >>> from ztorch import layers as L
+            >>> from ztorch.model.sequential import Sequential
+            >>> model = Sequential([L.Input((4,)), L.Dense(3)])
+            >>> Sequential.from_json(model.to_json()).output_shape
+            (3,)
+        """
         return json.dumps({"class_name": type(self).__name__, "config": self.get_config()},
                           **options)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The model that `to_json` described."""
+        """Makes the model that `to_json` described.
+
+        Args:
+            text: What `to_json` returned.
+
+        Returns:
+            A model with first weights.
+
+        Raises:
+            ConfigError: The text does not describe a model of this class.
+
+        Examples:
+            >>> from ztorch import layers as L
+            >>> from ztorch.model.sequential import Sequential
+            >>> text = Sequential([L.Input((4,)), L.Dense(3)]).to_json()
+            >>> Sequential.from_json(text).count_params()
+            15
+        """
         try:
             data = json.loads(text)
-            kind, config = Layer.known[data["class_name"]], data["config"]
+            model_class, config = Layer.known[data["class_name"]], data["config"]
         except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
-            kind, config = Layer, None
-        if not issubclass(kind, cls) or not isinstance(config, dict):
+            model_class, config = Layer, None
+        if not issubclass(model_class, cls) or not isinstance(config, dict):
             raise ConfigError(f"this text does not describe a {cls.__name__}; use that of "
                               "to_json()")
         try:
-            return kind.from_config(config)
+            return model_class.from_config(config)
         except RecursionError:
             raise ConfigError(f"this text describes layers in layers, deeper than {MOST_NESTED}, "
                               "which no model has") from None
@@ -104,9 +187,31 @@ class Model(Network):
     @checked
     def trace(self, batch_size: int, optimizer: Any = None, loss: Any = None,
               metrics: Any = (), dtype: Any = "float32", seed: int | None = None,
-              loss_weights: Any = None, decode: bool = False) -> Functions:
-        """The graphs of a program: predict, with a loss evaluate, with an optimizer train, and
-        where asked for decode."""
+              loss_weights: Any = None, decode: bool = False) -> TracedModel:
+        """Makes the graphs of a program, as `compile` does. For exports, and to look at them.
+
+        Args:
+            batch_size: The rows of a batch.
+            optimizer: As that of `compile`. Default: `None`.
+            loss: As that of `compile`. Default: `None`.
+            metrics: As those of `compile`. Default: `()`.
+            dtype: As that of `compile`. Default: `"float32"`.
+            seed: As that of `compile`. Default: `None`.
+            loss_weights: As those of `compile`. Default: `None`.
+            decode: As that of `compile`. Default: `False`.
+
+        Returns:
+            A TracedModel: `functions` holds the graph "predict"; with a loss also "evaluate", with
+            an optimizer "train", with decode "decode".
+
+        Raises:
+            ConfigError: An argument makes no sense.
+
+        Examples:
+            ```python
+            export_c(model.trace(batch_size=1), "out")
+            ```
+        """
         return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
 
     @checked
@@ -115,36 +220,68 @@ class Model(Network):
                 threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool = False,
                 matmul_precision: str = "float32") -> Any:
-        """A program for one device and batch size: native code for the whole step.
+        """Compiles the model to native code for one device and one batch size.
 
-        Without a loss it predicts; with a loss it also evaluates; with an optimizer it trains. Its
-        weights are its own from here on, those of the model stay as they are:
-        `model.set_weights(program.get_weights())` brings back what it learned, and until then a
-        warning says where the model's own are compiled, given or written.
-        `seed` changes the random numbers of training (dropout, shuffling), the model's otherwise.
-        With several outputs, loss, metrics and loss_weights are lists in their order, or dicts by
-        their names; the loss that training makes small is the weighted sum. With `decode` a causal
-        model of (length,) whole numbers can also `generate`. With matmul_precision="tf32" a device
-        may round the operands of float32 products to 10 bits of mantissa where that is faster.
+        Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
+        trains. It has weights of its own, which begin with those of the model; those of the model
+        stay as they are. `model.set_weights(program.get_weights())` copies back what it learned.
 
-        `dtype` is "float32", "float64", "mixed_bfloat16" or "mixed_float16". Mixed, the operands of
-        all matrix products are rounded to 16 bits and add up in float32, as everything else is
-        computed; matrices of weights are stored in 16 bits by a program that only predicts, and
-        stay float32 in one that trains. Gradients too small for float16 are scaled on their way.
+        Args:
+            device: "cpu" (all cores, the best instructions), "cpu:avx2" and the like, "cuda:0",
+                "vulkan:0", "opencl:0", "webgpu", "metal", "rocm:0", or "auto" for the best one;
+                `zt.devices()` lists those of this machine. Default: `"auto"`.
+            batch_size: The rows of a step. `fit` and `predict` take any number of rows. Default:
+                `32`.
+            optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
+                Default: `None`.
+            loss: A loss or its name, such as "mse"; None: the program only predicts. For several
+                outputs a list in their order or a dict by their names. Default: `None`.
+            metrics: Metrics or their names, such as ["accuracy"]. For several outputs a list of
+                lists or a dict by their names. Default: `()`.
+            dtype: "float32" or "float64". "mixed_bfloat16" and "mixed_float16" round the operands
+                of matrix products to 16 bits; all else is computed in float32. A program that only
+                predicts then stores its matrices in 16 bits; one that trains keeps weights in
+                float32, and scales gradients that are too small for float16. Default: `"float32"`.
+            threads: The worker threads on a CPU; None: one per core. Default: `None`.
+            seed: The seed of dropout and shuffling; None: that of the model. Default: `None`.
+            loss_weights: The weights of the losses of several outputs in their sum, a list or a
+                dict; None: all 1. Default: `None`.
+            decode: Whether the program can `generate`. The model must be causal, and take (length,)
+                whole numbers. Default: `False`.
+            matmul_precision: "float32", or "tf32": a device may round the operands of float32
+                products to 10 bits of mantissa where that is faster. Default: `"float32"`.
+
+        Returns:
+            A Program.
+
+        Raises:
+            ConfigError: An argument makes no sense.
+            ShapeError: A layer does not fit its input; the message names it, both shapes and a fix.
+            DeviceError: There is no such device.
+            Unsupported: The device lacks something that the model needs.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> history = program.fit(np.ones((16, 4)), np.ones(16), verbose=0)
+            >>> program.predict(np.ones((5, 4))).shape
+            (5, 1)
         """
         if isinstance(device, str) and device.lower() in Optimizer.known:
             raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "
                               f"write compile(optimizer={device!r}, ...)")
-        from ztorch.compile.pipeline import build  # the compiler is needed from here on, not before
+        from ztorch.compile.pipeline import build  # only now: importing the compiler takes time
         from ztorch.program.program import Program
 
         traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
         self.marks.warn("compile starts from", " to go on with them", 3)
-        return Program(build(traced.functions, device, self.name, threads, matmul_precision),
-                       traced.metadata, self.marks)
+        executable = build(traced.functions, device, self.name, threads, matmul_precision)
+        return Program(executable, traced.metadata, self.marks)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _OF_PROGRAMS:
+        if name in _PROGRAM_NAMES:
             raise AttributeError(f"a model has no {name!r}, what compile returns has: program = "
                                  f"model.compile(...), then program.{name}")
         return super().__getattr__(name)

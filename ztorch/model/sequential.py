@@ -23,14 +23,26 @@ if TYPE_CHECKING:
 class Sequential(Model):
     """A model: each layer works on the output of the one before.
 
-    Layers without a name get one from their class, counted within the model: dense, dense_1.
-    First weights depend on the seed and each weight's name alone; the default seed is 0, or that
-    of the model around it: a Sequential can also be a layer of another one.
+    Layers without a name get one from their class, counted within the model: dense, dense_1. A
+    Sequential can be a layer of another model.
 
-    >>> from ztorch import layers as L
-    >>> model = Sequential([L.Input((4,)), L.Dense(3, activation="softmax")])
-    >>> model.output_shape, model.count_params()
-    ((3,), 15)
+    Args:
+        layers: The layers in order. The first is an Input, or says its `input_shape`; else the
+            shape is known when the model is built or called. Default: `None`.
+        name: The name of the model; None: from its class. Default: `None`.
+        seed: The seed of first weights, dropout and shuffling. The first value of a weight depends
+            on it and on the weight's name, on nothing else. None: 0, or that of the model around
+            it. Default: `None`.
+        trainable: Whether training changes the weights. Default: `True`.
+
+    Raises:
+        ConfigError: `layers` holds something else, or an Input that is not the first.
+
+    Examples:
+        >>> from ztorch import layers as L
+        >>> model = Sequential([L.Input((4,)), L.Dense(3, activation="softmax")])
+        >>> model.output_shape, model.count_params()
+        ((3,), 15)
     """
 
     @checked
@@ -47,7 +59,21 @@ class Sequential(Model):
     # -- layers ------------------------------------------------------------------------------------
 
     def add(self, layer: Layer) -> None:
-        """Appends a layer."""
+        """Appends a layer.
+
+        Args:
+            layer: A layer; an Input can only be the first.
+
+        Raises:
+            ConfigError: It is an Input after other layers, or belongs to another model.
+
+        Examples:
+            >>> from ztorch import layers as L
+            >>> model = Sequential([L.Input((4,))])
+            >>> model.add(L.Dense(10))
+            >>> model.output_shape
+            (10,)
+        """
         if isinstance(layer, Input):
             if self.inner or self._input is not None:
                 before = (f"layer {self.inner[-1].name!r} comes before this one" if self.inner else
@@ -64,7 +90,20 @@ class Sequential(Model):
                 self._input = Input(layer.input_shape)
 
     def pop(self) -> Layer:
-        """Removes and returns the last layer."""
+        """Removes the last layer.
+
+        Returns:
+            The layer.
+
+        Raises:
+            ConfigError: There is none.
+
+        Examples:
+            >>> from ztorch import layers as L
+            >>> model = Sequential([L.Input((4,)), L.Dense(8), L.Dense(3)])
+            >>> model.pop().name
+            'dense_1'
+        """
         if not self.inner:
             raise ConfigError(f"model {self.name!r} has no layers to pop; add() comes first")
         layer = self.inner.pop()
@@ -76,28 +115,44 @@ class Sequential(Model):
 
     @property
     def inputs(self) -> dict[str, Input]:
-        """The Input under an empty name, as the only one."""
+        """The only Input, under an empty name."""
         return {} if self._input is None else {"": self._input}
 
     @property
     def output_names(self) -> list[str]:
-        """An empty name, for the only output."""
+        """An empty name: that of the only output."""
         return [""]
 
     @property
     def outputs_are(self) -> str:
-        """What calling the model gives: "one" tensor."""
+        """What calling the model returns: "one" tensor."""
         return "one"
 
     def build(self, input_shape: Any = None) -> None:
-        """Finds every shape and makes the weights; called for you where it is needed."""
+        """Computes every shape and makes the weights. Called for you where it is needed.
+
+        Args:
+            input_shape: The shape of a row of the input, without the batch; None: that of the
+                Input. Default: `None`.
+
+        Raises:
+            ConfigError: The shape is not known, or another one than the Input's.
+            ShapeError: A layer does not fit its input.
+
+        Examples:
+            >>> from ztorch import layers as L
+            >>> model = Sequential([L.Dense(3)])
+            >>> model.build((4,))
+            >>> model.count_params()
+            15
+        """
         if input_shape is not None:
-            given = checked_shape("Sequential.build(input_shape=...)", input_shape)
+            shape = checked_shape("Sequential.build(input_shape=...)", input_shape)
             if self._input is None:
-                self._input = Input(given)
-            elif self._input.shape != given:
+                self._input = Input(shape)
+            elif self._input.shape != shape:
                 raise ConfigError(f"model {self.name!r} is declared for inputs of shape "
-                                  f"{self._input.shape}, not {given}; change its Input, or leave "
+                                  f"{self._input.shape}, not {shape}; change its Input, or leave "
                                   "input_shape out")
         self._need_layers()
         if self._input is None:
@@ -110,8 +165,8 @@ class Sequential(Model):
         if not self.inner:
             raise ConfigError(f"model {self.name!r} has no layers; add one, such as Dense(10)")
 
-    def prepare(self, x: Any, *more: Any, **how: Any) -> None:
-        """Called as a layer: the shape of inputs is known from here on."""
+    def prepare(self, x: Any, *more: Any, **options: Any) -> None:
+        """The model is called as a layer: the shape of its inputs is known from now on."""
         self._need_layers()
         if not isinstance(x, Value):
             raise shape_error(f"a Sequential takes one tensor, not {len(x)}", fix="declare a part "
@@ -121,7 +176,15 @@ class Sequential(Model):
         super().prepare(x)
 
     def call(self, x: Any, context: Context) -> Any:
-        """The model's output for a batch, as a value of the graph."""
+        """The output for a batch, in a graph. Layers and tracing call it.
+
+        Args:
+            x: The input, a value of a graph of shape (batch, *input_shape).
+            context: What layers need to know of the function that is traced.
+
+        Returns:
+            The output of the last layer.
+        """
         for layer in self.inner:
             x = layer(x, context)
         return x
@@ -129,14 +192,28 @@ class Sequential(Model):
     # -- description -------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
-        """All arguments of the model and its layers, ready for JSON; without weights."""
+        """Describes the model and its layers, without weights.
+
+        Returns:
+            A dict that is ready for JSON; `from_config` reads it.
+        """
         layers = [*([self._input] if self._input else []), *self.inner]
         return {**self._common_config(),
                 "layers": [described(layer, layer.name) for layer in layers]}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The model that `get_config` described, with first weights."""
+        """Makes the model that `get_config` described.
+
+        Args:
+            config: What `get_config` returned.
+
+        Returns:
+            A model with first weights.
+
+        Raises:
+            ConfigError: `config` describes no such model.
+        """
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list):
             raise ConfigError(f"this config does not describe a {cls.__name__}: it has no list of "
                               "layers")

@@ -1,4 +1,4 @@
-"""What a model is made of: each layer's output, parameters, work and memory."""
+"""The summary of a model: output shape, parameters, arithmetic and memory of each layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.runtime.spec import spelled
 
 
 def flops(v: Value) -> int:
-    """The arithmetic of one node; a multiply-add counts as 2, movement as 0."""
+    """The floating-point operations of one node. A multiply-add counts as 2, movement as 0."""
     if v.op.kind == "contract":
         return 2 * v.size * v.args[0].shape[-1]
     if v.op.kind == "reduce":
@@ -23,9 +23,13 @@ def flops(v: Value) -> int:
 
 
 def layer_rows(model: Network, kept_as: Callable[[Weight], DType]) -> list[dict[str, Any]]:
-    """One row a layer, for an input of one example, ready for JSON. A layer counts what it has
-    and does itself, so that the rows add up; the layers inside it have rows of their own.
-    `kept_as` tells the dtype of a weight."""
+    """One row per layer, ready for JSON, for an input of one example. A layer that is made of
+    layers has a row without what these count in theirs, so the rows add up.
+
+    Args:
+        model: The model.
+        kept_as: The dtype in which a weight is stored.
+    """
     rows = []
     for traced in model.traced_layers():
         layer = traced.layer
@@ -41,7 +45,7 @@ def layer_rows(model: Network, kept_as: Callable[[Weight], DType]) -> list[dict[
 
 
 def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> None:
-    """The table of a model's layers, with totals, for float32."""
+    """Prints the table of a model's layers, with totals, for float32."""
     rows = layer_rows(model, lambda w: f32)
     table = [("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes")]
     for r in rows:
@@ -58,18 +62,18 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
         return "  ".join(cells).rstrip()
 
     total = sum(r["parameters"] for r in rows)
-    free = sum(w.size for w in model.weights if w.trains)
+    trainable = sum(w.size for w in model.weights if w.trains)
     size = sum(r["bytes"] for r in rows)
     print_fn(f"Model: {model.name}")
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
-    print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {free:,} trainable")
+    print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {trainable:,} trainable")
     print_fn(f"FLOPs for one example: {sum(r['flops'] for r in rows):,} (a multiply-add is 2)")
 
 
 def _plain(shape: Any) -> list[Any]:
-    """A shape, or the shapes of several outputs, as JSON can hold them."""
-    several = shape.values() if isinstance(shape, dict) else shape
-    return [_plain(n) if isinstance(n, tuple) else n for n in several]
+    """A shape, or the shapes of several outputs, as lists: JSON has no tuples."""
+    items = shape.values() if isinstance(shape, dict) else shape
+    return [_plain(item) if isinstance(item, tuple) else item for item in items]
 
 
 def _size(n: float) -> str:

@@ -1,1 +1,1 @@
-"""What `compile` and `load` return: a model in memory that runs."""
+"""What `model.compile` and `zt.load` return."""

@@ -1,4 +1,4 @@
-"""Going on from a beginning, one number after the other: each step is one native call."""
+"""Generation: continues a sequence one number at a time, each by one native call."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from ztorch.config import number, positive, whole_seed
 from ztorch.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from ztorch.program.program import Program
+    from ztorch.program.predictor import Predictor
 
-Step = Callable[[int, int], np.ndarray]  # a number and its position -> logits of the next
+NextLogits = Callable[[int, int], np.ndarray]  # a number and its position -> logits of the next
 
 
-class Choice:
-    """Draws a number by its logits, or takes the likeliest at a temperature of zero.
+class Sampler:
+    """Draws a number by its logits.
 
-    Warmth makes unlikely numbers likelier; with `top_k` only so many of the likeliest are drawn
-    from. The same seed draws the same.
+    Args:
+        temperature: Above 1 makes unlikely numbers likelier; 0 always takes the likeliest. Default:
+            `1.0`.
+        top_k: Draws only from so many of the likeliest numbers; None: from all. Default: `None`.
+        seed: The same seed draws the same numbers. Default: `0`.
 
-    >>> draw = Choice(temperature=0)
-    >>> draw(np.array([0.0, 2.0, 1.0]))
-    1
+    Examples:
+        >>> draw = Sampler(temperature=0)
+        >>> draw(np.array([0.0, 2.0, 1.0]))
+        1
     """
 
     def __init__(self, temperature: float = 1.0, top_k: int | None = None, seed: int = 0):
@@ -36,71 +40,75 @@ class Choice:
         if self.temperature == 0:
             return int(logits.argmax())
         scores = logits.astype(np.float64)
-        order = np.argsort(-scores, kind="stable")[:self.top_k]  # of equals the first ones
-        kept = scores[order] / self.temperature
-        share = np.exp(kept - kept[0]).cumsum()
-        # Raw words: they are the same in every version of NumPy.
-        drawn = float(self._bits.random_raw()) / 2.0**64 * share[-1]
-        return int(order[min(int(np.searchsorted(share, drawn, side="right")), len(order) - 1)])
+        likeliest = np.argsort(-scores, kind="stable")[:self.top_k]  # of equals, the first ones
+        scaled = scores[likeliest] / self.temperature
+        cumulative = np.exp(scaled - scaled[0]).cumsum()
+        # Raw bits: they are the same in every version of NumPy.
+        point = float(self._bits.random_raw()) / 2.0**64 * cumulative[-1]
+        position = int(np.searchsorted(cumulative, point, side="right"))
+        return int(likeliest[min(position, len(likeliest) - 1)])
 
 
-def generate(program: Program, prompt: Any, length: int, choice: Choice) -> Iterator[int]:
-    """`length` numbers that follow the prompt. What the model was compiled with bounds what it
-    sees: when its rows are full, the older half is forgotten and the newer one read again."""
-    seen = _checked(program, prompt)
+def generate(program: Predictor, prompt: Any, length: int, sampler: Sampler) -> Iterator[int]:
+    """An iterator over `length` numbers that follow the prompt. Arguments are checked at once, not
+    when the first number is asked for."""
+    start = _checked_prompt(program, prompt)
     positive("generate(length=...)", length)
-    rows = program.metadata["input_shape"][0]
+    capacity = program.metadata["input_shape"][0]
 
-    def go_on() -> Iterator[int]:
-        if not program.writing.acquire(blocking=False):
+    def numbers() -> Iterator[int]:
+        if not program.generate_lock.acquire(blocking=False):
             raise ConfigError(f"program {program.name!r} is generating already, and has one cache; "
                               "end the other one first, or load the program twice")
         try:
-            with program.lend("decode") as call:
-                def step(token: int, position: int) -> np.ndarray:
+            with program.borrow("decode") as call:
+                def next_logits(token: int, position: int) -> np.ndarray:
                     call.inputs["x"][...] = token
-                    if "position" in call.inputs:  # no layer looks at it in some models
+                    if "position" in call.inputs:  # in some models no layer depends on it
                         call.inputs["position"][...] = position
                     call()
                     return call.outputs["logits"][0]
 
-                yield from follow(seen, length, rows, step, choice)
+                yield from continue_sequence(start, length, capacity, next_logits, sampler)
         finally:
-            program.writing.release()
+            program.generate_lock.release()
 
-    return go_on()
+    return numbers()
 
 
-def follow(seen: Sequence[int], length: int, rows: int, step: Step, choice: Choice,
-           ) -> Iterator[int]:
-    """The numbers that steps with a cache of `rows` positions give."""
-    window, cached = list(seen[-rows:]), 0
-    for made in range(length):
+def continue_sequence(start: Sequence[int], length: int, capacity: int, next_logits: NextLogits,
+                      sampler: Sampler) -> Iterator[int]:
+    """The numbers that follow `start`. The model sees the last `capacity` numbers at most, and
+    caches what it has seen. When its cache is full, the older half is forgotten and the newer half
+    is read again."""
+    window = list(start[-capacity:])
+    cached = 0  # numbers of the window that the cache holds
+    for count in range(1, length + 1):
         while cached < len(window):
-            logits = step(window[cached], cached)
+            logits = next_logits(window[cached], cached)
             cached += 1
-        token = choice(logits)
+        token = sampler(logits)
         yield token
-        if made + 1 < length:
-            if len(window) == rows:
-                window, cached = window[rows - rows // 2:], 0
+        if count < length:
+            if len(window) == capacity:
+                window, cached = window[capacity - capacity // 2:], 0
             window.append(token)
 
 
-def _checked(program: Program, prompt: Any) -> list[int]:
+def _checked_prompt(program: Predictor, prompt: Any) -> list[int]:
     if "decode" not in program.executable.functions:
         raise ConfigError(f"program {program.name!r} cannot generate: it was compiled without; "
                           "compile a causal model with decode=True")
     try:
-        given = np.asarray(prompt)
+        tokens = np.asarray(prompt)
     except ValueError:  # rows of several lengths
         raise DataError("generate takes one list of whole numbers to go on from, not several; call "
                         "it for each") from None
-    if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
+    if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
         raise DataError("generate takes a list of one or more whole numbers to go on from, not "
-                        f"{given.dtype} of shape {given.shape}")
+                        f"{tokens.dtype} of shape {tokens.shape}")
     limits = program.metadata.get("input_range")
-    if limits and not (limits["low"] <= given.min() and given.max() <= limits["high"]):
-        raise DataError(f"the prompt reaches from {given.min()} to {given.max()}; layer "
+    if limits and not (limits["low"] <= tokens.min() and tokens.max() <= limits["high"]):
+        raise DataError(f"the prompt reaches from {tokens.min()} to {tokens.max()}; layer "
                         f"{limits['layer']!r} takes {limits['low']} to {limits['high']}")
-    return [int(n) for n in given]
+    return [int(token) for token in tokens]

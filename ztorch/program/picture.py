@@ -1,4 +1,4 @@
-"""A compiled function as a picture: its kernels in order, and where their buffers lie in memory."""
+"""Draws a compiled function: its kernels in order, and its buffers in memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,28 @@ from ztorch.runtime.spec import FunctionSpec, ProgramSpec, offered
 
 _COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#c9a227", "#7a5cd6", "#d0312d", "#1f9aa8",
             "#8a6d3b", "#5b7083")
-_REST = "#9aa3ad"  # what belongs to no layer
-_NAMED = 70  # kernels, beyond which their names would overlap
+_NO_LAYER = "#9aa3ad"  # the colour of what belongs to no layer
+_MOST_NAMES = 70  # with more kernels, their names would overlap
 
 
 def draw_plan(spec: ProgramSpec, function: str,
               path: str | os.PathLike[str] | None = None) -> Any:
-    """The plan of a function; written to a PNG, SVG or PDF file if a path is given.
+    """Draws the plan of a function. Three panels share the kernels as their axis: the estimated
+    share of each in the work, the buffers as rectangles (lifetime by place in the arena), and the
+    bytes in use.
 
-    Three panels share the kernels as their axis: the estimated share of each in the cycles, the
-    buffers as rectangles (lifetime by place in the arena), and the bytes alive. Returns the
-    matplotlib figure:
+    Args:
+        spec: Describes the program.
+        function: The name of the function.
+        path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
 
+    Returns:
+        The matplotlib figure.
+
+    Examples:
+        ```python
         draw_plan(program.executable.spec, "train", "plan.svg")
+        ```
     """
     if function not in spec.functions:
         raise unknown("function", function, offered(spec.functions))
@@ -33,8 +42,8 @@ def draw_plan(spec: ProgramSpec, function: str,
         raise ConfigError(f"{function} of {spec.name!r} carries no plan to draw")
     layers = layers_of(f)
     colours = {layer: _COLOURS[k % len(_COLOURS)] for k, layer in enumerate(layers)}
-    wide = min(40.0, max(8.0, 3.0 + 0.32 * len(f.kernels)))
-    figure = new_figure(wide, 8.5)
+    width = min(40.0, max(8.0, 3.0 + 0.32 * len(f.kernels)))
+    figure = new_figure(width, 8.5)
     work, arena, alive = figure.subplots(3, 1, sharex=True,
                                          gridspec_kw={"height_ratios": (1.3, 3.2, 1.2)})
     _work(work, f, layers, colours)
@@ -57,12 +66,12 @@ def draw_plan(spec: ProgramSpec, function: str,
 def layers_of(f: FunctionSpec) -> list[str]:
     """The layers that buffers and kernels name, in order of their first kernel."""
     known = {label.partition(":")[0] for label, *_ in f.buffers if ":" in label}
-    found = dict.fromkeys(layer_of(name, known) for name, _ in f.kernels)
-    return [layer for layer in (*found, *sorted(known - set(found))) if layer]
+    computed = dict.fromkeys(layer_of(name, known) for name, _ in f.kernels)
+    return [layer for layer in (*computed, *sorted(known - set(computed))) if layer]
 
 
 def layer_of(kernel: str, layers: Iterable[str]) -> str:
-    """The layer in a kernel's name; empty where it is none of these.
+    """The layer in the name of a kernel; empty if it is none of these.
 
     >>> layer_of("k3_dense_1_matmul_add", ["dense", "dense_1"])
     'dense_1'
@@ -73,7 +82,7 @@ def layer_of(kernel: str, layers: Iterable[str]) -> str:
 
 
 def alive(buffers: Iterable[tuple[str, int, int, int, int]], kernels: int) -> list[int]:
-    """The bytes that are needed while each kernel runs.
+    """The bytes in use while each kernel runs.
 
     >>> alive([("a", 64, 0, 1, 0), ("b", 32, 1, 2, 64)], 3)
     [64, 96, 32]
@@ -89,7 +98,7 @@ def _work(axes: Any, f: FunctionSpec, layers: Sequence[str], colours: dict[str, 
     cycles = [c for _, c in f.kernels]
     whole = sum(cycles) or 1.0
     axes.bar(range(len(cycles)), [100 * c / whole for c in cycles], width=0.86,
-             color=[colours.get(layer_of(name, layers), _REST) for name, _ in f.kernels])
+             color=[colours.get(layer_of(name, layers), _NO_LAYER) for name, _ in f.kernels])
     for k, c in enumerate(cycles):
         if c >= 0.01 * whole:
             axes.annotate(f"{100 * c / whole:.0f}%", (k, 100 * c / whole), ha="center",
@@ -106,12 +115,12 @@ def _arena(axes: Any, f: FunctionSpec, colours: dict[str, str]) -> None:
     scale, unit = _unit(top)
     per_kernel = axes.figure.get_figwidth() * 72 / (n + 2)  # points
     for label, size, first, last, at in f.buffers:
-        colour = colours.get(label.partition(":")[0], _REST)
+        colour = colours.get(label.partition(":")[0], _NO_LAYER)
         width, height = last - first + 0.86, size / scale
         add_rectangle(axes, first - 0.43, at / scale, width, height, facecolor=colour, alpha=0.75,
                       edgecolor="white", linewidth=0.6)
         text = f"{label}  {_bytes(size)}"
-        # Written where it fits: the panel is about 260 points high, a letter 3.6 wide.
+        # Text only where it fits: the panel is about 260 points high, a letter 3.6 points wide.
         upright = width * per_kernel < 3.6 * len(text)
         tall, long = (3.6 * len(text), 7) if upright else (8, 3.6 * len(text))
         if top and 260 * size / top >= tall and width * per_kernel >= long:
@@ -151,7 +160,7 @@ def _alive(axes: Any, f: FunctionSpec) -> None:
 
 def _names(axes: Any, f: FunctionSpec) -> None:
     n = len(f.kernels)
-    if n <= _NAMED:
+    if n <= _MOST_NAMES:
         labels = [f"{k}  {name.partition('_')[2]}" for k, (name, _) in enumerate(f.kernels)]
         axes.set_xticks(range(n), labels, rotation=90, fontsize=7)
     else:

@@ -1,72 +1,66 @@
-"""A compiled model in memory: it trains, evaluates and predicts.
-
-Loaded at the top is what `predict` needs. The rest is imported where it is used, so that a service
-that loads an artifact and predicts starts quickly.
-"""
+"""A compiled model in memory: it trains, evaluates and predicts."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
-
-import numpy as np
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
-from ztorch.config import flag, fraction
-from ztorch.errors import ArtifactError, ConfigError, DataError, WeightsError
-from ztorch.feed import calls
-from ztorch.feed.columns import store
-from ztorch.feed.intake import Columns, Intake, batch_agrees, is_stream, rows_of
-from ztorch.program.stateful import Path, Stateful
+from ztorch.errors import ArtifactError, WeightsError
+from ztorch.feed.adapter import check_batch_size
+from ztorch.program.predictor import Predictor
+from ztorch.program.stateful import Path
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
-    from ztorch.feed.batches import Batches
     from ztorch.layers.learned import Marks
+    from ztorch.program.one_batch import Scores
     from ztorch.runtime.running import Running
     from ztorch.training.history import History
 
-Scores = float | list[float] | dict[str, float]
 
-# What Keras users look for here, and find on the model.
-_OF_MODELS = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
-              "layers", "output_shape", "to_json")
+class Program(Predictor):
+    """A compiled model: what `model.compile` and `zt.load` return.
 
+    It holds native code for one device and one batch size, and weights of its own. Several threads
+    may call `predict` and `evaluate` at once.
 
-class Program(Stateful):
-    """What `model.compile` returns.
+    Args:
+        executable: The loaded code with its parameters.
+        metadata: What the program knows of its model.
+        marks: Tell the layers of the model that a program has trained; None: there are none.
+            Default: `None`.
 
-        program = model.compile("cpu", batch_size=64, optimizer="adam", loss="mse")
-        history = program.fit(x, y, epochs=5, validation_split=0.1)
-        program.predict(x_new)
-
-    `predict`, `evaluate` and their kin may be called from several threads at once.
+    Examples:
+        >>> import numpy as np
+        >>> import ztorch as zt
+        >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+        >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+        >>> x, y = np.ones((16, 4)), np.ones(16)
+        >>> history = program.fit(x, y, epochs=2, verbose=0)
+        >>> len(history.history["loss"]), program.predict(x).shape
+        (2, (16, 1))
     """
 
     def __init__(self, executable: Running, metadata: Mapping[str, Any],
                  marks: Marks | None = None):
         super().__init__(executable, metadata)
-        self._marks = marks  # of the layers it comes from
-        predict = executable.functions["predict"]
-        self.batch_size = next(iter(predict.inputs.values())).shape[0]
+        self._marks = marks
         self.stop_training = False  # a callback sets it to end training
-        self._calls = calls.Calls(executable)
-        self._training = threading.Lock()
-        self.writing = threading.Lock()  # held by who generates: there is one cache
-        self._intake = Intake.of(executable.functions, self.metadata)
-
-    @property
-    def device(self) -> str:
-        """The device this program is bound to."""
-        return self.executable.device
+        self.fit_lock = threading.Lock()  # held while `fit` runs
 
     @property
     def metrics_names(self) -> list[str]:
-        """What evaluate returns, in its order."""
-        scored = self._need("evaluate")
-        return ["loss", *(n for n in scored.outputs if n != "loss")]
+        """The names of the scores that `evaluate` returns, in its order."""
+        scoring = self._need("evaluate")
+        return ["loss", *(name for name in scoring.outputs if name != "loss")]
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the next `fit` continues the run of a checkpoint."""
+        return self._resumed
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -78,268 +72,231 @@ class Program(Stateful):
             initial_epoch: int | None = None, steps_per_epoch: int | None = None,
             validation_steps: int | None = None, validation_freq: int | Collection[int] = 1,
             nan: Literal["stop", "ignore"] = "stop") -> History:
-        """Trains for `epochs` passes over the data and returns the History.
+        """Trains the program for a number of epochs.
 
-        x and y are arrays (anything NumPy reads), or x is an iterator of (x, y[, weight]) batches
-        of any size. Rows are shuffled by the program's seed, so a run repeats bit for bit.
-        validation_split takes the last rows, before shuffling; class_weight counts in training
-        only. With steps_per_epoch, an epoch of that length goes on where the last one stopped;
-        with validation_steps, so many batches of the validation data are measured.
-        After `load_checkpoint`, fit goes on at the checkpoint's epoch. Ctrl-C ends training after
-        the step at work and keeps the weights. A loss that is not finite raises NonFiniteLoss,
-        unless nan="ignore".
+        The program's seed shuffles the rows, so a run repeats bit for bit. Ctrl-C ends training
+        after the current step and keeps the weights.
+
+        Args:
+            x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or an
+                iterator of (x, y) or (x, y, sample_weight) batches of any size. For a model with
+                several inputs a list in their order, or a dict by their names.
+            y: Targets, one for each row of x; for several outputs a list or dict. Left out where x
+                is an iterator. Default: `None`.
+            batch_size: Not needed. Where it is passed, it must repeat that of `compile`. Default:
+                `None`.
+            epochs: The epoch to train up to: how many passes over the data, unless `initial_epoch`
+                or a checkpoint makes training begin later. Default: `1`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line per epoch; "auto" is 1 on a
+                terminal and 2 elsewhere. Default: `"auto"`.
+            callbacks: A callback or several, see `zt.callbacks`. Default: `None`.
+            validation_split: The fraction of rows to validate on, between 0 and 1. They are the
+                last ones, before shuffling. Default: `0.0`.
+            validation_data: Data to validate on after epochs: (x, y), (x, y, sample_weight), or
+                what can be iterated again for batches. `validation_split` does not count then.
+                Default: `None`.
+            shuffle: Whether to shuffle rows before each epoch. Default: `True`.
+            class_weight: The weight of each class in the loss, by class number. It counts in
+                training only. Default: `None`.
+            sample_weight: The weight of each row in the loss, an array of shape (rows,). Default:
+                `None`.
+            initial_epoch: The epoch to begin with, counted from 0; None: that of the checkpoint
+                after `load_checkpoint`, else 0. Default: `None`.
+            steps_per_epoch: The steps of an epoch; the next epoch continues in the data where it
+                ended. None: one pass over the data. Default: `None`.
+            validation_steps: The batches of validation data to measure; None: all. Default: `None`.
+            validation_freq: Validates after every so many epochs, or after the epochs in this
+                collection, counted from 1. Default: `1`.
+            nan: "stop" raises when the loss is not finite; "ignore" trains on. Default: `"stop"`.
+
+        Returns:
+            The History: `history.history["loss"]` is a list with a value per epoch.
+
+        Raises:
+            ConfigError: The program was compiled without a loss or optimizer, or an argument makes
+                no sense.
+            DataError: The data do not fit the model; the message says how to change them.
+            NonFiniteLoss: The loss became NaN or infinite, unless `nan="ignore"`.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> history = program.fit(np.ones((16, 4)), np.ones(16), epochs=2, verbose=0)
+            >>> history.epoch
+            [0, 1]
         """
-        from ztorch.callbacks import TerminateOnNaN
-        from ztorch.feed.batches import ArrayBatches, batches, validation_batches
-        from ztorch.progress import Progress
-        from ztorch.training.history import History
-        from ztorch.training.hooks import Hooks, checked
-        from ztorch.training.loop import Fit
+        from ztorch.program.fitting import fit
 
         self._need("train")
-        batch_agrees(batch_size, self.batch_size)
-        first = self._first_epoch(initial_epoch, epochs)
-        if nan not in ("stop", "ignore"):
-            raise ConfigError(f"nan={nan!r} must be 'stop' or 'ignore'")
-        _whole("steps_per_epoch", steps_per_epoch)
-        _whole("validation_steps", validation_steps)
-        if not isinstance(validation_freq, Collection) or isinstance(validation_freq, str):
-            _whole("validation_freq", validation_freq)
-        seed = self.seed if flag("shuffle", shuffle) else None
-        progress = Progress(verbose, epochs)
-        given = checked(callbacks)
-        split = fraction("validation_split", validation_split or 0.0)
-        split = split if validation_data is None else 0.0
-        train = batches(self._intake, self.batch_size, x, y, sample_weight,
-                        None if split else class_weight, seed=seed)
-        validation = validation_batches(self._intake, self.batch_size, validation_data)
-        if split:
-            if not isinstance(train, ArrayBatches):
-                raise ConfigError("validation_split needs arrays; pass validation_data with an "
-                                  "iterator")
-            train, validation = train.split(split)  # classes weigh in training only, as in Keras
-            train.w = self._intake.weights(train.w, class_weight, train.columns, train.rows)
-        if not self._training.acquire(blocking=False):
-            raise ConfigError("this program is being trained already; wait for that fit to end")
-        try:
-            if not (self._resumed and first == self.epoch):
-                self.history = History()
-            self.epoch, self._resumed, self.stop_training = first, False, False
-            params = {"epochs": epochs, "steps": steps_per_epoch or train.steps,
-                      "verbose": verbose, "validated": validation is not None,
-                      "metrics": [p + n for p in ("", "val_") for n in self.metrics_names],
-                      "say": progress.say}
-            hooks = Hooks([*given, self.history], self, params)
-            self._learns()
-            watch = nan == "stop" and not any(isinstance(c, TerminateOnNaN) for c in given)
-            return Fit(self, self._calls, train, validation, validation_freq, validation_steps,
-                       first, epochs, steps_per_epoch, watch, hooks, self.history, progress).run()
-        finally:
-            self._training.release()
+        return fit(self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
+                   callbacks=callbacks, validation_split=validation_split,
+                   validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
+                   sample_weight=sample_weight, initial_epoch=initial_epoch,
+                   steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
+                   validation_freq=validation_freq, nan=nan)
 
-    def _first_epoch(self, initial: int | None, epochs: int) -> int:
-        if not isinstance(epochs, (int, np.integer)) or epochs < 0:
-            raise ConfigError(f"epochs={epochs!r} must be a whole number, zero or more")
-        if initial is None:
-            if self._resumed and epochs <= self.epoch:
-                import warnings
-
-                warnings.warn(f"the checkpoint stands after epoch {self.epoch} already; pass "
-                              f"epochs above {self.epoch}, or initial_epoch=0 to count anew",
-                              stacklevel=4)
-            return self.epoch if self._resumed else 0
-        if not isinstance(initial, (int, np.integer)) or initial < 0:
-            raise ConfigError(f"initial_epoch={initial!r} must be a whole number, zero or more")
-        return int(initial)
+    def start_at(self, epoch: int) -> None:
+        """Begins a run of training: called by `fit` when all its arguments are checked."""
+        self.epoch, self._resumed, self.stop_training = epoch, False, False
 
     @checked
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
                  sample_weight: Any = None, verbose: int | str = "auto",
                  steps: int | None = None, return_dict: bool = False) -> Any:
-        """The loss, or [loss, *metrics], over all rows, or the first `steps` batches of them; a
-        dict with return_dict=True."""
+        """Measures the loss and the metrics. The weights do not change.
+
+        Args:
+            x: Rows, as `fit` takes them.
+            y: Targets, as `fit` takes them. Default: `None`.
+            batch_size: Not needed. Where it is passed, it must repeat that of `compile`. Default:
+                `None`.
+            sample_weight: The weight of each row, an array of shape (rows,). Default: `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
+                elsewhere. Default: `"auto"`.
+            steps: The batches to measure; None: all. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
+
+        Returns:
+            The loss; with metrics the list [loss, *metrics]; a dict with `return_dict=True`.
+
+        Raises:
+            ConfigError: The program was compiled without a loss.
+            DataError: The data do not fit the model.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> x, y = np.ones((16, 4)), np.ones(16)
+            >>> list(program.evaluate(x, y, verbose=0, return_dict=True))
+            ['loss']
+        """
+        from ztorch.feed import loops
         from ztorch.feed.batches import batches
+        from ztorch.program.fitting import check_count
+        from ztorch.program.one_batch import as_scores
         from ztorch.progress import Progress
 
         self._need("evaluate")
-        batch_agrees(batch_size, self.batch_size)
-        _whole("steps", steps)
-        source = batches(self._intake, self.batch_size, x, y, sample_weight)
-        means = calls.evaluate(self._calls, source, Progress(verbose), steps=steps)
-        assert means is not None
-        return _scores(means, return_dict)
-
-    def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0) -> Any:
-        """The model's output for each row of x, any number of them; for several outputs a list or
-        dict of arrays, as the model was declared."""
-        batch_agrees(batch_size, self.batch_size)
-        columns = None if is_stream(x, None) else self._intake.inputs(x)
-        if columns is not None and not verbose and rows_of(columns) <= self.batch_size:
-            return self._predict_one(columns)
-        from ztorch.feed.batches import ArrayBatches, StreamBatches
-        from ztorch.progress import Progress
-
-        source: Batches = (
-            StreamBatches(self._intake, x, self.batch_size, False) if columns is None else
-            ArrayBatches(self._intake, columns, None, self.batch_size))
-        return self._arranged(calls.predict(self._calls, source,
-                                              Progress(verbose) if verbose else None))
-
-    def _predict_one(self, columns: Columns) -> Any:
-        """What serving does all day: at most one batch, with nothing around it."""
-        count = rows_of(columns)
-        with self._calls.lend("predict") as call:
-            for one in self._intake.takes:
-                # old rows may fill the rest
-                store(call.inputs[one.port][:count], one.dtype, columns[one.port])
-            call()
-            return self._arranged({n: y[:count].copy() for n, y in call.outputs.items()})
-
-    def _arranged(self, outputs: dict[str, np.ndarray]) -> Any:
-        """Outputs as the model gives them: one, or a list or dict of several."""
-        if "y" in outputs:
-            return outputs["y"]
-        if self.metadata.get("outputs_are") == "dict":
-            return {name[2:]: y for name, y in outputs.items()}
-        return list(outputs.values())
-
-    @checked
-    def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
-                 top_k: int | None = None, seed: int = 0) -> Iterator[int]:
-        """Goes on from a list of whole numbers, giving one after the other as they are made, each
-        by one native call. They are drawn by their probability, from the `top_k` likeliest if
-        that is given; a temperature above 1 is bolder, and 0 always takes the likeliest.
-
-            program = model.compile("cpu", decode=True)
-            for k in program.generate(encode("Shall I"), 100, temperature=0.5):
-                print(decode([k]), end="", flush=True)
-        """
-        from ztorch.program.generate import Choice, generate
-
-        return generate(self, prompt, length, Choice(temperature, top_k, seed))
-
-    def lend(self, function: str) -> calls.Lent:
-        """A call of a function for a `with` block."""
-        return self._calls.lend(function)
-
-    # -- single steps -----------------------------------------------------------------------------
+        check_batch_size(batch_size, self.batch_size)
+        check_count("steps", steps)
+        source = batches(self.adapter, self.batch_size, x, y, sample_weight)
+        means = loops.evaluate(self.calls, source, Progress(verbose), steps=steps)
+        assert means is not None  # only a loop that is told to stop returns None
+        return as_scores(means, return_dict)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                        class_weight: Mapping[int, float] | None = None,
                        return_dict: bool = False) -> Scores:
-        """One training step on at most a batch of rows; its scores as evaluate gives them."""
-        return self._one("train", x, y, sample_weight, class_weight, return_dict)
+        """Takes one training step.
+
+        Args:
+            x: At most `batch_size` rows, as `fit` takes them.
+            y: Their targets. Default: `None`.
+            sample_weight: The weight of each row. Default: `None`.
+            class_weight: The weight of each class, by class number. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
+
+        Returns:
+            The scores of the batch before the step, as `evaluate` returns them.
+
+        Raises:
+            DataError: x has more rows than a batch, or the data do not fit the model.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> before = program.train_on_batch(np.ones((8, 4)), np.ones(8))
+            >>> program.train_on_batch(np.ones((8, 4)), np.ones(8)) < before
+            True
+        """
+        from ztorch.program.one_batch import run_batch
+
+        return run_batch(self, "train", x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                       return_dict: bool = False) -> Scores:
-        """The scores of at most a batch of rows."""
-        return self._one("evaluate", x, y, sample_weight, None, return_dict)
+        """Measures loss and metrics of one batch.
 
-    def predict_on_batch(self, x: Any) -> Any:
-        """The outputs for at most a batch of rows."""
-        return self._predict_one(self._at_most_one(self._intake.inputs(x)))
+        Args:
+            x: At most `batch_size` rows, as `fit` takes them.
+            y: Their targets. Default: `None`.
+            sample_weight: The weight of each row. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
 
-    def _one(self, function: str, x: Any, y: Any, sample_weight: Any,
-             class_weight: Mapping[int, float] | None, return_dict: bool) -> Scores:
-        self._need(function)
-        intake = self._intake
-        columns = intake.inputs(x)
-        rows = rows_of(columns)
-        columns |= intake.targets(y, rows)
-        weights = intake.weights(sample_weight, class_weight, columns, rows)
-        self._at_most_one(columns)
-        with self._calls.lend(function) as call:
-            meter = calls.Meter(call)
-            weight = intake.stage(call.inputs, columns, weights)
-            if weight:
-                call()
-                meter.add(weight)
-                if function == "train":
-                    self._learns()
-        return _scores(meter.means(), return_dict)
+        Returns:
+            The scores, as `evaluate` returns them.
 
-    def _learns(self) -> None:
+        Raises:
+            DataError: x has more rows than a batch, or the data do not fit the model.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> program.test_on_batch(np.zeros((8, 4)), np.ones(8))
+            1.0
+        """
+        from ztorch.program.one_batch import run_batch
+
+        return run_batch(self, "evaluate", x, y, sample_weight, None, return_dict)
+
+    def mark_trained(self) -> None:
+        """Tells the layers that their weights are older than those of this program."""
         if self._marks is not None:
             self._marks.set(True)
 
-    def _at_most_one(self, columns: Columns) -> Columns:
-        if rows_of(columns) > self.batch_size:
-            raise DataError(f"x has {rows_of(columns)} rows, but this program is compiled for "
-                            f"batches of {self.batch_size}; use fit, evaluate or predict for more")
-        return columns
-
-    # -- the rest ---------------------------------------------------------------------------------
+    # -- description ------------------------------------------------------------------------------
 
     @checked
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
-        """Prints what is compiled: layers, functions, and the memory its states take."""
-        from ztorch.runtime.spec import offered, spelled
+        """Prints the layers, the functions, and the memory of the states.
 
-        states = self.executable.states.values()
-        rows = [("Layer (type)", "Output shape", "Parameters")]
-        for layer in self.metadata.get("layers", ()):
-            rows.append((f"{layer['name']} ({layer['class']})",
-                         spelled(layer["output_shape"], self.batch_size),
-                         f"{layer['parameters']:,}"))
-        wide = [max(len(r[k]) for r in rows) for k in range(3)]
-        print_fn(f"Program: {self.name} on {self.device}, {self.batch_size} rows at a time")
-        for row in rows:
-            print_fn(f"  {row[0]:<{wide[0]}}  {row[1]:<{wide[1]}}  {row[2]:>{wide[2]}}")
-        size = sum(int(np.prod(s.shape, dtype=np.int64)) * s.dtype.bytes for s in states)
-        does = ", ".join(offered(self.executable.functions))
-        print_fn(f"Functions: {does}; {len(states)} states of {size / 1024:,.1f} KiB in all")
+        Args:
+            print_fn: Is called with each line. Default: `print`.
+
+        Examples:
+            ```python
+            program.summary()
+            ```
+        """
+        from ztorch.program.summary import print_summary
+
+        print_summary(self, print_fn)
 
     @checked
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
-        """Draws the plan of a function, the training step's where there is one: kernels, buffers
-        and memory over time. Training itself is drawn by `program.history.plot()`.
+        """Draws what a function does: its kernels, its buffers, and its memory over time.
 
+        The course of training is drawn by `program.history.plot()`.
+
+        Args:
+            path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
+            function: "train", "evaluate", "predict" or "decode"; None: the first of these that the
+                program has. Default: `None`.
+
+        Returns:
+            The matplotlib figure.
+
+        Raises:
+            UnknownName: The program has no such function.
+
+        Examples:
+            ```python
             program.plot("plan.svg")
+            ```
         """
         from ztorch.program.picture import draw_plan
 
-        known = self.executable.functions
-        return draw_plan(self.executable.spec, function or next(
-            n for n in ("train", "evaluate", "predict") if n in known), path)
-
-    def close(self) -> None:
-        """Gives back the memory, once calls in other threads end; refuses to be used after."""
-        self.executable = cast("Running", _Closed(self.name))
-        self._calls = calls.Calls(self.executable)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "optimizer":
-            raise AttributeError("a program has no 'optimizer', which is compiled into its step; "
-                                 "its rate is program.learning_rate")
-        if name in _OF_MODELS:
-            raise AttributeError(f"a program has no {name!r}, the model that it was compiled from "
-                                 f"has: model.{name}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a program holds native code, which cannot be pickled or copied; write it "
-                        "with save() and read it with zt.load()")
-
-    def __repr__(self) -> str:
-        return f"<Program {self.name} on {self.device}, batch {self.batch_size}>"
-
-
-class _Closed:
-    """Stands where the executable of a closed program was."""
-
-    device = "nothing: closed"
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        raise ConfigError(f"program {self.name!r} is closed; compile or load it again")
+        functions = self.executable.functions
+        default = next(n for n in ("train", "evaluate", "predict") if n in functions)
+        return draw_plan(self.executable.spec, function or default, path)
 
 
 @checked
@@ -368,15 +325,3 @@ def load(path: Path, threads: int | None = None) -> Program:
     except ArtifactError as error:  # about the library in it
         raise ArtifactError(f"{where}: {error}") from None
     return program
-
-
-def _scores(means: dict[str, float], as_dict: bool) -> Scores:
-    if as_dict:
-        return means
-    values = list(means.values())
-    return values if len(values) > 1 else values[0]
-
-
-def _whole(name: str, value: Any) -> None:
-    if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
-        raise ConfigError(f"{name}={value!r} must be a whole number, one or more")

@@ -1,1 +1,1 @@
-"""fit, evaluate and predict: Python around native steps, and nothing of it inside one."""
+"""What `fit` does: the loop around native training steps, its callbacks and its record."""

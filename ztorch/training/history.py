@@ -1,4 +1,4 @@
-"""What training measured, epoch by epoch, and its plot."""
+"""The record of training, epoch by epoch, and its plot."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ from typing import Any
 from ztorch.callbacks.callback import Callback
 from ztorch.errors import ConfigError
 
-_COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#7a5cd6", "#c9a227")
+_COLOURS = (  # of the curves
+    "#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#7a5cd6", "#c9a227")
 
 
 class History(Callback):
-    """The record that `fit` returns.
+    """What `fit` returns: the scores of each epoch.
 
-    `history.history["val_loss"]` is a list with a value for each epoch in `history.epoch` that
-    measured it; `history.params` says how training was asked for; `history.interrupted` is True
-    after Ctrl-C.
+    `history.history["val_loss"]` is a list with a value for each epoch that measured it.
+    `history.epoch` lists all epochs, `history.params` what `fit` was asked for. After Ctrl-C
+    `history.interrupted` is True.
 
-    >>> record = History()
-    >>> record.on_epoch_end(0, {"loss": 0.5})
-    >>> record.history, record.epoch
-    ({'loss': [0.5]}, [0])
+    Examples:
+        >>> record = History()
+        >>> record.on_epoch_end(0, {"loss": 0.5})
+        >>> record.history, record.epoch
+        ({'loss': [0.5]}, [0])
     """
 
     order = 1  # after callbacks that add to the logs, before those that save
 
     def __init__(self) -> None:
-        self.history: dict[str, list[float]] = {}
-        self.epoch: list[int] = []
-        self.params: dict[str, Any] = {}
-        self.interrupted = False
-        self._epochs_of: dict[str, list[int]] = {}
+        self.history: dict[str, list[float]] = {}  # the values of each score
+        self.epoch: list[int] = []  # all epochs, from 0
+        self.params: dict[str, Any] = {}  # verbose, epochs and steps of `fit`
+        self.interrupted = False  # by Ctrl-C
+        self._epochs_of: dict[str, list[int]] = {}  # those that measured a score
 
     def set_program(self, program: Any) -> None:
-        """A record outlives its program, and can be pickled: it keeps no reference."""
+        """Keeps no reference: a record outlives its program, and can be pickled."""
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         self.params = {k: params[k] for k in ("verbose", "epochs", "steps")}
@@ -47,7 +49,7 @@ class History(Callback):
             self._epochs_of.setdefault(name, []).append(epoch)
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON-able values, for checkpoints.
+        """The record as values that are ready for JSON, for checkpoints.
 
         >>> History.from_state(History().state()).epoch
         []
@@ -56,7 +58,7 @@ class History(Callback):
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> History:
-        """The record that `state` gave."""
+        """The record that `state` described."""
         record = cls()
         record.history = {k: list(map(float, v)) for k, v in state["history"].items()}
         record.epoch = [int(e) for e in state["epoch"]]
@@ -70,11 +72,21 @@ class History(Callback):
         return f"<History: {len(self.epoch)} epochs, last {last}>"
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Curves of the loss and each metric, with validation; written to a PNG, SVG or PDF file.
+        """Draws the curves of loss and metrics, with those of validation.
 
-        Returns the matplotlib figure:
+        Args:
+            path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
 
+        Returns:
+            The matplotlib figure.
+
+        Raises:
+            ConfigError: No epoch was trained.
+
+        Examples:
+            ```python
             history.plot("training.png")
+            ```
         """
         from ztorch.files.figures import new_figure, save_figure, whole_ticks
 

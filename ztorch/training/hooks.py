@@ -1,4 +1,4 @@
-"""Who listens where `fit` calls out."""
+"""The callbacks of one run of `fit`."""
 
 from __future__ import annotations
 
@@ -11,38 +11,48 @@ from ztorch.errors import ConfigError, nearest
 
 
 class Hooks:
-    """The callbacks of one run; each hook holds only those that override it."""
+    """Calls the callbacks of a run. A hook that no callback overrides costs nothing.
+
+    Args:
+        callbacks: They are called in order of their `order`.
+        program: The program in training.
+        params: What callbacks may know of the run, as `Callback.params`.
+    """
 
     def __init__(self, callbacks: Iterable[Callback], program: Any, params: dict[str, Any]):
         self.callbacks = sorted(callbacks, key=lambda c: c.order)
         for callback in self.callbacks:
             callback.set_params(params)
             callback.set_program(program)
-        self._called = {name: [getattr(c, name) for c in self.callbacks if c.listens(name)]
-                        for name in HOOKS}
+        self._functions = {name: [getattr(c, name) for c in self.callbacks if c.listens(name)]
+                           for name in HOOKS}
 
     def has(self, name: str) -> bool:
-        """Whether anybody listens to a hook; the loop need not prepare logs for nobody."""
-        return bool(self._called[name])
+        """Whether a callback overrides the hook; else the loop need not compute its logs."""
+        return bool(self._functions[name])
 
     def call(self, name: str, *args: Any) -> None:
-        for function in self._called[name]:
+        """Calls a hook of all callbacks that override it."""
+        for function in self._functions[name]:
             function(*args)
 
 
-def checked(callbacks: Callback | Iterable[Callback] | None) -> list[Callback]:
-    """A list of callbacks from what the user gave."""
-    given: list[Any] = ([] if callbacks is None else
-                        list(callbacks) if isinstance(callbacks, Iterable) else [callbacks])
-    for one in given:
-        if not isinstance(one, Callback):
-            hint = ("; pass an instance: add ()" if isinstance(one, type) else
+def as_callbacks(callbacks: Callback | Iterable[Callback] | None,
+                 stacklevel: int) -> list[Callback]:
+    """What a user passed as callbacks, as a list. Warns of methods that look like hooks and are
+    none; `stacklevel` counts the frames from here up to the user's call."""
+    if callbacks is None:
+        return []
+    listed: list[Any] = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    for callback in listed:
+        if not isinstance(callback, Callback):
+            hint = ("; pass an instance: add ()" if isinstance(callback, type) else
                     "; pass instances, such as EarlyStopping()")
-            raise ConfigError(f"{one!r} is not a ztorch.callbacks.Callback{hint}")
-        kind = type(one)
+            raise ConfigError(f"{callback!r} is not a ztorch.callbacks.Callback{hint}")
+        kind = type(callback)
         for name in dir(kind):
             if name.startswith("on_") and name not in HOOKS and callable(getattr(kind, name)):
                 warnings.warn(f"fit never calls {kind.__name__}.{name}"
                               f"{nearest(name, HOOKS) or '.'} Known: {', '.join(HOOKS)}",
-                              stacklevel=4)
-    return given
+                              stacklevel=stacklevel)
+    return listed

@@ -1,5 +1,8 @@
-"""The loop of training: steps, epochs, validation; what each step costs beside the native call
-is written here, and kept to a few microseconds."""
+"""The training loop: epochs, steps and validation.
+
+Each step is one native call. What Python does beside it is written here, and takes a few
+microseconds.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ztorch.errors import NonFiniteLoss
-from ztorch.feed.batches import Batches
-from ztorch.feed.calls import Calls, Meter, evaluate
+from ztorch.feed.batches import BatchSource
+from ztorch.feed.call_pool import CallPool
+from ztorch.feed.loops import MeanScores, evaluate
 from ztorch.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
@@ -25,35 +29,35 @@ if TYPE_CHECKING:
 
 
 class Interrupt:
-    """The first Ctrl-C asks the loop to stop after the step at work; the second one raises.
+    """Handles Ctrl-C: the first asks the loop to stop after the current step, the second raises.
 
-    Only the main thread hears signals, and only Python's own handler is replaced: a program that
+    Only the main thread gets signals. Only Python's own handler is replaced: an application that
     handles Ctrl-C itself keeps doing so.
     """
 
     def __init__(self) -> None:
-        self.asked = False
-        self._ours = False
+        self.requested = False
+        self._installed = False
 
     def __enter__(self) -> Interrupt:
         if (threading.current_thread() is threading.main_thread()
                 and signal.getsignal(signal.SIGINT) is signal.default_int_handler):
-            signal.signal(signal.SIGINT, self._hear)
-            self._ours = True
+            signal.signal(signal.SIGINT, self._on_signal)
+            self._installed = True
         return self
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
     def __exit__(self, *exception: object) -> None:
-        if self._ours:
+        if self._installed:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class Trainee(Protocol):
-    """What the loop reads and counts on the program that it trains."""
+class Trainable(Protocol):
+    """What the loop reads and sets on the program that it trains."""
 
     stop_training: bool
     epoch: int
@@ -63,31 +67,31 @@ class Trainee(Protocol):
 
 
 @dataclass
-class Fit:
-    """One run of `fit`, all arguments checked."""
+class TrainingLoop:
+    """One run of `fit`. All arguments are checked."""
 
-    program: Trainee
-    calls: Calls
-    batches: Batches
-    validation: Batches | None
-    validation_freq: int | Collection[int]
-    validation_steps: int | None
-    first: int
-    epochs: int
-    steps: int | None
-    watch: bool  # raise when the loss is not finite
+    program: Trainable
+    calls: CallPool
+    batches: BatchSource
+    validation: BatchSource | None
+    validation_freq: int | Collection[int]  # after every so many epochs, or after these (from 1)
+    validation_steps: int | None  # batches to validate on; None: all
+    first_epoch: int
+    epochs: int  # the epoch to train up to
+    steps: int | None  # of an epoch; None: one pass over the data
+    stop_at_nan: bool  # raise when the loss is not finite
     hooks: Hooks
     history: History
     progress: Progress
 
     def run(self) -> History:
-        """Trains, and gives the history."""
+        """Trains, and returns the history."""
         logs: dict[str, float] = {}
-        with self.calls.lend("train") as call, Interrupt() as interrupt:
+        with self.calls.borrow("train") as call, Interrupt() as interrupt:
             self.hooks.call("on_train_begin", {})
             try:
-                for epoch in range(self.first, self.epochs):
-                    if self.program.stop_training or interrupt.asked:
+                for epoch in range(self.first_epoch, self.epochs):
+                    if self.program.stop_training or interrupt.requested:
                         break
                     logs = self._epoch(epoch, call, interrupt)
             except NonFiniteLoss as error:
@@ -96,7 +100,7 @@ class Fit:
                 raise
             finally:
                 self.progress.close()
-            if interrupt.asked:
+            if interrupt.requested:
                 self.history.interrupted = True
             self.hooks.call("on_train_end", logs)
         return self.history
@@ -106,73 +110,73 @@ class Fit:
         hooks.call("on_epoch_begin", epoch, {})
         progress.begin(epoch, self.steps or self.batches.steps)
         logs, done = self._steps(epoch, call, interrupt)
-        if interrupt.asked:
+        if interrupt.requested:
             progress.say(f"Interrupted in epoch {epoch + 1} after step {done}; the weights are "
                          "kept as they are")
             return logs
         program.epoch = epoch + 1
         program.epochs_trained += 1
-        if self.validation is not None and self._due(epoch):
+        if self.validation is not None and self._validates_after(epoch):
             hooks.call("on_test_begin", {})
-            measured = evaluate(self.calls, self.validation, stop=lambda: interrupt.asked,
-                                steps=self.validation_steps)
-            if measured is None:
+            scores = evaluate(self.calls, self.validation, stop=lambda: interrupt.requested,
+                              steps=self.validation_steps)
+            if scores is None:
                 progress.say(f"Interrupted in the validation of epoch {epoch + 1}; the weights "
                              "are kept as they are")
             else:
-                hooks.call("on_test_end", dict(measured))
-                logs |= {f"val_{name}": value for name, value in measured.items()}
+                hooks.call("on_test_end", dict(scores))
+                logs |= {f"val_{name}": value for name, value in scores.items()}
         hooks.call("on_epoch_end", epoch, logs)
         progress.end(logs)
         return logs
 
     def _steps(self, epoch: int, call: BoundCall,
                interrupt: Interrupt) -> tuple[dict[str, float], int]:
-        """One epoch's steps: the hot loop."""
-        program, progress, hooks, watch = self.program, self.progress, self.hooks, self.watch
+        """The steps of an epoch: the hot loop. Returns the scores and the number of steps."""
+        program, progress, hooks = self.program, self.progress, self.hooks
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
-        live = progress.live
-        meter = Meter(call)
+        live, stop_at_nan = progress.live, self.stop_at_nan
+        scores = MeanScores(call)
         step = 0
         for _, weight in self.batches.epoch(call.inputs, program.epochs_trained, self.steps):
             if begins:
                 hooks.call("on_train_batch_begin", step, {})
-            if weight:  # rows that all weigh nothing have nothing to teach
+            if weight:  # else no row of the batch counts
                 call()
-                loss = meter.add(weight)
-                if loss - loss != 0.0 and watch:  # NaN or infinite
+                loss = scores.add(weight)
+                if loss - loss != 0.0 and stop_at_nan:  # NaN or infinite
                     raise self._not_finite(call, loss, epoch, step)
             if ends:
-                hooks.call("on_train_batch_end", step, meter.means())
+                hooks.call("on_train_batch_end", step, scores.means())
             step += 1
             if live and perf_counter() > progress.due:
-                progress.draw(step, meter.means())
-            if program.stop_training or interrupt.asked:
+                progress.draw(step, scores.means())
+            if program.stop_training or interrupt.requested:
                 break
         progress.trained(step)
-        return meter.means(), step
+        return scores.means(), step
 
-    def _due(self, epoch: int) -> bool:
+    def _validates_after(self, epoch: int) -> bool:
         if isinstance(self.validation_freq, int):
             return (epoch + 1) % self.validation_freq == 0
         return epoch + 1 in self.validation_freq
 
     def _not_finite(self, call: BoundCall, loss: float, epoch: int, step: int) -> NonFiniteLoss:
-        """Names the place, and what to try, from what the batch and the program show."""
-        tips = []
+        """The error for a loss that is not finite, with what the batch and the program suggest."""
+        fixes = []
         for name, x in call.inputs.items():
             if name[0] == "x" and x.dtype.kind == "f":
-                what = f"x[{name[2:]!r}]" if name[2:] else "x"
+                argument = f"x[{name[2:]!r}]" if name[2:] else "x"
                 bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
                 if bad.any():
-                    tips.append(f"row {int(np.argmax(bad))} of this batch of {what} is not finite: "
-                                "clean the data")
+                    fixes.append(f"row {int(np.argmax(bad))} of this batch of {argument} is not "
+                                 "finite: clean the data")
                 elif (largest := float(np.abs(x).max())) > 30:
-                    tips.append(f"{what} reaches {largest:g}: scale it to about 1")
+                    fixes.append(f"{argument} reaches {largest:g}: scale it to about 1")
         rate = self.program.learning_rate_or_none()
         lower = "" if rate is None else f" (it is {rate:g})"
-        tips += [f"lower the learning rate{lower}", "clip gradients with clipnorm=1.0"]
+        fixes += [f"lower the learning rate{lower}", "clip gradients with clipnorm=1.0"]
         return NonFiniteLoss(
             f"the loss became {loss} in epoch {epoch + 1}, step {step + 1}; try: "
-            f"{'; '.join(tips)}. The weights hold what that step made of them: load a checkpoint, "
+            f"{'; '.join(fixes)}. The weights hold what that step made of them: load a checkpoint, "
             "or compile again, before going on. nan='ignore' trains on regardless")

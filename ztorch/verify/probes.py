@@ -1,4 +1,4 @@
-"""What layers hand to one another, and how to see it on a device."""
+"""Probes: the tensors that layers pass to each other, read from a device."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.codegen.targets import Target
-from ztorch.compile.functions import Functions
 from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import Unsupported
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.plan import Plan
@@ -20,75 +20,80 @@ from ztorch.runtime.start import start
 
 @dataclass(frozen=True)
 class Subject:
-    """A program that runs, and the graphs of what it is meant to compute."""
+    """A program to verify, and the graphs that say what it should compute."""
 
     name: str
-    traced: Functions
+    traced: TracedModel
     target: Target
-    ordinal: int | None
-    run: Any  # an Executable or Remote
-    plans: Mapping[str, Plan]
+    ordinal: int | None  # of the device; None on a CPU
+    executable: Any  # an Executable or Remote
+    plans: Mapping[str, Plan]  # of each function
 
 
 class Probe(NamedTuple):
-    """A tensor that a layer hands to another; in training also a gradient, on the way back."""
+    """A tensor that a layer passes to another; in training also a gradient."""
 
-    layer: str
-    phase: str
+    layer: str  # that computes it
+    phase: str  # " backward" for a gradient, else empty
     value: Value
 
 
 def probes(graph: Graph) -> list[Probe]:
-    """What layers hand to one another, in the order of computation."""
+    """The tensors that layers pass to each other, in the order of computation."""
     readers: dict[Value, set[str]] = {}
     for v in graph.nodes():
         for a in v.args:
-            readers.setdefault(_computed(a), set()).add(v.layer)
+            readers.setdefault(_before_movement(a), set()).add(v.layer)
     for root in graph.roots:
-        readers.setdefault(_computed(root), set()).add("")
-    ends = graph.outputs["loss"].serial if "loss" in graph.outputs else math.inf
-    return [Probe(v.layer, " backward" if v.serial > ends else "", v)
+        readers.setdefault(_before_movement(root), set()).add("")
+    forward_end = graph.outputs["loss"].serial if "loss" in graph.outputs else math.inf
+    return [Probe(v.layer, " backward" if v.serial > forward_end else "", v)
             for v in graph.nodes()
             if v.layer and readers.get(v, set()) - {v.layer} and v.args and v.size
             and v.dtype.is_float and not v.op.movement]
 
 
-def _computed(v: Value) -> Value:
-    """The tensor whose numbers are only moved to become this one."""
+def _before_movement(v: Value) -> Value:
+    """The tensor that was computed, where this one only moves its numbers."""
     while v.op.movement and len(v.args) == 1:
         v = v.args[0]
     return v
 
 
-def probed(subject: Subject, inner: Sequence[Probe], inputs: Mapping[str, np.ndarray],
-            states: Mapping[str, np.ndarray]) -> Iterator[tuple[Probe, np.ndarray, str]]:
-    """Each probe with what the device makes of it, and the kernel that writes it. More outputs
-    make kernels with more buffers: where that is beyond the device, each half is tried alone."""
+def read_probes(subject: Subject, inner: Sequence[Probe], inputs: Mapping[str, np.ndarray],
+                states: Mapping[str, np.ndarray]) -> Iterator[tuple[Probe, np.ndarray, str]]:
+    """Each probe with its values on the device, and the kernel that writes it.
+
+    The graph is compiled again with the probes as outputs. That makes kernels with more buffers:
+    where the device does not allow so many, each half of the probes is compiled alone.
+    """
     if not inner:
         return
-    graph = Graph({f"p{k}": p.value for k, p in enumerate(inner)})
+    graph = Graph({f"p{k}": probe.value for k, probe in enumerate(inner)})
     try:
-        made = compile_functions({"predict": graph}, subject.target, subject.name)
+        compiled = compile_functions({"predict": graph}, subject.target, subject.name)
     except Unsupported:
         if len(inner) > 1:
-            yield from probed(subject, inner[:len(inner) // 2], inputs, states)
-            yield from probed(subject, inner[len(inner) // 2:], inputs, states)
+            half = len(inner) // 2
+            yield from read_probes(subject, inner[:half], inputs, states)
+            yield from read_probes(subject, inner[half:], inputs, states)
         return
-    run = start(made.spec, made.code, made.params, None, subject.ordinal)
+    executable = start(compiled.spec, compiled.code, compiled.params, None, subject.ordinal)
     for name in set(states) & {s.attrs["name"] for s in graph.leaves("state")}:
-        run.set_state(name, states[name])
-    call = run.bind("predict")
+        executable.set_state(name, states[name])
+    call = executable.bind("predict")
     for port in call.inputs:
         call.inputs[port][...] = inputs[port]
     call()
+    plan = compiled.plans["predict"]
     for k, probe in enumerate(inner):
-        yield probe, call.outputs[f"p{k}"], writer(made.plans["predict"], "outputs", k)[1]
+        yield probe, call.outputs[f"p{k}"], last_writer(plan, "outputs", k)[1]
 
 
-def writer(plan: Plan, space: str, at: int) -> tuple[int, str]:
-    """The last kernel that writes there, after its number in the plan."""
-    for k, step in reversed(list(enumerate(plan.steps))):
-        if any(w and p.space == space and p.offset == at
-               for p, w in zip(step.locations, step.writes, strict=True)):
-            return k, step.kernel.name
+def last_writer(plan: Plan, space: str, at: int) -> tuple[int, str]:
+    """The last kernel that writes to a place: its number in the plan, and its name."""
+    for number, step in reversed(list(enumerate(plan.steps))):
+        if any(writes and place.space == space and place.offset == at
+               for place, writes in zip(step.locations, step.writes, strict=True)):
+            return number, step.kernel.name
     return -1, "none: it is not computed"

@@ -1,4 +1,4 @@
-"""Loads and saves the weights of a model, in whichever format a file has or its name asks for."""
+"""Loads and saves the weights of a model in all formats: ours, Keras' and PyTorch's."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ztorch.layers.network import Network
 from ztorch.weights import keras_files, keras_layouts, own_files, torch_files, torch_layouts
 from ztorch.weights.channels import Channels
 from ztorch.weights.matching import Mismatch, check_names, match, renamed
-from ztorch.weights.parts import Module, Part, read_pairs
+from ztorch.weights.modules import FileModule, ModelPart, read_pairs
 
 LAYOUTS = ("ztorch", "keras", "torch")
 
 
 def save(model: Network, path: str | os.PathLike[str], layout: str | None = None,
          names: Mapping[str, str] | None = None, flatten_from: str | None = None) -> None:
-    """Writes a model's weights. Without a layout the name decides: .h5 is Keras', else ours."""
+    """Writes the weights of a model; arguments as those of `Model.save_weights`. Without a layout
+    the name decides: .h5 is for Keras, all else ours."""
     file = os.fspath(path)
     h5 = file.endswith(".h5")
     if layout not in (None, *LAYOUTS):
@@ -34,8 +35,8 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
            "PyTorch (safetensors.torch.load_file reads it)")
     if layout == "keras" and not h5:
         raise ConfigError(f"cannot write {file!r} in the layout 'keras'; {fix}")
-    own = ".h5" if h5 and layout == "keras" else ".safetensors"
-    need_name(path, f"weights in the layout {layout!r}", own, fix)
+    suffix = ".h5" if h5 and layout == "keras" else ".safetensors"
+    need_name(path, f"weights in the layout {layout!r}", suffix, fix)
     if (names or flatten_from) and layout != "torch":
         raise ConfigError("names and flatten_from are for layout='torch'")
     _need_mapping(names)
@@ -43,8 +44,7 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
     if layout == "ztorch":
         own_files.write(path, {n: w.value for n, w in model.named_weights().items()}, model.name)
     elif layout == "keras":
-        write_atomic(path, keras_files.write(keras_layouts.parts(model), values,
-                                                        model.name))
+        write_atomic(path, keras_files.write(keras_layouts.parts(model), values, model.name))
     else:
         tensors: dict[str, np.ndarray] = {}
         parts = torch_layouts.parts(model, Channels(model, flatten_from))
@@ -65,38 +65,38 @@ def _need_mapping(names: object) -> None:
 
 def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
          flatten_from: str | None = None) -> list[np.ndarray]:
-    """The weights in a file for this model, in the model's order; what the file is, its bytes
-    say."""
+    """The weights in a file, in the order of the model. The first bytes of a file tell its format.
+    Arguments as those of `Model.load_weights`."""
     _need_mapping(names)
-    data, where = whole_file(path), os.fspath(path)
+    data, source = whole_file(path), os.fspath(path)
     if data[:4] == b"PK\3\4":
-        archive = StoredZip(data, where)
+        archive = StoredZip(data, source)
         if keras_files.is_archive(archive):
-            return _from_keras(model, archive.read(keras_files.WEIGHTS), where)
+            return _from_keras(model, archive.read(keras_files.WEIGHTS), source)
         if torch_files.is_state(archive):
             state = torch_files.state_dict(archive)
-            return _from_torch(model, state, True, names, flatten_from, where)
-        fix = ("a ztorch artifact: write its weights to a file of their own with zt.load(path)."
+            return _from_torch(model, state, True, names, flatten_from, source)
+        kind = ("a ztorch artifact: write its weights to a file of their own with zt.load(path)."
                "save_weights('weights.safetensors')" if "manifest.json" in archive.names else
                "a zip, but none of Keras or PyTorch")
-        raise WeightsError(f"{where} is {fix}")
+        raise WeightsError(f"{source} is {kind}")
     if data.startswith(keras_files.SIGNATURE):
-        return _from_keras(model, data, where)
+        return _from_keras(model, data, source)
     if data.startswith(torch_files.LEGACY) or data[:2] in (b"\x80\2", b"\x80\3", b"\x80\4"):
-        raise Unsupported(f"{where} is a bare pickle, as PyTorch wrote before 1.6; write it again "
+        raise Unsupported(f"{source} is a bare pickle, as PyTorch wrote before 1.6; write it again "
                           "with a newer PyTorch: torch.save(torch.load(path, weights_only=True), "
                           "other_path)")
-    found, metadata = safetensors.unpack(data, where)
-    own = {n: w.shape for n, w in model.named_weights().items()}
-    if metadata.get("format", "").startswith("ztorch") or any(n in found for n in own):
-        return list(own_files.fitting(found, own, model.name, where).values())
-    return _from_torch(model, found, False, names, flatten_from, where)
+    tensors, metadata = safetensors.unpack(data, source)
+    shapes = {n: w.shape for n, w in model.named_weights().items()}
+    if metadata.get("format", "").startswith("ztorch") or any(n in tensors for n in shapes):
+        return list(own_files.fitting_arrays(tensors, shapes, model.name, source).values())
+    return _from_torch(model, tensors, False, names, flatten_from, source)
 
 
 def whole_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a regular file."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise WeightsError(f"{os.fspath(path)} is not a regular file; check the path")
             return file.read()
@@ -107,46 +107,46 @@ def whole_file(path: str | os.PathLike[str]) -> bytes:
                            f"{getattr(error, 'strerror', None) or error}; check the path") from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would block for ever
+def _open_nonblocking(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would block
 
 
-def _from_keras(model: Network, data: bytes, where: str) -> list[np.ndarray]:
+def _from_keras(model: Network, data: bytes, source: str) -> list[np.ndarray]:
     model.build()
     parts = [_plain(part) for part in keras_layouts.parts(model)]
     try:
-        return _by_keras_names(model, parts, data, where, named=False)
+        return _by_keras_names(model, parts, data, source, use_layer_names=False)
     except Mismatch as error:
         try:
-            return _by_keras_names(model, parts, data, where, named=True)
+            return _by_keras_names(model, parts, data, source, use_layer_names=True)
         except WeightsError:
             raise error from None
 
 
-def _by_keras_names(model: Network, parts: Sequence[Part], data: bytes, where: str,
-                    named: bool) -> list[np.ndarray]:
-    with keras_files.reading(data, where, named) as modules:
-        return _read(model, parts, modules, ordered=True, by_order=False, names={}, where=where)
+def _by_keras_names(model: Network, parts: Sequence[ModelPart], data: bytes, source: str,
+                    use_layer_names: bool) -> list[np.ndarray]:
+    with keras_files.reading(data, source, use_layer_names) as modules:
+        return _read(model, parts, modules, ordered=True, by_order=False, names={}, source=source)
 
 
-def _plain(part: Part) -> Part:
-    """The part without underscores in front of its names, as files are read."""
+def _plain(part: ModelPart) -> ModelPart:
+    """The part with names as files are read: without underscores at the beginning."""
     path, name = part.names
-    return Part(part.layer, ("/".join(p.removeprefix("_") for p in path.split("/")), name),
-                part.entries)
+    plain_path = "/".join(p.removeprefix("_") for p in path.split("/"))
+    return ModelPart(part.layer, (plain_path, name), part.entries)
 
 
 def _from_torch(model: Network, state: safetensors.Tensors, ordered: bool,
                 names: Mapping[str, str] | None, flatten_from: str | None,
-                where: str) -> list[np.ndarray]:
+                source: str) -> list[np.ndarray]:
     parts = torch_layouts.parts(model, Channels(model, flatten_from))
     modules = torch_files.modules(state, ordered)
     return _read(model, parts, modules, ordered=ordered, by_order=True, names=names or {},
-                 where=where)
+                 source=source)
 
 
-def _read(model: Network, parts: Sequence[Part], modules: Sequence[Module], *, ordered: bool,
-          by_order: bool, names: Mapping[str, str], where: str) -> list[np.ndarray]:
-    pairs = match(parts, modules, ordered=ordered, by_order=by_order, names=names, where=where)
+def _read(model: Network, parts: Sequence[ModelPart], modules: Sequence[FileModule], *,
+          ordered: bool, by_order: bool, names: Mapping[str, str], source: str) -> list[np.ndarray]:
+    pairs = match(parts, modules, ordered=ordered, by_order=by_order, names=names, source=source)
     values = read_pairs(pairs)
     return [values[w] for w in model.weights]

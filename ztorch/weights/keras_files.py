@@ -15,15 +15,18 @@ from ztorch.dtypes import bf16, from_storage
 from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.files.zips import StoredZip
 from ztorch.layers.weight import Weight
-from ztorch.weights.parts import Module, Part, Stored
+from ztorch.weights.modules import FileModule, ModelPart, StoredTensor
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
-_MOST_CONFIG = 64 << 20
-_MOST_GROUPS, _MOST_DEPTH = 100_000, 64
-_NO_LAYERS = ("optimizer", "seed_generator", "_loss_tracker", "_compile_metrics", "metrics")
-_FAULTS = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError,
-           OverflowError, MemoryError, SystemError)
+_MOST_CONFIG = 64 << 20  # bytes of config.json
+_MOST_GROUPS = 100_000  # more than any model has
+_MOST_DEPTH = 64  # groups in groups
+_NO_LAYERS = (  # groups that hold no weights of layers
+    "optimizer", "seed_generator", "_loss_tracker", "_compile_metrics", "metrics")
+_FAULTS = (  # what h5py raises for damaged files
+    OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError,
+    OverflowError, MemoryError, SystemError)
 
 
 def is_archive(archive: StoredZip) -> bool:
@@ -36,34 +39,35 @@ def config(archive: StoredZip) -> dict[str, Any]:
     try:
         if archive.size(CONFIG) > _MOST_CONFIG:
             raise ValueError(f"{archive.size(CONFIG):,} bytes")
-        found = json.loads(archive.read(CONFIG))
-        if not isinstance(found, dict):
+        description = json.loads(archive.read(CONFIG))
+        if not isinstance(description, dict):
             raise ValueError("no object")
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{archive.where}: its {CONFIG} is damaged ({error}); save the model "
                            "again") from None
-    return found
+    return description
 
 
 @contextmanager
-def reading(data: bytes, where: str, named: bool) -> Iterator[list[Module]]:
+def reading(data: bytes, source: str, with_layer_names: bool) -> Iterator[list[FileModule]]:
     """The groups with weights of a .weights.h5 file. Arrays can be read while it is open.
 
-    `named` asks for the names that layers had, besides paths. They are texts of any length, where
-    the HDF5 library may lose itself in a damaged file; so they are read only where they are needed.
+    `with_layer_names` adds the names that layers had to the paths of groups. They are texts of any
+    length: in a damaged file the HDF5 library may never end to read one. So they are read only
+    where they are needed.
     """
     h5py = _h5py()
     try:
         _check_heaps(data)
         with h5py.File(io.BytesIO(data), "r") as file:
             if "layer_names" in file.attrs or "model_weights" in file:
-                raise Unsupported(f"{where} was written by Keras 2; load it there or in Keras 3, "
+                raise Unsupported(f"{source} was written by Keras 2; load it there or in Keras 3, "
                                   "and write it with model.save_weights('x.weights.h5')")
-            yield list(_modules(h5py, file, where, named))
+            yield list(_modules(h5py, file, source, with_layer_names))
     except _FAULTS as error:
         if isinstance(error, WeightsError | Unsupported | ConfigError):
             raise
-        raise WeightsError(f"{where} is damaged or truncated ({error}); copy or write it "
+        raise WeightsError(f"{source} is damaged or truncated ({error}); copy or write it "
                            "again") from None
 
 
@@ -77,15 +81,15 @@ def _h5py() -> Any:
 
 
 def _check_heaps(data: bytes) -> None:
-    """An error unless the heaps, where texts lie, are objects side by side up to their end: in
-    one that is not, the HDF5 library may walk for ever."""
+    """Raises unless the heaps, which hold texts, are filled with objects up to their end: else the
+    HDF5 library may loop for ever."""
     if data[:8] == SIGNATURE and data[8:9]:
         lengths = data[14] if data[8] < 2 else data[10]
         if lengths != 8:
             raise ValueError(f"its sizes have {lengths} bytes, not 8")
-    for found in re.finditer(rb"GCOL\x01\0\0\0", data):
-        at = found.end() + 8
-        end = found.start() + int.from_bytes(data[found.end():at], "little")
+    for heap in re.finditer(rb"GCOL\x01\0\0\0", data):
+        at = heap.end() + 8
+        end = heap.start() + int.from_bytes(data[heap.end():at], "little")
         if end > len(data):
             raise ValueError("a heap reaches over its end")
         while at + 16 <= end:
@@ -95,8 +99,8 @@ def _check_heaps(data: bytes) -> None:
                 raise ValueError("the objects of a heap do not add up to it")
 
 
-def _modules(h5py: Any, file: Any, where: str, named: bool) -> Iterator[Module]:
-    """Every group with weights below: by its path, and by the names that the layers had."""
+def _modules(h5py: Any, file: Any, source: str, with_layer_names: bool) -> Iterator[FileModule]:
+    """Every group with weights, by its path, and also by the names that layers had."""
     stack: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = [(file, (), ())]
     count = 0
     while stack:
@@ -104,72 +108,77 @@ def _modules(h5py: Any, file: Any, where: str, named: bool) -> Iterator[Module]:
         count += 1
         if count > _MOST_GROUPS or len(path) > _MOST_DEPTH:
             raise ValueError("it has more groups than any model")
-        below = _members(h5py, group, where)
-        own = _members(h5py, below["vars"], where) if "vars" in below else {}
-        if own and path:
-            tensors = {key: _stored(h5py, own[key], f"{'/'.join(path)}/vars/{key}", where)
-                       for key in sorted(own, key=lambda k: (len(k), k))}
-            yield Module(("/".join(path), *(["/".join(names)] if named else [])), tensors)
+        below = _members(h5py, group, source)
+        variables = _members(h5py, below["vars"], source) if "vars" in below else {}
+        if variables and path:
+            folder = "/".join(path)
+            tensors = {key: _stored(h5py, variables[key], f"{folder}/vars/{key}", source)
+                       for key in sorted(variables, key=lambda k: (len(k), k))}
+            layer_names = ["/".join(names)] if with_layer_names else []
+            yield FileModule((folder, *layer_names), tensors)
         for key, inner in reversed(below.items()):
             if isinstance(inner, h5py.Group) and key != "vars" and key not in _NO_LAYERS:
-                name = _named(h5py, inner, where) if named else ()
+                name = _layer_name(h5py, inner, source) if with_layer_names else ()
                 stack.append((inner, (*path, _plain(key)), (*names, *name)))
 
 
-def _members(h5py: Any, group: Any, where: str) -> dict[str, Any]:
-    """What lies in a group. Links, which could lead into other files, are not followed."""
+def _members(h5py: Any, group: Any, source: str) -> dict[str, Any]:
+    """The members of a group. Links are refused: they could lead into other files."""
     if not isinstance(group, h5py.Group):
         return {}
     for key in group:
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise WeightsError(f"{where} links {key[:80]!r} to another place, which files of Keras "
-                               "never do; do not use it")
+            raise WeightsError(f"{source} links {key[:80]!r} to another place, which files of "
+                               "Keras never do; do not use it")
     return dict(group.items())
 
 
 def _plain(key: str) -> str:
-    """Attributes that later versions of Keras named without an underscore; and 2.13's layers."""
+    """The name of a group in today's Keras: without an underscore, and `layers` for what 2.13
+    had."""
     return "layers" if key == "_layer_checkpoint_dependencies" else key.removeprefix("_")
 
 
-def _named(h5py: Any, group: Any, where: str) -> tuple[str, ...]:
-    """The name that a layer had. The cell of a recurrent layer has one too, which ours lack."""
-    own = _members(h5py, group, where).get("vars")
-    name = own.attrs.get("name") if own is not None else None
+def _layer_name(h5py: Any, group: Any, source: str) -> tuple[str, ...]:
+    """The name that a layer had. That of the cell of a recurrent layer is left out: ours has
+    none."""
+    variables = _members(h5py, group, source).get("vars")
+    name = variables.attrs.get("name") if variables is not None else None
     return (name,) if isinstance(name, str) and not name.endswith("_cell") else ()
 
 
-def _stored(h5py: Any, dataset: Any, name: str, where: str) -> Stored:
+def _stored(h5py: Any, dataset: Any, name: str, source: str) -> StoredTensor:
     if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
-        raise WeightsError(f"{where}: {name} does not hold its numbers itself; do not use this "
+        raise WeightsError(f"{source}: {name} does not hold its numbers itself; do not use this "
                            "file")
-    if dataset.chunks is not None:  # what its pieces unfold to, nobody knows beforehand
-        raise WeightsError(f"{where}: {name} lies in pieces, maybe compressed, as files of Keras "
+    if dataset.chunks is not None:  # compressed pieces may become any size
+        raise WeightsError(f"{source}: {name} lies in pieces, maybe compressed, as files of Keras "
                            "never do; rewrite it: h5repack -l CONTI -f NONE")
-    held, whole = dataset.id.get_storage_size(), dataset.size * dataset.dtype.itemsize
-    if held != whole:
-        raise ValueError(f"{name} has {held} bytes, not {whole}")
+    stored_bytes = dataset.id.get_storage_size()
+    expected_bytes = dataset.size * dataset.dtype.itemsize
+    if stored_bytes != expected_bytes:
+        raise ValueError(f"{name} has {stored_bytes} bytes, not {expected_bytes}")
 
     def load() -> np.ndarray:
         d = dataset.dtype
         if d.itemsize == 2 and d.kind in "uV" and dataset.attrs.get("dtype") == "bfloat16":
             return from_storage(bf16, dataset[()].view(np.uint16))
         if d.kind not in "fiu":
-            raise WeightsError(f"{where}: {name} holds {d}, no numbers")
+            raise WeightsError(f"{source}: {name} holds {d}, no numbers")
         return dataset[()]
 
-    return Stored(tuple(dataset.shape), load)
+    return StoredTensor(tuple(dataset.shape), load)
 
 
-def write(parts: Sequence[Part], values: Mapping[Weight, np.ndarray], model: str) -> bytes:
+def write(parts: Sequence[ModelPart], values: Mapping[Weight, np.ndarray], model: str) -> bytes:
     """The bytes of a .weights.h5 file, as Keras would write it for the same layers."""
     file = io.BytesIO()
     with _h5py().File(file, "w") as root:
         root.create_group("vars").attrs["name"] = model
         for part in parts:
             path, name = part.names
-            own = root.create_group(path).create_group("vars")
-            own.attrs["name"] = name.rpartition("/")[2]
+            group = root.create_group(path).create_group("vars")
+            group.attrs["name"] = name.rpartition("/")[2]
             for key, array in part.write(values).items():
-                own[key] = array
+                group[key] = array
     return file.getvalue()

@@ -1,7 +1,7 @@
-"""Keras' names for weights in its files. The arrays are ours: shapes and order are the same.
+"""The names of weights in Keras' files. Shapes and order of the arrays are the same as ours.
 
-A file names a layer by its class and how many of that class came before in the same model,
-`layers/dense_1`, and weights by number. Beside that it tells the names that the layers had.
+A file names a layer by its class and a count within its model, `layers/dense_1`, and weights by
+number. Beside that it holds the names that the layers had.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.recurrent import Bidirectional, _Recurrent
 from ztorch.layers.transformer import _TransformerBlock
 from ztorch.layers.weight import Weight
-from ztorch.weights.parts import Entry, Part
+from ztorch.weights.modules import Entry, ModelPart
 
 _BLOCK = {  # attributes of KerasHub's blocks
     "self_attention": "_self_attention_layer", "self_attention_norm": "_self_attention_layer_norm",
@@ -26,26 +26,26 @@ _BLOCK = {  # attributes of KerasHub's blocks
     "intermediate": "_feedforward_intermediate_dense", "output": "_feedforward_output_dense"}
 
 
-_CLASS = {"Model": "Functional"}  # of ours, where Keras calls the same by another name
+_KERAS_CLASSES = {"Model": "Functional"}  # where Keras has another name for a class of ours
 
 
-def parts(model: Network) -> list[Part]:
-    """The model as groups of a Keras file, with the names of layers as second names."""
+def parts(model: Network) -> list[ModelPart]:
+    """The model as groups of a file of Keras; the names of layers are second names."""
     return [part for part in _in_row(model, "", "") if part.entries]
 
 
-def _in_row(layer: Layer, path: str, name: str) -> Iterator[Part]:
+def _in_row(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
     """The layers inside, each named by its class and a count."""
     counts: dict[str, int] = {}
     for inner in _flat(layer):
-        kind = snake_case(_CLASS.get(type(inner).__name__, type(inner).__name__))
+        kind = snake_case(_KERAS_CLASSES.get(type(inner).__name__, type(inner).__name__))
         k = counts[kind] = counts.get(kind, -1) + 1
         yield from _walk(inner, f"{path}layers/{kind}{f'_{k}' if k else ''}",
                          f"{name}{inner.name}")
 
 
 def _flat(layer: Layer) -> Iterator[Layer]:
-    """The layers of a model. What we nest for a branch lies flat in a functional model of Keras."""
+    """The layers of a model. Branches, which we nest, are flat in a functional model of Keras."""
     for inner in layer.inner:
         if isinstance(inner, _Container):
             yield from _flat(inner)
@@ -53,9 +53,9 @@ def _flat(layer: Layer) -> Iterator[Layer]:
             yield inner
 
 
-def _walk(layer: Layer, path: str, name: str) -> Iterator[Part]:
-    def part(weights: list[Weight], path: str = path, name: str = name) -> Part:
-        return Part(layer, (path, name), {str(k): Entry((w,)) for k, w in enumerate(weights)})
+def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
+    def part(weights: list[Weight], path: str = path, name: str = name) -> ModelPart:
+        return ModelPart(layer, (path, name), {str(k): Entry((w,)) for k, w in enumerate(weights)})
 
     if isinstance(layer, MultiHeadAttention):
         for which, weights in layer.projections.items():

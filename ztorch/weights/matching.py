@@ -1,4 +1,4 @@
-"""Which module of a file belongs to which part of a model."""
+"""Matches the modules of a file with the parts of a model."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from itertools import zip_longest
 
 from ztorch.errors import WeightsError, nearest
 from ztorch.initializers import Shape
-from ztorch.weights.parts import Module, Part
+from ztorch.weights.modules import FileModule, ModelPart
 
 
 class Mismatch(WeightsError):
-    """A sound file that holds the weights of another model."""
+    """The file is sound, but holds the weights of another model."""
 
 
-Pairs = list[tuple[Part | None, Module | None]]
-_MOST_ROWS = 12
+Pairs = list[tuple[ModelPart | None, FileModule | None]]  # None: one side lacks it
+_MOST_ROWS = 12  # of the table in an error
 
 
 def renamed(name: str, names: Mapping[str, str]) -> str:
-    """The name in their file, by a map of names of ours, or of what names begin with, to theirs.
+    """The name in the file, for a name of ours. `names` maps our names, or the beginnings of them,
+    to those in the file.
 
     >>> renamed("encoder.norm1", {"encoder": "blocks.0"})
     'blocks.0.norm1'
@@ -32,8 +33,8 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     return name
 
 
-def check_names(parts: Sequence[Part], names: Mapping[str, str]) -> None:
-    """A WeightsError for a name in `names` that no part of the model has."""
+def check_names(parts: Sequence[ModelPart], names: Mapping[str, str]) -> None:
+    """Raises WeightsError for a name in `names` that no part of the model has."""
     known = [part.names[0] for part in parts]
     for ours in names:
         dotted = ours.replace("/", ".")
@@ -43,51 +44,58 @@ def check_names(parts: Sequence[Part], names: Mapping[str, str]) -> None:
                                f"{', '.join(known)}")
 
 
-def match(parts: Sequence[Part], modules: Sequence[Module], *, ordered: bool, by_order: bool,
-          names: Mapping[str, str], where: str) -> list[tuple[Part, Module]]:
-    """Each part with its module: by names where the file has all of them, else by order.
+def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered: bool,
+          by_order: bool, names: Mapping[str, str],
+          source: str) -> list[tuple[ModelPart, FileModule]]:
+    """Pairs each part with its module: by names where the file has all of them, else by order.
 
-    Parts that `names` maps are matched by that alone. `ordered` says that modules come in the order
-    of the model they were written from; without it, only modules of equal shapes whose names differ
-    by nothing but numbers have an order that can be trusted.
+    Args:
+        parts: Those of the model.
+        modules: Those of the file.
+        ordered: Whether modules are in the order of the model that they were written from. If not,
+            only modules of equal shapes whose names differ in numbers alone are matched by order.
+        by_order: Whether they may be matched by order.
+        names: Maps our names to those in the file; these parts are matched by it alone.
+        source: The file, for errors.
     """
     check_names(parts, names)
     by_name = {m.names[0]: m for m in modules}
     fixed: Pairs = [(p, by_name.get(renamed(p.names[0], names))) for p in parts
                     if renamed(p.names[0], names) != p.names[0]]
-    taken = {id(x) for pair in fixed for x in pair}
-    rest = [p for p in parts if id(p) not in taken]
-    free = [m for m in modules if id(m) not in taken]
-    tries: list[Pairs] = []
+    matched = {id(x) for pair in fixed for x in pair}
+    rest = [p for p in parts if id(p) not in matched]
+    free = [m for m in modules if id(m) not in matched]
+    candidates: list[Pairs] = []
     for k in range(min([len(x.names) for x in rest] + [len(x.names) for x in free], default=0)):
         known = {m.names[k]: m for m in free}
         if len(known) == len(free) and all(p.names[k] in known for p in rest):
-            here = {p.names[k] for p in rest}
-            tries.append([*((p, known[p.names[k]]) for p in rest),
-                          *((None, m) for m in free if m.names[k] not in here)])
+            ours = {p.names[k] for p in rest}
+            candidates.append([*((p, known[p.names[k]]) for p in rest),
+                               *((None, m) for m in free if m.names[k] not in ours)])
     if by_order:
-        tries.append(list(zip_longest(rest, free)) if ordered else _by_shapes(rest, free, where))
-    if not tries:
+        candidates.append(list(zip_longest(rest, free)) if ordered else
+                          _by_shapes(rest, free, source))
+    if not candidates:
         known = {m.names[0]: m for m in free}
-        here = {p.names[0] for p in rest}
-        tries.append([*((p, known.get(p.names[0])) for p in rest),
-                      *((None, m) for m in free if m.names[0] not in here)])
-    for found in tries:
-        whole = [(p, m) for p, m in (*fixed, *found) if p and m and p.shapes == m.shapes]
-        if len(whole) == len(fixed) + len(found):
-            return whole
-    raise Mismatch(f"{where} does not fit the model; what does not match:\n"
-                   f"{table([*fixed, *tries[0]])}\n"
+        ours = {p.names[0] for p in rest}
+        candidates.append([*((p, known.get(p.names[0])) for p in rest),
+                           *((None, m) for m in free if m.names[0] not in ours)])
+    for candidate in candidates:
+        fits = [(p, m) for p, m in (*fixed, *candidate) if p and m and p.shapes == m.shapes]
+        if len(fits) == len(fixed) + len(candidate):
+            return fits
+    raise Mismatch(f"{source} does not fit the model; what does not match:\n"
+                   f"{table([*fixed, *candidates[0]])}\n"
                    "Change the model's layers, or say which is which: load_weights(path, "
                    "names={'layer': 'theirs'})")
 
 
-def _by_shapes(parts: Sequence[Part], modules: Sequence[Module], where: str) -> Pairs:
-    """Parts and modules of equal shapes in order, in a file that sorts its names."""
-    def signature(x: Part | Module) -> tuple[tuple[str, Shape], ...]:
+def _by_shapes(parts: Sequence[ModelPart], modules: Sequence[FileModule], source: str) -> Pairs:
+    """Pairs parts and modules of equal shapes in order, for a file that sorts its names."""
+    def signature(x: ModelPart | FileModule) -> tuple[tuple[str, Shape], ...]:
         return tuple(sorted(x.shapes.items()))
 
-    found: Pairs = []
+    pairs: Pairs = []
     for kind in dict.fromkeys([*map(signature, parts), *map(signature, modules)]):
         ours = [p for p in parts if signature(p) == kind]
         theirs = sorted((m for m in modules if signature(m) == kind), key=lambda m: natural(
@@ -95,12 +103,12 @@ def _by_shapes(parts: Sequence[Part], modules: Sequence[Module], where: str) -> 
         patterns = {re.sub(r"\d+", "#", m.names[0]) for m in theirs}
         if len(patterns) > 1 and len(ours) == len(theirs):
             raise WeightsError(
-                f"{where} sorts its tensors by name, and {', '.join(m.names[0] for m in theirs)} "
+                f"{source} sorts its tensors by name, and {', '.join(m.names[0] for m in theirs)} "
                 f"have the same shapes as {', '.join(p.names[0] for p in ours)}, so that nothing "
                 "says which is which; give names={'layer': 'theirs'}, name the layers alike, or "
                 "use a file of torch.save, which keeps the order")
-        found += zip_longest(ours, theirs)
-    return found
+        pairs += zip_longest(ours, theirs)
+    return pairs
 
 
 def natural(name: str) -> list[tuple[int, str]]:
@@ -114,7 +122,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def table(pairs: Pairs) -> str:
-    """What differs, theirs beside ours."""
+    """The pairs that differ, theirs beside ours."""
     rows = [("theirs", "ours")]
     for part, module in pairs:
         if part is None or module is None or part.shapes != module.shapes:
@@ -126,7 +134,7 @@ def table(pairs: Pairs) -> str:
     return "\n".join([*lines, *([f"  and {left_out} more"] if left_out > 0 else [])])
 
 
-def _shown(x: Part | Module | None) -> str:
+def _shown(x: ModelPart | FileModule | None) -> str:
     if x is None:
         return "-"
     return f"{x.names[0]}: " + ", ".join(f"{s} {shape}" for s, shape in x.shapes.items())

@@ -1,7 +1,7 @@
-"""The pickles of PyTorch's files, read without running them.
+"""Reads the pickles in PyTorch's files without running them.
 
-A pickle is a program: it may call whatever it names. Here its words are walked one by one, and all
-that can be named is what a state dict is made of; anything else ends the reading with its name.
+A pickle is a program: it can call whatever it names. Here its opcodes are interpreted one by one.
+It may only name what a state dict is made of; anything else is an error with that name.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ztorch import dtypes
 from ztorch.dtypes import DType
 from ztorch.errors import WeightsError
 
-MOST_BYTES = 16 << 20  # some hundred thousand tensors
-_MOST_AXES = 32
+MOST_BYTES = 16 << 20  # of a pickle: enough for some hundred thousand tensors
+_MOST_AXES = 32  # of a tensor
 _STORAGES = {"Float": "f32", "Double": "f64", "Half": "f16", "BFloat16": "bf16", "Char": "i8",
              "Short": "i16", "Int": "i32", "Long": "i64", "Byte": "u8", "Bool": "bool"}
 _DTYPES = {d.long: d for d in dtypes.ALL}
-_HOW = ("write the state dict alone, torch.save(model.state_dict(), path), or "
+_FIX = ("write the state dict alone, torch.save(model.state_dict(), path), or "
         "safetensors.torch.save_file(model.state_dict(), path)")
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor as it lies in its storage: a view, of which no byte is copied yet."""
+    """A tensor as a view of its storage: no byte is copied yet."""
 
     dtype: DType
     array: np.ndarray
@@ -37,49 +37,56 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Name:
-    """Something of Python that the pickle names."""
+    """A class or function of Python that the pickle names."""
 
     path: str
 
 
 @dataclass(frozen=True, eq=False)
 class _Storage:
-    dtype: DType | None  # None where the tensor says it
+    """The bytes of one or several tensors."""
+
+    dtype: DType | None  # None where each tensor says its own
     data: bytes
 
 
-def load(pickle: bytes, storage: Callable[[str], bytes], where: str) -> Any:
-    """What the pickle holds, in dicts, lists, tuples, numbers, texts and Tensors; `storage` gives
-    the bytes of a storage by its key, `where` names the file in errors."""
+def load(pickle: bytes, storage: Callable[[str], bytes], source: str) -> Any:
+    """The object in a pickle, made of dicts, lists, tuples, numbers, texts and Tensors.
+
+    Args:
+        pickle: The bytes of the pickle.
+        storage: Returns the bytes of a storage by its key.
+        source: The file, for errors.
+    """
     if len(pickle) > MOST_BYTES:
-        raise WeightsError(f"{where} has a pickle of {len(pickle):,} bytes; at most "
-                           f"{MOST_BYTES:,} are read: {_HOW}")
-    machine = _Machine(storage, where)
+        raise WeightsError(f"{source} has a pickle of {len(pickle):,} bytes; at most "
+                           f"{MOST_BYTES:,} are read: {_FIX}")
+    machine = _PickleReader(storage, source)
     try:
         for opcode, argument, _ in pickletools.genops(pickle):
             step = _STEPS.get(opcode.name)
             if step is None:
-                raise _refused(where, f"uses the pickle opcode {opcode.name}")
+                raise _refused(source, f"uses the pickle opcode {opcode.name}")
             step(machine, argument)
         return machine.result()
     except WeightsError:
         raise
     except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError,
             MemoryError) as error:
-        raise WeightsError(f"{where} is damaged or truncated ({error}); copy or write it "
+        raise WeightsError(f"{source} is damaged or truncated ({error}); copy or write it "
                            "again") from None
 
 
-def _refused(where: str, what: str) -> WeightsError:
-    return WeightsError(f"{where} {what}, which no state dict needs; nothing of it was run. If you "
-                        f"trust its source, {_HOW}")
+def _refused(source: str, reason: str) -> WeightsError:
+    return WeightsError(f"{source} {reason}, which no state dict needs; nothing of it was run. If "
+                        f"you trust its source, {_FIX}")
 
 
-class _Machine:
-    """The stack and the memory that a pickle works on."""
+class _PickleReader:
+    """The state of a pickle that is being read: a stack, marks in it, and a memory."""
 
-    def __init__(self, storage: Callable[[str], bytes], where: str):
-        self.storage, self.where = storage, where
+    def __init__(self, storage: Callable[[str], bytes], source: str):
+        self.storage, self.source = storage, source
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memory: dict[int, Any] = {}
@@ -105,19 +112,19 @@ class _Machine:
             raise ValueError("its pickle ends too early or too late")
         return self.stack[0]
 
-    # -- what names mean ---------------------------------------------------------------------------
+    # -- names and calls ---------------------------------------------------------------------------
 
     def name(self, module: str, name: str) -> None:
         path = f"{module}.{name}"
         if path not in _KNOWN:
-            raise _refused(self.where, f"refers to {path[:120]}")
+            raise _refused(self.source, f"refers to {path[:120]}")
         self.push(_Name(path))
 
     def put(self, target: Any, keys: list[Any], values: list[Any]) -> None:
         if not isinstance(target, dict):
             raise ValueError("an item of something that is no dict")
         for key, value in zip(keys, values, strict=True):
-            if not isinstance(key, str | int | float | None):  # a deep tuple's hash is no safe call
+            if not isinstance(key, str | int | float | None):  # hashing a deep tuple is not safe
                 raise ValueError(f"a key that is a {type(key).__name__}")
             target[key] = value
 
@@ -131,7 +138,7 @@ class _Machine:
             raise ValueError("a call of something that is no function")
         make = _CALLS.get(function.path)
         if make is None:
-            raise _refused(self.where, f"calls {function.path}")
+            raise _refused(self.source, f"calls {function.path}")
         return make(self, *arguments)
 
     def rebuild(self, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
@@ -161,9 +168,9 @@ class _Machine:
     def size(self, numbers: Any) -> tuple[int, ...]:
         return _whole_numbers("torch.Size", numbers)
 
-    def persistent(self, given: Any) -> _Storage:
+    def persistent(self, persistent_id: Any) -> _Storage:
         """('storage', type, key, device, number of elements), as PyTorch names a storage."""
-        kind, of, key, _, count = given
+        kind, of, key, _, count = persistent_id
         if kind != "storage" or not isinstance(of, _Name) or not isinstance(key, str):
             raise ValueError(f"a persistent id {kind!r} that is no storage")
         short = of.path.rpartition(".")[2].removesuffix("Storage")
@@ -177,24 +184,24 @@ class _Machine:
         return _Storage(d, data)
 
 
-def _whole_numbers(what: str, given: Any) -> tuple[int, ...]:
-    if not isinstance(given, tuple) or len(given) > _MOST_AXES or any(
-            type(n) is not int or n < 0 for n in given):
-        raise ValueError(f"{what} that is no tuple of whole numbers")
-    return given
+def _whole_numbers(role: str, numbers: Any) -> tuple[int, ...]:
+    if not isinstance(numbers, tuple) or len(numbers) > _MOST_AXES or any(
+            type(n) is not int or n < 0 for n in numbers):
+        raise ValueError(f"{role} that is no tuple of whole numbers")
+    return numbers
 
 
 def _view(data: bytes, d: DType, offset: Any, size: Any, stride: Any) -> Tensor:
-    """A tensor over its storage, once no element of it can lie outside."""
+    """A tensor as a view of its storage, when it is certain that no element lies outside."""
     _whole_numbers("an offset", (offset,))
     size, stride = _whole_numbers("a size", size), _whole_numbers("a stride", stride)
     if len(size) != len(stride):
         raise ValueError("a tensor with more axes than strides")
-    count, held = math.prod(size), len(data) // d.bytes
+    count, capacity = math.prod(size), len(data) // d.bytes
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if count and (count > held or last >= held):
+    if count and (count > capacity or last >= capacity):
         raise ValueError(f"a tensor of shape {size} at {offset} that ends beyond its storage of "
-                         f"{held} elements")
+                         f"{capacity} elements")
     if not count:
         return Tensor(d, np.empty(size, d.numpy))
     steps = tuple(s * d.bytes if n > 1 else d.bytes for n, s in zip(size, stride, strict=True))
@@ -202,66 +209,66 @@ def _view(data: bytes, d: DType, offset: Any, size: Any, stride: Any) -> Tensor:
 
 
 _CALLS: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": _Machine.ordered,
-    "torch.Size": _Machine.size,
-    "torch._utils._rebuild_tensor_v2": _Machine.rebuild,
-    "torch._utils._rebuild_tensor_v3": _Machine.rebuild_untyped,
-    "torch._utils._rebuild_parameter": _Machine.parameter,
+    "collections.OrderedDict": _PickleReader.ordered,
+    "torch.Size": _PickleReader.size,
+    "torch._utils._rebuild_tensor_v2": _PickleReader.rebuild,
+    "torch._utils._rebuild_tensor_v3": _PickleReader.rebuild_untyped,
+    "torch._utils._rebuild_parameter": _PickleReader.parameter,
 }
 _KNOWN = {*_CALLS, "torch.storage.UntypedStorage", *(f"torch.{n}Storage" for n in _STORAGES),
           *(f"torch.{n}" for n in _DTYPES)}
 
 
-def _taken(count: int) -> Callable[[_Machine, Any], None]:
-    def step(m: _Machine, _: Any) -> None:
+def _tuple_of(count: int) -> Callable[[_PickleReader, Any], None]:
+    def step(m: _PickleReader, _: Any) -> None:
         items = [m.pop() for _ in range(count)]
         m.push(tuple(reversed(items)))
     return step
 
 
-def _set_items(m: _Machine, _: Any) -> None:
+def _set_items(m: _PickleReader, _: Any) -> None:
     items = m.pop_marked()
     m.put(m.stack[-1], items[::2], items[1::2])
 
 
-def _set_item(m: _Machine, _: Any) -> None:
+def _set_item(m: _PickleReader, _: Any) -> None:
     value, key = m.pop(), m.pop()
     m.put(m.stack[-1], [key], [value])
 
 
-def _append(m: _Machine, _: Any) -> None:
+def _append(m: _PickleReader, _: Any) -> None:
     item = m.pop()
     m.extend(m.stack[-1], [item])
 
 
-def _appends(m: _Machine, _: Any) -> None:
+def _appends(m: _PickleReader, _: Any) -> None:
     items = m.pop_marked()
     m.extend(m.stack[-1], items)
 
 
-def _stack_global(m: _Machine, _: Any) -> None:
+def _stack_global(m: _PickleReader, _: Any) -> None:
     name, module = m.pop(), m.pop()
     m.name(str(module), str(name))
 
 
-def _reduce(m: _Machine, _: Any) -> None:
+def _reduce(m: _PickleReader, _: Any) -> None:
     arguments, function = m.pop(), m.pop()
     m.push(m.call(function, arguments))
 
 
-def _build(m: _Machine, _: Any) -> None:
-    """Attributes of the object below: a state dict keeps versions of modules there."""
+def _build(m: _PickleReader, _: Any) -> None:
+    """Sets attributes of an object: a state dict keeps the versions of modules there. Ignored."""
     m.pop()
     if not isinstance(m.stack[-1], dict):
         raise ValueError("attributes of something that is no dict")
 
 
-def _remember(m: _Machine, key: Any) -> None:
+def _remember(m: _PickleReader, key: Any) -> None:
     m.memory[len(m.memory) if key is None else key] = m.stack[-1]
 
 
-_push = _Machine.push
-_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+_push = _PickleReader.push
+_STEPS: dict[str, Callable[[_PickleReader, Any], None]] = {
     "PROTO": lambda m, _: None, "FRAME": lambda m, _: None, "STOP": lambda m, _: None,
     "MARK": lambda m, _: m.marks.append(len(m.stack)),
     "NONE": lambda m, _: m.push(None), "NEWTRUE": lambda m, _: m.push(True),
@@ -270,7 +277,7 @@ _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
                      "SHORT_BINUNICODE", "BINUNICODE8"), _push),
     "EMPTY_DICT": lambda m, _: m.push({}), "EMPTY_LIST": lambda m, _: m.push([]),
     "EMPTY_TUPLE": lambda m, _: m.push(()),
-    "TUPLE1": _taken(1), "TUPLE2": _taken(2), "TUPLE3": _taken(3),
+    "TUPLE1": _tuple_of(1), "TUPLE2": _tuple_of(2), "TUPLE3": _tuple_of(3),
     "TUPLE": lambda m, _: m.push(tuple(m.pop_marked())),
     "SETITEM": _set_item, "SETITEMS": _set_items, "APPEND": _append, "APPENDS": _appends,
     **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _remember),

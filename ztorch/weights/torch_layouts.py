@@ -1,7 +1,7 @@
-"""PyTorch's modules: which tensors they have, and how our weights lie in them.
+"""PyTorch's modules: the tensors that each has, and how our weights are arranged in them.
 
-Names of layers are theirs with dots for slashes; the blocks of a transformer have the names that
-nn.TransformerEncoderLayer gives its parts, or with a second sequence nn.TransformerDecoderLayer.
+The names of layers are ours with dots for slashes. The parts of a transformer block have the names
+of nn.TransformerEncoderLayer, or with a second sequence those of nn.TransformerDecoderLayer.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from ztorch.layers.recurrent import GRU, Bidirectional, _Recurrent
 from ztorch.layers.transformer import _TransformerBlock
 from ztorch.layers.weight import Weight
 from ztorch.weights.channels import Channels, to_first
-from ztorch.weights.parts import Arrange, Entry, Part
+from ztorch.weights.modules import Arrange, Entry, ModelPart
 
 Entries = dict[str, Entry]
 Found = Iterator[tuple[str, Entries]]  # what follows the layer's name, and the tensors there
 _PARTS = (("self_attention", "self_attn"), ("cross_attention", "multihead_attn"),
           ("intermediate", "linear1"), ("output", "linear2"))
 _NORMS = ("self_attention_norm", "cross_attention_norm", "feedforward_norm")  # norm1 and so on
-_GATES = {1: (0,), 4: (0, 1, 2, 3), 3: (1, 0, 2)}  # where theirs lie among ours; GRU: reset first
+_GATES = {1: (0,), 4: (0, 1, 2, 3), 3: (1, 0, 2)}  # their gates among ours; GRU: reset first
 
 
-def parts(model: Network, channels: Channels) -> list[Part]:
-    """The model as modules of PyTorch, in the order in which PyTorch would have them."""
+def parts(model: Network, channels: Channels) -> list[ModelPart]:
+    """The model as modules of PyTorch, in PyTorch's order."""
     missing: list[Layer] = []
-    found = list(_walk(model, "", channels, missing))
+    model_parts = list(_walk(model, "", channels, missing))
     if missing:
         raise Unsupported("PyTorch has no module with the weights of "
                           f"{', '.join(f'{type(m).__name__} {m.name!r}' for m in missing)}; "
                           "use our own format, or leave these layers out")
-    return found
+    return model_parts
 
 
-def _walk(layer: Layer, name: str, channels: Channels, missing: list[Layer]) -> Iterator[Part]:
+def _walk(layer: Layer, name: str, channels: Channels, missing: list[Layer]) -> Iterator[ModelPart]:
     layout = next((LAYOUTS[kind] for kind in type(layer).__mro__ if kind in LAYOUTS), None)
     if layout is not None:
         for tail, entries in layout(layer, channels):
@@ -66,8 +66,8 @@ def _children(layer: Layer) -> list[tuple[str, Layer]]:
             *((f"norm{k}", norm) for k, norm in enumerate(norms, 1))]
 
 
-def _part(layer: Layer, name: str, entries: Entries) -> Part:
-    part = Part(layer, (name,), entries)
+def _part(layer: Layer, name: str, entries: Entries) -> ModelPart:
+    part = ModelPart(layer, (name,), entries)
     if isinstance(layer, BatchNormalization):
         return replace(part, constants={"num_batches_tracked": np.zeros((), np.int64)})
     return part
@@ -83,11 +83,11 @@ def _biased(layer: Dense | _Conv, entry: Entry) -> Entries:
 
 def _dense(layer: Dense, channels: Channels) -> Found:
     rows, columns = channels.rows(layer), channels.columns(layer)
-    found = _biased(layer, Entry((layer.kernel,), lambda k: to_first(
+    entries = _biased(layer, Entry((layer.kernel,), lambda k: to_first(
         to_first(k, rows, 0), columns, 1).T))
     if columns and layer.use_bias:
-        found["bias"] = Entry((layer.bias,), lambda b: to_first(b, columns, 0))
-    yield "", found
+        entries["bias"] = Entry((layer.bias,), lambda b: to_first(b, columns, 0))
+    yield "", entries
 
 
 def _swap_last(a: np.ndarray) -> np.ndarray:
@@ -105,15 +105,15 @@ def _channels_out(a: np.ndarray) -> np.ndarray:
 
 
 def _depthwise(layer: _DepthwiseConv, channels: Channels) -> Found:
-    found = {"weight": Entry((layer.kernel,), _channels_out)}
-    yield "", found | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
+    entries = {"weight": Entry((layer.kernel,), _channels_out)}
+    yield "", entries | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
 
 
 def _separable(layer: _SeparableConv, channels: Channels) -> Found:
     """Two modules: one that keeps channels apart, without a bias, and one that mixes them."""
     yield ".depthwise", {"weight": Entry((layer.depthwise_kernel,), _channels_out)}
-    found = {"weight": Entry((layer.pointwise_kernel,), _swap_last)}
-    yield ".pointwise", found | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
+    entries = {"weight": Entry((layer.pointwise_kernel,), _swap_last)}
+    yield ".pointwise", entries | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
 
 
 def _scaled(layer: _Scaled, channels: Channels) -> Found:
@@ -126,9 +126,9 @@ def _scaled(layer: _Scaled, channels: Channels) -> Found:
 
     named = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean",
              "running_var": "moving_variance"}
-    own = {w.name: w for w in layer.own_weights}
-    yield "", {theirs: Entry((own[ours],), arrange)
-               for theirs, ours in named.items() if ours in own}
+    weights = {w.name: w for w in layer.own_weights}
+    yield "", {theirs: Entry((weights[ours],), arrange)
+               for theirs, ours in named.items() if ours in weights}
 
 
 def _single(weight: Weight) -> Found:
@@ -158,18 +158,18 @@ def _attention(layer: MultiHeadAttention, channels: Channels) -> Found:
         return kernel.reshape(kernel.shape[0], -1).T
 
     if all(k.shape[0] == width for k in kernels):
-        found = {"in_proj_weight": Entry(tuple(kernels), lambda *all: np.concatenate(
+        entries = {"in_proj_weight": Entry(tuple(kernels), lambda *all: np.concatenate(
             [matrix(k) for k in all]))}
     else:
-        found = {f"{n}_proj_weight": Entry((k,), matrix)
-                 for n, k in zip("qkv", kernels, strict=True)}
+        entries = {f"{n}_proj_weight": Entry((k,), matrix)
+                   for n, k in zip("qkv", kernels, strict=True)}
     if layer.use_bias:
         biases = tuple(projected[n][1] for n in ("query", "key", "value"))
-        found["in_proj_bias"] = Entry(biases, lambda *all: np.concatenate(
+        entries["in_proj_bias"] = Entry(biases, lambda *all: np.concatenate(
             [b.ravel() for b in all]))
-        found["out_proj.bias"] = Entry((projected["output"][1],))
-    found["out_proj.weight"] = Entry((out,), lambda k: k.reshape(-1, k.shape[-1]).T)
-    yield "", found
+        entries["out_proj.bias"] = Entry((projected["output"][1],))
+    entries["out_proj.weight"] = Entry((out,), lambda k: k.reshape(-1, k.shape[-1]).T)
+    yield "", entries
 
 
 def _recurrent(layer: _Recurrent, channels: Channels) -> Found:
@@ -177,11 +177,11 @@ def _recurrent(layer: _Recurrent, channels: Channels) -> Found:
 
 
 def _bidirectional(layer: Bidirectional, channels: Channels) -> Found:
-    found: Entries = {}
+    entries: Entries = {}
     for way, end in ((layer.forward_way, "_l0"), (layer.backward_way, "_l0_reverse")):
         assert isinstance(way, _Recurrent)
-        found |= _one_way(way, channels.rows(way), end)
-    yield "", found
+        entries |= _one_way(way, channels.rows(way), end)
+    yield "", entries
 
 
 def _one_way(layer: _Recurrent, image: tuple[int, ...] | None, end: str) -> Entries:
@@ -195,14 +195,14 @@ def _one_way(layer: _Recurrent, image: tuple[int, ...] | None, end: str) -> Entr
         pieces = np.split(a, len(order), axis=-1)
         return np.concatenate([pieces[k] for k in order], axis=-1)
 
-    found = {f"weight_ih{end}": Entry((layer.kernel,), lambda k: gates(to_first(k, image, 0)).T),
-             f"weight_hh{end}": Entry((layer.recurrent_kernel,), lambda k: gates(k).T)}
+    entries = {f"weight_ih{end}": Entry((layer.kernel,), lambda k: gates(to_first(k, image, 0)).T),
+               f"weight_hh{end}": Entry((layer.recurrent_kernel,), lambda k: gates(k).T)}
     if layer.use_bias:
-        two = len(layer.bias.shape) == 2
-        found[f"bias_ih{end}"] = Entry((layer.bias,), lambda b: gates(b[0] if two else b))
-        found[f"bias_hh{end}"] = Entry((layer.bias,), lambda b: gates(b[1] if two else b),
-                                       added=not two)
-    return found
+        two_biases = len(layer.bias.shape) == 2
+        entries[f"bias_ih{end}"] = Entry((layer.bias,), lambda b: gates(b[0] if two_biases else b))
+        entries[f"bias_hh{end}"] = Entry((layer.bias,), lambda b: gates(b[1] if two_biases else b),
+                                         added=not two_biases)
+    return entries
 
 
 LAYOUTS: dict[type[Layer], Callable[..., Found]] = {

@@ -16,7 +16,7 @@ from tests.codegen.c.compilers import STRICT, bits, every_compiler, needs_compil
 from tests.parity import answer, run_kernels
 from ztorch.codegen.render import environment, renderer
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile.pipeline import render
+from ztorch.compile.cpu_code import render_module
 from ztorch.dtypes import ALL, DType, boolean, f32, i32
 from ztorch.host.settings import using
 from ztorch.ir.interpret import interpret
@@ -45,7 +45,7 @@ def test_every_opcode(d: DType, compiler: str, tmp_path: Path) -> None:
                            for n, m in enumerate(k.memories)), (True,) * len(k.memories), 0.0)
              for k in ready]
     plans = {"f": Plan("f", [], [], steps, 0, [])}
-    (tmp_path / "words.c").write_text(render(plans, C, {"f": "zt_f"}))
+    (tmp_path / "words.c").write_text(render_module(plans, C, {"f": "zt_f"}))
     run(compiler, *STRICT, "-O2", "-c", "words.c", cwd=tmp_path)
 
 

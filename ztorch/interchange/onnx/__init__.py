@@ -1,4 +1,4 @@
-"""ONNX in and out: `zt.onnx.load` makes a model of a file, `zt.onnx.save` a file of a model."""
+"""ONNX files: `zt.onnx.load` reads a model, `zt.onnx.save` writes one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX files as plain data, with every size checked before it is believed."""
+"""Reads ONNX files as plain data. Every size is checked before it is used."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, Unsupported
 from ztorch.interchange.onnx.protobuf import MOST, NAMES, Port, package
 
-OPSETS = range(13, 24)
-_MOST_NODES = 1_000_000
+OPSETS = range(13, 24)  # versions of ONNX's ops that are read
+_MOST_NODES = 1_000_000  # more than any model has
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """A node as the file has it; absent inputs and outputs are empty names."""
+    """A node of a file."""
 
     op: str
-    domain: str
+    domain: str  # empty for ONNX itself
     name: str
     attrs: dict[str, Any]
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # an empty name where one is left out
     outputs: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -36,87 +36,89 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """One graph. `arrays` are its initializers; `inferred` says what the `onnx` package expects of
-    values between nodes."""
+    """The graph of a file."""
 
     path: str
     opset: int
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     nodes: tuple[NodeSpec, ...]
-    arrays: dict[str, np.ndarray]
-    inferred: dict[str, Port]
+    arrays: dict[str, np.ndarray]  # initializers
+    inferred: dict[str, Port]  # shapes between nodes, as the `onnx` package infers them
 
 
 def read(path: str | os.PathLike[str]) -> OnnxFile:
-    """The file as data, or an error that says what is wrong with it."""
-    onnx, where = package(), os.fspath(path)
+    """The graph of a file; raises an error that says what is wrong with the file."""
+    onnx, source = package(), os.fspath(path)
     try:
         if os.path.getsize(path) > MOST:
-            raise ArtifactError(f"{where} is larger than 2 GiB, which no ONNX file can be; keep "
+            raise ArtifactError(f"{source} is larger than 2 GiB, which no ONNX file can be; keep "
                                 "its weights as external data")
         data = Path(path).read_bytes()
     except OSError as error:
-        raise ArtifactError(f"cannot read {where}: {error.strerror or error}; "
+        raise ArtifactError(f"cannot read {source}: {error.strerror or error}; "
                             "check the path") from None
     try:
         proto = onnx.ModelProto.FromString(data)
     except Exception as error:  # protobuf's own, whose class depends on its implementation
-        raise ArtifactError(f"{where} is no ONNX file ({error}); it may be truncated or of "
+        raise ArtifactError(f"{source} is no ONNX file ({error}); it may be truncated or of "
                             "another kind") from None
     try:
-        return _Reader(onnx, where, Path(os.path.realpath(path)).parent).file(proto)
+        return OnnxReader(onnx, source, Path(os.path.realpath(path)).parent).file(proto)
     except UnicodeError:
-        raise ArtifactError(f"{where} is no valid ONNX file: one of its names is no text") from None
+        raise ArtifactError(f"{source} is no valid ONNX file: one of its names is no text") \
+            from None
 
 
 @dataclass(frozen=True)
-class _Reader:
+class OnnxReader:
+    """Turns the messages of a file into data."""
+
     onnx: Any
-    where: str
+    source: str
     folder: Path
 
     def file(self, proto: Any) -> OnnxFile:
         if not proto.graph.node and not proto.graph.output:
-            raise ArtifactError(f"{self.where} is no ONNX file: it holds no graph")
+            raise ArtifactError(f"{self.source} is no ONNX file: it holds no graph")
         opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
         if opset not in OPSETS:
             raise Unsupported(
-                f"{self.where} has opset {opset}; ztorch reads {OPSETS[0]} to {OPSETS[-1]}: "
+                f"{self.source} has opset {opset}; ztorch reads {OPSETS[0]} to {OPSETS[-1]}: "
                 "onnx.version_converter.convert_version(model, 18) brings a file to another")
         if proto.functions:
             if (count := self._tried(lambda: _inlined(proto))) > _MOST_NODES:
-                raise ArtifactError(f"{self.where} has functions that call functions, {count:,} "
+                raise ArtifactError(f"{self.source} has functions that call functions, {count:,} "
                                     "nodes in all; no model has as many, do not use it")
             proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
         arrays = {}
         for tensor in proto.graph.initializer:
             if tensor.name in arrays:
-                raise ArtifactError(f"{self.where} has two initializers named {tensor.name!r}")
+                raise ArtifactError(f"{self.source} has two initializers named {tensor.name!r}")
             arrays[tensor.name] = self.array(tensor, f"initializer {tensor.name!r}")
         if proto.graph.sparse_initializer:
-            raise Unsupported(f"{self.where} has sparse initializers; store them densely")
+            raise Unsupported(f"{self.source} has sparse initializers; store them densely")
         light = self._without_data(proto)
         self._tried(lambda: self.onnx.checker.check_model(light))
         graph = proto.graph
         return OnnxFile(
-            self.where, opset,
+            self.source, opset,
             tuple(self.port(v) for v in graph.input if v.name not in arrays),
             tuple(self.port(v) for v in graph.output),
             tuple(self.node(n) for n in graph.node), arrays, self._inferred(light))
 
     def _tried(self, step: Any) -> Any:
-        """A step of the onnx package, whose complaints are about the file."""
+        """Calls the onnx package. What it raises is an error of the file."""
         try:
             return step()
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
-            raise ArtifactError(f"{self.where} is not a valid ONNX file: "
+            raise ArtifactError(f"{self.source} is not a valid ONNX file: "
                                 f"{' '.join(lines[:3]) or type(error).__name__}") from None
 
     def _without_data(self, proto: Any) -> Any:
-        """The model with inputs instead of large arrays, which the checker need not see: it would
-        open external files by itself, wherever they lie."""
+        """The model with inputs in place of large arrays. The checker need not see them, and would
+        open external files by itself, in any folder."""
         light = self.onnx.ModelProto()
         light.CopyFrom(proto)
         declared = {v.name for v in light.graph.input}
@@ -146,12 +148,12 @@ class _Reader:
         """An input or output, with its declared shape."""
         kind = info.type.WhichOneof("value")
         if kind != "tensor_type":
-            raise Unsupported(f"{self.where}: {info.name!r} is a {kind or 'thing without type'}, "
+            raise Unsupported(f"{self.source}: {info.name!r} is a {kind or 'thing without type'}, "
                               "not a tensor")
         t = info.type.tensor_type
         if t.elem_type not in NAMES:
-            raise Unsupported(f"{self.where}: {info.name!r} has dtype {self.type_name(t.elem_type)}"
-                              ", which ztorch does not compute with")
+            raise Unsupported(f"{self.source}: {info.name!r} has dtype "
+                              f"{self.type_name(t.elem_type)}, which ztorch does not compute with")
         dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
                      for d in t.shape.dim)
         return Port(info.name, dims, dtype(NAMES[t.elem_type]))
@@ -168,7 +170,7 @@ class _Reader:
         return spec
 
     def attribute(self, proto: Any, spec: NodeSpec) -> Any:
-        """A number, a text, a list of them, or an array; others as what they are called."""
+        """A number, a text, a list of them, or an array; for other attributes their name."""
         if proto.type == proto.TENSOR:
             return self.array(proto.t, f"attribute {proto.name!r} of node {spec}")
         if proto.type not in (proto.FLOAT, proto.INT, proto.STRING, proto.FLOATS, proto.INTS,
@@ -183,37 +185,39 @@ class _Reader:
 
     # -- arrays ------------------------------------------------------------------------------------
 
-    def array(self, tensor: Any, what: str) -> np.ndarray:
-        """The numbers of a tensor, as many as its shape says and the file holds."""
+    def array(self, tensor: Any, label: str) -> np.ndarray:
+        """The numbers of a tensor. The file must hold as many as its shape says."""
         if tensor.data_type not in NAMES:
-            raise Unsupported(f"{self.where}: {what} has dtype {self.type_name(tensor.data_type)}, "
-                              "which ztorch does not compute with")
+            raise Unsupported(f"{self.source}: {label} has dtype "
+                              f"{self.type_name(tensor.data_type)}, which ztorch does not compute "
+                              "with")
         d = dtype(NAMES[tensor.data_type])
         dims = tuple(tensor.dims)
         if any(n < 0 for n in dims):
-            raise ArtifactError(f"{self.where}: {what} has the impossible shape {dims}")
+            raise ArtifactError(f"{self.source}: {label} has the impossible shape {dims}")
         count = math.prod(dims)
         if tensor.data_location == self.onnx.TensorProto.EXTERNAL:
-            raw = self.external(tensor, count * d.bytes, what)
+            raw = self.external(tensor, count * d.bytes, label)
         elif tensor.HasField("raw_data"):
             raw = tensor.raw_data
         else:
-            held = max(len(tensor.float_data), len(tensor.int32_data), len(tensor.int64_data),
-                       len(tensor.double_data), len(tensor.uint64_data))
-            if held != count:
-                raise ArtifactError(f"{self.where}: {what} of shape {dims} holds {held} numbers, "
-                                    f"not {count}")
+            stored_count = max(map(len, (tensor.float_data, tensor.int32_data, tensor.int64_data,
+                                         tensor.double_data, tensor.uint64_data)))
+            if stored_count != count:
+                raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {stored_count} "
+                                    f"numbers, not {count}")
             return _usable(self._tried(lambda: self.onnx.numpy_helper.to_array(tensor)))
         if len(raw) != count * d.bytes:
-            raise ArtifactError(f"{self.where}: {what} of shape {dims} holds {len(raw)} bytes, "
+            raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {len(raw)} bytes, "
                                 f"not {count * d.bytes}")
         stored = np.frombuffer(raw, d.numpy.newbyteorder("<")).reshape(dims)
         if d.name == "bf16":
             stored = (stored.astype(np.uint32) << 16).view(np.float32)
         return _usable(stored)
 
-    def external(self, tensor: Any, size: int, what: str) -> bytes:
-        """Bytes beside the model, in its folder or below; nowhere else."""
+    def external(self, tensor: Any, size: int, label: str) -> bytes:
+        """The bytes of a tensor that are in another file, which must be in the folder of the
+        model."""
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
         try:
@@ -221,17 +225,17 @@ class _Reader:
             length = int(entries.get("length") or size)
             beside = Path(os.path.realpath(self.folder / location))
         except ValueError as error:
-            raise ArtifactError(f"{self.where}: {what} says impossible things about its data: "
-                                f"{error}") from None
+            raise ArtifactError(f"{self.source}: {label} says impossible things about its "
+                                f"data: {error}") from None
         if os.path.isabs(location) or not location or not beside.is_relative_to(self.folder):
-            raise ArtifactError(f"{self.where}: the data of {what} would lie in {location!r}, "
+            raise ArtifactError(f"{self.source}: the data of {label} would lie in {location!r}, "
                                 "outside the model's folder; put them beside the model")
         if offset < 0 or length != size:
-            raise ArtifactError(f"{self.where}: {what} needs {size} bytes, its data are said to "
+            raise ArtifactError(f"{self.source}: {label} needs {size} bytes, its data are said to "
                                 f"be {length} at {offset}")
         try:
             if not beside.is_file() or beside.stat().st_size < offset + length:
-                raise ArtifactError(f"{self.where}: the data of {what} are not in {location!r}; "
+                raise ArtifactError(f"{self.source}: the data of {label} are not in {location!r}; "
                                     "copy the whole file beside the model")
             with open(beside, "rb") as file:
                 file.seek(offset)
@@ -248,8 +252,8 @@ class Foreign:
 
 
 def _inlined(proto: Any) -> int:
-    """How many nodes there are once every function stands where it is called. Ten that call the
-    next one ten times each are few bytes, and more nodes than fit in memory."""
+    """The number of nodes when all functions are inlined. Ten functions that call the next one ten
+    times each take few bytes, and more nodes than fit in memory."""
     known = {(f.domain, f.name): f.node for f in proto.functions}
     counts: dict[tuple[str, str], int] = {}
 
@@ -258,7 +262,7 @@ def _inlined(proto: Any) -> int:
         for node in nodes:
             called = (node.domain, node.op_type)
             if called in known and called not in counts:
-                counts[called] = 0  # where it calls itself, which the onnx package refuses
+                counts[called] = 0  # if it calls itself, which the onnx package refuses
                 counts[called] = count(known[called])
             total += counts.get(called, 1) + sum(
                 count(g.node) for a in node.attribute for g in (a.g, *a.graphs))
@@ -268,7 +272,7 @@ def _inlined(proto: Any) -> int:
 
 
 def _usable(x: np.ndarray) -> np.ndarray:
-    """In the host's byte order, writable, halves widened to float32."""
+    """A writable array in the byte order of this machine, with float32 for 16-bit floats."""
     x = np.array(x)
     if x.dtype.name in ("float16", "bfloat16"):
         return x.astype(np.float32)

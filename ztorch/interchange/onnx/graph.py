@@ -1,4 +1,4 @@
-"""An ONNX graph as a layer: its float initializers are weights, its nodes are called in order."""
+"""An ONNX graph as a layer: float initializers are weights, nodes are called in order."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from ztorch.graph.value import Value, topological
 from ztorch.host.processor import need_memory
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
 from ztorch.interchange.onnx.file import NodeSpec, OnnxFile
-from ztorch.interchange.onnx.node import LIMIT, NODES, Node, Result, Stored, Tensor
+from ztorch.interchange.onnx.node import LIMIT, NODES, FloatInitializer, Node, Result, Tensor
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
 
-_DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_DAMAGE = (  # what nodes of a damaged file raise
+    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
-class Fault:
+class UnsupportedNode:
     """A node that cannot be imported."""
 
     node: NodeSpec
-    why: str
+    reason: str
 
 
-class _OnnxGraph(Layer):
+class OnnxGraph(Layer):
     """The nodes of a file between its inputs and outputs.
 
-    Initializers of floats with at least one axis are weights, named as in the file; those with
-    infinities or NaN, single numbers and whole numbers are constants.
+    Float initializers with at least one axis are weights, named as in the file. Whole numbers,
+    single numbers, and arrays with infinities or NaN are constants.
     """
 
     takes_many = True
@@ -54,45 +55,45 @@ class _OnnxGraph(Layer):
 
     def call(self, x: Any, context: Context) -> Any:
         """The output; a dict where there are several."""
-        given = leaves(x)
-        if self.fixed is None or given[0].shape[0] == self.fixed:
-            made = self.run(given, context)
-        elif given[0].shape[0] != 1 or context.states.data:
+        inputs = leaves(x)
+        if self.fixed is None or inputs[0].shape[0] == self.fixed:
+            results = self.run(inputs, context)
+        elif inputs[0].shape[0] != 1 or context.states.data:
             raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, not "
-                              f"{given[0].shape[0]}: compile(batch_size={self.fixed}), or export "
+                              f"{inputs[0].shape[0]}: compile(batch_size={self.fixed}), or export "
                               "it again with a dynamic batch axis")
-        else:  # only shapes are asked for, and those of one example
-            whole = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in given]
-            made = [leaf("input", "y", (1, *y.shape[1:]), y.dtype)
-                    for y in self.run(whole, context)]
-        return made[0] if len(made) == 1 else dict(
-            zip(map(plain, self.outputs), made, strict=True))
+        else:  # the model is built with one example: only shapes matter
+            full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
+            results = [leaf("input", "y", (1, *y.shape[1:]), y.dtype)
+                       for y in self.run(full_batch, context)]
+        return results[0] if len(results) == 1 else dict(
+            zip(map(plain, self.outputs), results, strict=True))
 
     def run(self, x: Sequence[Value], context: Context,
-            faults: list[Fault] | None = None) -> list[Value]:
-        """The outputs for a batch. With `faults`, a list, nodes that cannot be imported are added
-        to it instead of raised."""
+            faults: list[UnsupportedNode] | None = None) -> list[Value]:
+        """The outputs for a batch. With a list as `faults`, nodes that cannot be imported are added
+        to it; without, the first one raises."""
         results: tuple[Tensor | None, ...]
-        held: dict[str, Tensor | None] = {
+        tensors: dict[str, Tensor | None] = {
             name: self._initial(name, array, context) for name, array in self.file.arrays.items()}
-        held.update((port.name, v) for port, v in zip(self.file.inputs, x, strict=True))
+        tensors.update((port.name, v) for port, v in zip(self.file.inputs, x, strict=True))
         for spec in self.nodes:
             try:
-                results = self._result(spec, held, context)
+                results = self._result(spec, tensors, context)
             except Unsupported as error:
                 if faults is None:
                     raise Unsupported(f"{self.file.path}: node {spec}: {error}") from None
-                faults.append(Fault(spec, str(error)))
+                faults.append(UnsupportedNode(spec, str(error)))
                 results = tuple(self._expected(name, x[0].shape[0]) for name in spec.outputs)
             for name, result in zip(spec.outputs, results, strict=False):
                 if name:
-                    held[name] = result
+                    tensors[name] = result
         if faults:
             return []
         for name in self.outputs:
-            if held.get(name) is None:
+            if tensors.get(name) is None:
                 raise ArtifactError(f"{self.file.path}: no node gives the output {name!r}")
-        ends = Node(NodeSpec("", "", "", {}, (), ()), tuple(held[name] for name in self.outputs),
+        ends = Node(NodeSpec("", "", "", {}, (), ()), tuple(tensors[name] for name in self.outputs),
                     0, context)
         return ends.values()
 
@@ -107,23 +108,23 @@ class _OnnxGraph(Layer):
             self.stored[name].trainable &= trainable
             return context.read(self.stored[name])
 
-        return Stored(name, array, read)
+        return FloatInitializer(name, array, read)
 
-    def _result(self, spec: NodeSpec, held: dict[str, Tensor | None],
+    def _result(self, spec: NodeSpec, tensors: dict[str, Tensor | None],
                 context: Context) -> tuple[Tensor | None, ...]:
         if spec.domain:
             raise Unsupported(f"it is of the domain {spec.domain!r}, not of ONNX itself")
         if spec.op not in NODES:
             raise Unsupported("ztorch has no such op")
         for name in spec.inputs:
-            if name and name not in held:
+            if name and name not in tensors:
                 raise ArtifactError(f"{self.file.path}: node {spec} reads {name!r}, which nothing "
                                     "before it gives")
-        inputs = tuple(held[name] if name else None for name in spec.inputs)
+        inputs = tuple(tensors[name] if name else None for name in spec.inputs)
         if any(x is None and name for x, name in zip(inputs, spec.inputs, strict=True)):
             return (None,) * len(spec.outputs)  # behind a node that is not supported
-        here = Node(spec, inputs, self.file.opset, context)
-        result = self._tried(here)
+        node = Node(spec, inputs, self.file.opset, context)
+        result = self._run_node(node)
         results = result if isinstance(result, tuple) else (result,)
         for r in results:
             if isinstance(r, Value):
@@ -133,21 +134,21 @@ class _OnnxGraph(Layer):
             return tuple(_known(r) for r in results)
         return results
 
-    def _tried(self, here: Node) -> Result:
-        where = f"{self.file.path}: node {here.spec}"
+    def _run_node(self, node: Node) -> Result:
+        location = f"{self.file.path}: node {node.spec}"
         try:
-            return NODES[here.op](here)
+            return NODES[node.op](node)
         except ShapeError as error:
-            raise ShapeError(f"{where}: {error}") from None
+            raise ShapeError(f"{location}: {error}") from None
         except ZtorchError:
             raise
         except (*_DAMAGE, MemoryError) as error:
-            raise ArtifactError(f"{where} makes no sense: {type(error).__name__}: "
+            raise ArtifactError(f"{location} makes no sense: {type(error).__name__}: "
                                 f"{error}") from error
 
     def _expected(self, name: str, batch: int) -> Tensor | None:
-        """A stand-in for what a node that is not supported gives, so that those after it are
-        looked at as well; None where its shape is not known."""
+        """A placeholder for the output of a node that is not supported, so that later nodes can be
+        examined; None where its shape is not known."""
         port = self.file.inferred.get(name)
         if port is None:
             return None
@@ -164,8 +165,8 @@ class _OnnxGraph(Layer):
 
 
 def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
-    """The batch size that a file fixes, if it does."""
-    found = {}
+    """The batch size that a file fixes, or None."""
+    sizes_found = {}
     for port in file.inputs:
         if not port.dims:
             raise Unsupported(f"{file.path}: the input {port.name!r} has no axes, so it has no "
@@ -173,15 +174,15 @@ def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
         first = port.dims[0]
         size = first if isinstance(first, int) else sizes.get(first or "")
         if size is not None:
-            found[port.name] = size
-    if len(set(found.values())) > 1:
+            sizes_found[port.name] = size
+    if len(set(sizes_found.values())) > 1:
         raise Unsupported(f"{file.path}: the first axis of every input must be the batch; here "
-                          f"they are {found}")
-    return next(iter(found.values()), None)
+                          f"they are {sizes_found}")
+    return next(iter(sizes_found.values()), None)
 
 
 def plain(name: str) -> str:
-    """A name of the file as one of ours, where '/' leads into layers."""
+    """A name in the file as a name here, where '/' separates layers."""
     return name.replace("/", "_")
 
 
@@ -193,16 +194,16 @@ def _shape(port: Port, known: Mapping[str, int]) -> tuple[int, ...] | None:
 
 def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSpec, ...]:
     """The nodes that the outputs need, in order."""
-    wanted, kept = set(outputs), []
+    names, needed = set(outputs), []
     for spec in reversed(specs):
-        if any(name in wanted for name in spec.outputs if name):
-            wanted.update(spec.inputs)
-            kept.append(spec)
-    return tuple(reversed(kept))
+        if any(name in names for name in spec.outputs if name):
+            names.update(spec.inputs)
+            needed.append(spec)
+    return tuple(reversed(needed))
 
 
 def _known(x: Tensor) -> Tensor:
-    """What is made of known numbers alone, as numbers, unless that is much work."""
+    """A value that depends on constants alone, computed now unless it is large."""
     if not isinstance(x, Value) or any(v.size > LIMIT for v in topological([x])):
         return x
     [array] = evaluate([x], {})

@@ -1,4 +1,4 @@
-"""From an ONNX file to a model."""
+"""Loads the model in an ONNX file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import leaf
 from ztorch.interchange.onnx.file import OnnxFile, read
-from ztorch.interchange.onnx.graph import Fault, _OnnxGraph, plain
+from ztorch.interchange.onnx.graph import OnnxGraph, UnsupportedNode, plain
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
@@ -23,15 +23,31 @@ from ztorch.model.sequential import Sequential
 @checked
 def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None,
          outputs: Sequence[str] | None = None, name: str | None = None) -> Model:
-    """The model in an ONNX file: it compiles, predicts, and trains like any other.
+    """Loads the model in an ONNX file. It compiles, predicts and trains like any other.
 
-    Its float initializers are weights, named `graph/` and their name in the file. The first axis
-    of inputs is the batch, whose size `compile` gives, unless the file fixes it. `sizes` gives
-    other symbolic dimensions by name: sizes={"sequence": 128}. `outputs` chooses some of several.
-    All nodes that ztorch cannot import are listed in one Unsupported.
+    Float initializers become weights, named `graph/` and their name in the file. The first axis of
+    each input is the batch; `compile` gives its size, unless the file fixes it.
 
+    Args:
+        path: The file.
+        sizes: The sizes of other symbolic axes, by name, as {"sequence": 128}. Default: `None`.
+        outputs: The names of outputs to keep; None: all. Default: `None`.
+        name: The name of the model; None: that of the file. Default: `None`.
+
+    Returns:
+        A Sequential for one input and one output, else a Model.
+
+    Raises:
+        ArtifactError: The file is no ONNX file, or is damaged.
+        Unsupported: It has nodes that ztorch cannot import; the message lists all of them.
+        ConfigError: A size is missing, or there is no such output. Or the package onnx is not
+            installed: pip install ztorch[onnx].
+
+    Examples:
+        ```python
         model = zt.onnx.load("resnet.onnx")
         program = model.compile(batch_size=1)
+        ```
     """
     file = read(path)
     if sizes is not None and not isinstance(sizes, Mapping):
@@ -39,70 +55,70 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
                           "sizes={'sequence': 128}")
     known = {n: positive(f"sizes[{n!r}]", size) for n, size in (sizes or {}).items()}
     if not file.inputs:
-        raise Unsupported(f"{file.path} has no inputs; ztorch imports models of some")
-    graph = _OnnxGraph(file, _outputs(file, outputs), known, name="graph")
+        raise Unsupported(f"{file.path} has no inputs; ztorch imports models that have some")
+    graph = OnnxGraph(file, _outputs(file, outputs), known, name="graph")
     examples = [_example(file.path, port, known) for port in file.inputs]
-    _survey(graph, examples)
-    called = name or _name(path)
+    _need_supported(graph, examples)
+    model_name = name or _name(path)
     inputs = [Input(shape, None if port.dtype.is_float else port.dtype.long, name=plain(port.name))
               for port, shape in zip(file.inputs, examples, strict=True)]
     model: Model
     if len(inputs) == len(graph.outputs) == 1:
-        model = Sequential([inputs[0], graph], name=called)
+        model = Sequential([inputs[0], graph], name=model_name)
     else:
         model = Model(inputs[0] if len(inputs) == 1 else inputs,
-                      graph(inputs[0] if len(inputs) == 1 else inputs), name=called)
+                      graph(inputs[0] if len(inputs) == 1 else inputs), name=model_name)
     model.build()
     return model
 
 
-def _outputs(file: OnnxFile, wanted: Sequence[str] | None) -> list[str]:
+def _outputs(file: OnnxFile, requested: Sequence[str] | None) -> list[str]:
     names = [p.name for p in file.outputs]
-    if isinstance(wanted, str):
-        wanted = [wanted]
-    if not isinstance(wanted, list | tuple | None):
-        raise ConfigError(f"outputs={wanted!r} must list names of outputs: {', '.join(names)}")
-    for one in wanted or ():
-        if one not in names:
-            raise ConfigError(f"{file.path}: {unknown('output', one, names)}")
-    return list(wanted or names)
+    if isinstance(requested, str):
+        requested = [requested]
+    if not isinstance(requested, list | tuple | None):
+        raise ConfigError(f"outputs={requested!r} must list names of outputs: {', '.join(names)}")
+    for name in requested or ():
+        if name not in names:
+            raise ConfigError(f"{file.path}: {unknown('output', name, names)}")
+    return list(requested or names)
 
 
-def _example(where: str, source: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of one example."""
+def _example(path: str, source: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of one row of an input."""
     shape = []
     for axis, n in enumerate(source.dims[1:], 1):
         size = n if isinstance(n, int) else sizes.get(n or "")
         if size is None:
             fix = (f"give its size: sizes={{{n!r}: 32}}" if n else
                    "export it with a size or a name for that axis")
-            raise ConfigError(f"{where}: axis {axis} of the input {source.name!r} has no fixed "
+            raise ConfigError(f"{path}: axis {axis} of the input {source.name!r} has no fixed "
                               f"size; {fix}")
-        shape.append(positive(f"{where}: axis {axis} of the input {source.name!r}", size))
+        shape.append(positive(f"{path}: axis {axis} of the input {source.name!r}", size))
     return tuple(shape)
 
 
-def _survey(graph: _OnnxGraph, examples: Sequence[tuple[int, ...]]) -> None:
-    """One Unsupported for all nodes that cannot be imported."""
-    faults: list[Fault] = []
-    batch, where = graph.fixed or 1, graph.file.path
+def _need_supported(graph: OnnxGraph, examples: Sequence[tuple[int, ...]]) -> None:
+    """Raises one Unsupported for all nodes that cannot be imported."""
+    faults: list[UnsupportedNode] = []
+    batch, path = graph.fixed or 1, graph.file.path
     x = [leaf("input", port.name, (batch, *shape), "float32" if port.dtype.is_float else port.dtype)
          for port, shape in zip(graph.file.inputs, examples, strict=True)]
-    made = graph.run(x, Context(states=States(data=False)), faults)
+    results = graph.run(x, Context(states=States(data=False)), faults)
     graph.own_weights.clear()
     graph.stored.clear()
     if faults:
-        listed = "\n".join(f"  {f.node}: {f.why}" for f in faults)
-        raise Unsupported(f"{where}: {len(faults)} of {len(graph.nodes)} nodes cannot be "
+        listed = "\n".join(f"  {f.node}: {f.reason}" for f in faults)
+        raise Unsupported(f"{path}: {len(faults)} of {len(graph.nodes)} nodes cannot be "
                           f"imported:\n{listed}")
-    for name, y in zip(graph.outputs, made, strict=True):
+    for name, y in zip(graph.outputs, results, strict=True):
         if y.shape[:1] != (batch,):
-            raise Unsupported(f"{where}: the output {name!r} of shape {y.shape} has no row for "
+            raise Unsupported(f"{path}: the output {name!r} of shape {y.shape} has no row for "
                               f"each of {batch} in the batch, the first axis of inputs")
 
 
 def _name(path: str | os.PathLike[str]) -> str:
-    """The file's name, if it can be a model's."""
+    """A name for the model: that of the file, if it is a valid one."""
     stem = Path(path).stem
     try:
         return checked_name(stem, "model")

@@ -1,4 +1,4 @@
-"""What a node is to the function that gives it its meaning, and the registry of those functions."""
+"""Nodes of ONNX files, and the registry of the functions that import them."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from ztorch.layers.context import Context
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A float initializer: a weight where it is computed with, plain numbers where a node wants
-    to know them."""
+class FloatInitializer:
+    """A float initializer: a weight for nodes that compute with it, numbers for nodes that need
+    them now."""
 
     name: str
     array: np.ndarray
-    read: Callable[[bool], Value]  # the weight; whether an optimizer may change it
+    read: Callable[[bool], Value]  # trainable -> the weight
 
 
-LIMIT = 1 << 20  # elements of an array that is worked out while importing
+LIMIT = 1 << 20  # elements of an array that is computed while importing
 
-Tensor = np.ndarray | Value | Stored
+Tensor = np.ndarray | Value | FloatInitializer
 Result = Tensor | tuple[Tensor, ...]
-Meaning = Callable[["Node"], Result]
+Importer = Callable[["Node"], Result]
 
-NODES: dict[str, Meaning] = {}
-NOTES: dict[str, str] = {}  # what of an op is left out, for the table of the documentation
+NODES: dict[str, Importer] = {}
+NOTES: dict[str, str] = {}  # what is not supported of an op, for the documentation
 
 
-def node(*ops: str, but: str = "") -> Callable[[Meaning], Meaning]:
-    """Registers the meaning of ONNX ops of these names; `but` says what is not taken."""
+def node(*ops: str, but: str = "") -> Callable[[Importer], Importer]:
+    """Registers the function that imports these ops; `but` says what it does not support."""
 
-    def register(function: Meaning) -> Meaning:
+    def register(function: Importer) -> Importer:
         for op in ops:
             assert op not in NODES, f"ONNX op {op} is registered twice"
             NODES[op] = function
@@ -51,10 +51,10 @@ def node(*ops: str, but: str = "") -> Callable[[Meaning], Meaning]:
 
 @dataclass(frozen=True)
 class Node:
-    """A node with its inputs at hand."""
+    """A node that is being imported, with the values of its inputs."""
 
     spec: NodeSpec
-    inputs: tuple[Tensor | None, ...]
+    inputs: tuple[Tensor | None, ...]  # None where one is left out
     opset: int
     context: Context
 
@@ -68,24 +68,25 @@ class Node:
     # -- inputs ------------------------------------------------------------------------------------
 
     def has(self, k: int) -> bool:
-        """Whether input k is there: many are optional."""
+        """Whether input k is present: many are optional."""
         return k < len(self.inputs) and self.inputs[k] is not None
 
-    def given(self, k: int) -> Tensor:
-        """Input k as it came."""
-        found = self.inputs[k] if k < len(self.inputs) else None
-        if found is None:
+    def input(self, k: int) -> Tensor:
+        """Input k: a value of the graph, or numbers."""
+        tensor = self.inputs[k] if k < len(self.inputs) else None
+        if tensor is None:
             raise ValueError(f"input {k} is missing")
-        return found
+        return tensor
 
     def value(self, k: int, trainable: bool = True) -> Value:
         """Input k as a tensor of the graph."""
-        return self.as_value(self.given(k), trainable)
+        return self.as_value(self.input(k), trainable)
 
     def as_value(self, x: Tensor, trainable: bool = True) -> Value:
+        """An input as a tensor of the graph; `trainable`: an optimizer may change it."""
         if isinstance(x, Value):
             return x
-        if isinstance(x, Stored):
+        if isinstance(x, FloatInitializer):
             return x.read(trainable)
         d = self.context.dtype if x.dtype.kind == "f" else dtype(x.dtype)
         return constant(x, d) if x.ndim else OPS.full((), x.item(), d)
@@ -94,12 +95,12 @@ class Node:
         return [self.value(k) for k in range(len(self.inputs))]
 
     def array(self, k: int) -> np.ndarray:
-        """Input k as numbers that are known now."""
-        found = self.given(k)
-        if isinstance(found, Value):
+        """Input k as numbers; raises where it depends on the data."""
+        tensor = self.input(k)
+        if isinstance(tensor, Value):
             self.unsupported(f"input {k} depends on the data; shapes and positions must be known "
                              "when the model is compiled")
-        return found.array if isinstance(found, Stored) else found
+        return tensor.array if isinstance(tensor, FloatInitializer) else tensor
 
     def number(self, k: int) -> Any:
         """Input k as one number."""
@@ -108,30 +109,32 @@ class Node:
     # -- attributes --------------------------------------------------------------------------------
 
     def attr(self, name: str, default: Any = None) -> Any:
-        found = self.spec.attrs.get(name, default)
-        if isinstance(found, Foreign):
+        """An attribute."""
+        value = self.spec.attrs.get(name, default)
+        if isinstance(value, Foreign):
             self.unsupported(f"attribute {name!r} is a graph or a type")
-        return found
+        return value
 
     def ints(self, name: str, k: int | None = None) -> tuple[int, ...] | None:
         """Whole numbers from an attribute or, as later opsets have it, from input k."""
         if k is not None and self.has(k):
             return tuple(int(n) for n in self.array(k).reshape(-1))
-        found = self.attr(name)
-        return None if found is None else tuple(int(n) for n in found)
+        numbers = self.attr(name)
+        return None if numbers is None else tuple(int(n) for n in numbers)
 
     def only(self, **expected: Any) -> None:
-        """Unsupported unless these attributes have the one value that is taken."""
+        """Raises Unsupported unless these attributes have the only value that is supported."""
         for name, value in expected.items():
-            given = self.attr(name, value)
-            if given != value:
-                self.unsupported(f"{name}={given!r}; only {value!r} is taken")
+            actual = self.attr(name, value)
+            if actual != value:
+                self.unsupported(f"{name}={actual!r}; only {value!r} is supported")
 
     def only_first_output(self) -> None:
+        """Raises Unsupported where the file uses further outputs."""
         if any(self.spec.outputs[1:]):
             self.unsupported("only its first output is computed")
 
     def shape(self, k: int) -> tuple[int, ...]:
         """The shape of input k, known or not."""
-        found = self.given(k)
-        return found.array.shape if isinstance(found, Stored) else found.shape
+        tensor = self.input(k)
+        return tensor.array.shape if isinstance(tensor, FloatInitializer) else tensor.shape

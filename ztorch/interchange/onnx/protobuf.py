@@ -1,5 +1,4 @@
-"""The one door of the `onnx` package, which knows the format: its dtypes, its messages, and what
-each op's inputs and attributes must be."""
+"""The only import of the `onnx` package, which knows the format: its dtypes, messages and ops."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.version import __version__
 
-MOST = 1 << 31  # bytes that a protobuf message can hold
+MOST = 1 << 31  # bytes that a protobuf message can have
 
 # The format's numbers of dtypes, by our names; the rest (strings, complex, float8) is foreign.
 DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
@@ -26,10 +25,10 @@ Row = tuple[str, str, list[str], list[str], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output: a dimension is a number, a symbol, or None where nothing is said."""
+    """An input or output of a file."""
 
     name: str
-    dims: tuple[int | str | None, ...]
+    dims: tuple[int | str | None, ...]  # numbers, symbols, or None for an unknown size
     dtype: DType
 
 

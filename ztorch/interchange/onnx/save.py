@@ -1,4 +1,4 @@
-"""From a model to an ONNX file."""
+"""Writes models as ONNX files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ztorch.graph.op import Call, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
 from ztorch.interchange.onnx.protobuf import Port, packed
-from ztorch.interchange.onnx.recipe import Choice, Recipe
+from ztorch.interchange.onnx.selection import PendingWrite, WriteSelector
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
@@ -27,20 +27,34 @@ from ztorch.model.trace import float_dtypes
 if TYPE_CHECKING:
     from ztorch.model.model import Model
 
-OPSET = 21
-_BATCHES = (104_729, 1_299_709)  # sizes that nothing else has
+OPSET = 21  # the version of ONNX's ops that is written
+_BATCHES = (104_729, 1_299_709)  # primes that are no other size in a model
 
 
 @checked
 def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None = None,
          weights: Mapping[str, Any] | None = None, dtype: Any = "float32") -> None:
-    """Writes what the model predicts as an ONNX file, for any batch size unless one is given.
+    """Writes what a model predicts as an ONNX file.
 
-    Initializers have the names of the weights, in the layout of ONNX. `weights` (by name, such as
-    a trained program's) replace the model's own. Everything that ONNX has no word for is listed in
-    one Unsupported.
+    Initializers have the names of the weights, in the layout of ONNX.
 
+    Args:
+        model: A Sequential or a Model.
+        path: The file.
+        batch_size: The rows of a batch; None: the file takes any number. Default: `None`.
+        weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
+            `None`.
+        dtype: "float32" or "float64". Default: `"float32"`.
+
+    Raises:
+        Unsupported: ONNX lacks something that the model computes; the message lists all of it.
+        ConfigError: `model` is no model. Or the package onnx is not installed: pip install
+            ztorch[onnx].
+
+    Examples:
+        ```python
         zt.onnx.save(model, "digits.onnx", weights=program.weights)
+        ```
     """
     from ztorch.model.model import Model
 
@@ -58,29 +72,29 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
 
 def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, Any] | None = None,
            dtype: Any = "float32") -> bytes:
-    """The bytes of the file.
+    """The bytes of the file; arguments as those of `save`.
 
-    For any batch size it is written for two, which nothing else in the model has: wherever a
-    multiple of one stands, the batch is meant, and so both must give the same file.
+    For any batch size, the model is traced with two sizes that nothing else has. A multiple of the
+    size in a shape means the batch. Both traces must give the same file.
     """
     d, narrow = float_dtypes(dtype)
     if narrow is not None:
         raise Unsupported(f"dtype={dtype!r}: an ONNX file is written in float32 or float64")
     model.build()
-    model.need_memory(4 + 4 * d.bytes)  # own, in the graph, in the file twice
+    model.need_memory(4 + 4 * d.bytes)  # the model's own, in the graph, and twice in the file
     states = States(d, seed=model.seed, root=model.path)
     if batch_size is not None:
         return _draft(model, positive("batch_size", batch_size), False, states, weights).packed()
-    one, other = (_draft(model, size, True, states, weights) for size in _BATCHES)
-    if not one.same_as(other):
+    first, second = (_draft(model, size, True, states, weights) for size in _BATCHES)
+    if not first.same_as(second):
         raise Unsupported(f"model {model.name!r} computes with the number of rows in a batch; "
                           "give batch_size=, and the file is for batches of that size")
-    return one.packed()
+    return first.packed()
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What a file will hold."""
+    """The contents of a file."""
 
     name: str
     inputs: list[Port]
@@ -115,22 +129,22 @@ def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], con
     order = topological(outputs.values())
     uses = Counter(a for v in order for a in v.args) + Counter(outputs.values())
     writer = Writer(batch, checked=frozenset(context.ranges))
-    for one, v in x.items():
-        writer.source = writer.unique(port("x", one))
+    for key, v in x.items():
+        writer.source = writer.unique(port("x", key))
         writer.give(v, writer.source)
-    for one in outputs:
-        writer.unique(port("y", one))
-    _write(writer, Choice(context, calls, uses), list(outputs.values()))
-    for one, v in outputs.items():
-        _call(writer, writer.name(v), port("y", one))
+    for key in outputs:
+        writer.unique(port("y", key))
+    _write(writer, WriteSelector(context, calls, uses), list(outputs.values()))
+    for key, v in outputs.items():
+        _rename_output(writer, writer.name(v), port("y", key))
     return Draft(name,
-                 [Port(port("x", one), writer.dims(v.shape), v.dtype) for one, v in x.items()],
-                 [Port(port("y", one), writer.dims(v.shape), v.dtype)
-                  for one, v in outputs.items()], writer)
+                 [Port(port("x", key), writer.dims(v.shape), v.dtype) for key, v in x.items()],
+                 [Port(port("y", key), writer.dims(v.shape), v.dtype)
+                  for key, v in outputs.items()], writer)
 
 
 def _replace(context: Context, weights: Mapping[str, Any]) -> None:
-    """Other numbers for the states of those names; others than the model's are no matter."""
+    """Replaces states by name. Names that the model lacks are ignored, unless all are."""
     for name, state in context.states.leaves.items():
         if name in weights:
             array = np.asarray(weights[name])
@@ -142,41 +156,41 @@ def _replace(context: Context, weights: Mapping[str, Any]) -> None:
         raise WeightsError(str(unknown("weight", next(iter(weights)), context.states.leaves)))
 
 
-def _write(writer: Writer, choice: Choice, roots: list[Value]) -> None:
-    """Every value that the roots need, each after those it is made of."""
-    recipes: dict[Value, Recipe] = {}
-    faults: dict[str, None] = {}
+def _write(writer: Writer, selector: WriteSelector, roots: list[Value]) -> None:
+    """Writes every value that the roots need, in an order that works."""
+    pending: dict[Value, PendingWrite] = {}
+    problems: dict[str, None] = {}
     stack = [(v, False) for v in reversed(roots)]
     while stack:
         v, ready = stack.pop()
         if ready:
-            if not faults:
+            if not problems:
                 writer.layer = v.layer
-                recipes[v].write(writer)
+                pending[v].write(writer)
             continue
-        if v in recipes or v in writer.lying:
+        if v in pending or v in writer.tensors:
             continue
-        recipe = choice.recipe(v)
-        if recipe is None:
-            where = f" in layer {v.layer!r}" if v.layer else ""
-            faults[f"  {v.op.name}{where}: ONNX has no word for it"] = None
-            recipe = Recipe(v.args, lambda w: None)
-        recipes[v] = recipe
+        write = selector.pending(v)
+        if write is None:
+            place = f" in layer {v.layer!r}" if v.layer else ""
+            problems[f"  {v.op.name}{place}: ONNX has no word for it"] = None
+            write = PendingWrite(v.args, lambda w: None)
+        pending[v] = write
         stack.append((v, True))
-        stack.extend((a, False) for a in reversed(recipe.needs))
-    if faults:
-        raise Unsupported("some ops cannot be written to ONNX:\n" + "\n".join(faults))
+        stack.extend((a, False) for a in reversed(write.needs))
+    if problems:
+        raise Unsupported("some ops cannot be written to ONNX:\n" + "\n".join(problems))
 
 
-def _call(writer: Writer, made: str, name: str) -> None:
-    """Gives a tensor the name of an output: as its maker's, where it has one."""
+def _rename_output(writer: Writer, tensor: str, name: str) -> None:
+    """Renames a tensor as an output: in the node that makes it, or by a new node."""
     for k, (op, of, inputs, outputs, attrs) in enumerate(writer.nodes):
-        if made in outputs:
-            renamed = [name if o == made else o for o in outputs]
+        if tensor in outputs:
+            renamed = [name if o == tensor else o for o in outputs]
             writer.nodes[k] = (op, of, inputs, renamed, attrs)
             for j, (op2, of2, inputs2, outputs2, attrs2) in enumerate(writer.nodes):
-                if made in inputs2:
-                    writer.nodes[j] = (op2, of2, [name if i == made else i for i in inputs2],
+                if tensor in inputs2:
+                    writer.nodes[j] = (op2, of2, [name if i == tensor else i for i in inputs2],
                                        outputs2, attrs2)
             return
-    writer.nodes.append(("Identity", f"{name}/Identity", [made], [name], {}))
+    writer.nodes.append(("Identity", f"{name}/Identity", [tensor], [name], {}))

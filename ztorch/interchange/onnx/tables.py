@@ -1,5 +1,7 @@
-"""What can be imported and exported, from the registries, as tables of docs/onnx.md:
-`python -m ztorch.interchange.onnx.tables` prints them."""
+"""Tables of what can be imported and exported, for docs/onnx.md.
+
+`python -m ztorch.interchange.onnx.tables` prints them.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +9,27 @@ from collections.abc import Iterator
 
 from ztorch.interchange.onnx import nodes, writers
 from ztorch.interchange.onnx.node import NODES, NOTES
-from ztorch.interchange.onnx.recipe import CALLS, LAYERS, PRIMITIVES
+from ztorch.interchange.onnx.selection import CALLS, LAYERS, PRIMITIVES
 
 __all__ = ["exported", "imported"]
 assert nodes and writers  # which fill the registries
 
 
 def imported() -> str:
-    """ONNX ops by family, with what of them is left out.
+    """The ops of ONNX by family, with what is not supported of each.
 
     >>> "| `Conv` | convolution | |" in imported()
     True
     """
     lines = ["| op | family | what is taken |", "| --- | --- | --- |"]
-    for op, meaning in sorted(NODES.items()):
-        family = meaning.__module__.rpartition(".")[2]
+    for op, importer in sorted(NODES.items()):
+        family = importer.__module__.rpartition(".")[2]
         lines.append(f"| `{op}` | {family} | {NOTES[op]} |".replace("|  |", "| |"))
     return "\n".join(lines)
 
 
 def exported() -> str:
-    """What becomes of layers, of ops that ONNX knows as a whole, and of the nodes of graphs.
+    """The ops of ONNX that layers, ops and nodes of graphs become.
 
     >>> "| `conv` | Conv |" in exported()
     True

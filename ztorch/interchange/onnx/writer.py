@@ -1,9 +1,9 @@
-"""A graph on its way into an ONNX file: which tensor of the file is which value, and how it lies.
+"""Collects the nodes of an ONNX file, and knows which tensor of the file holds which value.
 
-A value may lie in the file with its axes in another order: convolutions leave channels first, and
-what follows element by element keeps them so, until somebody needs the other order. And a tensor
-may be smaller than its value, with axes of size 1 or missing where the value repeats itself, for
-ONNX broadcasts by itself. What is known now, such as weights, stays numbers until a node wants it.
+A tensor may hold a value with its axes in another order: convolutions leave channels first, and
+elementwise nodes after them keep that order until a node needs the other one. A tensor may also be
+smaller than its value, with axes of size 1 or none where the value repeats: ONNX broadcasts it.
+Constants, such as weights, are numbers until a node reads them.
 """
 
 from __future__ import annotations
@@ -21,84 +21,84 @@ from ztorch.interchange.onnx.protobuf import Row
 Shape = tuple[int, ...]
 Order = tuple[int, ...]  # axis k of the tensor is axis order[k] of the value; () for its own order
 
-SMALL = 1 << 16  # elements; a larger array is not worked out now unless it shrinks
+SMALL = 1 << 16  # elements; larger arrays are only computed now if they become smaller
 
 
 @dataclass(frozen=True)
-class Lying:
-    """A tensor of the file as a value: its order and shape. Only in the value's own order may
-    leading axes be missing."""
+class FileTensor:
+    """A tensor of the file that holds a value."""
 
     name: str
-    shape: Shape
+    shape: Shape  # leading axes may be missing, if the order is the value's own
     order: Order = ()
 
 
 @dataclass
 class Writer:
-    """Collects nodes and initializers. With `batch`, a size that nothing else has, that size is
-    written as the symbolic batch."""
+    """Collects nodes and initializers."""
 
-    batch: int = 0
+    batch: int = 0  # a size that is written as the symbolic batch; 0: none
     nodes: list[Row] = field(default_factory=list)
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    lying: dict[Value, list[Lying]] = field(default_factory=dict)
-    numbers: dict[Value, tuple[np.ndarray, str]] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)  # initializers
+    tensors: dict[Value, list[FileTensor]] = field(default_factory=dict)  # that hold each value
+    numbers: dict[Value, tuple[np.ndarray, str]] = field(default_factory=dict)  # and their names
     checked: frozenset[Value] = frozenset()  # indices that are never out of range
-    source: str = ""  # an input, whose first axis is the batch
+    source: str = ""  # an input: its first axis is the batch
     layer: str = ""  # of the value being written
     _stored: dict[tuple, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
 
-    # -- what values are ---------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
 
     def give(self, v: Value, name: str, order: Order = (), shape: Shape | None = None) -> None:
-        """v lies in the tensor of that name; with its whole shape unless another is given."""
+        """Notes that a tensor holds v, in an order, with the whole shape unless another is
+        given."""
         order = () if order == tuple(range(v.rank)) else order
         whole = tuple(v.shape[k] for k in order) if order else v.shape
-        self.lying.setdefault(v, []).append(Lying(name, whole if shape is None else shape, order))
+        tensor = FileTensor(name, whole if shape is None else shape, order)
+        self.tensors.setdefault(v, []).append(tensor)
 
-    def know(self, v: Value, array: Any, label: str = "") -> None:
-        """v is these numbers, broadcast; a file may call them by the label."""
+    def set_numbers(self, v: Value, array: Any, label: str = "") -> None:
+        """Notes that v is these numbers, broadcast. A label names them in the file."""
         self.numbers[v] = np.asarray(array, v.dtype.working), label
 
-    def known(self, v: Value) -> np.ndarray | None:
+    def numbers_of(self, v: Value) -> np.ndarray | None:
+        """The numbers that v is, or None."""
         return self.numbers[v][0] if v in self.numbers else None
 
     def order_of(self, *values: Value) -> Order:
-        """The order in which the first of these lies that is no mere number."""
-        return next((self.lying[v][0].order for v in values if v in self.lying), ())
+        """The order of the first of these that a tensor holds."""
+        return next((self.tensors[v][0].order for v in values if v in self.tensors), ())
 
-    def lie(self, v: Value, order: Order = (), whole: bool = False) -> Lying:
-        """A tensor of the file that is v in this order; unless `whole`, it may leave out what
-        broadcasting brings back."""
+    def tensor(self, v: Value, order: Order = (), whole: bool = False) -> FileTensor:
+        """A tensor that holds v in this order. Unless `whole`, it may be smaller and broadcast."""
         order = () if order == tuple(range(v.rank)) else order
-        here = next((x for x in self.lying.get(v, ()) if x.order == order), None)
-        if here is None:
-            here = self._number(v, order) if v in self.numbers else self._turned(v, order)
-            self.lying.setdefault(v, []).append(here)
+        tensor = next((x for x in self.tensors.get(v, ()) if x.order == order), None)
+        if tensor is None:
+            tensor = self._number(v, order) if v in self.numbers else self._transposed(v, order)
+            self.tensors.setdefault(v, []).append(tensor)
         full = tuple(v.shape[k] for k in order) if order else v.shape
-        if not whole or here.shape == full:
-            return here
-        wide = Lying(self.node("Expand", [here.name, self.shape(full)]), full, order)
-        forms = self.lying[v]
-        forms[forms.index(here)] = wide
+        if not whole or tensor.shape == full:
+            return tensor
+        wide = FileTensor(self.node("Expand", [tensor.name, self.shape(full)]), full, order)
+        forms = self.tensors[v]
+        forms[forms.index(tensor)] = wide
         return wide
 
     def name(self, v: Value, order: Order = (), whole: bool = True) -> str:
-        """The name of `lie`."""
-        return self.lie(v, order, whole).name
+        """The name of the tensor that holds v in this order."""
+        return self.tensor(v, order, whole).name
 
-    def _number(self, v: Value, order: Order) -> Lying:
+    def _number(self, v: Value, order: Order) -> FileTensor:
         array, label = self.numbers[v]
         if order:
             array = array.reshape((1,) * (v.rank - array.ndim) + array.shape).transpose(order)
-        return Lying(self.array(array, label), array.shape, order)
+        return FileTensor(self.array(array, label), array.shape, order)
 
-    def _turned(self, v: Value, order: Order) -> Lying:
-        """From the first order it lies in."""
-        first = self.lying[v][0]
+    def _transposed(self, v: Value, order: Order) -> FileTensor:
+        """v in another order, by a Transpose of the first tensor that holds it."""
+        first = self.tensors[v][0]
         name, shape = first.name, first.shape
         if len(shape) < v.rank:
             missing = v.rank - len(shape)
@@ -107,30 +107,30 @@ class Writer:
         before = first.order or tuple(range(v.rank))
         after = order or tuple(range(v.rank))
         perm = tuple(before.index(k) for k in after)
-        return Lying(self.node("Transpose", [name], perm=perm),
-                     tuple(shape[k] for k in perm), order)
+        return FileTensor(self.node("Transpose", [name], perm=perm),
+                          tuple(shape[k] for k in perm), order)
 
-    # -- what a file is made of --------------------------------------------------------------------
+    # -- nodes and initializers --------------------------------------------------------------------
 
     def unique(self, name: str) -> str:
-        """The name, with a number where it is taken."""
+        """The name, with a number if it is in use already."""
         k = self._counts.get(name, 0)
-        while (made := f"{name}_{k}" if k else name) in self._taken:
+        while (candidate := f"{name}_{k}" if k else name) in self._taken:
             k += 1
         self._counts[name] = k + 1
-        self._taken.add(made)
-        return made
+        self._taken.add(candidate)
+        return candidate
 
     def outputs(self, op: str, inputs: Sequence[str], count: int, /, **attrs: Any) -> list[str]:
         """The outputs of a new node."""
         name = self.unique(f"{self.layer}/{op}" if self.layer else op)
-        made = [f"{name}:{k}" if k else f"{name}:out" for k in range(count)]
+        names = [f"{name}:{k}" if k else f"{name}:out" for k in range(count)]
         kept = {k: a for k, a in attrs.items() if a is not None}
-        self.nodes.append((op, name, list(inputs), made, kept))
-        return made
+        self.nodes.append((op, name, list(inputs), names, kept))
+        return names
 
     def node(self, op: str, inputs: Sequence[str], /, **attrs: Any) -> str:
-        """The output of a new node that has one."""
+        """The output of a new node that has only one."""
         return self.outputs(op, inputs, 1, **attrs)[0]
 
     def array(self, array: np.ndarray, label: str = "") -> str:
@@ -142,9 +142,11 @@ class Writer:
         return self._stored[key]
 
     def integers(self, numbers: Any) -> str:
+        """An initializer with whole numbers."""
         return self.array(np.array(list(numbers), np.int64))
 
     def scalar(self, x: Any, like: Value) -> str:
+        """An initializer with one number, of the dtype of a value."""
         return self.array(np.array(x, like.dtype.working))
 
     # -- the batch ---------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ class Writer:
         return bool(self.batch and n and n % self.batch == 0)
 
     def shape(self, shape: Shape, infer: bool = False) -> str:
-        """A shape as a tensor; with `infer`, one axis may be left to be found."""
+        """A shape as a tensor; with `infer`, one axis may be -1."""
         moving = [k for k, n in enumerate(shape) if self.varies(n)]
         if not moving:
             return self.integers(shape)
@@ -169,7 +171,7 @@ class Writer:
         return self.node("Concat", parts, axis=0)
 
     def dims(self, shape: Shape) -> tuple[int | str | None, ...]:
-        """A shape as a declaration."""
+        """A shape as inputs and outputs declare it."""
         return tuple("batch" if self.batch and n == self.batch else None if self.varies(n) else n
                      for n in shape)
 
@@ -178,5 +180,5 @@ class Writer:
 
 
 def moved(order: Order, axes: Order) -> Order:
-    """How a value lies that has the axes of another in a new order, where that lies in `order`."""
+    """The order of a value with the axes of another in a new order, whose tensor has `order`."""
     return tuple(axes.index(k) for k in order)

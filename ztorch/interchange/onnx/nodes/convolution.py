@@ -27,24 +27,24 @@ def channels_first(x: Value) -> Value:
 
 
 def _each(n: Node, name: str, count: int) -> Shape:
-    given = n.ints(name) or (1,) * count
-    if len(given) != count or not 1 <= min(given) <= max(given) <= LIMIT:
-        raise ValueError(f"{name}={given} for {count} axes")
-    return given
+    numbers = n.ints(name) or (1,) * count
+    if len(numbers) != count or not 1 <= min(numbers) <= max(numbers) <= LIMIT:
+        raise ValueError(f"{name}={numbers} for {count} axes")
+    return numbers
 
 
 def _pads(n: Node, lengths: Shape, span: Shape, stride: Shape) -> Pairs:
     """(before, after) of each axis, from `pads` or `auto_pad`."""
-    count, how = len(lengths), n.attr("auto_pad", "NOTSET")
-    if how in ("SAME_UPPER", "SAME_LOWER"):
+    count, auto_pad = len(lengths), n.attr("auto_pad", "NOTSET")
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         total = [max((-(-m // s) - 1) * s + k - m, 0)
                  for m, k, s in zip(lengths, span, stride, strict=True)]
-        return [(t // 2, t - t // 2) if how == "SAME_UPPER" else (t - t // 2, t // 2)
+        return [(t // 2, t - t // 2) if auto_pad == "SAME_UPPER" else (t - t // 2, t // 2)
                 for t in total]
-    given = (n.ints("pads") if how == "NOTSET" else None) or (0,) * (2 * count)
-    if len(given) != 2 * count or not 0 <= min(given) <= max(given) <= LIMIT:
-        raise ValueError(f"pads={given} for {count} axes")
-    return list(zip(given[:count], given[count:], strict=True))
+    pads = (n.ints("pads") if auto_pad == "NOTSET" else None) or (0,) * (2 * count)
+    if len(pads) != 2 * count or not 0 <= min(pads) <= max(pads) <= LIMIT:
+        raise ValueError(f"pads={pads} for {count} axes")
+    return list(zip(pads[:count], pads[count:], strict=True))
 
 
 @node("Conv")
@@ -85,8 +85,8 @@ def _conv_transpose(n: Node) -> Result:
 
 
 def _windows(n: Node, x: Value, value: float) -> tuple[Value, Shape, Value | float]:
-    """x (channels last) as (batch, *positions, *places, channels), the axes of places, and how
-    many elements an average counts at each position."""
+    """x (channels last) as (batch, *positions, *window, channels), the axes of the window, and the
+    number of elements that an average counts at each position."""
     count = x.rank - 2
     size = _each(n, "kernel_shape", count)
     stride, dilation = _each(n, "strides", count), _each(n, "dilations", count)
@@ -169,27 +169,27 @@ def _resize(n: Node) -> Result:
 def _sources(n: Node, old: int, new: int, scale: Any) -> np.ndarray:
     """Where each new element lies among the old ones; in float32, as ONNX Runtime has it, for
     rounding decides which of two neighbours is the nearest."""
-    how = n.attr("coordinate_transformation_mode", "half_pixel")
+    mode = n.attr("coordinate_transformation_mode", "half_pixel")
     k, scale = np.arange(new, dtype=np.float32), np.float32(scale)
-    if how == "half_pixel" or (how == "pytorch_half_pixel" and new > 1):
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and new > 1):
         return (k + np.float32(0.5)) / scale - np.float32(0.5)
-    if how == "pytorch_half_pixel":
+    if mode == "pytorch_half_pixel":
         return np.zeros(1)
-    if how == "asymmetric":
+    if mode == "asymmetric":
         return k / scale
-    if how == "align_corners":
+    if mode == "align_corners":
         return k * ((old - 1) / (new - 1) if new > 1 else 0.0)
-    n.unsupported(f"coordinate_transformation_mode={how!r}")
+    n.unsupported(f"coordinate_transformation_mode={mode!r}")
 
 
 def _nearest(n: Node, x: Value, axis: int, at: np.ndarray) -> Value:
-    how = n.attr("nearest_mode", "round_prefer_floor")
+    mode = n.attr("nearest_mode", "round_prefer_floor")
     rounded: dict[str, Callable[..., Any]] = {
         "floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda a: np.ceil(a - 0.5),
         "round_prefer_ceil": lambda a: np.floor(a + 0.5)}
-    if how not in rounded:
-        raise ValueError(f"nearest_mode={how!r}")
-    index = np.clip(rounded[how](at), 0, x.shape[axis] - 1).astype(np.int32)
+    if mode not in rounded:
+        raise ValueError(f"nearest_mode={mode!r}")
+    index = np.clip(rounded[mode](at), 0, x.shape[axis] - 1).astype(np.int32)
     times, rest = divmod(len(index), x.shape[axis])
     if not rest and np.array_equal(index, np.repeat(np.arange(x.shape[axis]), times)):
         before, m, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
@@ -199,7 +199,7 @@ def _nearest(n: Node, x: Value, axis: int, at: np.ndarray) -> Value:
 
 
 def _linear(n: Node, x: Value, axis: int, at: np.ndarray) -> Value:
-    """A matrix says how much of each old element a new one is made of: two of them at most."""
+    """Multiplies by a matrix with the share of each old element in each new one."""
     old = x.shape[axis]
     at = np.clip(at, 0, old - 1)
     low = np.floor(at).astype(int)

@@ -42,7 +42,7 @@ def _several(n: Node) -> Result:
 
 @node("Identity")
 def _identity(n: Node) -> Result:
-    return n.given(0)
+    return n.input(0)
 
 
 @node("Dropout", but="only for inference, where it changes nothing")
@@ -50,13 +50,13 @@ def _dropout(n: Node) -> Result:
     n.only_first_output()
     if n.has(2) and n.number(2):
         n.unsupported("training_mode=True; export the model for inference")
-    return n.given(0)
+    return n.input(0)
 
 
 @node("Pow")
 def _pow(n: Node) -> Result:
     x = n.value(0)
-    exponent = None if isinstance(n.given(1), Value) or n.array(1).size != 1 else n.number(1)
+    exponent = None if isinstance(n.input(1), Value) or n.array(1).size != 1 else n.number(1)
     if exponent is not None and len(n.shape(1)) <= x.rank:
         if exponent == 0.5 and x.dtype.is_float:
             return OPS.sqrt(x)
@@ -94,10 +94,10 @@ def _reciprocal(n: Node) -> Result:
 @node("Sign")
 def _sign(n: Node) -> Result:
     x = n.value(0)
-    zero, one = OPS.zeros_like(x), OPS.ones_like(x)
+    zero, ones = OPS.zeros_like(x), OPS.ones_like(x)
     if x.dtype.kind == "u":
-        return OPS.where(OPS.greater(x, zero), one, zero)
-    return OPS.where(OPS.greater(x, zero), one, OPS.where(OPS.less(x, zero), -one, zero))
+        return OPS.where(OPS.greater(x, zero), ones, zero)
+    return OPS.where(OPS.greater(x, zero), ones, OPS.where(OPS.less(x, zero), -ones, zero))
 
 
 @node("IsNaN")
@@ -131,8 +131,8 @@ def of_number(n: Node, number: int) -> DType:
     """The dtype of that number in the format; every float is the model's."""
     if number not in _BY_NUMBER:
         n.unsupported(f"dtype number {number} is none that ztorch computes with")
-    found = dtype(_BY_NUMBER[number])
-    return n.context.dtype if found.is_float else found
+    target = dtype(_BY_NUMBER[number])
+    return n.context.dtype if target.is_float else target
 
 
 @node("Cast", but="all floats are the model's dtype")

@@ -59,10 +59,10 @@ def _range(n: Node) -> Result:
 
 @node("Reshape")
 def _reshape(n: Node) -> Result:
-    x, given = n.value(0), [int(m) for m in n.array(1)]
+    x, shape = n.value(0), [int(m) for m in n.array(1)]
     if not n.attr("allowzero", 0):
-        given = [x.shape[k] if m == 0 else m for k, m in enumerate(given)]
-    return OPS.reshape(x, tuple(given))
+        shape = [x.shape[k] if m == 0 else m for k, m in enumerate(shape)]
+    return OPS.reshape(x, tuple(shape))
 
 
 @node("Flatten")
@@ -158,13 +158,13 @@ def _slice(n: Node) -> Result:
 
 @node("Gather", but="positions out of range that are only known later meet the nearest element")
 def _gather(n: Node) -> Result:
-    x, where = n.value(0), n.given(1)
+    x, indices = n.value(0), n.input(1)
     axis = range(x.rank)[n.attr("axis", 0)]
     size = x.shape[axis]
-    if isinstance(where, Value):
-        n.context.need_range(where, -size, size - 1)
-        zero = OPS.zeros_like(where)
-        return OPS.take(x, OPS.where(OPS.less(where, zero), where + size, where), axis=axis)
+    if isinstance(indices, Value):
+        n.context.need_range(indices, -size, size - 1)
+        zero = OPS.zeros_like(indices)
+        return OPS.take(x, OPS.where(OPS.less(indices, zero), indices + size, indices), axis=axis)
     index = n.array(1)
     if index.size and not (-size <= index.min() and index.max() < size):
         raise ValueError(f"positions {index.min()} to {index.max()} on an axis of {size}")
@@ -178,24 +178,24 @@ def _gather(n: Node) -> Result:
 
 @node("GatherElements", but="positions out of range that are only known later meet the nearest")
 def _gather_elements(n: Node) -> Result:
-    x, where = n.value(0), n.value(1)
+    x, indices = n.value(0), n.value(1)
     axis = range(x.rank)[n.attr("axis", 0)]
-    zero = OPS.zeros_like(where)
-    where = OPS.where(OPS.less(where, zero), where + x.shape[axis], where)
-    inside = tuple(slice(0, m if k != axis else None) for k, m in enumerate(where.shape))
-    return OPS.take_along_axis(x[inside], where, axis)
+    zero = OPS.zeros_like(indices)
+    indices = OPS.where(OPS.less(indices, zero), indices + x.shape[axis], indices)
+    inside = tuple(slice(0, m if k != axis else None) for k, m in enumerate(indices.shape))
+    return OPS.take_along_axis(x[inside], indices, axis)
 
 
 @node("Pad")
 def _pad(n: Node) -> Result:
     x, mode = n.value(0), n.attr("mode", "constant")
     axes = [range(x.rank)[a] for a in (n.ints("", 3) or range(x.rank))]
-    given = n.ints("pads", 1) or ()
-    if len(given) != 2 * len(axes):
-        raise ValueError(f"pads {given} for {len(axes)} axes")
+    pads = n.ints("pads", 1) or ()
+    if len(pads) != 2 * len(axes):
+        raise ValueError(f"pads {pads} for {len(axes)} axes")
     low, high = [0] * x.rank, [0] * x.rank
     for k, a in enumerate(axes):
-        low[a], high[a] = given[k], given[k + len(axes)]
+        low[a], high[a] = pads[k], pads[k + len(axes)]
     cut = tuple(slice(max(-a, 0), m - max(-b, 0))
                 for m, a, b in zip(x.shape, low, high, strict=True))
     x = x[cut]
@@ -214,7 +214,7 @@ def _pad(n: Node) -> Result:
     return x
 
 
-# -- made of positions -----------------------------------------------------------------------------
+# -- positions -------------------------------------------------------------------------------------
 
 
 @node("OneHot")

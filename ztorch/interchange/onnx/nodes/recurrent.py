@@ -48,10 +48,11 @@ def _recurrent(n: Node) -> Result:
     for d in range(directions):
         first = []
         for k in range(states):
-            given = n.value(5 + k) if n.has(5 + k) else None
-            if given is not None and n.attr("layout", 0):
-                given = OPS.transpose(given, (1, 0, 2))
-            first.append(given[d] if given is not None else OPS.full((batch, units), 0.0, x.dtype))
+            initial = n.value(5 + k) if n.has(5 + k) else None
+            if initial is not None and n.attr("layout", 0):
+                initial = OPS.transpose(initial, (1, 0, 2))
+            first.append(OPS.full((batch, units), 0.0, x.dtype) if initial is None else
+                         initial[d])
         backwards = direction == "reverse" or d == 1
         outputs, last = _run(n, x, _way(n, d, w, r), tuple(first), units, backwards)
         sequences.append(OPS.concat(*(OPS.reshape(h, (1, 1, batch, units)) for h in outputs),
@@ -89,16 +90,16 @@ def _functions(n: Node, d: int, directions: int) -> list[Function]:
     if len(names) != each * directions:
         raise ValueError(f"activations={names}")
     alphas, betas = iter(n.attr("activation_alpha") or ()), iter(n.attr("activation_beta") or ())
-    made: list[Function] = []
+    functions: list[Function] = []
     for name in names:
         folded = name.lower()
         if folded in ("tanh", "sigmoid", "relu", "softsign", "softplus"):
-            made.append(getattr(OPS, folded))
+            functions.append(getattr(OPS, folded))
         elif folded == "hardsigmoid":
-            made.append(partial(hard_sigmoid, alpha=next(alphas, 0.2), beta=next(betas, 0.5)))
+            functions.append(partial(hard_sigmoid, alpha=next(alphas, 0.2), beta=next(betas, 0.5)))
         else:
             n.unsupported(f"activation {name!r}")
-    return made[d * each:(d + 1) * each]
+    return functions[d * each:(d + 1) * each]
 
 
 def _run(n: Node, x: Value, way: _Way, state: tuple[Value, ...], units: int,
@@ -148,8 +149,8 @@ def _gru(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) -> 
         kernel, bias = way.recurrent, way.recurrent_bias
         h_update, h_reset = _parts(_plus(OPS.matmul(h, kernel[:, :2 * units]),
                                          None if bias is None else bias[:2 * units]), units)
-        held = gate(x_reset + h_reset) * h
-        new = activation(x_new + _plus(OPS.matmul(held, kernel[:, 2 * units:]),
+        reset_state = gate(x_reset + h_reset) * h
+        new = activation(x_new + _plus(OPS.matmul(reset_state, kernel[:, 2 * units:]),
                                        None if bias is None else bias[2 * units:]))
     update = gate(x_update + h_update)
     return (new + update * (h - new),)

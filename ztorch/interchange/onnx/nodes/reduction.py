@@ -41,9 +41,9 @@ def _cumulative_sum(n: Node) -> Result:
     x = OPS.flip(x, axis) if backwards else x
     y = OPS.cumsum(x, axis)
     if n.attr("exclusive", 0):
-        one, length = tuple(int(k == axis) for k in range(x.rank)), x.shape[axis]
+        front, length = tuple(int(k == axis) for k in range(x.rank)), x.shape[axis]
         shorter = tuple(slice(0, length - 1) if k == axis else slice(None) for k in range(x.rank))
-        y = OPS.pad(y[shorter], one, (0,) * x.rank)
+        y = OPS.pad(y[shorter], front, (0,) * x.rank)
     return OPS.flip(y, axis) if backwards else y
 
 

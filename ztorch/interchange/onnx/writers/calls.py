@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.graph.op import normal_axes
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.recipe import Write, call
+from ztorch.interchange.onnx.selection import Write, call
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.interchange.onnx.writers.primitives import reduced
 from ztorch.ops.convolution import _crops
@@ -93,10 +93,10 @@ def _pool(w: Writer, v: Value, op: str, x: Value, size: Any, stride: Any, paddin
 @call("upsample", onnx="Resize")
 def _upsample(w: Writer, v: Value, x: Value, size: Any, interpolation: str) -> None:
     scales = np.array([1, 1, *for_each("", size, x.rank - 2)], np.float32)
-    how = ({"mode": "nearest", "coordinate_transformation_mode": "asymmetric",
-            "nearest_mode": "floor"} if interpolation == "nearest" else
-           {"mode": "linear", "coordinate_transformation_mode": "half_pixel"})
-    name = w.node("Resize", [w.name(x, _first(x.rank)), "", w.array(scales)], **how)
+    options = ({"mode": "nearest", "coordinate_transformation_mode": "asymmetric",
+                "nearest_mode": "floor"} if interpolation == "nearest" else
+               {"mode": "linear", "coordinate_transformation_mode": "half_pixel"})
+    name = w.node("Resize", [w.name(x, _first(x.rank)), "", w.array(scales)], **options)
     w.give(v, name, _first(x.rank))
 
 
@@ -104,7 +104,7 @@ def _upsample(w: Writer, v: Value, x: Value, size: Any, interpolation: str) -> N
 
 
 def _unary(w: Writer, v: Value, x: Value, op: str, *more: str, **attrs: Any) -> None:
-    here = w.lie(x, w.order_of(x))
+    here = w.tensor(x, w.order_of(x))
     w.give(v, w.node(op, [here.name, *more], **attrs), here.order, here.shape)
 
 

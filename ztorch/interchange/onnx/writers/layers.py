@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.recipe import layer
+from ztorch.interchange.onnx.selection import layer
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.axes import example_axes
 from ztorch.layers.normalization import (
@@ -22,30 +22,30 @@ from ztorch.layers.weight import Weight
 Weights = Callable[[Weight], Any]
 
 
-def _label(made: Any, weight: str) -> str:
-    return f"{made.path}/{weight}"
+def _label(layer: Any, weight: str) -> str:
+    return f"{layer.path}/{weight}"
 
 
 # -- normalisations --------------------------------------------------------------------------------
 
 
-def _scale_and_shift(w: Writer, made: Any, shape: tuple[int, ...], dtype: Any,
+def _scale_and_shift(w: Writer, layer: Any, shape: tuple[int, ...], dtype: Any,
                      weight: Weights) -> list[str]:
     """Ones and zeros where the layer has none."""
-    gamma = weight(made.gamma) if made.scale else np.ones(shape, dtype)
-    beta = weight(made.beta) if made.center else np.zeros(shape, dtype)
-    return [w.array(gamma, _label(made, "gamma")), w.array(beta, _label(made, "beta"))]
+    gamma = weight(layer.gamma) if layer.scale else np.ones(shape, dtype)
+    beta = weight(layer.beta) if layer.center else np.zeros(shape, dtype)
+    return [w.array(gamma, _label(layer, "gamma")), w.array(beta, _label(layer, "beta"))]
 
 
 @layer(BatchNormalization, onnx="BatchNormalization")
-def _batch_norm(w: Writer, v: Value, made: BatchNormalization, x: Value, weight: Weights) -> None:
-    [axis] = example_axes(made.axis, x.rank)
+def _batch_norm(w: Writer, v: Value, layer: BatchNormalization, x: Value, weight: Weights) -> None:
+    [axis] = example_axes(layer.axis, x.rank)
     order = (0, axis, *(k for k in range(1, x.rank) if k != axis))
-    moving = [w.array(weight(made.moving_mean), _label(made, "moving_mean")),
-              w.array(weight(made.moving_variance), _label(made, "moving_variance"))]
-    scale = _scale_and_shift(w, made, (x.shape[axis],), x.dtype.working, weight)
+    moving = [w.array(weight(layer.moving_mean), _label(layer, "moving_mean")),
+              w.array(weight(layer.moving_variance), _label(layer, "moving_variance"))]
+    scale = _scale_and_shift(w, layer, (x.shape[axis],), x.dtype.working, weight)
     w.give(v, w.node("BatchNormalization", [w.name(x, order), *scale, *moving],
-                     epsilon=made.epsilon), order)
+                     epsilon=layer.epsilon), order)
 
 
 def _trailing(layer: Any, x: Value) -> bool:
@@ -54,20 +54,20 @@ def _trailing(layer: Any, x: Value) -> bool:
 
 
 @layer(LayerNormalization, onnx="LayerNormalization", when=_trailing)
-def _layer_norm(w: Writer, v: Value, made: LayerNormalization, x: Value, weight: Weights) -> None:
-    axis = example_axes(made.axis, x.rank)[0]
-    scale = _scale_and_shift(w, made, x.shape[axis:], x.dtype.working, weight)
-    w.give(v, w.node("LayerNormalization", [w.name(x), *scale], axis=axis, epsilon=made.epsilon))
+def _layer_norm(w: Writer, v: Value, layer: LayerNormalization, x: Value, weight: Weights) -> None:
+    axis = example_axes(layer.axis, x.rank)[0]
+    scale = _scale_and_shift(w, layer, x.shape[axis:], x.dtype.working, weight)
+    w.give(v, w.node("LayerNormalization", [w.name(x), *scale], axis=axis, epsilon=layer.epsilon))
 
 
 @layer(GroupNormalization, onnx="GroupNormalization", when=lambda layer, x: x.rank > 2)
-def _group_norm(w: Writer, v: Value, made: GroupNormalization, x: Value, weight: Weights) -> None:
-    [axis] = example_axes(made.axis, x.rank)
+def _group_norm(w: Writer, v: Value, layer: GroupNormalization, x: Value, weight: Weights) -> None:
+    [axis] = example_axes(layer.axis, x.rank)
     order = (0, axis, *(k for k in range(1, x.rank) if k != axis))
     channels = x.shape[axis]
-    scale = _scale_and_shift(w, made, (channels,), x.dtype.working, weight)
-    w.give(v, w.node("GroupNormalization", [w.name(x, order), *scale], epsilon=made.epsilon,
-                     num_groups=channels if made.groups == -1 else made.groups), order)
+    scale = _scale_and_shift(w, layer, (channels,), x.dtype.working, weight)
+    w.give(v, w.node("GroupNormalization", [w.name(x, order), *scale], epsilon=layer.epsilon,
+                     num_groups=channels if layer.groups == -1 else layer.groups), order)
 
 
 # -- recurrent layers ------------------------------------------------------------------------------
@@ -77,54 +77,55 @@ _FUNCTIONS: dict[Any, tuple[str, float, float]] = {  # with alpha and beta
     "hard_sigmoid": ("HardSigmoid", 1 / 6, 0.5)}
 
 
-def _functions(made: Any) -> list[Any]:
-    inner = made.activation
-    gate = getattr(made, "recurrent_activation", None)
-    return ([inner] if isinstance(made, SimpleRNN) else [gate, inner] if isinstance(made, GRU) else
-            [gate, inner, inner])
+def _functions(layer: Any) -> list[Any]:
+    inner = layer.activation
+    gate = getattr(layer, "recurrent_activation", None)
+    if isinstance(layer, SimpleRNN):
+        return [inner]
+    return [gate, inner] if isinstance(layer, GRU) else [gate, inner, inner]
 
 
 def _known_functions(layer: Any, x: Value) -> bool:
     return all(isinstance(f, str) and f in _FUNCTIONS for f in _functions(layer))
 
 
-def _gates(array: np.ndarray, made: Any) -> np.ndarray:
+def _gates(array: np.ndarray, layer: Any) -> np.ndarray:
     """(..., gates * units) as ONNX has it: gates first, those of an LSTM in another order."""
-    parts = np.split(array.T, made.gates)
-    if isinstance(made, LSTM):
+    parts = np.split(array.T, layer.gates)
+    if isinstance(layer, LSTM):
         parts = [parts[k] for k in (0, 3, 1, 2)]  # input, output, forget, cell
     return np.concatenate(parts)[None]
 
 
 @layer(LSTM, GRU, SimpleRNN, onnx="LSTM, GRU, RNN", when=_known_functions)
-def _recurrent(w: Writer, v: Value, made: Any, x: Value, weight: Weights) -> None:
-    width = made.gates * made.units
+def _recurrent(w: Writer, v: Value, layer: Any, x: Value, weight: Weights) -> None:
+    width = layer.gates * layer.units
     bias = np.zeros((2, width), x.dtype.working)
-    if made.use_bias:
-        given = weight(made.bias)
-        bias[:len(given) if given.ndim == 2 else 1] = given
+    if layer.use_bias:
+        layer_bias = weight(layer.bias)
+        bias[:len(layer_bias) if layer_bias.ndim == 2 else 1] = layer_bias
     # each row as one column of gates, the row of the inputs first
-    both = np.concatenate([_gates(row, made)[0] for row in bias])[None]
-    arrays = [w.array(_gates(weight(made.kernel), made), _label(made, "kernel")),
-              w.array(_gates(weight(made.recurrent_kernel), made),
-                      _label(made, "recurrent_kernel")),
-              w.array(both, _label(made, "bias"))]
-    found = [_FUNCTIONS[f] for f in _functions(made)]
+    both = np.concatenate([_gates(row, layer)[0] for row in bias])[None]
+    arrays = [w.array(_gates(weight(layer.kernel), layer), _label(layer, "kernel")),
+              w.array(_gates(weight(layer.recurrent_kernel), layer),
+                      _label(layer, "recurrent_kernel")),
+              w.array(both, _label(layer, "bias"))]
+    functions = [_FUNCTIONS[f] for f in _functions(layer)]
     attrs: dict[str, Any] = {
-        "hidden_size": made.units, "activations": [name for name, _, _ in found],
-        "direction": "reverse" if made.go_backwards else "forward"}
-    if any(alpha for _, alpha, _ in found):
-        attrs["activation_alpha"] = [alpha for _, alpha, _ in found if alpha]
-        attrs["activation_beta"] = [beta for _, alpha, beta in found if alpha]
-    if isinstance(made, GRU):
-        attrs["linear_before_reset"] = int(made.reset_after)
-    op = "RNN" if isinstance(made, SimpleRNN) else type(made).__name__
+        "hidden_size": layer.units, "activations": [name for name, _, _ in functions],
+        "direction": "reverse" if layer.go_backwards else "forward"}
+    if any(alpha for _, alpha, _ in functions):
+        attrs["activation_alpha"] = [alpha for _, alpha, _ in functions if alpha]
+        attrs["activation_beta"] = [beta for _, alpha, beta in functions if alpha]
+    if isinstance(layer, GRU):
+        attrs["linear_before_reset"] = int(layer.reset_after)
+    op = "RNN" if isinstance(layer, SimpleRNN) else type(layer).__name__
     every, last = w.outputs(op, [w.name(x, (1, 0, 2)), *arrays], 2, **attrs)
-    if not made.return_sequences:
+    if not layer.return_sequences:
         w.give(v, w.node("Squeeze", [last, w.integers([0])]))
         return
     name = w.node("Squeeze", [every, w.integers([1])])
-    if made.go_backwards:  # the layer gives steps in the order in which it read them
+    if layer.go_backwards:  # the layer gives steps in the order in which it read them
         name = w.node("Slice", [name, w.integers([-1]), w.integers([np.iinfo(np.int64).min]),
                                 w.integers([0]), w.integers([-1])])
     w.give(v, name, (1, 0, 2))

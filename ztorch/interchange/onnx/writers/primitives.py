@@ -8,7 +8,7 @@ import numpy as np
 
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.protobuf import DTYPES
-from ztorch.interchange.onnx.recipe import primitive
+from ztorch.interchange.onnx.selection import primitive
 from ztorch.interchange.onnx.writer import SMALL, Writer, moved
 
 # -- element by element ----------------------------------------------------------------------------
@@ -29,15 +29,15 @@ _COMPOSED = ("not_equal", "rsqrt", "rem", "exp2", "log2", "expm1", "log1p", "tru
 
 @primitive(*_DIRECT, *_BITS, *_COMPOSED)
 def _elementwise(w: Writer, v: Value) -> None:
-    numbers = [w.known(a) for a in v.args]
+    numbers = [w.numbers_of(a) for a in v.args]
     if all(x is not None for x in numbers):
         with np.errstate(all="ignore"):
             result = np.asarray(v.op.numpy(*numbers, **v.attrs))
         if result.size <= max(SMALL, *(x.size for x in numbers if x is not None)):
-            w.know(v, result)
+            w.set_numbers(v, result)
             return
     order = w.order_of(*v.args)
-    parts = [w.lie(a, order) for a in v.args]
+    parts = [w.tensor(a, order) for a in v.args]
     shape = np.broadcast_shapes(*(p.shape for p in parts))
     w.give(v, _combined(w, v, [p.name for p in parts]), order, shape)
 
@@ -83,7 +83,7 @@ def _combined(w: Writer, v: Value, names: list[str]) -> str:
 
 @primitive("full")
 def _full(w: Writer, v: Value) -> None:
-    w.know(v, v.attrs["value"])
+    w.set_numbers(v, v.attrs["value"])
 
 
 @primitive("iota")
@@ -92,7 +92,7 @@ def _iota(w: Writer, v: Value) -> None:
     axis = v.attrs["axis"]
     if w.varies(v.shape[axis]):
         raise w.unsupported("it counts along the batch")
-    w.know(v, np.arange(v.shape[axis]).reshape(-1, *(1,) * (v.rank - 1 - axis)))
+    w.set_numbers(v, np.arange(v.shape[axis]).reshape(-1, *(1,) * (v.rank - 1 - axis)))
 
 
 # -- movement --------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _same(w: Writer, v: Value) -> None:
     if x in w.numbers:
         w.numbers[v] = w.numbers[x]
     else:
-        w.lying[v] = list(w.lying[x])
+        w.tensors[v] = list(w.tensors[x])
 
 
 @primitive("broadcast_to")
@@ -114,9 +114,9 @@ def _broadcast(w: Writer, v: Value) -> None:
     if x in w.numbers:
         w.numbers[v] = w.numbers[x]
     elif x.rank == v.rank:
-        w.lying[v] = list(w.lying[x])
+        w.tensors[v] = list(w.tensors[x])
     else:
-        here = w.lie(x)
+        here = w.tensor(x)
         w.give(v, here.name, (), here.shape)
 
 
@@ -127,11 +127,11 @@ def _moved_numbers(w: Writer, v: Value) -> bool:
         return False
     array, label = w.numbers[x]
     if array.size == 1:
-        w.know(v, array.reshape(()), label)
+        w.set_numbers(v, array.reshape(()), label)
         return True
     if array.size != x.size and x.size > SMALL:
         return False
-    w.know(v, v.op.numpy(np.broadcast_to(array, x.shape), **v.attrs), label)
+    w.set_numbers(v, v.op.numpy(np.broadcast_to(array, x.shape), **v.attrs), label)
     return True
 
 
@@ -142,9 +142,9 @@ def _transpose(w: Writer, v: Value) -> None:
     if _moved_numbers(w, v):
         return
     axes = v.attrs["axes"]
-    forms = w.lying.get(x) or [w.lie(x)]
+    forms = w.tensors.get(x) or [w.tensor(x)]
     if all(len(form.shape) < x.rank for form in forms):
-        forms = [w.lie(x, whole=True)]
+        forms = [w.tensor(x, whole=True)]
     for form in forms:
         if len(form.shape) == x.rank:
             w.give(v, form.name, moved(form.order or tuple(range(x.rank)), axes), form.shape)

@@ -1,0 +1,46 @@
+"""The small tools that look at files: what a wheel holds, and whitespace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.packages import ROOT, sdist_faults, wanted, wheel_faults
+from tools.whitespace import faults
+
+
+def test_a_wheel_must_hold_what_runs_and_nothing_else() -> None:
+    files = wanted()
+    assert {"ztorch/py.typed", "ztorch/templates/llvm/instr.ll.j2", "ztorch/models/digits_mlp.py"} <= files
+    assert not wheel_faults(files)
+    assert wheel_faults(files - {"ztorch/py.typed"}) == ["the wheel lacks ztorch/py.typed"]
+    assert wheel_faults(files | {"tools/rooms.py"}) == ["the wheel holds tools/rooms.py"]
+
+
+def test_a_sdist_has_no_tests() -> None:
+    good = {"ztorch/cli.py", "templates/a", "models/b", "cli.py", "pyproject.toml", "README.md", "LICENSE"}
+    assert not sdist_faults(good)
+    assert sdist_faults({*good, "tests/x.py"} - {"cli.py"}) == ["the sdist lacks cli.py", "the sdist holds tests"]
+
+
+@pytest.mark.parametrize(("before", "fault", "after"), [
+    ("a\n", "", "a\n"), ("", "", ""), ("a \nb", "gone now", "a\nb\n"), ("a\n\n", "gone now", "a\n"),
+    ("a\n<<<<<<< HEAD\n", "merge conflict", "a\n<<<<<<< HEAD\n"), ("a\r\n", "Windows", "a\r\n"),
+])
+def test_whitespace(before: str, fault: str, after: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(before.encode())
+    told = faults(path)
+    assert (fault in told) if fault else not told
+    assert path.read_bytes() == after.encode()
+
+
+def test_the_files_of_the_checkout_pass() -> None:
+    names = [str(p) for folder in ("docs", "examples", "tools", ".ci") for p in (ROOT / folder).rglob("*")
+             if p.is_file() and p.suffix in (".py", ".md", "")]
+    ran = subprocess.run([sys.executable, ROOT / "tools" / "whitespace.py", *names], check=False, text=True,
+                         capture_output=True)
+    assert ran.returncode == 0 and not ran.stdout

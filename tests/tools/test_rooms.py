@@ -1,0 +1,20 @@
+"""docs/pictures/rooms.svg is the table of ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+from tools.rooms import ROOT, checked, floors, picture, places, table
+
+TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+
+
+def test_the_picture_is_up_to_date() -> None:
+    drawn = (ROOT / "docs" / "pictures" / "rooms.svg").read_text()
+    assert drawn == picture(TEXT), "run: python -m tools.rooms > docs/pictures/rooms.svg"
+
+
+def test_rooms_stand_above_what_they_import_and_beside_one_another() -> None:
+    _, rooms = table(TEXT)
+    assert len(rooms) > 25 and checked(rooms, places(rooms))
+    assert floors(rooms)["cli"] == max(floors(rooms).values())
+    wrong = {**places(rooms), "cli": places(rooms)["ir"]}
+    assert not checked(rooms, wrong)

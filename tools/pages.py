@@ -1,0 +1,226 @@
+"""Pages of the documentation that come from the code; a hook of MkDocs (see mkdocs.yml).
+
+- `reference/*.md`: the API, a page a family, by mkdocstrings from the docstrings
+- `architecture.md`, `contributing.md`, `changelog.md`: the files of the root, links turned
+- `pictures/plan.svg`: the plan of a training step of `digits_mlp`, as `program.plot` draws it
+- in every page, a line `<!-- show: graph -->` becomes what `ztorch show digits_mlp --stage graph`
+  prints, for the target avx2 (`<!-- show: ir 40 -->`: 40 lines of it at most)
+
+Nothing of this lies in git, so nothing of it can be out of date.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import io
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ztorch
+from ztorch import callbacks, data, losses, metrics, optimizers, schedules
+from ztorch.commands.look import show
+from ztorch.layers import LAYERS
+
+ROOT = Path(__file__).parent.parent
+MODEL, DEVICE = "digits_mlp", "cpu:avx2"
+FAMILIES = {  # of layers, by the file that holds them
+    "core": "Input, Dense and shapes", "activation": "Activations",
+    "convolution": "Convolutions", "pooling": "Pooling, resampling and borders",
+    "normalization": "Normalisation", "regularization": "Dropout and noise",
+    "recurrent": "Recurrent layers", "embedding": "Embeddings", "attention": "Attention",
+    "transformer": "Transformers", "merge": "Merging", "containers": "Layers of layers",
+    "preprocessing": "Preparing data", "augmentation": "Changing images by chance"}
+
+
+# -- the API reference ---------------------------------------------------------------------------
+
+
+def reference() -> dict[str, str]:
+    """The pages of the reference: name -> Markdown.
+
+    >>> sorted(reference())
+    ['callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
+    """
+    model_members = ("compile", "summary", "get_layer", "set_weights", "get_weights",
+                     "save_weights", "load_weights", "trace", "to_json", "from_json")
+    pages = {
+        "models": page("Models and programs", "A model declares; `compile` returns a program, "
+                       "which trains, evaluates, predicts and is saved.", [
+            *entry(ztorch.Model, model_members), *entry(ztorch.Sequential, ()),
+            *entry(ztorch.Program, own_members(ztorch.Program)), *entry(ztorch.load),
+            *entry(ztorch.load_keras), *entry(ztorch.onnx.load), *entry(ztorch.onnx.save),
+            *entry(ztorch.compiled)]),
+        "layers": page("Layers", "All of them are `zt.layers.NAME`, and take `name=`, `trainable=` "
+                       "and `input_shape=` besides their own arguments.", layer_entries()),
+        "training": page("Losses, metrics, optimizers, schedules", "Each can be given by name, as "
+                         "in `loss=\"mse\"`, or as an instance with arguments.", [
+            "## Losses", "", *entries(losses, losses.Loss), "## Metrics", "",
+            *entries(metrics, metrics.Metric), "## Optimizers", "",
+            *entries(optimizers, optimizers.Optimizer), "## Learning-rate schedules", "",
+            *entries(schedules, schedules.LearningRateSchedule), "## Initializers", "",
+            *entries(ztorch.initializers, ztorch.initializers.Initializer)]),
+        "callbacks": page("Callbacks", "For `fit(callbacks=[...])`.", [
+            line for name in callbacks.__all__ for line in entry(getattr(callbacks, name))]),
+        "data": page("Data sets", "[Data](../data.md) tells what they are for.", [
+            line for name in data.__all__ if callable(getattr(data, name)) and name not in (
+                "Pair", "Split") for line in entry(getattr(data, name))]),
+        "devices": page("Devices and exports", "", [
+            *entry(ztorch.devices), *entry(ztorch.best_device),
+            *(line for path in ("ztorch.compile.c_library.export_c",
+                                "ztorch.compile.web_page.export_web",
+                                "ztorch.artifact.write.write_artifact")
+              for line in [f"::: {path}", ""])]),
+    }
+    pages["index"] = page("API", "From the docstrings of the code, whose examples are run by the "
+                          "tests.", [
+        "| page | what is there |", "| --- | --- |",
+        "| [Models and programs](models.md) | `Model`, `Sequential`, `Program`, `load` |",
+        f"| [Layers](layers.md) | {len(LAYERS)} layers, and `Layer` for your own |",
+        "| [Losses, metrics, optimizers](training.md) | what `compile` takes |",
+        "| [Callbacks](callbacks.md) | what `fit` takes |",
+        "| [Data sets](data.md) | `zt.data` |",
+        "| [Devices and exports](devices.md) | `zt.devices`, C libraries, pages |",
+        "| [Ops](../ops.md) | all functions of `zt.ops` |"])
+    return pages
+
+
+def page(title: str, about: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"# {title}", "", about, "", *lines]) + "\n"
+
+
+def entry(thing: Any, members: Iterable[str] | None = None) -> list[str]:
+    """A directive of mkdocstrings; `members` of a class are those to be shown."""
+    lines = [f"::: {thing.__module__}.{thing.__qualname__}"]
+    if inspect.isclass(thing):
+        shown = list(members or ())
+        lines += ["    options:", "      merge_init_into_class: true",
+                  f"      members: {shown}",
+                  f"      inherited_members: {shown or 'false'}"]
+    return [*lines, ""]
+
+
+def entries(module: Any, base: type) -> list[str]:
+    """All public subclasses of a family's base, and the base itself, in the order of the file."""
+    classes = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, base)
+               and c.__module__ == module.__name__ and not c.__name__.startswith("_")]
+    return [line for c in dict.fromkeys(classes) for line in entry(c, own_members(c))]
+
+
+def own_members(cls: type) -> list[str]:
+    """The public functions that a class defines by itself or has from a base of this package."""
+    if cls is not ztorch.Program:
+        return [name for name, member in vars(cls).items() if not name.startswith("_")
+                and inspect.isfunction(member) and member.__doc__]
+    return [name for kind in cls.__mro__ if kind.__module__.startswith("ztorch")
+            for name, member in vars(kind).items() if not name.startswith("_")
+            and (inspect.isfunction(member) or isinstance(member, property))]
+
+
+def layer_entries() -> Iterator[str]:
+    from ztorch.layers.layer import Layer
+
+    yield from ["## A layer of your own", "", *entry(Layer, ["build", "call", "add_weight"])]
+    families: dict[str, list[type]] = {}
+    for layer in dict.fromkeys(LAYERS.values()):
+        family = layer.__module__.rpartition(".")[2]
+        if layer.__module__.startswith("ztorch.layers.") and not layer.__name__.startswith("_"):
+            families.setdefault(family, []).append(layer)
+    for family in [*FAMILIES, *sorted(set(families) - set(FAMILIES))]:
+        if family in families:
+            yield from [f"## {FAMILIES.get(family, family.capitalize())}", ""]
+            for layer in families[family]:
+                yield from entry(layer, ["adapt"] if hasattr(layer, "adapt") else ())
+
+
+# -- a model's stages, and pictures --------------------------------------------------------------
+
+
+@functools.cache
+def stage(name: str) -> str:
+    """What `ztorch show digits_mlp` prints of a stage."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        show(MODEL, stage=name, **SHOWN)
+    return out.getvalue().rstrip()
+
+
+SHOWN: dict[str, Any] = {"function": "predict", "device": DEVICE, "batch_size": None, "dtype": None,
+                         "loss": None}
+
+
+def shown(found: re.Match[str]) -> str:
+    """The stage that a line asks for, as a block of code."""
+    lines = stage(found[1]).split("\n")
+    most = int(found[2] or len(lines))
+    if len(lines) > most:
+        lines = [*lines[:most], f"... {len(lines) - most:,} more lines"]
+    language = {"text": "llvm", "asm": "gas"}.get(found[1], "text")
+    return "\n".join([f"```{language}", *lines, "```"])
+
+
+@functools.cache
+def plan_picture() -> str:
+    """The plan of a training step, as `program.plot` draws it."""
+    from ztorch.codegen.targets import target
+    from ztorch.commands.recipe import find
+    from ztorch.compile.pipeline import compile_functions
+    from ztorch.program.picture import draw_plan
+    from ztorch.runtime.devices import resolve
+
+    recipe = find(MODEL)
+    traced = recipe.model.trace(32, "adam", recipe.loss, recipe.metrics)
+    made = compile_functions(traced.functions, target(resolve(DEVICE, here=False).target), MODEL)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.svg"
+        draw_plan(made.spec, "train", path)
+        return path.read_text()
+
+
+# -- files of the root ----------------------------------------------------------------------------
+
+OF_ROOT = {"ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md",
+           "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
+
+
+def from_root(text: str) -> str:
+    """A page of the root, with links as they are from docs/.
+
+    >>> from_root("[rooms](ARCHITECTURE.md) and [ops](docs/ops.md#top)")
+    '[rooms](architecture.md) and [ops](ops.md#top)'
+    """
+    def turned(found: re.Match[str]) -> str:
+        target = found[2].removeprefix("docs/")
+        name, _, anchor = target.partition("#")
+        target = OF_ROOT.get(name, name) + (f"#{anchor}" if anchor else "")
+        if target.startswith("http") or target.partition("#")[0].endswith((".md", ".svg", "")):
+            local = found[2].startswith(("docs/", "http", "#")) or name in OF_ROOT
+            if local:
+                return f"[{found[1]}]({target})"
+        return f"{found[1]} (`{found[2]}`)"
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", turned, text)
+
+
+# -- the hook -------------------------------------------------------------------------------------
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the pages that are made here."""
+    from mkdocs.structure.files import File
+
+    for name, text in reference().items():
+        files.append(File.generated(config, f"reference/{name}.md", content=text))
+    for source, name in OF_ROOT.items():
+        if source != "README.md":
+            text = from_root((ROOT / source).read_text())
+            files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, "pictures/plan.svg", content=plan_picture()))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    return re.sub(r"^<!-- show: (\w+)(?: (\d+))? -->$", shown, markdown, flags=re.MULTILINE)

@@ -1,0 +1,150 @@
+"""docs/pictures/rooms.svg: the rooms of ARCHITECTURE.md's table as two staircases.
+
+    python -m tools.rooms > docs/pictures/rooms.svg
+
+A room stands one floor above the highest room that it imports. A line is an import that no longer
+way leads to; the others follow from these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+
+Rooms = dict[str, set[str]]
+
+ROOT = Path(__file__).parent.parent
+# What the columns hold, and the rooms in them; the first column has all others.
+COLUMNS = ("what users declare and call", "compile side", "run side")
+COMPILE_SIDE = {"compile", "artifact", "codegen", "lower", "ops", "graph", "ir", "machines",
+                "verify"}
+RUN_SIDE = {"program", "training", "feed", "callbacks", "runtime", "backends", "files", "host"}
+COLOURS = ("#7a5cd6", "#2f6fdb", "#2a9d62")
+
+WIDTH, FLOOR, HIGH, GAP = 1000, 62, 30, 12  # of the picture, a floor, a room, between rooms
+SIDES = ((20, 350), (390, 290), (710, 270))  # left edge and width of each column
+TOP = 46
+
+
+def table(text: str) -> tuple[list[str], Rooms]:
+    """The ground floor, and room -> rooms that it imports.
+
+    >>> ground, rooms = table((ROOT / "ARCHITECTURE.md").read_text())
+    >>> "errors" in ground, "graph" in rooms["ops"]
+    (True, True)
+    """
+    ground: list[str] = []
+    rooms: Rooms = {}
+    for line in text.splitlines():
+        cells = [c.strip() for c in line.split("|")]
+        if len(cells) == 5 and cells[1].startswith("`"):
+            names = [n.rstrip("/") for n in re.findall(r"`([\w/]+)`", cells[1])]
+            if not ground:
+                ground = names
+                continue
+            below = {n.rstrip("/") for n in re.findall(r"`([\w/]+)`", cells[3])} - set(ground)
+            rooms |= dict.fromkeys(names, below)
+    return ground, rooms
+
+
+def floors(rooms: Rooms) -> dict[str, int]:
+    """The floor of each room; those that import no other are on floor 0.
+
+    >>> floors({"a": set(), "b": {"a"}, "c": {"a", "b"}})
+    {'a': 0, 'b': 1, 'c': 2}
+    """
+    found: dict[str, int] = {}
+    while len(found) < len(rooms):
+        for room, below in rooms.items():
+            if room not in found and below <= found.keys():
+                found[room] = 1 + max((found[b] for b in below), default=-1)
+    return {room: found[room] for room in rooms}
+
+
+def lines(rooms: Rooms) -> list[tuple[str, str]]:
+    """Imports that are not implied by others.
+
+    >>> lines({"a": set(), "b": {"a"}, "c": {"a", "b"}})
+    [('b', 'a'), ('c', 'b')]
+    """
+    def reach(room: str) -> set[str]:
+        return rooms[room].union(*(reach(b) for b in rooms[room]))
+
+    return [(room, b) for room, below in rooms.items() for b in sorted(below)
+            if not any(b in reach(other) for other in below)]
+
+
+def column(room: str) -> int:
+    return 1 if room in COMPILE_SIDE else 2 if room in RUN_SIDE else 0
+
+
+def places(rooms: Rooms) -> dict[str, tuple[float, float, float]]:
+    """Left edge, top edge and width of each room."""
+    level = floors(rooms)
+    highest = max(level.values())
+    out: dict[str, tuple[float, float, float]] = {}
+    for k, (left, width) in enumerate(SIDES):
+        for floor in range(highest + 1):
+            row = [r for r in rooms if level[r] == floor and column(r) == k]
+            wide = [14 + 8.2 * len(r) for r in row]
+            x = left + (width - sum(wide) - GAP * (len(row) - 1)) / 2
+            for room, w in zip(row, wide, strict=True):
+                out[room] = x, TOP + (highest - floor) * FLOOR, w
+                x += w + GAP
+    return {room: out[room] for room in rooms}
+
+
+def picture(text: str) -> str:
+    """The SVG."""
+    ground, rooms = table(text)
+    place = places(rooms)
+    bottom = max(y for _, y, _ in place.values()) + HIGH
+    height = bottom + 78
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" '
+           'font-family="ui-monospace, monospace" font-size="13">',
+           "<title>The rooms of ztorch: imports go down only</title>",
+           f'<rect width="{WIDTH}" height="{height:g}" fill="#ffffff"/>']
+    for (left, width), title, colour in zip(SIDES, COLUMNS, COLOURS, strict=True):
+        out += [_box(left - 8, 8, width + 16, bottom + 4, colour, 0.07),
+                _text(left + width / 2, 28, title, colour, 'font-weight="bold"')]
+    out += [_line(place[a], place[b]) for a, b in lines(rooms)]
+    for room, (x, y, w) in place.items():
+        colour = COLOURS[column(room)]
+        out += [_box(x, y, w, HIGH, colour, 1), _text(x + w / 2, y + 20, room, "#ffffff")]
+    out += [_box(12, bottom + 24, WIDTH - 24, HIGH + 8, "#5b7083", 1),
+            _text(WIDTH / 2, bottom + 48, "ground floor: " + "  ".join(ground), "#ffffff"),
+            "</svg>"]
+    return "\n".join(out) + "\n"
+
+
+def _box(x: float, y: float, w: float, h: float, colour: str, opacity: float) -> str:
+    return (f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6" fill="{colour}" '
+            f'fill-opacity="{opacity:g}"/>')
+
+
+def _text(x: float, y: float, text: str, colour: str, more: str = "") -> str:
+    return (f'<text x="{x:g}" y="{y:g}" text-anchor="middle" fill="{colour}" {more}>'
+            f"{escape(text)}</text>")
+
+
+def _line(above: tuple[float, float, float], below: tuple[float, float, float]) -> str:
+    x, y = above[0] + above[2] / 2, above[1] + HIGH
+    to_x, to_y = below[0] + below[2] / 2, below[1]
+    bend = (to_y - y) / 2
+    way = f"M{x:g} {y:g} C{x:g} {y + bend:g} {to_x:g} {to_y - bend:g} {to_x:g} {to_y:g}"
+    return (f'<path d="{way}" fill="none" stroke="#8a94a3" stroke-width="1.1" '
+            'stroke-opacity="0.75"/>')
+
+
+def checked(rooms: Mapping[str, set[str]], place: Mapping[str, tuple[float, float, float]]) -> bool:
+    """Whether every room is drawn above all that it imports, and none over another."""
+    down = all(place[a][1] < place[b][1] for a, below in rooms.items() for b in below)
+    apart = all(a == b or place[a][1] != place[b][1] or place[a][0] + place[a][2] <= place[b][0]
+                or place[b][0] + place[b][2] <= place[a][0] for a in place for b in place)
+    return down and apart
+
+
+if __name__ == "__main__":
+    print(picture((ROOT / "ARCHITECTURE.md").read_text()), end="")

@@ -1,0 +1,31 @@
+"""ztorch devices: the devices of this machine, and why others are missing."""
+
+from __future__ import annotations
+
+import json
+
+from ztorch.commands.table import table
+from ztorch.runtime.devices import devices
+
+
+def list_devices(as_json: bool) -> None:
+    """Prints the devices that can be used, with the levels of the CPU, then the others."""
+    all_devices = devices()
+    if as_json:
+        print(json.dumps([d.to_json() for d in all_devices], indent=2))
+        return
+    for d in all_devices:
+        if not d.available:
+            continue
+        size = f"{d.memory_bytes / 2**30:.1f} GiB"
+        if not d.levels:
+            chip, driver = (f", {text}" if text else "" for text in (d.chip, d.driver))
+            print(f"{d.id}: {d.name} ({d.kind}{chip}), {size}{driver}")
+            continue
+        print(f"{d.id}: {d.name}, {d.cores} cores, {d.threads} threads, {size}")
+        best = next((level.name for level in reversed(d.levels) if level.available), None)
+        print(table(((f"{d.id}:{level.name}", ("yes" + ", the best" * (level.name == best))
+                      if level.available else f"no: {level.reason}") for level in d.levels), "  "))
+    if missing := [d for d in all_devices if not d.available]:
+        print("Not here:")
+        print(table(((d.id, d.reason) for d in missing), "  "))

@@ -1,0 +1,74 @@
+"""ztorch inspect: what is in an artifact."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ztorch.commands.table import table
+from ztorch.runtime.spec import offered
+
+if TYPE_CHECKING:
+    from ztorch.runtime.load import Artifact
+
+
+def inspect(path: str, as_json: bool) -> None:
+    """Prints what an artifact holds and needs, without running it."""
+    from ztorch.commands.retrace import need_artifact
+    from ztorch.runtime.load import open_artifact
+
+    need_artifact(path)
+    artifact = open_artifact(path)
+    print(json.dumps(_as_dict(artifact), indent=2) if as_json else _as_text(artifact))
+
+
+def _as_dict(artifact: Artifact) -> dict[str, Any]:
+    return {
+        "file": artifact.where, "format_version": artifact.version, "ztorch": artifact.ztorch,
+        "members": artifact.sizes,
+        "targets": [{**t.spec.to_json(), "code_bytes": len(t.code),
+                     "memory_bytes": t.spec.memory_bytes, "runs_here": not t.refusal()}
+                    for t in artifact.targets],
+        "program": artifact.metadata, "training": artifact.training,
+    }
+
+
+def _as_text(artifact: Artifact) -> str:
+    spec = artifact.targets[0].spec
+    functions = offered(spec.functions).values()
+    weights = [s for s in spec.states.values() if s.role == "weight"]
+    others = [s for s in spec.states.values() if s.role != "weight" and not s.derived]
+    lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "
+             f"{artifact.version}, written by ztorch {artifact.ztorch}"]
+    for t in artifact.targets:
+        lines += ["", f"For {t.spec.where}, which "
+                  + (f"does not run here: the code {t.refusal()}" if t.refusal() else "runs here"),
+                  f"  needs    {', '.join(t.spec.needs) or 'nothing special'}",
+                  f"  code     {len(t.code):,} bytes, {len(t.spec.kernels)} kernels",
+                  f"  memory   {t.spec.memory_bytes:,} bytes, of them arena {t.spec.arena_bytes:,}"]
+    lines += ["", "Functions", table((
+        (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
+                   for side in (f.inputs, f.outputs))) for f in functions), "  ")]
+    lines += ["", f"Weights, {sum(s.nbytes for s in weights):,} bytes", table((
+        (s.name, _shape(s.shape), str(s.dtype), "" if s.trainable else "frozen")
+        for s in weights), "  ")]
+    if others:
+        lines += [f"  and {len(others)} states of training, {sum(s.nbytes for s in others):,} "
+                  "bytes"]
+    lines += ["", "Kernels, with their estimated share of the work"]
+    for f in functions:
+        whole = sum(cycles for _, cycles in f.kernels) or 1.0
+        lines.append(table(((f.name, name, f"{cycles / whole:.0%}") for name, cycles in f.kernels),
+                           "  "))
+    if training := artifact.training:
+        scores = (training.get("history") or {}).get("history") or {}
+        last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in scores.items()
+                         if v and isinstance(v[-1], (int, float)))
+        trained = f"Trained for {training.get('passes')} epochs"
+        lines += ["", f"{trained}: {last}" if last else trained]
+    lines += ["", "Members", table(((n, f"{size:,}") for n, size in artifact.sizes.items()), "  ")]
+    return "\n".join(lines)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"

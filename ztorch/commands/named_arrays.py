@@ -1,0 +1,111 @@
+"""NPZ files with an array for each input and output of a model, by name."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztorch.errors import ConfigError, DataError
+from ztorch.files.atomic import write_atomic
+
+if TYPE_CHECKING:
+    from ztorch.data import Pair
+    from ztorch.model.model import Model
+    from ztorch.program.program import Program
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class PortShapes(NamedTuple):
+    """The shapes of inputs and outputs by name; the name of a single one is empty."""
+
+    inputs: Shapes
+    outputs: Shapes
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several inputs or outputs."""
+        return len(self.inputs) > 1 or len(self.outputs) > 1
+
+    @property
+    def x(self) -> tuple[int, ...] | None:
+        """The shape of a single input; None where there are several."""
+        return self.inputs.get("")
+
+
+def of_model(model: Model) -> PortShapes:
+    """The shapes of a model."""
+    model.build()
+    outputs = model.output_shape if model.output_names != [""] else {"": model.output_shape}
+    return PortShapes({name: x.shape for name, x in model.inputs.items()}, dict(outputs))
+
+
+def of_program(program: Program) -> PortShapes:
+    """The shapes of a program."""
+    predict = program.executable.functions["predict"]
+    return PortShapes(*({port[2:]: tuple(t.shape[1:]) for port, t in side.items()}
+                        for side in (predict.inputs, predict.outputs)))
+
+
+def read(path: str, shapes: PortShapes) -> tuple[Any, Any]:
+    """x and y of an NPZ file. Its arrays have the names of inputs and outputs, or x/NAME and y/NAME
+    where an input and an output share a name. y holds the outputs that the file has."""
+    if not path.lower().endswith(".npz"):
+        raise ConfigError(f"the model has several inputs or outputs, and {path} has no names for "
+                          f"them; use an .npz file: {_savez_call(shapes)}")
+    from ztorch.data.numpy_files import read_arrays
+
+    arrays = read_arrays(path)
+
+    def select(role: str, names: Shapes) -> dict[str, np.ndarray]:
+        keys = {name: next((key for key in (f"{role}/{name}", name or role) if key in arrays), None)
+                for name in names}
+        return {name: arrays[key] for name, key in keys.items() if key is not None}
+
+    x, y = select("x", shapes.inputs), select("y", shapes.outputs)
+    if missing := [name or "x" for name in shapes.inputs if name not in x]:
+        raise DataError(f"{path} has no array {missing[0]!r}; it has "
+                        f"{', '.join(arrays) or 'none'}: {_savez_call(shapes)}")
+    x = {name: _with_row_shape(array, shapes.inputs[name]) for name, array in x.items()}
+    return x.get("", x), y.get("", y) if y else None
+
+
+def _with_row_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Flat rows in the shape of the input; other arrays as they are."""
+    flat = array.ndim == 2 and array.shape[1] == int(np.prod(shape))
+    return array.reshape(-1, *shape) if flat else array
+
+
+def read_training(path: str, shapes: PortShapes) -> Pair:
+    """x and y to train on."""
+    x, y = read(path, shapes)
+    if y is None:
+        raise DataError(f"{path} holds nothing to learn: {_savez_call(shapes)}")
+    return x, y
+
+
+def targets_of(y: Any, program: Program) -> Any:
+    """The arrays of y that the program's losses take, where y has names."""
+    train = program.executable.functions.get("train")
+    if train is None or not isinstance(y, dict):
+        return y
+    return {name: array for name, array in y.items() if f"y/{name}" in train.inputs}
+
+
+def write(path: str | None, outputs: dict[str, np.ndarray]) -> None:
+    """Writes several outputs to an NPZ file."""
+    if path is None or not path.endswith(".npz"):
+        raise ConfigError(f"the program gives several outputs ({', '.join(outputs)}); write them "
+                          "to an .npz file with -o FILE.npz")
+    data = io.BytesIO()
+    np.savez(data, **outputs)  # type: ignore[arg-type]
+    write_atomic(path, data.getvalue())
+
+
+def _savez_call(shapes: PortShapes) -> str:
+    """The call of NumPy that writes such a file, for errors."""
+    names = [name or role for role, side in (("x", shapes.inputs), ("y", shapes.outputs))
+             for name in side]
+    return f"numpy.savez(path, {', '.join(f'{name}=...' for name in dict.fromkeys(names))})"

@@ -1,0 +1,60 @@
+"""What the runtime must know of a compiled program: its description and its first parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ztorch.codegen.targets import Target
+from ztorch.dtypes import boolean, to_storage, u8
+from ztorch.host.memory import aligned
+from ztorch.host.processor import need_memory
+from ztorch.lower.placement import Params
+from ztorch.lower.plan import Plan
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec, entry_point
+
+
+def describe_program(name: str, target: Target, plans: Mapping[str, Plan],
+                     params: Params) -> ProgramSpec:
+    """The functions, states, constants and memory of a program. Artifacts store it as JSON."""
+    arena_bytes = max(plan.arena for plan in plans.values())
+    kernel_names = dict.fromkeys(step.kernel.name for plan in plans.values() for step in plan.steps)
+    states = {state: StateSpec(state, v.shape, v.dtype, params.offsets[state],
+                               v.attrs.get("kind", "weight"), bool(v.attrs.get("trainable", False)))
+              for state, v in params.states.items()}
+    return ProgramSpec(
+        name, target.name, target.arch or target.chip, target.required_features,
+        {plan.name: _describe_function(plan, params.size, arena_bytes) for plan in plans.values()},
+        states, params.size, arena_bytes,
+        tuple((offset, data.nbytes) for offset, data in params.constants),
+        tuple(kernel_names), target.backend)
+
+
+def _describe_function(plan: Plan, params_bytes: int, arena_bytes: int) -> FunctionSpec:
+    inputs = [TensorSpec(v.attrs["name"], v.shape, v.dtype) for v in plan.inputs]
+    outputs = [TensorSpec(name, v.shape, v.dtype) for name, v in plan.outputs]
+    symbol = entry_point(plan.name, inputs, outputs, params_bytes, arena_bytes)
+    return FunctionSpec(
+        plan.name, symbol, {t.name: t for t in inputs}, {t.name: t for t in outputs}, plan.cycles,
+        tuple((step.kernel.name, step.cycles) for step in plan.steps),
+        tuple((label, buffer.size, buffer.first, buffer.last, offset)
+              for label, buffer, offset in plan.buffers))
+
+
+def initial_parameters(params: Params) -> np.ndarray:
+    """The block of parameters: first values of states, and constants, each at its offset."""
+    need_memory("the program", params.size, "make layers smaller")
+    block = aligned(max(params.size, 1))[:params.size]
+
+    def put(offset: int, data: np.ndarray) -> None:
+        block[offset:offset + data.nbytes] = data.reshape(-1).view(np.uint8)
+
+    for name, v in params.states.items():
+        if "data" in v.attrs:  # else the function `prepare` computes it when the program is loaded
+            stored = u8 if v.dtype is boolean else v.dtype
+            put(params.offsets[name],
+                np.ascontiguousarray(to_storage(stored, v.attrs["data"])))
+    for offset, data in params.constants:
+        put(offset, data)
+    return block

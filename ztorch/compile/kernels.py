@@ -1,0 +1,49 @@
+"""The kernels of a program as text in a target's language, each rendered once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.codegen.render import renderer
+from ztorch.codegen.targets import Target
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.verify import verify
+from ztorch.lower.passes import decompose, launched, vectored
+
+
+class Kernels:
+    """Renders kernels and numbers them. Kernels with the same text share one number.
+
+    Args:
+        target: The machine to render for.
+    """
+
+    def __init__(self, target: Target):
+        self.target = target
+        self.words = renderer(target)  # the macros and the module frame of the target
+        self.rendered: list[dict[str, Any]] = []  # text, memories and symbol of each kernel
+        self._number_of_text: dict[tuple, int] = {}
+        # By the identity of the body. The kernel is stored too: else its id could be used again.
+        self._number_of_body: dict[int, tuple[int, Kernel]] = {}
+
+    def number(self, kernel: Kernel) -> int:
+        """The index of a kernel in `rendered`. Steps that are alike share one body."""
+        body = id(kernel.body)
+        if body not in self._number_of_body:
+            self._number_of_body[body] = self._add(kernel), kernel
+        return self._number_of_body[body][0]
+
+    def _add(self, kernel: Kernel) -> int:
+        verify(kernel)
+        speakable, size = launched(decompose(kernel, self.words.speaks, self.target.name))
+        grid = self.target.limits.grid
+        if grid is not None:
+            speakable = vectored(speakable, grid.scalar_stores_readable_as_vectors)
+        data = self.words.kernel(speakable)
+        memories = (tuple((m.t, m.access, m.size) for m in data[kind])
+                    for kind in ("memories", "locals", "shared"))
+        text = (data["body"], data["workgroup"], size, *memories)
+        if text not in self._number_of_text:
+            self._number_of_text[text] = len(self.rendered)
+            self.rendered.append({**data, "symbol": f"{kernel.name}_{len(self.rendered)}"})
+        return self._number_of_text[text]

@@ -1,0 +1,26 @@
+"""What the compiler takes from a model: the functions of one program, as graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch.graph.value import Graph
+
+
+@dataclass(frozen=True)
+class TracedModel:
+    """The graphs of one program, and what the program will know of its model.
+
+    function   inputs        outputs                         changes
+    predict    x             y                               nothing
+    evaluate   x, y, w       loss and metrics                nothing
+    train      x, y, w       loss and metrics                weights, slots, counters
+    decode     x, position   the logits of one position      the caches of layers
+
+    w holds the weight of each row. Rows of weight 0 do not count: they fill up the last batch. A
+    model with several inputs or outputs has x/NAME and y/NAME in place of x and y.
+    """
+
+    functions: dict[str, Graph]  # by name
+    metadata: dict[str, Any]  # ready for JSON; artifacts store it

@@ -1,0 +1,44 @@
+"""Finds the files of data sets that do not come with the package."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ztorch.errors import DataError
+from ztorch.host import settings
+
+
+def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callable[[Path], bool],
+                get: str) -> Path:
+    """The folder with the files of a data set.
+
+    Args:
+        name: The data set.
+        path: The only folder to look in; None: $ZTORCH_DATA/name and ./data/name.
+        present: Whether a folder has the files.
+        get: Says in the error which files to get, and from where.
+    """
+    if path is not None:
+        places = [Path(path)]
+    else:
+        root = settings.current().data
+        places = [Path(root) / name] if root else []
+        places.append(Path("data") / name)
+    for place in places:
+        if present(place):
+            return place
+    searched = " and ".join(str(p) for p in places)
+    raise DataError(f"no {name} files in {searched}; get {get} and put them there, or say where "
+                    f'they are: load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """The MD5 of a file. Publishers of data sets give it; here it only tells files apart."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            md5.update(part)
+    return md5.hexdigest()

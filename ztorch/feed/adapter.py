@@ -1,0 +1,220 @@
+"""The data that users pass to a program, as arrays that the program takes, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztorch.config import number
+from ztorch.dtypes import DType, dtype
+from ztorch.errors import ConfigError, DataError, Unsupported, unknown
+from ztorch.feed.columns import (
+    InputPort,
+    TargetPort,
+    as_array,
+    check_weights,
+    one_per_row,
+    pad,
+    store,
+)
+
+if TYPE_CHECKING:
+    from ztorch.runtime.spec import FunctionSpec
+
+Columns = dict[str, np.ndarray]  # arrays by port (x, y/NAME ...), all with the same number of rows
+
+
+def rows_of(columns: Columns) -> int:
+    """How many rows there are."""
+    return len(next(iter(columns.values())))
+
+
+def is_stream(x: Any, y: Any) -> bool:
+    """Whether x gives batches, not rows: an iterator, a loader, or a list of tuples."""
+    if hasattr(x, "__array__") or hasattr(x, "__dlpack__") or isinstance(
+            x, (str, bytes, tuple, Mapping)):
+        return False
+    if isinstance(x, list):
+        return y is None and bool(x) and all(isinstance(item, tuple) for item in x)
+    return hasattr(x, "__iter__")
+
+
+def check_batch_size(requested: int | None, compiled: int) -> None:
+    """Raises unless a batch size is left out, or repeats the one that was compiled."""
+    if requested is None or requested == compiled:
+        return
+    if not isinstance(requested, (int, np.integer)) or requested < 1:
+        raise ConfigError(f"batch_size={requested!r} must be a whole number, one or more")
+    raise ConfigError(f"batch_size={requested}, but this program is compiled for {compiled} rows "
+                      f"at a time; leave batch_size out, or compile with batch_size={requested}")
+
+
+class DataAdapter(NamedTuple):
+    """Turns what users pass as x, y and sample_weight into what one program takes."""
+
+    input_ports: tuple[InputPort, ...]
+    target_ports: tuple[TargetPort, ...] = ()  # of the outputs that have a loss
+
+    @classmethod
+    def of(cls, functions: Mapping[str, FunctionSpec],
+           metadata: Mapping[str, Any]) -> DataAdapter:
+        """The adapter of a program with these functions and metadata."""
+        scoring = functions.get("train") or functions.get("evaluate")
+
+        def lookup(key: str, port: str, kind: type) -> Any:
+            """What the metadata say of an input or output; None where they say nothing."""
+            value = metadata.get(key)
+            if port[2:]:
+                value = value.get(port[2:]) if isinstance(value, dict) else None
+            return value if isinstance(value, kind) else None
+
+        input_ports = []
+        for port, x in functions["predict"].inputs.items():
+            limits = lookup("input_range", port, dict)
+            input_ports.append(InputPort(port, tuple(x.shape[1:]), dtype(x.dtype), limits and (
+                limits["low"], limits["high"], f"layer {limits['layer']!r}")))
+        return cls(tuple(input_ports), tuple(
+            TargetPort(port, tuple(y.shape[1:]), dtype(y.dtype), lookup("classes", port, int),
+                       str((lookup("loss", port, dict) or {}).get("name", "")),
+                       bool(lookup("probabilities", port, bool)))
+            for port, y in (scoring.inputs.items() if scoring else ()) if port[0] == "y"))
+
+    @property
+    def dtypes(self) -> dict[str, DType]:
+        """The dtype of each input and target, by port."""
+        return {**{p.port: p.dtype for p in self.input_ports},
+                **{p.port: p.dtype for p in self.target_ports}}
+
+    @property
+    def several_inputs(self) -> bool:
+        """Whether there are several inputs; they have names then."""
+        return len(self.input_ports) > 1
+
+    # -- inputs -----------------------------------------------------------------------------------
+
+    def inputs(self, value: Any, suffix: str = "") -> Columns:
+        """x as arrays of rows of the inputs' shapes. Errors call it x, followed by `suffix`."""
+        first = self.input_ports[0]
+        if not self.several_inputs:
+            if isinstance(value, tuple):
+                raise DataError(f"x{suffix} is a tuple of {len(value)}; pass its parts one by one, "
+                                "such as fit(*data)")
+            if isinstance(value, Mapping):
+                raise DataError(f"x{suffix} is a mapping; the model has one input: pass its array")
+            return {first.port: first.rows(value, f"x{suffix}")}
+        parts = _parts("x", value, [p.name for p in self.input_ports], "inputs", suffix)
+        columns: Columns = {}
+        for p in self.input_ports:
+            rows = columns[p.port] = p.rows(parts[p.name], f"x[{p.name!r}]{suffix}")
+            count = len(columns[first.port])
+            if len(rows) != count:
+                raise DataError(f"x[{first.name!r}]{suffix} has {count} rows but x[{p.name!r}] has "
+                                f"{len(rows)}; each row needs all inputs")
+        return columns
+
+    # -- targets ----------------------------------------------------------------------------------
+
+    def targets(self, value: Any, rows: int, suffix: str = "", first_row: int = 0) -> Columns:
+        """y as arrays of rows of the targets' shapes, every label checked. Errors call it y,
+        followed by `suffix`, and count rows from `first_row`."""
+        ports = self.target_ports
+        if len(ports) == 1 and not (ports[0].name and isinstance(value, Mapping)):
+            return {ports[0].port: ports[0].rows(value, rows, f"y{suffix}", first_row)}
+        if value is None:
+            raise DataError(f"y{suffix} is missing: losses compare predictions with targets; pass "
+                            "an array for each output that has a loss")
+        parts = _parts("y", value, [p.name for p in ports], "outputs with a loss", suffix)
+        return {p.port: p.rows(parts[p.name], rows, f"y[{p.name!r}]{suffix}", first_row)
+                for p in ports}
+
+    # -- weights of rows --------------------------------------------------------------------------
+
+    def weights(self, sample_weight: Any, class_weight: Mapping[int, float] | None,
+                columns: Columns, rows: int) -> np.ndarray | None:
+        """One float32 weight per row; None where all weigh the same."""
+        if sample_weight is None and class_weight is None:
+            return None
+        weights: np.ndarray | None = None
+        if sample_weight is not None:
+            if isinstance(sample_weight, Mapping):
+                raise Unsupported("sample_weight takes one weight per row, the same for all "
+                                  "outputs; weigh outputs with compile(loss_weights=...)")
+            array = as_array(sample_weight, "sample_weight")
+            fitted = one_per_row(array)
+            if fitted is None or len(fitted) != rows:
+                raise DataError(f"sample_weight has shape {array.shape}; it takes one weight "
+                                f"per row: ({rows},)")
+            weights = check_weights(fitted.astype(np.float32), "sample_weight")
+        if class_weight is not None:
+            if len(self.target_ports) > 1:
+                raise Unsupported("class_weight is for models with one output; weigh rows with "
+                                  "sample_weight")
+            by_class = self._class_weights(class_weight, columns[self.target_ports[0].port])
+            weights = by_class if weights is None else weights * by_class
+        return weights
+
+    def _class_weights(self, class_weight: Mapping[int, float], y: np.ndarray) -> np.ndarray:
+        if not isinstance(class_weight, Mapping):
+            raise DataError("class_weight takes a dict from class number to weight, such as "
+                            "{0: 1.0, 1: 5.0}")
+        classes = self.target_ports[0].classes
+        labels = y.argmax(-1) if classes is None and y.ndim > 1 and y.shape[-1] > 1 else y
+        labels = labels.reshape(len(labels), -1)
+        if labels.shape[1] != 1:
+            raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
+        whole = labels[:, 0].astype(np.int64)
+        if (whole != labels[:, 0]).any() or np.min(whole) < 0:
+            raise DataError("class_weight needs labels that are class numbers; weigh rows of "
+                            "a regression with sample_weight")
+        count = classes or (y.shape[-1] if y.ndim > 1 and y.shape[-1] > 1 else
+                                 max(2, int(np.max(whole)) + 1))
+        table = np.ones(count, np.float32)
+        for label, weight in class_weight.items():
+            if not isinstance(label, (int, np.integer)) or not 0 <= label < count:
+                raise DataError(f"class_weight names class {label!r}; classes are 0..{count - 1}")
+            table[label] = number(f"class_weight[{label}]", weight, least=0)
+        return check_weights(table, "class_weight")[whole]
+
+    # -- one batch --------------------------------------------------------------------------------
+
+    def stage(self, staging: Mapping[str, np.ndarray], columns: Columns,
+              row_weights: np.ndarray | None = None) -> float:
+        """Writes at most a batch of rows into the staging buffers; returns the sum of their
+        weights."""
+        dtypes, rows = self.dtypes, 0
+        for name, array in columns.items():
+            rows = len(array)
+            if name in staging:  # no loss depends on the others
+                store(staging[name][:rows], dtypes[name], array)
+        weights = staging["w"]
+        weights[:rows] = 1.0 if row_weights is None else row_weights
+        if rows < len(weights):
+            pad(staging, rows)
+        return float(rows if row_weights is None else row_weights.sum(dtype=np.float64))
+
+
+def _parts(role: str, value: Any, names: list[str], kind: str, suffix: str) -> dict[str, Any]:
+    """The arrays for several inputs or targets, by name.
+
+    Args:
+        role: "x" or "y", for errors.
+        value: A list in the order of `names`, or a mapping.
+        names: The names of the inputs or outputs.
+        kind: What they are called in errors: "inputs" or "outputs with a loss".
+        suffix: Follows `role` in errors.
+    """
+    fix = (f"the model has {len(names)} {kind} ({', '.join(names)}): pass a list of arrays in "
+           "this order, or a dict by these names")
+    if isinstance(value, Mapping):
+        if missing := [name for name in names if name not in value]:
+            raise DataError(f"{role}{suffix} lacks {missing[0]!r}; {fix}")
+        if extra := [name for name in value if name not in names]:
+            raise DataError(f"{role}{suffix}: {unknown(kind.split()[0][:-1], extra[0], names)}")
+        return dict(value)
+    if not isinstance(value, (list, tuple)):
+        raise DataError(f"{role}{suffix} is one {type(value).__name__}; {fix}")
+    if len(value) != len(names):
+        raise DataError(f"{role}{suffix} has {len(value)} parts; {fix}")
+    return dict(zip(names, value, strict=True))

@@ -1,0 +1,163 @@
+"""Batches from an iterator, cut to the batch size that a program is compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ztorch.errors import DataError
+from ztorch.feed.adapter import Columns, DataAdapter, rows_of
+from ztorch.feed.array_batches import Filled, Staging
+from ztorch.feed.columns import pad, store
+
+Piece = tuple[Columns, np.ndarray | None]  # x and y, and the weights of their rows
+
+
+class StreamBatches:
+    """Batches of any size from an iterator, cut to the program's size.
+
+    A source that counts its passes in an attribute `epoch`, as those of `zt.data` do, is told
+    which pass comes next. So a resumed run gets the batches that it would have got.
+
+    Args:
+        adapter: Knows the inputs and targets of the program.
+        source: What gives batches: x, (x, y) or (x, y, sample_weight).
+        batch_size: The rows of a batch of the program.
+        with_targets: Whether batches must hold y; False to predict.
+        class_weight: The weight of each class. Default: `None`.
+    """
+
+    def __init__(self, adapter: DataAdapter, source: Iterable[Any], batch_size: int,
+                 with_targets: bool, class_weight: Mapping[int, float] | None = None):
+        self._adapter = adapter
+        self._source = source
+        self._with_targets = with_targets
+        self._class_weight = class_weight
+        self.batch_size = batch_size
+        self.steps = _known_steps(source, batch_size)  # else known when an epoch has ended
+        self._next_pass: int | None = None  # for a source that counts passes
+        self._pieces: Iterator[Piece] | None = None  # of the pass that is under way
+        self._rest: Piece | None = None  # rows that were read and not used yet
+        self._single_pass = iter(source) is source  # a generator, which cannot start again
+        self._exhausted = False
+
+    def epoch(self, staging: Staging, number: int | None = None,
+              steps: int | None = None) -> Iterator[Filled]:
+        """Fills the staging buffers once for each step of an epoch. Without `steps`, an epoch is
+        one pass over the source; with them, it continues where the one before it stopped."""
+        done = filled = 0
+        if number is None and not self._single_pass:  # evaluation: the same batches every time
+            self._pieces = self._rest = None
+        elif number is not None and self._pieces is None and self._rest is None:
+            self._skip_to(number, steps)
+        weights, dtypes = staging.get("w"), self._adapter.dtypes
+        while steps is None or done < steps:
+            piece = self._next()
+            if piece is None:  # the source is at its end
+                if filled:
+                    pad(staging, filled)
+                    yield filled, float(filled if weights is None else
+                                        weights.sum(dtype=np.float64))
+                    done, filled = done + 1, 0
+                if steps is None:
+                    break
+                continue
+            columns, piece_weights = piece
+            count = min(rows_of(columns), self.batch_size - filled)
+            rows = slice(filled, filled + count)
+            for name, array in columns.items():
+                if name in staging:
+                    store(staging[name][rows], dtypes[name], array[:count])
+            if weights is not None:
+                weights[rows] = 1.0 if piece_weights is None else piece_weights[:count]
+            filled += self._put_back(piece, count)
+            if filled == self.batch_size:
+                total = self.batch_size if weights is None else weights.sum(dtype=np.float64)
+                yield self.batch_size, float(total)
+                done, filled = done + 1, 0
+        if steps is None:
+            self.steps = done
+
+    def _skip_to(self, number: int, steps: int | None) -> None:
+        """Begins where that epoch does: at a pass, or after some steps of one."""
+        if not isinstance(getattr(self._source, "epoch", None), int) or not (
+                steps is None or self.steps):
+            return
+        self._next_pass, done = ((number, 0) if steps is None else
+                                 divmod(number * steps, self.steps or 1))
+        rows = done * self.batch_size
+        while rows and (piece := self._next()):
+            rows -= self._put_back(piece, rows)
+
+    def _put_back(self, piece: Piece, used: int) -> int:
+        """Keeps the rows of a piece after those that are used; returns how many are."""
+        columns, weights = piece
+        rows = rows_of(columns)
+        if used < rows:
+            self._rest = ({name: array[used:] for name, array in columns.items()},
+                          None if weights is None else weights[used:])
+        return min(used, rows)
+
+    def _next(self) -> Piece | None:
+        if self._rest is not None:
+            piece, self._rest = self._rest, None
+            return piece
+        if self._pieces is None:
+            if self._single_pass and self._exhausted:
+                raise DataError("the generator has run out of batches; pass steps_per_epoch so "
+                                "that all epochs fit, or something that can be iterated again")
+            self._pieces = self._read()
+        for piece in self._pieces:
+            return piece
+        self._pieces, self._exhausted = None, True
+        return None
+
+    def _read(self) -> Iterator[Piece]:
+        if self._next_pass is not None:
+            self._source.epoch = self._next_pass  # type: ignore[attr-defined]
+            self._next_pass += 1
+        row = 0
+        for k, item in enumerate(self._source):
+            x, y, sample_weight = self._parts(item, k)
+            suffix = f" of batch {k}"
+            columns, weights = self._adapter.inputs(x, suffix), None
+            rows = rows_of(columns)
+            if self._with_targets:
+                columns |= self._adapter.targets(y, rows, suffix, row)
+                weights = self._adapter.weights(sample_weight, self._class_weight, columns, rows)
+            row += rows
+            yield columns, weights
+        if row == 0:
+            raise DataError("the iterator gave no batches; pass at least one row")
+
+    def _parts(self, item: Any, k: int) -> tuple[Any, Any, Any]:
+        if not isinstance(item, tuple) and not (isinstance(item, list) and (
+                self._with_targets or not self._adapter.several_inputs)):
+            item = (item,)
+        if len(item) > 3 or (self._with_targets and len(item) < 2):
+            expected = "(x, y) or (x, y, sample_weight)" if self._with_targets else "x"
+            raise DataError(f"batch {k} of the iterator has {len(item)} parts; it takes {expected}")
+        x, y, sample_weight = (*item, None, None)[:3]
+        return x, y, sample_weight
+
+
+def _known_steps(source: Any, batch_size: int) -> int | None:
+    """The batches in one pass over a source, or None where it cannot say beforehand."""
+    try:
+        if isinstance(source, list):
+            rows = sum(_rows(item[0]) for item in source)
+        elif getattr(source, "batch_size", None) == batch_size:
+            return len(source)
+        else:
+            rows = source.rows
+    except (AttributeError, TypeError, LookupError):
+        return None
+    return -(-rows // batch_size) if isinstance(rows, int) else None
+
+
+def _rows(x: Any) -> int:
+    """The rows of an array, or of the first of several."""
+    parts = list(x.values()) if isinstance(x, Mapping) else x
+    return (parts[0] if isinstance(parts, (list, tuple)) else parts).shape[0]

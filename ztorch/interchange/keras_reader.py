@@ -1,0 +1,257 @@
+"""Turns Keras' descriptions of models into models of ours."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from ztorch.config import Named
+from ztorch.errors import ConfigError, Unsupported, ZtorchError
+from ztorch.initializers import Initializer
+from ztorch.layers.core import Input
+from ztorch.layers.layer import Layer
+from ztorch.layers.merge import _Merge
+from ztorch.model.model import Model
+from ztorch.model.sequential import Sequential
+
+# Arguments of Keras' layers that ours lack. Those in _INDIFFERENT change no number; those in
+# _NEUTRAL change none where they have this value.
+_INDIFFERENT = {"unroll", "zero_output_for_mask", "synchronized", "implementation", "use_cudnn",
+                "flash_attention", "supports_masking", "optional", "batch_shape",
+                "batch_input_shape", "build_input_shape", "attention_axes", "renorm_momentum"}
+_NEUTRAL = {"stateful": False, "return_state": False, "time_major": False, "rms_scaling": False,
+            "renorm": False, "use_gate": False, "sparse": False, "ragged": False,
+            "data_format": "channels_last", "autocast": True}
+_INSIDE = ("layer", "backward_layer")  # arguments that are layers
+_MODULES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional",
+            "keras.src.models.sequential")
+
+
+class KerasReader:
+    """Turns Keras' descriptions into layers, and collects the problems."""
+
+    def __init__(self, source: str, input_shape: Sequence[int] | None, ignore: frozenset[str]):
+        self.source, self.ignore = source, ignore
+        self.input_shape = None if input_shape is None else tuple(input_shape)
+        self.problems: list[str] = []
+
+    def model(self, spec: dict[str, Any]) -> Model:
+        if spec["class_name"] not in ("Sequential", "Functional", "Model"):
+            raise Unsupported(f"{self.source} holds a {spec['class_name']}, a class of its own; "
+                              "only Sequential and functional models can be read from a file")
+        model = self.layer(spec)
+        if self.problems:
+            raise Unsupported(f"{self.source} holds what ztorch lacks:\n" + "\n".join(
+                f"  {problem}" for problem in dict.fromkeys(self.problems)))
+        assert isinstance(model, Model)
+        return model
+
+    def layer(self, spec: dict[str, Any]) -> Layer | None:
+        """The layer that Keras described, or None and a problem."""
+        kind, config = spec["class_name"], spec["config"]
+        label = f"{kind} {config.get('name', '')!r}"
+        layer_class = Layer.known.get(kind)
+        if kind in ("Functional", "Model"):
+            return self.functional(config)
+        if layer_class is None or spec.get("module", "keras.layers") not in _MODULES:
+            self.report(f"{spec.get('module')}.{kind}" if layer_class else label)
+            return None
+        if kind == "Sequential":
+            return self.sequential(config, spec)
+        accepted = {p for c in layer_class.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
+                    for p in inspect.signature(c.__init__).parameters} - {"self"}
+        arguments: dict[str, Any] = ({layer_class.layers_are: []}
+                                     if issubclass(layer_class, _Merge) else {})
+        for key, value in config.items():
+            if key == "dtype":
+                self.float32(value, label)
+            elif key in self.ignore:
+                continue
+            elif value == "sparsemax" and key == "activation":
+                self.report(f"{label} with activation=sparsemax, whose results in Keras do not sum "
+                            "to 1 as those of ours do")
+            elif key in accepted:
+                arguments[key] = self.value(key, value, label)
+            elif not (value is None or key in _INDIFFERENT
+                      or (key in _NEUTRAL and value == _NEUTRAL[key])):
+                self.report(f"{label} with {key}={_short(value)}")
+        if "use_causal_mask" in accepted and any(
+                node.get("kwargs", {}).get("use_causal_mask")
+                for node in spec.get("inbound_nodes", ())):
+            arguments["use_causal_mask"] = True
+        return self.make_layer(label, layer_class, arguments)
+
+    def make_layer(self, label: str, layer_class: type[Layer],
+                   arguments: dict[str, Any]) -> Layer | None:
+        """The layer with these arguments, or None and a problem."""
+        if arguments.get("layer", self) is None:
+            return None  # the problem with the layer inside is listed already
+        try:
+            return layer_class.from_config(arguments)
+        except ZtorchError as error:
+            self.report(f"{label}: {error}")
+            return None
+
+    def report(self, problem: str) -> None:
+        """Adds a problem; `model` raises all of them together."""
+        self.problems.append(problem)
+
+    def value(self, key: str, value: Any, label: str) -> Any:
+        """An argument of Keras' layer as ours takes it."""
+        if key in _INSIDE and isinstance(value, dict):
+            return self.layer(value)
+        if not isinstance(value, dict):
+            return value
+        kind, config = value.get("class_name"), value.get("config")
+        if key.endswith("initializer") and kind in Initializer.known and isinstance(config, dict):
+            known = inspect.signature(Initializer.known[kind].__init__).parameters
+            return {"class_name": kind, "config": {k: v for k, v in config.items()
+                                                   if v is not None or k in known}
+                    if all(k in known for k, v in config.items() if v is not None) else {}}
+        self.report(f"{label} with {key}={_short(value)}")
+        return None
+
+    def float32(self, policy: Any, label: str) -> None:
+        """Reports dtypes other than float32 and float64."""
+        if isinstance(policy, dict):
+            policy = policy["config"]["name"]
+        if policy not in (None, "float32", "float64"):
+            self.report(f"{label} of dtype {policy}")
+
+    # -- models ------------------------------------------------------------------------------------
+
+    def input(self, config: dict[str, Any], ids: bool = False) -> Input | None:
+        """The Input that an InputLayer describes; `ids`: an Embedding reads it as whole numbers."""
+        shape = config.get("batch_shape") or config.get("batch_input_shape")
+        d = config.get("dtype") or "float32"
+        d = d["config"]["name"] if isinstance(d, dict) else d
+        d = "int32" if ids and d.startswith("float") else d
+        return self.shaped(shape, None if d.startswith("float") else d, config.get("name"))
+
+    def shaped(self, batch_shape: Any, d: str | None, name: str | None) -> Input | None:
+        """An Input, with `input_shape` of load_keras where Keras left an axis open."""
+        shape = list(batch_shape[1:]) if batch_shape else None
+        requested = self.input_shape
+        if requested and (shape is None or (len(shape) == len(requested) and all(
+                n in (None, m) for n, m in zip(shape, requested, strict=True)))):
+            shape = list(requested)
+        if shape is None or None in shape:
+            self.report(f"inputs of open size {shape}; give their shape, without the batch: "
+                        "load_keras(path, input_shape=(...))")
+            return None
+        return Input(shape, d, name=name)
+
+    def sequential(self, config: dict[str, Any], spec: dict[str, Any]) -> Layer | None:
+        """A Sequential."""
+        specs = config["layers"]
+        layers: list[Layer | None] = []
+        reads_ids = next((s["class_name"] == "Embedding" for s in specs
+                          if s["class_name"] != "InputLayer"), False)
+        if specs and specs[0]["class_name"] == "InputLayer":
+            layers.append(self.input(specs[0]["config"], reads_ids))
+            specs = specs[1:]
+        else:
+            shape = (config.get("build_input_shape") or (spec.get("build_config") or {}).get(
+                "input_shape") or (specs[0]["config"].get("batch_shape") if specs else None))
+            layers.append(self.shaped(shape, "int32" if reads_ids else None, None))
+        layers += [self.layer(s) for s in specs]
+        if self.problems or None in layers:
+            return None
+        return self.declared(lambda: Sequential(
+            [layer for layer in layers if layer], config.get("name"),
+            trainable=config.get("trainable", True)))
+
+    def functional(self, config: dict[str, Any]) -> Layer | None:
+        """A functional model: calls the layers as Keras did."""
+        specs = {spec["name"]: spec for spec in config["layers"]}
+        layers: dict[str, Layer | None] = {}
+        for name, spec in specs.items():
+            if spec["class_name"] == "InputLayer":
+                readers = [s for s in specs.values() if s["class_name"] == "Embedding" and any(
+                    history[0] == name for node in s["inbound_nodes"]
+                    for history in _histories(node))]
+                layers[name] = self.input(spec["config"], bool(readers))
+            else:
+                layers[name] = self.layer(spec)
+        if self.problems:
+            return None
+        return self.declared(lambda: self._wired(config, specs, layers))
+
+    def declared(self, make: Any) -> Layer | None:
+        """The model that a function makes, or None and a problem."""
+        try:
+            model = make()
+            model.build()
+            return model
+        except ZtorchError as error:
+            self.report(str(error))
+            return None
+
+    def _wired(self, config: dict[str, Any], specs: dict[str, Any],
+               layers: dict[str, Any]) -> Model:
+        """Calls each layer as soon as the tensors that it is called on exist."""
+        tensors = {(name, 0, 0): layer for name, layer in layers.items()
+                   if isinstance(layer, Input)}
+        waiting = [(name, k, node) for name, spec in specs.items()
+                   for k, node in enumerate(spec["inbound_nodes"])]
+        while waiting:
+            ready = [(name, k, node) for name, k, node in waiting
+                     if all(h in tensors for h in _histories(node))]
+            if not ready:
+                raise ConfigError(f"{self.source}: no layer makes the tensors that layer "
+                                  f"{waiting[0][0]!r} is called on")
+            for name, k, node in ready:
+                result = self._called(layers[name], node, tensors)
+                results = result if isinstance(result, list | tuple) else [result]
+                tensors |= {(name, k, i): tensor for i, tensor in enumerate(results)}
+            waiting = [w for w in waiting if (w[0], w[1], 0) not in tensors]
+
+        def ends(reference: Any) -> Any:
+            if isinstance(reference, dict):
+                return {key: ends(item) for key, item in reference.items()}
+            if len(reference) == 3 and isinstance(reference[0], str):
+                return tensors[tuple(reference)]
+            return [ends(item) for item in reference]
+
+        inputs, outputs = ends(config["input_layers"]), ends(config["output_layers"])
+        return Model(_alone(inputs), _alone(outputs), config.get("name"),
+                     trainable=config.get("trainable", True))
+
+    def _called(self, layer: Layer, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
+        args = [_tensors(a, tensors) for a in node["args"]]
+        options = {key: _tensors(v, tensors) for key, v in node["kwargs"].items()
+                   if v is not None and key not in ("training", "use_causal_mask", "mask")}
+        if type(layer).__name__ == "MultiHeadAttention" and all(
+                a is args[0] for a in (*args, *options.values())):
+            return layer(args[0])
+        return layer(*args, **options)
+
+
+def _histories(node: Any) -> list[tuple[str, int, int]]:
+    """The tensors that a layer is called on, each as (layer, call, number)."""
+    histories: list[tuple[str, int, int]] = []
+    stack = [node["args"], node["kwargs"]]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, dict) and x.get("class_name") == "__keras_tensor__":
+            histories.append(tuple(x["config"]["keras_history"]))
+        elif isinstance(x, dict | list):
+            stack += x.values() if isinstance(x, dict) else x
+    return histories
+
+
+def _tensors(x: Any, tensors: dict[Any, Any]) -> Any:
+    if isinstance(x, dict) and x.get("class_name") == "__keras_tensor__":
+        return tensors[tuple(x["config"]["keras_history"])]
+    return [_tensors(item, tensors) for item in x] if isinstance(x, list) else x
+
+
+def _alone(x: Any) -> Any:
+    return x[0] if isinstance(x, list) and len(x) == 1 else x
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict) and "class_name" in value:
+        value = value["config"] if value["class_name"] == "function" else value["class_name"]
+    return str(value)[:60]

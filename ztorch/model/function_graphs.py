@@ -1,0 +1,128 @@
+"""The functions of a program as graphs: evaluate, train and decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from ztorch.dtypes import f16
+from ztorch.errors import ConfigError, Unsupported
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.layers.context import Context, States
+from ztorch.layers.decoding import Decoding, need_stepwise
+from ztorch.layers.naming import port
+from ztorch.layers.network import Network
+from ztorch.model.loss_scale import scaled_updates
+from ztorch.model.objectives import Objective
+from ztorch.optimizers import Optimizer
+
+
+@dataclass(frozen=True)
+class ScoringGraphs:
+    """Builds the graphs that compare predictions with targets. Each has inputs of its own."""
+
+    model: Network
+    batch_size: int
+    states: States
+    objectives: dict[str, Objective]  # by output
+
+    def evaluate(self) -> Graph:
+        """x, y, w -> loss and metrics."""
+        return Graph(self._scores(Context(states=self.states)))
+
+    def train(self, optimizer: Optimizer) -> Graph:
+        """x, y, w -> loss and metrics; updates the weights, the slots of the optimizer, and what
+        layers count."""
+        context = Context(training=True, states=self.states)
+        scores = self._scores(context)
+        weights = [context.stored(w) for w in self.model.weights if w.trains]
+        self._need_trainable(weights)
+        step = self.states.leaf("optimizer/step", (), "int32", lambda: 0, kind="counter",
+                                trainable=False)
+
+        def updates(grads: Sequence[Value]) -> dict[Value, Value]:
+            return optimizer.apply(weights, grads, step)
+
+        if self.states.narrow is f16:
+            new_values = scaled_updates(scores["loss"], weights, self.states, updates)
+        else:
+            new_values = updates(gradients(scores["loss"], weights))
+        return Graph(scores, {state.attrs["name"]: value
+                              for state, value in {**context.updates, **new_values}.items()})
+
+    def _scores(self, context: Context) -> dict[str, Value]:
+        """Loss and metrics by name, each the weighted mean over the rows. With several outputs the
+        loss of each is a score, too."""
+        x = self.model.leaves(self.batch_size, self.states.dtype)
+        y_true = {name: leaf("input", port("y", name), objective.target.shape,
+                             objective.target.dtype)
+                  for name, objective in self.objectives.items()}
+        w = leaf("input", "w", (self.batch_size,), self.states.dtype)
+        y_pred = self.model.called(x, context)
+        with layer_scope("loss"):
+            total = OPS.sum(w)
+            share = w / OPS.where(total > 0.0, total, 1.0)  # a batch without weight scores 0
+            rows = self._loss_rows(y_true, y_pred, context)
+        for name, objective in self.objectives.items():
+            for metric in objective.metrics:
+                label = f"{name}_{metric.name}" if name else metric.name
+                if label in rows:
+                    raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
+                                      "another name")
+                with layer_scope(metric.name):
+                    rows[label] = metric(y_true[name], y_pred[name])
+        with layer_scope("loss"):
+            return {name: OPS.sum(row * share) for name, row in rows.items()}
+
+    def _loss_rows(self, y_true: dict[str, Value], y_pred: dict[str, Value],
+                   context: Context) -> dict[str, Value]:
+        """The loss of each row: the sum under "loss", and with several outputs each as well."""
+        row_losses = {}
+        for name, objective in self.objectives.items():
+            activation, logits = context.probabilities.get(y_pred[name], ("", None))
+            fused = activation == objective.loss.logits_of  # loss and activation as one function
+            row_losses[name] = objective.loss(y_true[name], y_pred[name], logits if fused else None)
+        weighted = [row_losses[name] if objective.weight == 1 else
+                    row_losses[name] * objective.weight
+                    for name, objective in self.objectives.items()]
+        rows = {"loss": reduce(OPS.add, [*weighted, *context.losses])}
+        if "" not in self.objectives:
+            rows |= {f"{name}_loss": row for name, row in row_losses.items()}
+        return rows
+
+    def _need_trainable(self, weights: Sequence[Value]) -> None:
+        if weights:
+            return
+        if not self.model.weights:
+            raise ConfigError(f"model {self.model.name!r} has no weights to train; add a layer "
+                              "that has some, such as Dense, or leave the optimizer out")
+        raise ConfigError(f"model {self.model.name!r} has no trainable weights; leave the "
+                          "optimizer out, or set layer.trainable = True")
+
+
+def decode_graph(model: Network, states: States) -> Graph:
+    """x, position -> the logits at one position of a row. What layers need of the positions before
+    it is in their caches."""
+    need_stepwise(model)
+
+    def unsupported(reason: str) -> Unsupported:
+        return Unsupported("decode=True takes a model with one input of whole numbers, (length,), "
+                           f"which gives logits, (length, classes); model {model.name!r} {reason}")
+
+    if list(model.inputs) != [""] or model.output_names != [""]:
+        raise unsupported("has several inputs or outputs")
+    x = leaf("input", "x", (1, 1), model.input_dtype or states.dtype)
+    if len(model.input_shape) != 1 or not x.dtype.is_int:
+        raise unsupported(f"takes {model.input_shape} of {x.dtype}")
+    position = leaf("input", "position", (1,), "int32")
+    context = Context(states=states, decoding=Decoding(position, model.input_shape[0]))
+    y = model.called({"": x}, context)[""]
+    if y.shape[:-1] != (1, 1):
+        raise unsupported(f"gives {model.output_shape}")
+    activation, logits = context.probabilities.get(y, ("", y))
+    y = logits if activation == "softmax" else y
+    return Graph({"logits": OPS.reshape(y, (1, y.shape[2]))},
+                 {state.attrs["name"]: new for state, new in context.updates.items()})

@@ -1,0 +1,117 @@
+"""What each output of a model is trained for: loss, metrics and weight, as `compile` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch import losses
+from ztorch import metrics as metrics_
+from ztorch.config import number
+from ztorch.errors import ConfigError, unknown
+from ztorch.graph.value import Value, layer_scope
+from ztorch.layers.network import Network
+from ztorch.losses import Loss, Target
+from ztorch.metrics import Metric
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What one output is trained for."""
+
+    loss: Loss
+    target: Target  # shape and dtype of y
+    metrics: list[Metric]
+    weight: float  # of this loss in the sum of all
+
+
+def losses_of(model: Network, loss: Any, optimizer: Any, metrics: Any) -> dict[str, Loss]:
+    """The loss of each output that has one, by name.
+
+    Args:
+        model: The model.
+        loss: What the user passed to `compile`: a loss for all outputs, a list or a dict.
+        optimizer: What the user passed; it needs a loss.
+        metrics: What the user passed; they need a loss.
+    """
+    if loss is None and (optimizer is not None or metrics):
+        argument = "an optimizer" if optimizer is not None else "metrics"
+        raise ConfigError(f"compile got {argument} but no loss; add one, such as loss='mse', or "
+                          f"leave {argument.split()[-1]} out for a program that only predicts")
+    by_output = _by_output("loss", loss, model, losses.get)
+    if loss is not None and not by_output:
+        raise ConfigError(f"loss={loss!r} gives no output a loss; name one, such as "
+                          f"loss={{{model.output_names[0]!r}: 'mse'}}, or leave it out for a "
+                          "program that only predicts")
+    return by_output
+
+
+def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping[str, Loss],
+                  metrics: Any, loss_weights: Any) -> dict[str, Objective]:
+    """The objective of each output that has a loss, by name."""
+    several = "" not in outputs
+    metrics_of = _by_output("metrics", metrics or None, model,
+                            _as_list if several else lambda m: m, spread=False)
+    weight_of = _by_output("loss_weights", loss_weights, model,
+                           lambda weight: number("loss_weights", weight))
+    for name in (*metrics_of, *weight_of):
+        if name not in loss_of and loss_of:
+            raise ConfigError(f"output {name!r} has metrics or a loss weight but no loss; give it "
+                              "one, such as loss={" + repr(name) + ": 'mse'}")
+    objectives = {}
+    for name in outputs:
+        if name in loss_of:
+            y, loss = outputs[name], loss_of[name]
+            with layer_scope(name):
+                target = loss.target(y.shape, y.dtype)
+            metrics_list = metrics_.resolve(metrics_of.get(name, ()), target, y.shape)
+            objectives[name] = Objective(loss, target, metrics_list, weight_of.get(name, 1.0))
+    return objectives
+
+
+def _by_output(argument: str, value: Any, model: Network, parse: Callable[[Any], Any],
+               spread: bool = True) -> dict[str, Any]:
+    """An argument of `compile` that may differ by output, as a dict by output.
+
+    Args:
+        argument: Its name, for errors.
+        value: What the user passed: for a single output one item, for several outputs a list in
+            their order or a dict by their names. Items that are None are left out.
+        model: The model.
+        parse: Makes an item what it stands for.
+        spread: Whether one item may stand for all outputs.
+    """
+    names = model.output_names
+    if value is None:
+        return {}
+    if names == [""]:
+        if spread and isinstance(value, (list, tuple)):
+            if not value:
+                raise ConfigError(f"{argument} is an empty list; leave it out")
+            if len(value) != 1:
+                raise ConfigError(f"{argument} lists {len(value)} for the only output of model "
+                                  f"{model.name!r}; give it one, such as {argument}={value[0]!r}")
+            value = value[0]
+        return {"": parse(value)}
+    is_config = spread and isinstance(value, Mapping) and "class_name" in value
+    if isinstance(value, Mapping) and not is_config:
+        for name in value:
+            if name not in names:
+                raise ConfigError(f"{argument}={{{name!r}: ...}}: {unknown('output', name, names)}")
+    elif isinstance(value, (list, tuple)):
+        if len(value) != len(names):
+            raise ConfigError(f"{argument} lists {len(value)} for {len(names)} outputs "
+                              f"({', '.join(names)}); give one for each, None where there is none, "
+                              "or a dict by their names")
+        value = dict(zip(names, value, strict=True))
+    elif spread:
+        value = dict.fromkeys(names, value)
+    else:
+        raise ConfigError(f"{argument}={value!r}: a model with several outputs takes a list in the "
+                          f"order {', '.join(names)}, or a dict by these names")
+    return {name: parse(value[name]) for name in names if value.get(name) is not None}
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,117 @@
+"""From the arguments of `fit` to a training loop: every argument is checked before it runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch.callbacks import TerminateOnNaN
+from ztorch.callbacks.callback import Callback
+from ztorch.config import flag, fraction
+from ztorch.errors import ConfigError
+from ztorch.feed.adapter import check_batch_size
+from ztorch.feed.array_batches import ArrayBatches
+from ztorch.feed.batches import BatchSource, batches, validation_batches
+from ztorch.progress import Progress
+from ztorch.training.history import History
+from ztorch.training.hooks import Hooks, as_callbacks
+from ztorch.training.loop import TrainingLoop
+
+if TYPE_CHECKING:
+    from ztorch.program.program import Program
+
+_USER = 5  # frames from a warning in this file up to the user's call of `fit`
+
+
+def fit(program: Program, x: Any, y: Any, *, batch_size: int | None, epochs: int,
+        verbose: int | str, callbacks: Callback | Iterable[Callback] | None,
+        validation_split: float, validation_data: Any, shuffle: bool,
+        class_weight: Mapping[int, float] | None, sample_weight: Any, initial_epoch: int | None,
+        steps_per_epoch: int | None, validation_steps: int | None,
+        validation_freq: int | Collection[int], nan: str) -> History:
+    """Trains a program; the arguments are those of `Program.fit`."""
+    check_batch_size(batch_size, program.batch_size)
+    first_epoch = _first_epoch(program, initial_epoch, epochs)
+    if nan not in ("stop", "ignore"):
+        raise ConfigError(f"nan={nan!r} must be 'stop' or 'ignore'")
+    check_count("steps_per_epoch", steps_per_epoch)
+    check_count("validation_steps", validation_steps)
+    if not isinstance(validation_freq, Collection) or isinstance(validation_freq, str):
+        check_count("validation_freq", validation_freq)
+    seed = program.seed if flag("shuffle", shuffle) else None
+    progress = Progress(verbose, epochs)
+    user_callbacks = as_callbacks(callbacks, _USER)
+    split = fraction("validation_split", validation_split or 0.0)
+    train, validation = _sources(program, x, y, sample_weight, class_weight, seed,
+                                 split if validation_data is None else 0.0, validation_data)
+    with _only_fit_of(program):
+        if not (program.resumed and first_epoch == program.epoch):
+            program.history = History()
+        program.start_at(first_epoch)
+        params = {"epochs": epochs, "steps": steps_per_epoch or train.steps,
+                  "verbose": verbose, "validated": validation is not None,
+                  "metrics": [p + n for p in ("", "val_") for n in program.metrics_names],
+                  "say": progress.say}
+        watches_nan = any(isinstance(c, TerminateOnNaN) for c in user_callbacks)
+        hooks = Hooks([*user_callbacks, program.history], program, params)
+        program.mark_trained()
+        return TrainingLoop(
+            program=program, calls=program.calls, batches=train, validation=validation,
+            validation_freq=validation_freq, validation_steps=validation_steps,
+            first_epoch=first_epoch, epochs=epochs, steps=steps_per_epoch,
+            stop_at_nan=nan == "stop" and not watches_nan,
+            hooks=hooks, history=program.history, progress=progress).run()
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raises unless a count is None, or a whole number above zero."""
+    if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
+        raise ConfigError(f"{name}={value!r} must be a whole number, one or more")
+
+
+def _first_epoch(program: Program, initial_epoch: int | None, epochs: int) -> int:
+    """The epoch to begin with: that of the checkpoint after `load_checkpoint`, else 0."""
+    if not isinstance(epochs, (int, np.integer)) or epochs < 0:
+        raise ConfigError(f"epochs={epochs!r} must be a whole number, zero or more")
+    if initial_epoch is None:
+        if program.resumed and epochs <= program.epoch:
+            warnings.warn(f"the checkpoint stands after epoch {program.epoch} already; pass "
+                          f"epochs above {program.epoch}, or initial_epoch=0 to count anew",
+                          stacklevel=_USER)
+        return program.epoch if program.resumed else 0
+    if not isinstance(initial_epoch, (int, np.integer)) or initial_epoch < 0:
+        raise ConfigError(f"initial_epoch={initial_epoch!r} must be a whole number, zero or more")
+    return int(initial_epoch)
+
+
+def _sources(program: Program, x: Any, y: Any, sample_weight: Any,
+             class_weight: Mapping[int, float] | None, seed: int | None, split: float,
+             validation_data: Any) -> tuple[BatchSource, BatchSource | None]:
+    """The batches to train on, and those to validate on."""
+    adapter, batch_size = program.adapter, program.batch_size
+    train = batches(adapter, batch_size, x, y, sample_weight, None if split else class_weight,
+                    seed=seed)
+    validation = validation_batches(adapter, batch_size, validation_data)
+    if split:
+        if not isinstance(train, ArrayBatches):
+            raise ConfigError("validation_split needs arrays; pass validation_data with an "
+                              "iterator")
+        train, validation = train.split(split)
+        # After the split: as in Keras, the weights of classes do not count in validation.
+        train.weights = adapter.weights(train.weights, class_weight, train.columns, train.rows)
+    return train, validation
+
+
+@contextmanager
+def _only_fit_of(program: Program) -> Iterator[None]:
+    """Raises where another thread trains the program."""
+    if not program.fit_lock.acquire(blocking=False):
+        raise ConfigError("this program is being trained already; wait for that fit to end")
+    try:
+        yield
+    finally:
+        program.fit_lock.release()

@@ -1,0 +1,43 @@
+"""One call on at most a batch of rows: a training step, or the scores of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ztorch.feed.adapter import rows_of
+from ztorch.feed.loops import MeanScores
+
+if TYPE_CHECKING:
+    from ztorch.program.program import Program
+
+Scores = float | list[float] | dict[str, float]
+
+
+def run_batch(program: Program, function: str, x: Any, y: Any, sample_weight: Any,
+              class_weight: Mapping[int, float] | None, return_dict: bool) -> Scores:
+    """Runs "train" or "evaluate" once; the other arguments are those of `train_on_batch`."""
+    program._need(function)
+    adapter = program.adapter
+    columns = adapter.inputs(x)
+    rows = rows_of(columns)
+    columns |= adapter.targets(y, rows)
+    row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
+    program._need_one_batch(columns)
+    with program.calls.borrow(function) as call:
+        scores = MeanScores(call)
+        weight = adapter.stage(call.inputs, columns, row_weights)
+        if weight:
+            call()
+            scores.add(weight)
+            if function == "train":
+                program.mark_trained()
+    return as_scores(scores.means(), return_dict)
+
+
+def as_scores(means: dict[str, float], as_dict: bool) -> Scores:
+    """Scores as Keras returns them: the loss alone, a list, or a dict."""
+    if as_dict:
+        return means
+    values = list(means.values())
+    return values if len(values) > 1 else values[0]

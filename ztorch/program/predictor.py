@@ -1,0 +1,226 @@
+"""What every program does: it predicts, generates, and ends.
+
+A program that is loaded to predict imports no more than is imported here at the top. Everything
+else is imported where it is used, so that a service starts quickly.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ztorch.arguments import checked
+from ztorch.errors import ConfigError, DataError
+from ztorch.feed.adapter import Columns, DataAdapter, check_batch_size, is_stream, rows_of
+from ztorch.feed.call_pool import BorrowedCall, CallPool
+from ztorch.feed.columns import store
+from ztorch.program.stateful import Stateful
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ztorch.feed.batches import BatchSource
+    from ztorch.runtime.running import Running
+
+# What users of Keras look for on what they train, and find on the model.
+_MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
+                "layers", "output_shape", "to_json")
+
+
+class Predictor(Stateful):
+    """A compiled model that predicts. Threads may share it."""
+
+    def __init__(self, executable: Running, metadata: Mapping[str, Any]):
+        super().__init__(executable, metadata)
+        predict = executable.functions["predict"]
+        self.batch_size = next(iter(predict.inputs.values())).shape[0]
+        self.adapter = DataAdapter.of(executable.functions, self.metadata)
+        self.calls = CallPool(executable)
+        self.generate_lock = threading.Lock()  # held while `generate` runs: there is one cache
+
+    @property
+    def device(self) -> str:
+        """The device that this program runs on."""
+        return self.executable.device
+
+    def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0) -> Any:
+        """Computes the model's outputs.
+
+        Args:
+            x: Any number of rows: an array of shape (rows, *input_shape), anything NumPy reads, or
+                an iterator of batches. For a model with several inputs a list in their order, or a
+                dict by their names.
+            batch_size: Not needed. Where it is passed, it must repeat that of `compile`. Default:
+                `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
+                elsewhere. Default: `0`.
+
+        Returns:
+            An array of shape (rows, *output_shape). For a model with several outputs a list or a
+            dict of arrays, as the model was declared.
+
+        Raises:
+            DataError: x does not fit the model's inputs; the message says how to change it.
+            ConfigError: `batch_size` is another one than was compiled.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8)
+            >>> program.predict(np.ones((20, 4))).shape
+            (20, 1)
+        """
+        check_batch_size(batch_size, self.batch_size)
+        columns = None if is_stream(x, None) else self.adapter.inputs(x)
+        if columns is not None and not verbose and rows_of(columns) <= self.batch_size:
+            return self._predict_batch(columns)
+        from ztorch.feed import loops
+        from ztorch.feed.array_batches import ArrayBatches
+        from ztorch.feed.stream_batches import StreamBatches
+        from ztorch.progress import Progress
+
+        source: BatchSource = (
+            StreamBatches(self.adapter, x, self.batch_size, with_targets=False)
+            if columns is None else ArrayBatches(self.adapter, columns, None, self.batch_size))
+        progress = Progress(verbose) if verbose else None
+        return self._as_declared(loops.predict(self.calls, source, progress))
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Computes the model's outputs for at most one batch of rows.
+
+        Args:
+            x: As that of `predict`, with at most `batch_size` rows.
+
+        Returns:
+            What `predict` returns.
+
+        Raises:
+            DataError: x has more rows than a batch, or does not fit the model's inputs.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8)
+            >>> program.predict_on_batch(np.ones((3, 4))).shape
+            (3, 1)
+        """
+        return self._predict_batch(self._need_one_batch(self.adapter.inputs(x)))
+
+    def _predict_batch(self, columns: Columns) -> Any:
+        """The quick path of a service: at most one batch, and nothing around the call."""
+        count = rows_of(columns)
+        with self.calls.borrow("predict") as call:
+            for p in self.adapter.input_ports:
+                # rows of older data after these do no harm
+                store(call.inputs[p.port][:count], p.dtype, columns[p.port])
+            call()
+            return self._as_declared({n: y[:count].copy() for n, y in call.outputs.items()})
+
+    def _as_declared(self, outputs: dict[str, np.ndarray]) -> Any:
+        """Outputs as the model was declared to return them: one array, or a list or dict."""
+        if "y" in outputs:
+            return outputs["y"]
+        if self.metadata.get("outputs_are") == "dict":
+            return {port[2:]: y for port, y in outputs.items()}
+        return list(outputs.values())
+
+    def _need_one_batch(self, columns: Columns) -> Columns:
+        if rows_of(columns) > self.batch_size:
+            raise DataError(f"x has {rows_of(columns)} rows, but this program is compiled for "
+                            f"batches of {self.batch_size}; use fit, evaluate or predict for more")
+        return columns
+
+    @checked
+    def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
+                 top_k: int | None = None, seed: int = 0) -> Iterator[int]:
+        """Continues a sequence of numbers, such as the letters of a text.
+
+        Each number is drawn by its probability, which one native call computes. When the sequence
+        is longer than the model's input, the older half of it is forgotten.
+
+        Args:
+            prompt: One or more whole numbers to begin with.
+            length: How many numbers to draw.
+            temperature: Above 1 makes unlikely numbers likelier, below 1 less likely; 0 always
+                takes the likeliest. Default: `1.0`.
+            top_k: Draws only from so many of the likeliest numbers; None: from all. Default:
+                `None`.
+            seed: The same seed draws the same numbers. Default: `0`.
+
+        Returns:
+            An iterator that draws each number when it is asked for.
+
+        Raises:
+            ConfigError: The model was compiled without `decode=True`, or this program is
+                generating already.
+            DataError: The prompt is empty, or holds numbers that the model does not take.
+
+        Examples:
+            ```python
+            program = model.compile("cpu", decode=True)
+            for k in program.generate(encode("Shall I"), 100, temperature=0.5):
+                print(decode([k]), end="", flush=True)
+            ```
+        """
+        from ztorch.program.generate import Sampler, generate
+
+        return generate(self, prompt, length, Sampler(temperature, top_k, seed))
+
+    def borrow(self, function: str) -> BorrowedCall:
+        """A native call of a function, for a `with` block; its buffers are the caller's until the
+        block ends."""
+        return self.calls.borrow(function)
+
+    def close(self) -> None:
+        """Frees the memory, when calls in other threads have ended. The program cannot be used
+        after that.
+
+        A `with` block closes its program at the end:
+
+        Examples:
+            ```python
+            with zt.load("digits.zt") as program:
+                scores = program.predict(x)
+            ```
+        """
+        self.executable = cast("Running", _Closed(self.name))
+        self.calls = CallPool(self.executable)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":
+            raise AttributeError("a program has no 'optimizer', which is compiled into its step; "
+                                 "its rate is program.learning_rate")
+        if name in _MODEL_NAMES:
+            raise AttributeError(f"a program has no {name!r}, the model that it was compiled from "
+                                 f"has: model.{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a program holds native code, which cannot be pickled or copied; write it "
+                        "with save() and read it with zt.load()")
+
+    def __repr__(self) -> str:
+        return f"<Program {self.name} on {self.device}, batch {self.batch_size}>"
+
+
+class _Closed:
+    """Takes the place of the executable of a closed program."""
+
+    device = "nothing: closed"
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise ConfigError(f"program {self.name!r} is closed; compile or load it again")
