@@ -31,6 +31,7 @@ gc.set_threshold(20_000, 20, 20)
 
 ROOT = Path(__file__).parent.parent
 PEERS = ("torch", "keras")
+collect_ignore = ["interchange/torch_networks.py"]  # imports PyTorch, and has no examples to run
 
 # PoCL takes one or two seconds to optimise a kernel that is run once or twice here, and a tenth to
 # compile it as it stands. Where the optimiser itself is meant, a test asks for it.
@@ -45,22 +46,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="write what tests found where they compare with files of their own")
     parser.addoption("--few", action="store_true",
                      help="the inner loop: the first case of each test, and none that is slow")
+    parser.addoption("--full", action="store_true", default=os.environ.get("ZTORCH_FULL", "") not in ("", "0"),
+                     help="every case on every machine, not only a covering of both (ZTORCH_FULL=1)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("few", default=False):
+    kept = set(items)
+    if not config.getoption("full"):
+        kept = {item for item in items if item.get_closest_marker("full") is None}
+    if config.getoption("few"):
+        chosen: dict[str, pytest.Item] = {}
+        for item in items:
+            if item in kept and item.get_closest_marker("slow") is None:
+                chosen.setdefault(item.nodeid.partition("[")[0], item)
+        kept = set(chosen.values())
+    if len(kept) == len(items):
         return
-    chosen: dict[str, pytest.Item] = {}
-    for item in items:
-        if item.get_closest_marker("slow") is None:
-            chosen.setdefault(item.nodeid.partition("[")[0], item)
-    kept = set(chosen.values())
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Another checkout's package, or peers that this run promised to have, end the run at once."""
+    os.environ["ZTORCH_FULL"] = "1" if config.getoption("full") else ""  # for lists of cases, and workers
     found = Path(ztorch.__file__).parent.parent
     if found != ROOT:
         pytest.exit(f"the tests of {ROOT} would test the ztorch of {found}", returncode=3)

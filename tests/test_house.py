@@ -161,3 +161,82 @@ def test_the_readme_says_what_is_run_to_test() -> None:
                      (ROOT / "README.md").read_text())
     run = (ROOT / ".ci" / "run").read_text()
     assert said and f'-e "{said[1]}"' in run and f"\n{said[2]}\n" in run
+
+
+# -- tests -------------------------------------------------------------------------------------------
+
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+# Folders of tests that are no room of the package: what tests share, players of machines, and what lies
+# beside the package.
+BESIDE = {"cases", "machines", "zoo", "tools", "__pycache__"}
+
+
+def test_no_test_imports_another() -> None:
+    """What two of them need lies in tests/cases, or in a file beside them that is no test."""
+    for path in TESTS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+            wrong = [n for n in names if n.startswith("tests.") and "test_" in (n.split(".")[-1][:5], n.split(".")[-2][:5])]
+            assert not wrong, f"{path.relative_to(ROOT)} imports {wrong[0]}"
+
+
+def test_tests_mirror_the_rooms() -> None:
+    folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir()}
+    assert folders - BESIDE <= set(ROOMS)
+    assert all((p.parent / "__init__.py").exists() for p in TESTS)
+
+
+# -- names -------------------------------------------------------------------------------------------
+
+# Names of classes that two files use, names with an underscore that another file imports, and how many
+# functions bind a variable that says nothing. These lists only shrink.
+TWICE: set[str] = {
+    "Buffer", "Call", "Calls", "Choice", "Constant", "Device", "Entry", "Given", "Identity", "Input",
+    "Loaded", "Module", "Nest", "Part", "Recipe", "Shape", "Stored", "Symbol", "Target", "_Function",
+    "_Linker", "_Machine", "_Nest", "_Reader"}
+BORROWED: set[str] = {
+    "interchange.onnx.graph._OnnxGraph", "layers.convolution._Conv", "layers.convolution._ConvTranspose",
+    "layers.convolution._DepthwiseConv", "layers.convolution._SeparableConv", "layers.merge._Merge",
+    "layers.nested._Container", "layers.normalization._Scaled", "layers.recurrent._Recurrent",
+    "layers.spatial._Spatial", "layers.transformer._TransformerBlock", "ops.convolution._crops"}
+SAYING_NOTHING = ("found", "given", "what")
+MOST_SAYING_NOTHING = 273
+
+
+def _trees() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text())) for path in SOURCES]
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, set[str]] = {}
+    for path, tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, set()).add(path.relative_to(PACKAGE).as_posix())
+    twice = {name: sorted(files) for name, files in places.items() if len(files) > 1}
+    assert {n: f for n, f in twice.items() if n not in TWICE} == {}
+
+
+def test_no_name_with_an_underscore_is_imported() -> None:
+    borrowed = set()
+    for _, tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ztorch."):
+                borrowed |= {f"{node.module}.{a.name}".removeprefix("ztorch.") for a in node.names
+                             if a.name.startswith("_") and not a.name.startswith("__")}
+    assert borrowed <= BORROWED, f"these are for their own file alone: {borrowed - BORROWED}"
+
+
+def test_variables_say_what_they_hold() -> None:
+    """The number of functions that bind one of a few empty words may only fall."""
+    counts = dict.fromkeys(SAYING_NOTHING, 0)
+    for _, tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+                bound |= {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+                for name in bound & set(counts):
+                    counts[name] += 1
+    assert sum(counts.values()) <= MOST_SAYING_NOTHING, f"name what these variables hold: {counts}"

@@ -15,7 +15,7 @@ import pytest
 import ztorch as zt
 from tests.cases import available, contract
 from tests.cases.device_programs import Module, all_agree
-from tests.cases.jobs import QUICK, jobs
+from tests.cases.jobs import QUICK, jobs, sharing
 from tests.cases.zoo import BATCH, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry, parse
@@ -72,11 +72,14 @@ def test_contract(check: object, fake: FakeCuda) -> None:
     assert fake.pushed == 0, "a context was left current"
 
 
+SHARE = sharing(0, 3)
+
+
 @pytest.mark.parametrize("op", [
     pytest.param(op, marks=() if op in QUICK else pytest.mark.slow) for op in jobs()])
 def test_every_op(op: str, fake: FakeCuda) -> None:
     """The rendered PTX of every op and its gradient, thread by thread."""
-    all_agree("cuda", jobs()[op])
+    all_agree("cuda", SHARE[op])
     assert "cuGraphLaunch" in fake.calls
 
 

@@ -1,51 +1,47 @@
-"""Every op of the registry and its gradient on every device that is here, beside float64."""
+"""The table of ops on every device that is here, beside float64."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import pytest
 
-from tests.cases.available import COMPUTING
-from tests.cases.device_programs import all_agree
-from tests.cases.jobs import QUICK, jobs, value_job
-from tests.cases.samples import cases
-from tests.parity import Job
-from ztorch.dtypes import DType, bf16, f16, i8, i16, i64, u8, u16, u64
+from tests.cases.available import COMPUTING, PLAYED, device
+from tests.cases.covering import among_devices
+from tests.cases.device_programs import Module, able, all_agree
+from tests.cases.jobs import QUICK, jobs, narrow_jobs, sharing
+from tests.parity import Job, agree
+from ztorch.dtypes import DType
 
+TOGETHER = 12  # ops whose kernels are compiled as one module
 OPS = [pytest.param(op, marks=() if op in QUICK else pytest.mark.slow) for op in jobs()]
+
+
+@functools.cache
+def share_of(backend: str) -> dict[str, list[Job]]:
+    return sharing(PLAYED.index(backend), len(PLAYED)) if backend in PLAYED else jobs()
+
+
+@functools.cache
+def compiled(backend: str, first: int) -> tuple[Module | None, list[int]]:
+    """What the device is able to do of a dozen ops, and which jobs that is."""
+    some = list(share_of(backend).values())[first:first + TOGETHER]
+    chosen = [job for each in some for job in each if able(job, backend)]
+    return Module(chosen, backend) if chosen else None, [id(job) for job in chosen]
 
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_op(backend: str, op: str) -> None:
-    all_agree(backend, jobs()[op])
-
-
-# What the samples above are not in, by kind: each op's first sample is.
-OTHERS: dict[str, tuple[DType, ...]] = {"f": (f16, bf16), "s": (i8, i16, i64),
-                                       "u": (u8, u16, u64)}
-
-
-@functools.cache
-def narrow_jobs() -> dict[DType, list[Job]]:
-    """By dtype: an op's first sample that is in its kind."""
-    found: dict[DType, list[Job]] = {d: [] for some in OTHERS.values() for d in some}
-    seen = set()
-    for case in cases("fsu"):
-        key = case.public.name, case.result, case.dtype
-        if key not in seen:
-            for d in OTHERS[case.dtype.kind]:
-                found[d].append(value_job(case if d.is_float else replace(case, dtype=d), d))
-        seen.add(key)
-    return found
+    device(backend)
+    module, numbers = compiled(backend, list(jobs()).index(op) // TOGETHER * TOGETHER)
+    for job in share_of(backend)[op]:
+        if id(job) in numbers:
+            assert module is not None
+            agree(job, module.run(numbers.index(id(job))), terms=20)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("d", [d for some in OTHERS.values() for d in some], ids=repr)
-@pytest.mark.parametrize("backend", COMPUTING)
+@pytest.mark.parametrize(("backend", "d"), among_devices(list(narrow_jobs())), ids=str)
 def test_other_dtypes(backend: str, d: DType) -> None:
     all_agree(backend, narrow_jobs()[d])
-
-

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cases import available, contract
 from tests.cases.device_programs import all_agree
-from tests.cases.jobs import QUICK, jobs
+from tests.cases.jobs import QUICK, jobs, sharing
 from tests.cases.zoo import assert_verified
 from tests.machines.fake_hip import FakeHip, FakeRtc
 from tests.machines.rocm import halves
@@ -116,6 +116,7 @@ def test_contract(check: Any, more: tuple, fake: FakeHip) -> None:
 
 
 EVERY = list(jobs())
+SHARE = sharing(1, 3)
 
 
 @pytest.mark.parametrize("ops", [  # as LLVM begins anew for each module, many together
@@ -123,7 +124,7 @@ EVERY = list(jobs())
     *(pytest.param(EVERY[k::16], id=f"{k}", marks=pytest.mark.slow) for k in range(16))])
 def test_every_op(ops: list[str], fake: FakeHip) -> None:
     """The rendered IR of every op and its gradient, thread by thread."""
-    all_agree("rocm", [job for op in ops for job in jobs()[op]])
+    all_agree("rocm", [job for op in ops for job in SHARE[op]])
     assert "hipGraphLaunch" in fake.calls
 
 

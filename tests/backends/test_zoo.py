@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.cases.available import COMPUTING, device
+from tests.cases.available import device
+from tests.cases.covering import among_devices
 from tests.cases.zoo import NAMES, assert_verified, program
 from ztorch import settings
 
@@ -15,9 +16,9 @@ QUICK = ("digits_mlp", "text_classifier")
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [
-    n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
-@pytest.mark.parametrize("backend", COMPUTING)
+@pytest.mark.parametrize(("backend", "name"), [
+    pytest.param(*p.values, marks=p.marks if p.values[1] in QUICK else (*p.marks, pytest.mark.slow))
+    for p in among_devices(NAMES, QUICK)])
 def test_predicting_and_training(backend: str, name: str) -> None:
     assert_verified(backend, name)
 

@@ -30,3 +30,6 @@ def fresh(name: str) -> Device:
 
 NAMES = registry.names()
 COMPUTING = tuple(n for n in NAMES if n != "dummy")  # which computes nothing
+# Those that a processor plays wherever tests are run, among whom cases are shared out. A device of the
+# others' is rare, and is tried on everything.
+PLAYED = ("opencl", "vulkan", "webgpu")

@@ -85,18 +85,18 @@ def all_agree(backend: str, some: list[Job], **limits: int) -> None:
     """Compiles what the device is able to do as one module, runs each and compares. `limits` replace
     what the device says of itself."""
     device(backend)
-    able = some
+    chosen = some
     try:
-        module = Module(able, backend, **limits)
+        module = Module(chosen, backend, **limits)
     except Unsupported:  # something of it, so each is asked for alone
-        able = [job for job in some if _able(job, backend)]
-        module = Module(able, backend, **limits) if able else None
-    for k, job in enumerate(able):
+        chosen = [job for job in some if able(job, backend)]
+        module = Module(chosen, backend, **limits) if chosen else None
+    for k, job in enumerate(chosen):
         assert module is not None
         agree(job, module.run(k), terms=20)
 
 
-def _able(job: Job, backend: str) -> bool:
+def able(job: Job, backend: str) -> bool:
     """A device may lack a dtype beyond the four that all have, and says so before its driver sees
     anything."""
     if all(v.dtype.name in ("f32", "i32", "u32", "bool") for v in job.graph.nodes()):

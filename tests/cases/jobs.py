@@ -1,16 +1,20 @@
-"""Every op of the registry and its gradient as graphs with data, for the tests of whatever runs them."""
+"""The table of ops that everything which runs kernels is tried on: each sample of each op as a graph with
+data, in the modes value and gradient (of float32 and float64, and of whole numbers), and in all other
+dtypes. What of it one machine runs, says `covering.share`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from tests.cases.covering import share
 from tests.cases.samples import Case, cases, stored
 from tests.parity import Job
 from ztorch import ops
-from ztorch.dtypes import DType, f32, f64
+from ztorch.dtypes import DType, bf16, f16, f32, f64, i8, i16, i64, u8, u16, u64
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
@@ -51,6 +55,31 @@ def jobs() -> dict[str, list[Job]]:
     found: dict[str, list[Job]] = {}
     for name, job in _sampled():
         found.setdefault(name, []).append(job)
+    return found
+
+
+
+def sharing(turn: int, of: int = 4) -> dict[str, list[Job]]:
+    """What one of several machines runs of each op: other samples and dtypes than the next."""
+    return {op: share(some, turn + k, of) for k, (op, some) in enumerate(jobs().items())}
+
+
+# What the table above is not in, by kind of dtype; each op's first sample is.
+OTHERS: dict[str, tuple[DType, ...]] = {"f": (f16, bf16), "s": (i8, i16, i64),
+                                       "u": (u8, u16, u64)}
+
+
+@functools.cache
+def narrow_jobs() -> dict[DType, list[Job]]:
+    """By dtype: an op's first sample that is in its kind."""
+    found: dict[DType, list[Job]] = {d: [] for some in OTHERS.values() for d in some}
+    seen = set()
+    for case in cases("fsu"):
+        key = case.public.name, case.result, case.dtype
+        if key not in seen:
+            for d in OTHERS[case.dtype.kind]:
+                found[d].append(value_job(case if d.is_float else replace(case, dtype=d), d))
+        seen.add(key)
     return found
 
 

@@ -266,3 +266,21 @@ def test_each_pass_alone_is_a_pass() -> None:
     graph = Graph({"y": ops.softmax(X)})
     for alone in (fold, cse, simplify_movement, prune):
         assert results(alone(graph), graph, {X: SPECIAL}) == results(graph, graph, {X: SPECIAL})
+
+
+def test_a_slice_of_a_slice_is_one_slice() -> None:
+    """By hand: steps multiply, and the second start counts in steps of the first."""
+    x = leaf("input", "x", (24, 5), "float32")
+    y = ops.slice_by(ops.slice_by(x, (slice(1, None, 2), slice(0, 4))), (slice(2, None, 3), slice(1, 4, 2)))
+    one = run(Graph({"y": y}), ("movement",)).outputs["y"]
+    assert [v.op.name for v in Graph({"y": one}).nodes()] == ["leaf", "slice"]
+    numbers = np.arange(120, dtype=np.float32).reshape(24, 5)
+    [got] = evaluate([one], {x: numbers})
+    np.testing.assert_array_equal(got, numbers[[5, 11, 17, 23]][:, [1, 3]])
+
+
+def test_a_slice_that_keeps_one_axis_whole_is_still_a_slice() -> None:
+    x = leaf("input", "x", (6, 6), "float32")
+    y = ops.flip(x, 0)
+    [got] = evaluate([run(Graph({"y": y})).outputs["y"]], {x: np.arange(36, dtype=np.float32).reshape(6, 6)})
+    np.testing.assert_array_equal(got, np.arange(36, dtype=np.float32).reshape(6, 6)[::-1])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.cases.covering import pairs
 from tests.cases.random_graphs import random_graph
 from tests.parity import (
     DEFAULT,
@@ -73,7 +74,8 @@ def test_interpreted(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10_000, 10_300, 25))
+@pytest.mark.parametrize("seed", [s if s < 10_150 else pytest.param(s, marks=pytest.mark.full)
+                                  for s in range(10_000, 10_300, 25)])
 def test_more_interpreted(seed: int) -> None:
     for s in range(seed, seed + 25):
         check_interpreted(s)
@@ -85,8 +87,7 @@ def test_compiled(target: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", HERE)
-@pytest.mark.parametrize("seed", (100, 140, 300))
+@pytest.mark.parametrize(("target", "seed"), pairs(HERE, (100, 140, 300)))
 def test_more_compiled(seed: int, target: str) -> None:
     check_compiled(range(seed, seed + 40), target)
 

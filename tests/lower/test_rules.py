@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.lower.test_schedules import JOBS, MACHINES
+from tests.cases.schedules import JOBS, MACHINES
 from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS

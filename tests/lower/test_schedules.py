@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases.schedules import JOBS, MACHINES, MATRICES, WIDE_GRID
 from tests.parity import (
     GROUPS,
     HERE,
-    NARROW,
-    SCALAR,
     SUBGROUPS,
     Job,
     Module,
@@ -32,16 +31,14 @@ from ztorch.dtypes import f32
 from ztorch.errors import UnknownName
 from ztorch.graph import passes
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph, Value
-from ztorch.ir.limits import GridLimits, Limits
+from ztorch.graph.value import Graph
+from ztorch.ir.limits import Limits
 from ztorch.lower.fuse import fuse
 from ztorch.lower.nests import NESTS, propose
 from ztorch.lower.plan import KernelStep
 from ztorch.lower.prepare import prepare
 from ztorch.lower.schedule import KINDS, IllegalSchedule, Schedule, parse
 
-WIDE_GRID = Limits(0, 64, True, grid=GridLimits(subgroup=8, load_width=4, compute_units=1))
-MATRICES = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).with_precision("tf32").limits
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 # What random schedules are made of: legal and illegal numbers.
 NUMBERS: dict[str, tuple[int, ...]] = {
@@ -51,33 +48,6 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "threads": (1, 7, 32, 64, 100, 256), "width": (1, 2, 4), "team_rows": POWERS, "team_ways": POWERS,
     "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4)}
-
-
-def job(make: Any, *shapes: tuple[int, ...]) -> Job:
-    rng = np.random.default_rng(7)
-    leaves = [leaf("input", f"x{k}", shape, f32) for k, shape in enumerate(shapes)]
-    return Job(Graph({"y": make(*leaves)}), {v: rng.normal(size=v.shape).astype(np.float32) for v in leaves})
-
-
-def normalised(x: Value) -> Value:
-    far = x - ops.mean(x, -1, keepdims=True)
-    return far * ops.rsqrt(ops.mean(far * far, -1, keepdims=True) + 1e-3)
-
-
-JOBS = {
-    "product": job(lambda a, b, c: ops.maximum(ops.matmul(a, b) + c, 0.0), (19, 13), (13, 52), (52,)),
-    "one row": job(ops.matmul, (1, 24), (24, 70)),
-    "batch of products": job(ops.matmul, (2, 9, 8), (2, 8, 24)),
-    "windows": job(lambda x, w: ops.conv(x, w, padding="same"), (1, 4, 8, 4), (3, 3, 4, 16)),
-    "softmax": job(lambda x: ops.softmax(x, axis=-1), (3, 88)),
-    "layer norm": job(normalised, (2, 3, 72)),
-    "sums of columns": job(lambda x: ops.sum(ops.exp(x), axis=0), (12, 76)),
-    "maxima of columns": job(lambda x: ops.max(x, axis=1), (3, 5, 36)),
-    "elements": job(lambda x, b: ops.tanh(x[:, ::2]) * b, (3, 6, 40), (40,)),
-    "transpose": job(lambda x: ops.exp(ops.transpose(x, (0, 2, 1))), (2, 20, 36)),
-}
-MACHINES = {"scalar": SCALAR, "narrow": NARROW, "avx2": TARGETS["avx2"].limits, "groups": GROUPS,
-            "subgroups": SUBGROUPS, "wide grid": WIDE_GRID, "matrices": MATRICES}
 
 
 def main_step(one: Job, limits: Limits) -> KernelStep:

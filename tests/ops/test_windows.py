@@ -261,3 +261,12 @@ def test_what_does_not_fit_is_named(name: str) -> None:
     call, message = BAD[name]
     with pytest.raises(ShapeError, match=message):
         call()
+
+
+def test_average_pools_divide_by_what_lies_inside() -> None:
+    """By hand: the first and last window of "same" padding hold fewer numbers than those between."""
+    x = leaf("input", "x", (1, 4, 1), "float32")
+    same, valid = (ops.average_pool(x, 3, 1, padding) for padding in ("same", "valid"))
+    got = evaluate([same, valid], {x: np.array([1, 2, 6, 10], np.float32).reshape(1, 4, 1)})
+    assert got[0].ravel().tolist() == [1.5, 3.0, 6.0, 8.0]
+    assert got[1].ravel().tolist() == [3.0, 6.0]

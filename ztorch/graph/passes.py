@@ -1,7 +1,8 @@
 """The passes over a finished graph. Each returns a graph with the same meaning.
 
-All passes are optional, and may run in any order. They run after differentiation, so they need not
-keep anything for it.
+All passes are optional, and any selection in any order gives the same results within rounding: each
+pass is exact, but which values become one kernel decides the order in which a sum is added. They
+run after differentiation, so they need not keep anything for it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ class Settings(NamedTuple):
     cc: str | None = None  # the C compiler, as a command
     opencl_options: tuple[str, ...] = ()  # more of them for the driver's compiler of OpenCL C
     opencl_il: bool = True  # SPIR-V where an OpenCL driver takes it, not OpenCL C
-    cache: str | None = None  # folder that keeps assembled code for other processes, if any
+    # Folder that keeps assembled code for later processes; None keeps nothing (ZTORCH_CACHE=0).
+    # Unset, it is `ztorch` in XDG_CACHE_HOME, or in ~/.cache.
+    cache: str | None = None
     cubin: bool = False  # assemble CUDA code here, for one chip, instead of in the driver
 
 

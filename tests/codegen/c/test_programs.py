@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.cases.jobs import jobs
+from tests.cases.jobs import sharing
 from tests.cases.steps import training_step
 from tests.cases.zoo import BATCH, NAMES, STEPS, rows, small
 from tests.codegen.c.compilers import (
@@ -32,7 +32,7 @@ from ztorch.host import c_compiler
 from ztorch.host.settings import using
 
 pytestmark = needs_compiler
-EVERY = [job for some in jobs().values() for job in some]
+EVERY = [job for some in sharing(3, 3).values() for job in some]
 
 
 def equal(got: list[np.ndarray], want: list[np.ndarray], label: str) -> None:
@@ -51,10 +51,14 @@ def test_any_number_of_workers() -> None:
 
 
 QUICK = ("digits_mlp", "digits_cnn", "lstm_classifier")
+# Models of other kinds of layers. What the rest is made of, these have, and each is a target of its own
+# for the devices of backends/test_zoo.py.
+TRIED = (*QUICK, "text_classifier", "vae", "tiny_gpt")
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in NAMES])
+    pytest.param(n, marks=() if n in QUICK else pytest.mark.slow if n in TRIED
+                 else (pytest.mark.slow, pytest.mark.full)) for n in NAMES])
 def test_the_zoo(name: str, tmp_path: Path) -> None:
     made, scalar = (compiled(small(name), d, BATCH) for d in ("c", "cpu:scalar"))
     assert made.device == "c"

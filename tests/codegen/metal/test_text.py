@@ -17,7 +17,7 @@ import pytest
 import ztorch as zt
 from tests.cases import available
 from tests.cases.device_programs import Module
-from tests.cases.jobs import jobs
+from tests.cases.jobs import sharing
 from tests.machines.metal.fake import COMPILER, Mac, playing
 from tests.parity import Job, agree
 from ztorch import ops
@@ -86,7 +86,7 @@ def mac() -> Iterator[Mac]:
 
 
 def _able() -> list[Job]:
-    return [job for some in jobs().values() for job in some
+    return [job for some in sharing(2).values() for job in some
             if not any(v.dtype == f64 for v in job.graph.nodes())]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cases import oracle
+from tests.cases.covering import pairs, share
 from tests.cases.grid import ELEMENTWISE, REDUCING, job
 from tests.cases.opcodes import array, edges, kernel_for, numbers, opcodes_of, same
 from tests.cases.random_kernels import random_buffers, random_kernel
@@ -35,8 +36,7 @@ def threaded(kernel: Kernel) -> Kernel:
     return replace(kernel, body=body, workgroup=(stop, 1, 1))
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("d", ALL, ids=repr)
+@pytest.mark.parametrize(("d", "chip"), pairs(ALL, CHIPS, [(d, CHIPS[-1]) for d in ALL]), ids=str)
 def test_every_opcode(d: DType, chip: str) -> None:
     made = []
     for opcode in opcodes_of(d):
@@ -53,7 +53,7 @@ def test_every_opcode(d: DType, chip: str) -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_random_kernels(chip: str) -> None:
     """Structure, variables, masks, conversions: everything at once."""
-    for seed in range(60):
+    for seed in share(range(60), CHIPS.index(chip), 3):
         kernel = random_kernel(Random(seed), lanes=(1,), kinds=("serial",))
         want = random_buffers(kernel, Random(seed))
         got = {n: a.copy() for n, a in want.items()}

@@ -1,0 +1,54 @@
+"""What one run tries of a product of cases and machines.
+
+Each run covers every op, every machine and every dtype; every pair of an op and a machine, and of a
+dtype and a machine. Which of its samples an op runs on a machine goes round: over all machines, all
+samples are run. The full product is for `pytest --full`, or ZTORCH_FULL=1, which `.ci/run` passes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.cases.available import COMPUTING, PLAYED
+
+T = TypeVar("T")
+
+
+def full() -> bool:
+    """Whether this run tries everything."""
+    return os.environ.get("ZTORCH_FULL", "") not in ("", "0")
+
+
+def share(items: Sequence[T], turn: int, of: int = 4) -> list[T]:
+    """Each `of`-th item, at least one, beginning elsewhere in each turn; all of them in a full run.
+    `of` turns in a row meet every item.
+
+    >>> share("abcdefgh", turn=1, of=4) if not full() else list("bf")
+    ['b', 'f']
+    """
+    if full() or not items:
+        return list(items)
+    step = min(of, len(items))
+    return list(items[turn % step::step])
+
+
+def among_devices(cases: Sequence[Any], always: Sequence[Any] = ()) -> list[Any]:
+    """(backend, case), of which a run that is not full tries each case on one of the devices that a
+    processor plays, those that are always tried on all, and everything on any other device."""
+    rare = [b for b in COMPUTING if b not in PLAYED]
+    return [*pairs(PLAYED, cases, [(b, c) for b in PLAYED for c in always]),
+            *(pytest.param(b, c) for b in rare for c in cases)]
+
+
+def pairs(rows: Sequence[Any], columns: Sequence[Any], always: Sequence[tuple] = ()) -> list[Any]:
+    """All (row, column), of which a run that is not full tries a few that name each of both, and
+    those that are always tried."""
+    several, most = min(len(rows), len(columns)), max(len(rows), len(columns))
+    chosen = {(k % len(rows), k % len(columns)) for k in range(most)} if several else set()
+    return [pytest.param(row, column, marks=() if (i, j) in chosen or (row, column) in always
+                         else pytest.mark.full)
+            for i, row in enumerate(rows) for j, column in enumerate(columns)]
