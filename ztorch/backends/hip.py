@@ -109,8 +109,8 @@ def ask(where: str, name: str, *args: Any) -> Any:
 
 def _with_answers(name: str, answers: list[Any], args: tuple[Any, ...]) -> list[Any]:
     """All arguments of a call: those given, and addresses for its answers."""
-    addresses, given = iter(map(ctypes.byref, answers)), iter(args)
-    return [next(addresses if isinstance(kind, Out) else given) for kind in SIGNATURES[name]]
+    addresses, values = iter(map(ctypes.byref, answers)), iter(args)
+    return [next(addresses if isinstance(kind, Out) else values) for kind in SIGNATURES[name]]
 
 
 def _called(hip: Any, name: str, *args: Any) -> int:

@@ -41,12 +41,12 @@ class VulkanCalls:
         """A call that takes the device and answers with a code."""
         return self.attempt(call, getattr(vk(), call), self.device, *args)
 
-    def make(self, what: str, info: Any) -> Any:
+    def make(self, kind: str, info: Any) -> Any:
         """An object of the device, as its structure says."""
-        return self.on(f"vkCreate{what}", info, None)
+        return self.on(f"vkCreate{kind}", info, None)
 
-    def destroy(self, what: str, handle: Any) -> None:
-        getattr(vk(), f"vkDestroy{what}")(self.device, handle, None)
+    def destroy(self, kind: str, handle: Any) -> None:
+        getattr(vk(), f"vkDestroy{kind}")(self.device, handle, None)
 
 
 @dataclass

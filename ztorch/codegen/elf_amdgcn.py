@@ -226,11 +226,11 @@ class _CodeObjectLinker:
 def _strings(part: OutputSection, symbols: Sequence[ElfSymbol]) -> dict[str, int]:
     """Puts each name into a table of strings once; where each begins."""
     part.add(b"\0")
-    found: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     for s in symbols:
-        if s.name not in found:
-            found[s.name] = part.add(s.name.encode() + b"\0")
-    return found
+        if s.name not in offsets:
+            offsets[s.name] = part.add(s.name.encode() + b"\0")
+    return offsets
 
 
 def _bucketed(symbols: Sequence[ElfSymbol]) -> list[ElfSymbol]:

@@ -148,9 +148,9 @@ def _symbols(sections: list[Section]) -> list[ElfSymbol]:
     return symbols
 
 
-def _cut(view: memoryview, offset: int, size: int, what: str) -> memoryview:
+def _cut(view: memoryview, offset: int, size: int, part: str) -> memoryview:
     if offset + size > len(view):
-        raise LinkError(f"truncated object: {what} ends at byte {offset + size} of {len(view)}")
+        raise LinkError(f"truncated object: {part} ends at byte {offset + size} of {len(view)}")
     return view[offset : offset + size]
 
 

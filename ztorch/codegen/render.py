@@ -208,13 +208,13 @@ class Renderer:
 
     def _constants(self, kernel: Kernel) -> list[Literal]:
         """Every constant of a kernel once, and the constant parts of its positions."""
-        found: dict[Operand, None] = {}
+        constants: dict[Operand, None] = {}
         for i in kernel.body:
-            found |= {replace(a, lanes=1): None for a in i.args if a.is_const}
+            constants |= {replace(a, lanes=1): None for a in i.args if a.is_const}
             if i.attrs.get("off"):
-                found[constant(i.attrs["off"], kernel.index)] = None
+                constants[constant(i.attrs["off"], kernel.index)] = None
         out = []
-        for o in found:
+        for o in constants:
             o = self._spelled(o)
             assert o.bits is not None
             out.append(Literal(self._literal(o), self._type(o.dtype, 1)[0], o.dtype.name, o.bits,
@@ -224,14 +224,14 @@ class Renderer:
     def _values(self, kernel: Kernel) -> dict[str, list[str]]:
         """The numbers of the values of each type, for languages that declare registers: one for
         each lane."""
-        found: dict[str, list[str]] = {}
+        numbers: dict[str, list[str]] = {}
         for i in kernel.body:
             if i.dest.kind == "value":
                 o = self._spelled(i.dest)
                 t, count = self._spread(o)
                 names = [f"{o.id}_{k}" for k in range(count)] if o.lanes > 1 else [str(o.id)]
-                found.setdefault(t, []).extend(names)
-        return found
+                numbers.setdefault(t, []).extend(names)
+        return numbers
 
     def _vectors(self, kernel: Kernel) -> list[VectorType]:
         """The types of all that has several lanes, each once."""

@@ -234,7 +234,7 @@ def _parsed(read: Callable[[str], Any], token: str) -> Any:
 
 def _tokens(line: str) -> list[str]:
     """The words of a line with strings or a comment."""
-    found, word, quoted, at = [], "", False, 0
+    tokens, word, quoted, at = [], "", False, 0
     while at < len(line):
         c = line[at]
         if quoted and c == "\\" and at + 1 < len(line):
@@ -244,16 +244,16 @@ def _tokens(line: str) -> list[str]:
             quoted = not quoted
             word += c
         elif not quoted and (c.isspace() or c == ";"):
-            found += [word] if word else []
+            tokens += [word] if word else []
             word = ""
             if c == ";":
-                return found
+                return tokens
         else:
             word += c
         at += 1
     if quoted:
         raise _Wrong("a string without an end")
-    return [*found, word] if word else found
+    return [*tokens, word] if word else tokens
 
 
 def _unquoted(token: str) -> str:

@@ -18,13 +18,13 @@ _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".b
              ".npz", ".npy")
 
 
-def need_name(path: str | os.PathLike[str], what: str, own: str, fix: str) -> None:
+def need_name(path: str | os.PathLike[str], content: str, own: str, fix: str) -> None:
     """Raises an error if `path` ends in a suffix that stands for another kind of file than `own`;
-    `what` and `fix` are parts of its text."""
+    `content` and `fix` are parts of its text."""
     name = os.fspath(path)
     if name.lower().endswith(tuple(suffix for suffix in _SUFFIXES if suffix != own)):
-        raise ConfigError(f"cannot write {what} to {name!r}, the name of a file of another kind; "
-                          f"{fix}")
+        raise ConfigError(f"cannot write {content} to {name!r}, the name of a file of another "
+                          f"kind; {fix}")
 
 
 def writable(path: str | os.PathLike[str]) -> Path:

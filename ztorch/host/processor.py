@@ -89,13 +89,13 @@ def features() -> frozenset[str]:
     """
     arm = architecture() == "aarch64"
     if sys.platform == "darwin":
-        found = _mac_features(arm)
+        names = _mac_features(arm)
     else:
         cpu = _cpuinfo()
         words = cpu.get("flags", cpu.get("Features", "")).split()
         table = _ARM if arm else _X86
-        found = {table[word] for word in words if word in table}
-    return frozenset(found | _ALWAYS.get(architecture(), set()))
+        names = {table[word] for word in words if word in table}
+    return frozenset(names | _ALWAYS.get(architecture(), set()))
 
 
 @cache
@@ -169,11 +169,11 @@ def memory_bytes() -> int:
     return min([total, *(limit for limit in limits if limit > 0)])
 
 
-def need_memory(what: str, nbytes: int, fix: str) -> None:
+def need_memory(subject: str, nbytes: int, fix: str) -> None:
     """An error where the machine has less memory than that: the system might kill a process that
     asks for more."""
     if nbytes > 1 << 28 and nbytes > memory_bytes():  # below 256 MiB, do not ask the system
-        raise DeviceError(f"{what} needs {nbytes / 2**30:,.1f} GiB of memory; there are "
+        raise DeviceError(f"{subject} needs {nbytes / 2**30:,.1f} GiB of memory; there are "
                           f"{memory_bytes() / 2**30:,.1f}: {fix}")
 
 
@@ -279,7 +279,7 @@ def _limits(controller: str, v2_file: str, v1_file: str, root: str = "") -> list
     Version 1 keeps the period of a CPU quota in a second file; here it is joined as in version 2.
     Inside a container the path may name groups that are not visible: then the mount speaks.
     """
-    base, found = f"{root}/sys/fs/cgroup", []
+    base, texts = f"{root}/sys/fs/cgroup", []
     for line in _read(f"{root}/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -298,8 +298,8 @@ def _limits(controller: str, v2_file: str, v1_file: str, root: str = "") -> list
                 text = _read(f"{folder}/{name}")
                 if text and name == "cpu.cfs_quota_us":
                     text += " " + _read(f"{folder}/cpu.cfs_period_us")
-                found += [text] if text else []
-    return found
+                texts += [text] if text else []
+    return texts
 
 
 def _read(path: str) -> str:

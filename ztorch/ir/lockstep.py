@@ -134,12 +134,12 @@ class Lockstep:
             return np.zeros((1, 1), np.int64)
         return linear // math.prod(extent[:axis]) % extent[axis]
 
-    def together(self, at: int, size: int, what: str) -> None:
+    def together(self, at: int, size: int, group: str) -> None:
         """All threads of each `size` neighbours must be active, or none."""
         if self.active is not None:
             some = self.active.reshape(-1, size)
             if (some.any(1) != some.all(1)).any():
-                raise self.fail(at, f"divergent: not every thread of a {what} gets here")
+                raise self.fail(at, f"divergent: not every thread of a {group} gets here")
 
     def neighbours(self, at: int, x: np.ndarray, lanes: int) -> np.ndarray:
         if self.size % self.subgroup:

@@ -90,35 +90,35 @@ class _Parser:
     # -- reading one line from left to right -------------------------------------------------------
 
     def find(self, pattern: str) -> re.Match[str] | None:
-        found = re.compile(rf"\s*(?:{pattern})", re.ASCII).match(self.text, self.at)
-        if found:
-            self.at = found.end()
-        return found
+        match = re.compile(rf"\s*(?:{pattern})", re.ASCII).match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        return match
 
-    def need(self, pattern: str, what: str) -> re.Match[str]:
-        found = self.find(pattern)
-        if not found:
-            raise self.fail(f"expected {what} at column {self.at + 1}")
-        return found
+    def need(self, pattern: str, expected: str) -> re.Match[str]:
+        match = self.find(pattern)
+        if not match:
+            raise self.fail(f"expected {expected} at column {self.at + 1}")
+        return match
 
     def end(self) -> None:
         self.need(r"$", "the end of the line")
 
     def type(self) -> Type:
-        found = self.need(TYPE, "a type such as f32 or f32x16")
+        match = self.need(TYPE, "a type such as f32 or f32x16")
         part = self.find(FRAGMENT)
         if not part:
-            return dtype(found[1]), int(found[2] or 1), None
+            return dtype(match[1]), int(match[2] or 1), None
         m, n, k, bits = (int(part[g] or 0) for g in (2, 3, 4, 6))
         shape = MmaShape(m, n, k, dtype(part[5]), dtype(part[7]), bits)
-        return dtype(found[1]), int(found[2] or 1), Fragment(part[1], shape)
+        return dtype(match[1]), int(match[2] or 1), Fragment(part[1], shape)
 
     def operand(self, expected: Type | None) -> Operand:
-        found = self.find(r"%(\d{1,9})")
-        if found:
-            if int(found[1]) not in self.known:
-                raise self.fail(f"%{found[1]} is not defined before")
-            return self.known[int(found[1])]
+        match = self.find(r"%(\d{1,9})")
+        if match:
+            if int(match[1]) not in self.known:
+                raise self.fail(f"%{match[1]} is not defined before")
+            return self.known[int(match[1])]
         word = self.need(f"({NUMBER})", "an operand")[1]
         if self.find(":"):
             expected = self.type()
@@ -144,8 +144,8 @@ class _Parser:
 
     def attrs(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        while found := self.find(ATTR):
-            key, number, numbers, word = found.groups()
+        while match := self.find(ATTR):
+            key, number, numbers, word = match.groups()
             if number is not None:
                 out[key] = int(number)
             elif numbers is not None:
@@ -164,11 +164,11 @@ class _Parser:
             raise self.fail("nothing may follow the end of the kernel")
         elif text.startswith("}"):
             self.close()
-        elif found := self.find(r"origin\s+(\[.*\])\s*$"):
-            self.origin = self.names(found[1])
-        elif found := self.find(
+        elif match := self.find(r"origin\s+(\[.*\])\s*$"):
+            self.origin = self.names(match[1])
+        elif match := self.find(
                 rf"(global|shared|local)\s+({NAME})\s+{TYPE}\[(\d{{1,18}})\]\s+(rw?|w)\b"):
-            space, name, of, lanes, size, access = found.groups()
+            space, name, of, lanes, size, access = match.groups()
             if lanes or name in self.memories:
                 raise self.fail(f"memory {name} is declared twice" if not lanes else
                                 "a memory has no lanes")
@@ -176,23 +176,23 @@ class _Parser:
             self.end()
             self.memories[name] = Memory(name, dtype(of), int(size), space, access,
                                          int(vec[1]) if vec else 1)
-        elif found := self.find(r"var\s+%(\d{1,9}):"):
+        elif match := self.find(r"var\s+%(\d{1,9}):"):
             d, lanes, fragment = self.type()
             self.end()
             self.variables.append(self.define(
-                Operand(int(found[1]), d, lanes, "variable", None, fragment)))
+                Operand(int(match[1]), d, lanes, "variable", None, fragment)))
         else:
             self.instruction()
 
     def header(self) -> None:
-        found = self.need(rf"kernel\s+({NAME})\s+index=({NAME})\s+(exact|contract)\b",
+        match = self.need(rf"kernel\s+({NAME})\s+index=({NAME})\s+(exact|contract)\b",
                           "`kernel NAME index=i64 exact {`")
         attrs = self.attrs()
         self.need(r"\{\s*$", "{")
         group = attrs.pop("workgroup", (1, 1, 1))
-        if attrs or found[2] not in {d.name for d in ALL}:
+        if attrs or match[2] not in {d.name for d in ALL}:
             raise self.fail("a kernel has an index dtype and perhaps a workgroup")
-        self.head = {"name": found[1], "index": dtype(found[2]), "exact": found[3] == "exact",
+        self.head = {"name": match[1], "index": dtype(match[2]), "exact": match[3] == "exact",
                      "workgroup": group}
 
     def names(self, text: str) -> tuple[str, ...]:
@@ -213,8 +213,8 @@ class _Parser:
     def emit(self, opcode: str, dest: Operand | None, args: tuple[Operand, ...],
              attrs: dict[str, Any]) -> Instr:
         if dest is None:
-            found = self.find(r"#(\d{1,9})")
-            at = int(found[1]) if found else self.ids.following()
+            match = self.find(r"#(\d{1,9})")
+            at = int(match[1]) if match else self.ids.following()
             dest = self.define(Operand(at, boolean, 1, "token"))
         self.ids.note(dest.id)
         self.body.append(Instr(opcode, dest, args, attrs))
@@ -241,21 +241,21 @@ class _Parser:
     def instruction(self) -> None:
         assert self.head is not None
         index: Type = (self.head["index"], 1, None)
-        if found := self.find(r"loop\s+%(\d{1,9})\s*="):
+        if match := self.find(r"loop\s+%(\d{1,9})\s*="):
             bounds = [self.operand(index)]
             for _ in range(2):
                 self.need(",", ", between start, stop and step")
                 bounds.append(self.operand(index))
             attrs = {"kind": self.need(f"({NAME})", "the kind of the loop")[1], **self.attrs()}
-            counter = self.define(Operand(int(found[1]), index[0], 1, "counter"))
+            counter = self.define(Operand(int(match[1]), index[0], 1, "counter"))
             self.open.append(self.emit("loop", counter, tuple(bounds), attrs))
             self.need(r"\{", "{")
             return self.end()
         dest, expected = None, None
-        if found := self.find(r"%(\d{1,9}):"):
+        if match := self.find(r"%(\d{1,9}):"):
             expected = self.type()
             d, lanes, fragment = expected
-            dest = Operand(int(found[1]), d, lanes, fragment=fragment)
+            dest = Operand(int(match[1]), d, lanes, fragment=fragment)
             self.need("=", "=")
         opcode = self.need(f"({NAME})", "an opcode")[1]
         if opcode not in OPCODES or opcode in ("else", "end_if", "end_loop"):

@@ -18,17 +18,17 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
     >>> b = Builder("k")
     >>> t, g = b.identity("block_id"), b.identity("grid_id")
     >>> x, y = b.add(t, 1), b.add(g, 1)
-    >>> found = divergent(b.kernel())
-    >>> x.id in found, y.id in found
+    >>> varying = divergent(b.kernel())
+    >>> x.id in varying, y.id in varying
     (True, False)
     """
-    found: set[int] = set()
+    varying: set[int] = set()
     numbers = _numbers(kernel) if subgroup else set()
     while True:
-        before = len(found)
+        before = len(varying)
         parted = [False]  # whether threads have parted, per open loop or if
         for i in kernel.body:
-            differs = any(a.id in found for a in i.args)
+            differs = any(a.id in varying for a in i.args)
             if i.opcode == "div" and i.args[0].id in numbers:
                 by = i.args[1]  # the quotient says which subgroups a thread is in
                 differs = not (by.is_const and by.number > 0 and by.number % subgroup == 0)
@@ -38,11 +38,11 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
             elif i.opcode in ("end_loop", "end_if"):
                 parted.pop()
             elif i.opcode == "set" and (differs or parted[-1]):
-                found.add(i.args[0].id)
+                varying.add(i.args[0].id)
             if differs or i.opcode == "block_id":
-                found.add(i.dest.id)
-        if len(found) == before:
-            return found
+                varying.add(i.dest.id)
+        if len(varying) == before:
+            return varying
 
 
 def _numbers(kernel: Kernel) -> set[int]:

@@ -148,8 +148,8 @@ class _Verifier(Rules):
             wanted = "token"
         elif first and opcode == "end_loop":
             wanted = "counter"
-        found = "value" if a.is_const or (a.kind == "counter" and wanted == "value") else a.kind
-        self.rule(found == wanted, "operand {} is a {}, not a {}", place, a.kind, wanted)
+        actual = "value" if a.is_const or (a.kind == "counter" and wanted == "value") else a.kind
+        self.rule(actual == wanted, "operand {} is a {}, not a {}", place, a.kind, wanted)
 
     # -- variables ---------------------------------------------------------------------------------
 
@@ -190,14 +190,14 @@ class _Verifier(Rules):
 
     def sets_ahead(self) -> set[int]:
         """Variables assigned between here and the end of the loop that opens here."""
-        found, depth = set(), 0
+        variables, depth = set(), 0
         for i in self.kernel.body[self.at:]:
             depth += (i.opcode == "loop") - (i.opcode == "end_loop")
             if depth == 0:
                 break
             if i.opcode == "set" and i.args:
-                found.add(i.args[0].id)
-        return found
+                variables.add(i.args[0].id)
+        return variables
 
     def leave(self, opening: str) -> _Scope:
         self.rule(self.open and self.open[-1].start.opcode == opening,

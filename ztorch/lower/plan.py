@@ -93,9 +93,9 @@ class _Kernel:
         self.written = {self.at[v] for v in self.stores}
         self.stem = _stem(self.region, number)
         self.key = f"{function}/{self.stem}"
-        given = schedules.get(self.key, schedules.get(self.stem))
-        self.given = None if given is None else nests.checked(
-            given, self.region, self.limits, self.key)
+        override = schedules.get(self.key, schedules.get(self.stem))
+        self.given = None if override is None else nests.checked(
+            override, self.region, self.limits, self.key)
 
     def step(self) -> KernelStep:
         region, names = self.region, self.names

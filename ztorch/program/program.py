@@ -302,11 +302,29 @@ class Program(Predictor):
 
 @checked
 def load(path: Path, threads: int | None = None) -> Program:
-    """The program in an artifact, as it was when `save` wrote it; needs no compiler.
-
-        zt.load("digits.zt").predict(x)
+    """Loads the program in an artifact, as it was when `save` wrote it; needs no compiler.
 
     A program that trained goes on as the saved one would, bit for bit.
+
+    Args:
+        path: The artifact, a file that ends in .zt.
+        threads: The most workers that a run on the CPU may use; None: all cores that this process
+            may use. Default: `None`.
+
+    Returns:
+        The program.
+
+    Raises:
+        ArtifactError: The file is damaged, is no artifact, or has a newer format.
+        DeviceError: No device here runs its code.
+
+    Examples:
+        >>> import os, tempfile, numpy as np, ztorch as zt
+        >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+        >>> path = os.path.join(tempfile.mkdtemp(), "small.zt")
+        >>> model.compile("cpu", batch_size=8).save(path)
+        >>> zt.load(path).predict(np.ones((3, 4))).shape
+        (3, 1)
     """
     from ztorch.runtime.load import read_artifact
     from ztorch.runtime.start import start

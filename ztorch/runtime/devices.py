@@ -50,12 +50,15 @@ class ListedDevice:
 
 
 def devices() -> list[ListedDevice]:
-    """The devices of this machine, and every backend that has none, with the reason.
+    """Lists the devices of this machine, and every backend that has none, with the reason.
 
-    The CPU comes first: for code of ours, then for code of the C compiler.
+    Returns:
+        The CPU first, for code of LLVM and for code of the C compiler, then the others.
 
-    >>> devices()[0].id
-    'cpu'
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.devices()[0].id
+        'cpu'
     """
     cpu = ListedDevice("cpu", "cpu", processor.cpu_name(), memory_bytes=processor.memory_bytes(),
                        cores=processor.physical_cores(), threads=processor.usable_cores(),
@@ -84,11 +87,16 @@ def _described(backend: str, info: DeviceInfo) -> ListedDevice:
 
 
 def best_device() -> str:
-    """What "auto" means: the configured default, else the first GPU in the order of preference,
-    else the CPU. A driver that imitates a GPU on the CPU is never preferred to the CPU.
+    """The device that "auto" means: the configured default, else the first GPU in the order of
+    preference, else the CPU. A driver that imitates a GPU on the CPU is never preferred to the CPU.
 
-    >>> best_device()     # doctest: +SKIP
-    'cpu'
+    Returns:
+        The name of the device, such as "cpu" or "cuda:0".
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.best_device() in [device.id for device in zt.devices()]
+        True
     """
     if chosen := choices().default:
         return chosen
