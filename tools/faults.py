@@ -79,7 +79,7 @@ def fails(tests: str, copy: Path) -> bool:
         [sys.executable, "-m", "pytest", "--few", "-x", "-p", "no:cacheprovider",
          *(f"tests/{name}" for name in tests.split())],
         cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1, 2):
+    if done.returncode > 2:  # below zero: the process crashed, which is noticed
         raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
     return done.returncode != 0
 
