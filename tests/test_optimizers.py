@@ -240,3 +240,17 @@ def test_names_and_configs():
     again = optimizers.get({"class_name": "Adam", "config": optimizer.get_config()})
     assert again.get_config() == optimizer.get_config()
     assert optimizers.get(SGD).momentum == 0.0 and optimizers.get("RMSprop").rho == 0.9
+
+
+def test_momentum_by_hand() -> None:
+    """Steps of half the gradient, and of half of the step before, plain and Nesterov's."""
+    first, second = GRADIENTS[:2]
+    for nesterov in (False, True):
+        got = ours(SGD(0.5, momentum=0.5, nesterov=nesterov), steps=2)
+        for name, w in zip(START, got, strict=True):
+            v1 = -0.5 * first[name]
+            v2 = 0.5 * v1 - 0.5 * second[name]
+            moved = v1 + v2
+            if nesterov:
+                moved = 0.5 * (v1 + v2) - 0.5 * (first[name] + second[name])
+            np.testing.assert_allclose(w, START[name] + moved, rtol=1e-12, atol=1e-12)
