@@ -1,8 +1,9 @@
 """What one run tries of a product of cases and machines.
 
-Each run covers every op, every machine and every dtype; every pair of an op and a machine, and of a
-dtype and a machine. Which of its samples an op runs on a machine goes round: over all machines, all
-samples are run. The full product is for `pytest --full`, or ZTORCH_FULL=1, which `.ci/run` passes on.
+Each run covers every op on every CPU level and every played device, and every dtype. Dtypes beside
+float32, float64 and 32-bit integers run on one interpreted machine or CPU level and on one device,
+and all of them on the best level of this CPU. Which of its samples an op runs on a machine goes
+round: over all machines, all samples are run. The full product is for `pytest --full`, or ZTORCH_FULL=1, which `.ci/run` passes on.
 """
 
 from __future__ import annotations
