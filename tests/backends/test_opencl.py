@@ -162,17 +162,17 @@ def test_opencl_c_elsewhere(install: Any, lacks: dict[str, Any]) -> None:
     assert bool(driver.asked) == ("il" in lacks)
 
 
-@pytest.mark.parametrize(("kind", "wide", "abreast"), [
+@pytest.mark.parametrize(("kind", "wide", "implicit_simd"), [
     (4, 1, False), (4, 4, False), (2, 1, False), (2, 16, True)])
 def test_threads_that_are_lanes_take_one_element_each(install: Any, kind: int, wide: int,
-                                                      abreast: bool) -> None:
+                                                      implicit_simd: bool) -> None:
     """Which they are where a driver says that it is a processor and how wide its vectors are."""
     install(kind=kind, wide=wide)
     where = resolve("opencl:0")
     chosen = target(where.target).on_device(limits_of(where))
-    assert chosen.limits.grid is not None and chosen.limits.grid.implicit_simd == abreast
+    assert chosen.limits.grid is not None and chosen.limits.grid.implicit_simd == implicit_simd
     x = leaf("input", "x", (512, 256), f32)
-    for y, lanes in ((x * 2.0, 1 if abreast else 4), (ops.softmax(x), 4)):
+    for y, lanes in ((x * 2.0, 1 if implicit_simd else 4), (ops.softmax(x), 4)):
         made = compile_functions({"f": Graph({"y": y})}, chosen, "f")
         loads = [i.dest.lanes for s in made.plans["f"].steps for i in s.kernel.body if i.opcode == "load"]
         assert max(loads) == lanes

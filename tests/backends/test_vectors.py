@@ -70,7 +70,7 @@ def test_stores(backend: str, d: DType, aligned: bool) -> None:
 def test_elementwise(backend: str, d: DType) -> None:
     few = ("aligned parts", "other parts", "turned", "compared")  # which mean the same for all
     made = [ELEMENTWISE[name] for name in (ELEMENTWISE if d is f32 else few)]
-    all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made], abreast=False)
+    all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made], implicit_simd=False)
 
 
 @everywhere
@@ -79,7 +79,7 @@ def test_elementwise(backend: str, d: DType) -> None:
 def test_reducing(backend: str, d: DType) -> None:
     few = ("columns of few", "between", "two axes", "parts of rows", "other parts", "columns of any")
     all_agree(backend, [job(*REDUCING[name], d=d)
-                        for name in (REDUCING if d is f32 else few)], abreast=False)
+                        for name in (REDUCING if d is f32 else few)], implicit_simd=False)
 
 
 @everywhere
@@ -93,7 +93,7 @@ def test_states_are_updated_where_they_lie(backend: str) -> None:
     one = Job(Graph({"y": ops.sum(w)}, {"w": w - 0.1 * m2 / (ops.sqrt(v2) + 1e-3), "m": m2, "v": v2}),
               {x: rng.normal(size=x.shape), w: rng.normal(size=x.shape), m: rng.normal(size=x.shape),
                v: rng.uniform(1, 2, size=x.shape)})
-    module = Module([one], backend, abreast=False)
+    module = Module([one], backend, implicit_simd=False)
     for _ in range(2):
         agree(one, module.run(0), terms=x.size)
 
@@ -163,7 +163,7 @@ def test_products(backend: str, d: DType) -> None:
         with suppress(TypeError):  # convolutions and ReLU are of floats
             jobs.append(job(make, *shapes, d=d))
     assert len(jobs) >= len(PRODUCTS) - 3
-    all_agree(backend, jobs, abreast=False)
+    all_agree(backend, jobs, implicit_simd=False)
 
 
 @everywhere
@@ -178,6 +178,6 @@ def test_weights_are_written_where_their_products_read(backend: str) -> None:
     rng = np.random.default_rng(1)
     one = Job(Graph({"y": y}, {"w": w - 0.01 * again, "b": before + 1.0}),
               {x: rng.normal(size=x.shape), w: rng.normal(size=w.shape), before: np.ones(7)})
-    module = Module([one], backend, abreast=False)
+    module = Module([one], backend, implicit_simd=False)
     for _ in range(3):
         agree(one, module.run(0), terms=36)
