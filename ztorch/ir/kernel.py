@@ -65,7 +65,7 @@ class Operand:
     """
 
     id: int  # unique in the kernel; -1 for constants
-    dtype: DType
+    dtype: DType  # of each lane
     lanes: int = 1  # elements of a vector; a constant is the same number in every lane
     kind: str = "value"  # value, variable, counter, token or const
     bits: int | None = None  # of a constant; as bits, 0.0 differs from -0.0 and 1 from 1.0
@@ -128,7 +128,7 @@ class Memory:
     (one array per thread, on its stack).
     """
 
-    name: str
+    name: str  # an identifier, unique in the kernel
     dtype: DType  # of an element
     size: int  # number of elements
     space: str = "global"  # global, shared or local
@@ -141,8 +141,8 @@ class Kernel:
     """The code of one launch."""
 
     name: str  # an identifier
-    memories: tuple[Memory, ...]
-    variables: tuple[Operand, ...]
+    memories: tuple[Memory, ...]  # those in global space are the parameters
+    variables: tuple[Operand, ...]  # operands of kind variable
     body: tuple[Instr, ...]  # flat; loop and if are closed by end_loop and end_if
     index: DType  # dtype of every index and loop counter
     exact: bool = True  # no target may fuse a mul and an add

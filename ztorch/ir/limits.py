@@ -24,7 +24,7 @@ class GridLimits:
     compute_units: int = 32  # rough number of workgroups that run at once
     load_width: int = 1  # neighbouring elements that one thread loads at once
     implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads
-    scalar_stores_readable_as_vectors: bool = True  # False: a memory holds elements or vectors only
+    scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
 
 

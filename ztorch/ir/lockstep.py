@@ -49,7 +49,7 @@ class Lockstep:
         self.active: np.ndarray | None = None  # mask (threads, 1); None: all
         self.regs: dict[int, np.ndarray] = {}  # values by id
         self.vars: dict[int, np.ndarray] = {}  # variables by id
-        self.unset: dict[int, np.ndarray] = {}  # mask of threads that have not set a variable
+        self.unset: dict[int, np.ndarray] = {}  # by id: threads that have not set a variable
         parallel = any(i.attrs.get("kind") == "parallel" for i in kernel.body)
         self.stores = {m.name: self.open(m, buffers) for m in kernel.memories}
         if races and (self.threads > 1 or parallel):

@@ -71,7 +71,7 @@ class _Parser:
         self.number, self.text, self.at = 0, "", 0  # current line: number, text and column
         self.head: dict[str, Any] | None = None  # fields of the kernel from its first line
         self.closed = False  # whether the kernel's closing brace was read
-        self.origin: tuple[str, ...] = ()
+        self.origin: tuple[str, ...] = ()  # names of layers
         self.memories: dict[str, Memory] = {}
         self.variables: list[Operand] = []
         self.body: list[Instr] = []

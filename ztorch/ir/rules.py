@@ -70,7 +70,8 @@ class Rules:
         self.rule(not missing, "lacks the attributes {}", missing)
         for key, value in i.attrs.items():
             self.rule(key in names or i.opcode == "loop", "has no attribute {!r}", key)
-            self.rule(isinstance(key, str) and NAME.fullmatch(key), "attribute name {!r}", key)
+            self.rule(isinstance(key, str) and NAME.fullmatch(key),
+                      "the attribute name {!r} is not an identifier", key)
             is_possible = ATTRIBUTES.get(key, _plain)
             self.rule(is_possible(self, value), "{}={!r} is not possible", key, value)
 
@@ -164,7 +165,7 @@ class Rules:
             self.one_lane(at)
         for y in mask:
             self.rule(y.dtype.kind == "b", "a mask is bool, not {!r}", y.dtype)
-            self.rule(y.lanes == x.lanes, "a mask of {} lanes for {}", y.lanes, x.lanes)
+            self.rule(y.lanes == x.lanes, "a mask of {} lanes for {} lanes", y.lanes, x.lanes)
         self.rule(m.access != "w" or not reads, "{} is write-only", m.name)
         self.rule(m.access != "r" or not writes, "{} is read-only", m.name)
         if at.is_const and all(y.is_const for y in mask):  # else all lanes may be masked off
