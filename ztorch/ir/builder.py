@@ -1,4 +1,4 @@
-"""Builds a kernel: coerces numbers, spreads scalars over lanes, reuses equal values."""
+"""Builds kernels: converts numbers, broadcasts scalars to lanes, reuses equal values."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Arg = Operand | Number
 
 
 class Builder:
-    """Emits instructions in order.
+    """Appends instructions to a kernel.
 
-    Every opcode of the table is a method: `b.add(x, 1.0)`. Numbers take the dtype of their
-    neighbour, scalars are spread over lanes, operations on constants are done at once, and a pure
-    operation that is already visible is reused.
+    Every scalar opcode is a method: `b.add(x, 1.0)`. Python numbers take the dtype of the other
+    operands, and scalars are broadcast to their lanes. Operations on constants are folded. A pure
+    operation that was already computed in a visible scope is reused.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("double")
@@ -43,9 +43,9 @@ class Builder:
         self.body: list[Instr] = []
         self.origin: tuple[str, ...] = ()
         self.workgroup: tuple[int, int, int] = (1, 1, 1)
-        self._next = first_id
-        self._visible: dict[tuple, Operand] = {}  # what was computed, and is in sight
-        self._scopes: list[list[tuple]] = [[]]  # the keys of that, by the loop or if it stands in
+        self._next = first_id  # the next free id
+        self._visible: dict[tuple, Operand] = {}  # pure values in scope, by operation
+        self._scopes: list[list[tuple]] = [[]]  # keys of `_visible` for each open loop or if
 
     # -- declarations ------------------------------------------------------------------------
 
@@ -53,13 +53,13 @@ class Builder:
         self, name: str, dtype: DType, size: int, space: str = "global", access: str = "r",
         vec: int = 1,
     ) -> str:
-        """Declare a buffer; returns its name."""
+        """Declare a buffer. Returns its name."""
         assert name not in self.memories, f"memory {name} is declared twice"
         self.memories[name] = Memory(name, dtype, size, space, access, vec)
         return name
 
     def var(self, dtype: DType, lanes: int = 1, init: Arg | None = None) -> Operand:
-        """Declare a mutable variable; with `init`, set it here."""
+        """Declare a mutable variable. If `init` is given, set it here."""
         v = Operand(self.fresh(), dtype, lanes, "variable")
         self.variables.append(v)
         if init is not None:
@@ -67,7 +67,7 @@ class Builder:
         return v
 
     def matrix(self, fragment: Fragment, subgroup: int, init: Arg) -> Operand:
-        """Declare a variable that is a part of a matrix, the same number everywhere."""
+        """Declare a variable that holds a matrix fragment, and set every element to `init`."""
         lanes = fragment.size // subgroup
         v = Operand(self.fresh(), fragment.dtype, lanes, "variable", None, fragment)
         self.variables.append(v)
@@ -75,6 +75,7 @@ class Builder:
         return v
 
     def kernel(self) -> Kernel:
+        """The kernel as built so far."""
         return Kernel(
             self.name, tuple(self.memories.values()), tuple(self.variables), tuple(self.body),
             self.index, self.exact, self.origin, self.workgroup,
@@ -83,12 +84,13 @@ class Builder:
     # -- emission ----------------------------------------------------------------------------
 
     def fresh(self) -> int:
+        """Take the next free id."""
         self._next += 1
         return self._next - 1
 
     def raw(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
             kind: str = "value", fragment: Fragment | None = None, **attrs: Any) -> Operand:
-        """Append an instruction exactly as given."""
+        """Append an instruction as it is, without conversion, folding or reuse."""
         dest = Operand(self.fresh(), dtype, lanes, kind, None, fragment)
         self.body.append(Instr(opcode, dest, args, attrs))
         return dest
@@ -113,7 +115,7 @@ class Builder:
         self._scopes.pop()
 
     def forget(self) -> None:
-        """What the innermost scope computed is out of sight from here on."""
+        """Drop the values of the innermost scope: later code must not reuse them."""
         for key in self._scopes[-1]:
             del self._visible[key]
         self._scopes[-1].clear()
@@ -122,13 +124,13 @@ class Builder:
         return constant(number, dtype, lanes)
 
     def __getattr__(self, opcode: str) -> Callable[..., Operand]:
-        name = opcode.rstrip("_")  # and_, or_, not_ are Python words
+        name = opcode.rstrip("_")  # and_, or_, not_: the plain names are Python keywords
         if name not in OPCODES:
             raise AttributeError(opcode)
         return partial(self.emit, name)
 
     def emit(self, opcode: str, *args: Arg, dtype: DType | None = None) -> Operand:
-        """A scalar opcode of the table on operands or numbers, with numbers and lanes adapted."""
+        """Append a scalar opcode. Numbers become constants, scalars are broadcast to the lanes."""
         row = OPCODES[opcode]
         assert row.meaning is not None, f"{opcode} is not a scalar opcode"
         assert len(args) == row.arity, f"{opcode} takes {row.arity} operands, not {len(args)}"
@@ -147,27 +149,27 @@ class Builder:
         return self._pure(opcode, result, lanes, typed)
 
     def _adapt(self, args: tuple[Arg, ...], first: int = 0) -> tuple[Operand, ...]:
-        """Numbers become constants of the dtype of args[first:], scalars are splat to the lanes."""
+        """Turn numbers into constants of the dtype of args[first:]; broadcast scalars to lanes."""
         operands = [a for a in args if isinstance(a, Operand)]
         typed = [a for a in args[first:] if isinstance(a, Operand)]
-        assert operands, "an instruction on plain numbers alone has no dtype; use const()"
-        assert typed, "select between plain numbers has no dtype; use const()"
-        like = typed[0].dtype
+        assert operands, "an instruction on plain numbers has no dtype; use const() for one of them"
+        assert typed, "select between plain numbers has no dtype; use const() for one of them"
+        dtype = typed[0].dtype
         lanes = max(a.lanes for a in operands)
-        out: list[Operand] = []
-        for at, a in enumerate(args):
+        adapted: list[Operand] = []
+        for place, a in enumerate(args):
             if not isinstance(a, Operand):
-                a = constant(a, like if at >= first else boolean, lanes)
-            out.append(self.splat(a, lanes))
-        return tuple(out)
+                a = constant(a, dtype if place >= first else boolean, lanes)
+            adapted.append(self.splat(a, lanes))
+        return tuple(adapted)
 
     # -- lanes -------------------------------------------------------------------------------
 
     def splat(self, x: Operand, lanes: int) -> Operand:
-        """The scalar x in every lane."""
+        """A vector with the scalar x in every lane."""
         if x.lanes == lanes:
             return x
-        assert x.lanes == 1, f"cannot spread {x.lanes} lanes over {lanes}"
+        assert x.lanes == 1, f"cannot broadcast {x.lanes} lanes to {lanes}"
         if x.is_const:
             return Operand(-1, x.dtype, lanes, "const", x.bits)
         return self._pure("splat", x.dtype, lanes, (x,))
@@ -178,6 +180,7 @@ class Builder:
         return constant(0, d) if lanes == 1 else self._pure("iota", d, lanes, ())
 
     def extract(self, x: Operand, lane: int) -> Operand:
+        """One lane of a vector, as a scalar."""
         if x.lanes == 1:
             return x
         if x.is_const:
@@ -185,15 +188,15 @@ class Builder:
         return self._pure("extract", x.dtype, 1, (x,), lane=lane)
 
     def join(self, *xs: Operand) -> Operand:
-        """Scalars as the lanes of a vector."""
+        """A vector whose lanes are the given scalars."""
         return self._pure("join", xs[0].dtype, len(xs), xs)
 
     def shuffle(self, x: Operand, y: Operand, perm: tuple[int, ...]) -> Operand:
-        """Lanes picked from x (0 .. n-1) and y (n .. 2n-1)."""
+        """A vector of lanes of x (numbers 0 to n-1) and y (n to 2n-1), chosen by `perm`."""
         return self._pure("shuffle", x.dtype, len(perm), (x, y), perm=tuple(perm))
 
     def fold(self, opcode: str, x: Operand) -> Operand:
-        """All lanes of x combined by a halving tree: the same order on every target."""
+        """Reduce all lanes of x. The tree of halves gives the same order on every target."""
         while x.lanes > 1:
             half = x.lanes // 2
             if half == 1:
@@ -207,8 +210,8 @@ class Builder:
 
     def load(self, mem: str, index: Arg, off: int = 0, lanes: int = 1, dtype: DType | None = None,
              mask: Operand | None = None, align: int = 0) -> Operand:
-        """`lanes` consecutive elements from `index + off`, converted to `dtype`; masked-off lanes
-        are zero. An index with lanes gathers."""
+        """Load `lanes` consecutive elements from `index + off` and convert them to `dtype`. Lanes
+        that are masked off are zero. An index with several lanes gathers."""
         m = self.memories[mem]
         at = self._index(index)
         opcode = "load"
@@ -222,7 +225,7 @@ class Builder:
 
     def store(self, mem: str, index: Arg, x: Operand, off: int = 0,
               mask: Operand | None = None, align: int = 0) -> None:
-        """Write x to consecutive elements from `index + off`; an index with lanes scatters."""
+        """Store x to consecutive elements from `index + off`. An index with lanes scatters."""
         at = self._index(index)
         opcode = "store" if at.lanes == 1 else "scatter"
         if at.lanes > 1:
@@ -231,7 +234,7 @@ class Builder:
         self._token(opcode, *args, mem=mem, off=off, align=align)
 
     def prefetch(self, mem: str, index: Arg, off: int = 0) -> None:
-        """Bring the cache line of an element closer; changes no value, may lie out of bounds."""
+        """Prefetch the cache line of an element. It is only a hint and may be out of bounds."""
         self._token("prefetch", self._index(index), mem=mem, off=off)
 
     def _index(self, index: Arg) -> Operand:
@@ -240,10 +243,11 @@ class Builder:
     # -- variables ---------------------------------------------------------------------------
 
     def get(self, v: Operand) -> Operand:
-        """A snapshot of the variable."""
+        """The current value of a variable."""
         return self.raw("get", v.dtype, v.lanes, (v,), fragment=v.fragment)
 
     def set(self, v: Operand, x: Arg) -> None:
+        """Assign x to a variable."""
         if not isinstance(x, Operand):
             x = replace(constant(x, v.dtype, v.lanes), fragment=v.fragment)
         self._token("set", v, self.splat(x, v.lanes))
@@ -253,7 +257,7 @@ class Builder:
     @contextmanager
     def loop(self, start: Arg, stop: Arg, step: Arg = 1, kind: str = "serial",
              **attrs: Any) -> Iterator[Operand]:
-        """A counted loop, tested at the top. kind: serial, parallel, grid or block."""
+        """A counted loop, tested before each trip. kind: serial, parallel, grid or block."""
         bounds = tuple(self._index(x) for x in (start, stop, step))
         counter = Operand(self.fresh(), self.index, 1, "counter")
         self.body.append(Instr("loop", counter, bounds, {"kind": kind, **attrs}))
@@ -263,45 +267,45 @@ class Builder:
 
     @contextmanager
     def if_(self, condition: Operand, els: bool = False) -> Iterator[Operand]:
-        """Runs the block where the condition holds; say els=True when `else_` follows."""
+        """Run the block if the condition holds. Pass els=True if `else_` is called in it."""
         token = self._token("if", condition, els=els)
         with self._scope():
             yield token
         self._token("end_if", token, els=els)
 
     def else_(self, token: Operand) -> None:
-        """Splits the enclosing `if_` block."""
+        """End the first branch of the enclosing `if_` and start the other one."""
         self.forget()
         self._token("else", token)
 
     # -- threads -----------------------------------------------------------------------------
 
     def identity(self, which: str, axis: int = 0) -> Operand:
-        """worker, workers (CPU threads), grid_id or block_id (per axis)."""
+        """The value of `worker`, `workers` (CPU threads), `grid_id` or `block_id` (per axis)."""
         return self._pure(which, self.index, 1, (), axis=axis)
 
     def barrier(self) -> None:
-        """All threads of a workgroup meet; shared memory written before is visible after."""
+        """Wait for all threads of the workgroup. Earlier writes to shared memory become visible."""
         self._token("barrier")
 
     def shuffle_xor(self, x: Operand, mask: int) -> Operand:
-        """x of the thread whose number in the subgroup differs by the bits of mask."""
+        """x of another thread: the one whose number in the subgroup is this one's xor mask."""
         return self.raw("shuffle_xor", x.dtype, x.lanes, (x,), mask=mask)
 
     def mma_load(self, mem: str, index: Arg, fragment: Fragment, subgroup: int, pitch: int,
                  turned: bool = False, off: int = 0, align: int = 0) -> Operand:
-        """A matrix whose rows lie `pitch` elements apart, or its columns if it is turned; each
-        thread of the subgroup gets its part."""
+        """Load a matrix. Its rows are `pitch` elements apart, or its columns if it is turned. Each
+        thread of the subgroup gets its fragment."""
         return self.raw("mma_load", fragment.dtype, fragment.size // subgroup,
                         (self._index(index),), fragment=fragment, mem=mem, off=off, align=align,
                         pitch=pitch, turned=turned)
 
     def mma(self, a: Operand, b: Operand, c: Operand) -> Operand:
-        """The matrix a @ b + c."""
+        """The fragment of the matrix a @ b + c."""
         return self.raw("mma", c.dtype, c.lanes, (a, b, c), fragment=c.fragment)
 
     def mma_store(self, mem: str, index: Arg, c: Operand, pitch: int, turned: bool = False,
                   off: int = 0, align: int = 0) -> None:
-        """Write a matrix whose rows lie `pitch` elements apart."""
+        """Store a matrix. Its rows are `pitch` elements apart, or its columns if it is turned."""
         self._token("mma_store", self._index(index), c, mem=mem, off=off, align=align,
                     pitch=pitch, turned=turned)

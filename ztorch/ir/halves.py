@@ -1,7 +1,7 @@
-"""Conversions of the 16-bit floats by integer work, for machines without an instruction for them.
+"""Conversions of 16-bit floats by integer arithmetic, for machines without an instruction for it.
 
-Rounding is to nearest, ties to even, as in hardware; NaN stays NaN, and what is too large for f16
-becomes infinity.
+Rounding is to nearest, ties to even, as in hardware. NaN stays NaN. A number too large for the
+format becomes infinity.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from ztorch.dtypes import DType, bf16, f16, f32, i32, u16, u32
 from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.kernel import Operand
 
-HALVES = (f16, bf16)
+HALVES = (f16, bf16)  # the 16-bit floats
 
 
 def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:
-    """The conversion in steps that always exist: other types go by way of f32."""
+    """Convert x in steps that every machine has. Other dtypes are converted through f32."""
     if (x.dtype in HALVES and dtype is not f32) or (dtype in HALVES and x.dtype is not f32):
         return b.cast(b.cast(x, dtype=f32), dtype=dtype)
     if x.dtype is bf16:
@@ -26,42 +26,43 @@ def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:
 
 
 def _bits(b: Arithmetic, x: Operand) -> Operand:
+    """The 16 bits of x, as u32."""
     return b.cast(b.bitcast(x, dtype=u16), dtype=u32)
 
 
 def _to_bf16(b: Arithmetic, x: Operand) -> Operand:
     bits = b.bitcast(x, dtype=u32)
-    even = b.and_(b.shr(bits, 16), 1)
-    rounded = b.shr(b.add(bits, b.add(even, 0x7FFF)), 16)
-    quiet = b.or_(b.shr(bits, 16), 0x40)
-    return b.select(b.ne(x, x), quiet, rounded)
+    odd = b.and_(b.shr(bits, 16), 1)  # the last bit that is kept: a tie rounds it to even
+    rounded = b.shr(b.add(bits, b.add(odd, 0x7FFF)), 16)
+    quiet_nan = b.or_(b.shr(bits, 16), 0x40)
+    return b.select(b.ne(x, x), quiet_nan, rounded)
 
 
 def _from_f16(b: Arithmetic, x: Operand) -> Operand:
-    """The fraction and exponent moved to their places, then scaled: exact, subnormals too."""
+    """Shift exponent and fraction into place, then scale by 2**112. Exact, subnormals included."""
     bits = _bits(b, x)
     sign = b.shl(b.and_(bits, 0x8000), 16)
-    size = b.shl(b.and_(bits, 0x7FFF), 13)
-    scaled = b.bitcast(b.mul(b.bitcast(size, dtype=f32), 2.0**112), dtype=u32)
-    special = b.or_(size, 0x7F800000)  # infinity and NaN
-    whole = b.select(b.ge(b.and_(bits, 0x7C00), 0x7C00), special, scaled)
-    return b.bitcast(b.or_(sign, whole), dtype=f32)
+    magnitude = b.shl(b.and_(bits, 0x7FFF), 13)
+    scaled = b.bitcast(b.mul(b.bitcast(magnitude, dtype=f32), 2.0**112), dtype=u32)
+    special = b.or_(magnitude, 0x7F800000)  # infinity and NaN
+    unsigned = b.select(b.ge(b.and_(bits, 0x7C00), 0x7C00), special, scaled)
+    return b.bitcast(b.or_(sign, unsigned), dtype=f32)
 
 
 def _to_f16(b: Arithmetic, x: Operand) -> Operand:
     bits = b.bitcast(x, dtype=u32)
     sign = b.and_(b.shr(bits, 16), 0x8000)
-    size = b.and_(bits, 0x7FFFFFFF)
-    # A normal result: rebase the exponent and round away 13 bits of the fraction.
-    even = b.and_(b.shr(size, 13), 1)
-    rebased = b.sub(b.add(size, b.add(even, 0xFFF)), (127 - 15) << 23)
+    magnitude = b.and_(bits, 0x7FFFFFFF)
+    # Normal result: rebase the exponent and round off 13 bits of the fraction.
+    odd = b.and_(b.shr(magnitude, 13), 1)
+    rebased = b.sub(b.add(magnitude, b.add(odd, 0xFFF)), (127 - 15) << 23)
     normal = b.shr(rebased, 13)
-    # A subnormal result: adding one half aligns the fraction so that the addition rounds it.
-    aligned = b.add(b.bitcast(size, dtype=f32), 0.5)
+    # Subnormal result: adding 0.5 aligns the fraction, so the addition itself rounds it.
+    aligned = b.add(b.bitcast(magnitude, dtype=f32), 0.5)
     subnormal = b.sub(b.bitcast(aligned, dtype=u32), 0x3F000000)
-    # What rounds to 65536 or more is infinity; NaN keeps a bit.
-    huge = b.select(b.gt(size, 0x7F800000), b.const(0x7E00, u32, x.lanes),
-                    b.const(0x7C00, u32, x.lanes))
-    signed = b.bitcast(size, dtype=i32)
+    # A number that rounds to 65536 or more becomes infinity. Every NaN becomes the quiet NaN.
+    special = b.select(b.gt(magnitude, 0x7F800000), b.const(0x7E00, u32, x.lanes),
+                       b.const(0x7C00, u32, x.lanes))
+    signed = b.bitcast(magnitude, dtype=i32)  # for comparisons; it is never negative
     finite = b.select(b.lt(signed, 0x38800000), subnormal, normal)
-    return b.or_(sign, b.select(b.ge(signed, 0x477FF000), huge, finite))
+    return b.or_(sign, b.select(b.ge(signed, 0x477FF000), special, finite))

@@ -1,4 +1,4 @@
-"""What a kernel is: memories, variables and a flat list of typed instructions."""
+"""The data model of a kernel: memories, variables and a flat list of typed instructions."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ import numpy as np
 
 from ztorch.dtypes import DType, from_storage, to_storage
 
-OPENING = {"loop": "end_loop", "if": "end_if"}
-PRIVATE_KINDS = ("parallel", "grid", "block")  # of loops: a trip may be on a thread of its own
+OPENING = {"loop": "end_loop", "if": "end_if"}  # opcodes that open a scope, and their ends
+PRIVATE_KINDS = ("parallel", "grid", "block")  # kinds of loops whose trips may run on own threads
 
-Grid = tuple[int, int, int]
+Grid = tuple[int, int, int]  # workgroups along x, y and z
 
 
 @dataclass(frozen=True, slots=True)
 class MmaShape:
-    """A size in which subgroups multiply matrices in one instruction: a (m by k) times b (k by n)
-    added to c (m by n).
+    """The shape of a matrix product that a subgroup computes in one instruction: a @ b + c."""
 
-    `of` is the dtype of a and b, `into` that of c.
-    """
-
-    m: int
-    n: int
-    k: int
-    of: DType
-    into: DType
-    mantissa_bits: int = 0  # of a and b that count, the rest is rounded away; 0: all of them
+    m: int  # rows of a and c
+    n: int  # columns of b and c
+    k: int  # columns of a, rows of b
+    of: DType  # dtype of a and b
+    into: DType  # dtype of c
+    mantissa_bits: int = 0  # a and b are rounded to this many mantissa bits; 0: not rounded
 
     def __str__(self) -> str:
         bits = f":{self.mantissa_bits}" if self.mantissa_bits else ""
@@ -38,11 +34,11 @@ class MmaShape:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What a value is that is one thread's part of a matrix: which of the three matrices of which
-    shape. Where in the matrix its elements lie is the machine's secret."""
+    """Marks a value as one thread's part of a matrix. The layout of the elements in the matrix
+    depends on the machine."""
 
-    role: str  # a, b or c
-    shape: MmaShape
+    role: str  # which of the matrices: a, b or c
+    shape: MmaShape  # shape of the product that it takes part in
 
     @property
     def dtype(self) -> DType:
@@ -56,26 +52,24 @@ class Fragment:
 
     @property
     def size(self) -> int:
+        """Number of elements of the whole matrix."""
         return self.extent[0] * self.extent[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What an instruction reads or defines.
+    """Something that an instruction reads or defines.
 
     kind is `value` (assigned once), `variable` (mutable, declared on the kernel), `counter` (of a
-    loop, read-only in its body), `token` (names an instruction without a result) or `const`.
-    Constants are held as bits, so that 0.0 and -0.0, or 1 and 1.0, never pass for one another.
-    With lanes > 1 a constant stands for the same number in every lane. A `fragment` is the part
-    of a matrix that a thread holds in its lanes.
+    loop, read-only in its body), `token` (the id of an instruction without a result) or `const`.
     """
 
-    id: int
-    dtype: DType
-    lanes: int = 1
-    kind: str = "value"
-    bits: int | None = None
-    fragment: Fragment | None = None
+    id: int  # unique in the kernel; -1 for constants
+    dtype: DType  # of each lane
+    lanes: int = 1  # elements of a vector; a constant is the same number in every lane
+    kind: str = "value"  # value, variable, counter, token or const
+    bits: int | None = None  # of a constant; as bits, 0.0 differs from -0.0 and 1 from 1.0
+    fragment: Fragment | None = None  # not None: the lanes are a thread's part of a matrix
 
     def __hash__(self) -> int:
         return hash((self.id, self.bits, self.lanes))
@@ -90,7 +84,7 @@ class Operand:
 
     @property
     def number(self) -> Any:
-        """The Python number of a constant."""
+        """The value of a constant as a Python number."""
         assert self.bits is not None, "only constants have a number"
         if self.dtype.kind == "b":
             return bool(self.bits)
@@ -99,7 +93,7 @@ class Operand:
 
 
 def constant(number: Any, dtype: DType, lanes: int = 1) -> Operand:
-    """A constant operand.
+    """Make a constant operand.
 
     >>> from ztorch.dtypes import f32
     >>> hex(constant(1.0, f32).bits), constant(-0.0, f32) == constant(0.0, f32)
@@ -115,57 +109,60 @@ def constant(number: Any, dtype: DType, lanes: int = 1) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class Instr:
-    """One instruction. Every instruction has a dest (a token where there is no result), so that
-    templates can derive the names of their temporaries from its id alone."""
+    """One instruction.
 
-    opcode: str
-    dest: Operand
-    args: tuple[Operand, ...] = ()
-    attrs: dict[str, Any] = field(default_factory=dict)
+    Every instruction has a dest, so that templates can derive the names of temporaries from its id.
+    """
+
+    opcode: str  # a key of OPCODES
+    dest: Operand  # the result; a token if there is none
+    args: tuple[Operand, ...] = ()  # operands; an access with a mask has it last
+    attrs: dict[str, Any] = field(default_factory=dict)  # attributes by name, as OPCODES lists them
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A named, typed buffer of `size` elements.
+    """A named, typed buffer.
 
-    space is `global` (a parameter of the kernel), `shared` (one array a workgroup) or `local` (one
-    a thread, on its stack); access is `r`, `w` or `rw`; vec (1, 2 or 4) is how many neighbours it
-    is an array of, in languages where that must be said to load them at once.
+    space is `global` (a parameter of the kernel), `shared` (one array per workgroup) or `local`
+    (one array per thread, on its stack).
     """
 
-    name: str
-    dtype: DType
-    size: int
-    space: str = "global"
-    access: str = "r"
-    vec: int = 1
+    name: str  # an identifier, unique in the kernel
+    dtype: DType  # of an element
+    size: int  # number of elements
+    space: str = "global"  # global, shared or local
+    access: str = "r"  # r, w or rw
+    vec: int = 1  # 1, 2 or 4: vector width of its elements, in languages that must declare it
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch. `exact` forbids contraction: mul and add are never fused by a target."""
+    """The code of one launch."""
 
-    name: str
-    memories: tuple[Memory, ...]
-    variables: tuple[Operand, ...]
-    body: tuple[Instr, ...]
+    name: str  # an identifier
+    memories: tuple[Memory, ...]  # those in global space are the parameters
+    variables: tuple[Operand, ...]  # operands of kind variable
+    body: tuple[Instr, ...]  # flat; loop and if are closed by end_loop and end_if
     index: DType  # dtype of every index and loop counter
-    exact: bool = True
+    exact: bool = True  # no target may fuse a mul and an add
     origin: tuple[str, ...] = ()  # names of the layers it came from
-    workgroup: tuple[int, int, int] = (1, 1, 1)  # threads of one block, where there are blocks
+    workgroup: tuple[int, int, int] = (1, 1, 1)  # threads per workgroup along x, y, z on a grid
 
     def memory(self, name: str) -> Memory:
+        """The memory of this name."""
         for m in self.memories:
             if m.name == name:
                 return m
         raise KeyError(name)
 
     def opcodes(self) -> set[str]:
+        """The opcodes that occur in the body."""
         return {i.opcode for i in self.body}
 
 
 def matching(body: tuple[Instr, ...] | list[Instr]) -> Iterator[tuple[int, int]]:
-    """Positions of each `loop`/`if` and of its end."""
+    """Yield the positions of each `loop` or `if` and of its end."""
     open_at: list[int] = []
     for at, instr in enumerate(body):
         if instr.opcode in OPENING:
@@ -175,7 +172,7 @@ def matching(body: tuple[Instr, ...] | list[Instr]) -> Iterator[tuple[int, int]]
 
 
 def launch_grid(kernel: Kernel) -> Grid:
-    """Workgroups per axis that give each trip of the kernel's grid loops its own."""
+    """The number of workgroups along each axis: one for each trip of the kernel's grid loops."""
     size = [1, 1, 1]
     for i in kernel.body:
         if i.opcode == "loop" and i.attrs["kind"] == "grid" and all(a.is_const for a in i.args):

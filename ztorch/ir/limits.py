@@ -1,4 +1,4 @@
-"""What lowering needs to know of a machine: plain numbers, no names of machines."""
+"""What lowering knows about a machine: plain numbers, no machine names."""
 
 from __future__ import annotations
 
@@ -12,45 +12,43 @@ from ztorch.machines.processors import ANY, Processor
 
 @dataclass(frozen=True)
 class GridLimits:
-    """A machine that runs workgroups of threads over a grid."""
+    """Limits of a machine that runs a grid of workgroups of threads."""
 
-    threads: int = 256  # most threads of one workgroup
-    shared_bytes: int = 32 * 1024  # memory that the threads of one workgroup share
-    subgroup: int = 0  # threads that exchange values without memory; 0: unknown, memory is used
-    max_groups: int = 65535  # most workgroups along one axis
-    max_buffers: int = 64  # most buffers that one kernel may name
-    max_buffer_bytes: int = (1 << 31) - 1  # most bytes of one buffer that a kernel may see
-    buffer_align: int = 256  # offsets of buffers are multiples of this, in bytes
-    compute_units: int = 32  # workgroups that run at once, roughly
+    threads: int = 256  # maximum threads per workgroup
+    shared_bytes: int = 32 * 1024  # shared memory per workgroup, in bytes
+    subgroup: int = 0  # threads that exchange values without memory; 0: unknown, use shared memory
+    max_groups: int = 65535  # maximum workgroups along one axis
+    max_buffers: int = 64  # maximum buffers bound to one kernel
+    max_buffer_bytes: int = (1 << 31) - 1  # maximum bytes of one buffer that a kernel can address
+    buffer_align: int = 256  # alignment of buffer offsets, in bytes
+    compute_units: int = 32  # rough number of workgroups that run at once
     load_width: int = 1  # neighbouring elements that one thread loads at once
-    implicit_simd: bool = False  # its compiler makes vectors out of neighbouring threads
-    # Elements that threads stored one by one may be loaded as a vector. Without, a memory is
-    # declared as an array either of elements or of vectors, and used only so.
-    scalar_stores_readable_as_vectors: bool = True
-    mma_shapes: tuple[MmaShape, ...] = ()  # products of one matrix instruction, the fastest first
+    implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads
+    scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
+    mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one target can do."""
+    """Limits of one target."""
 
-    vector_bits: int  # width of a vector register; 0: it computes with single numbers
-    vector_registers: int  # how many of them there are
-    fma: bool  # multiplies and adds in one instruction
-    processor: Processor = ANY  # caches and ports; of no meaning on a grid
-    grid: GridLimits | None = None  # None: a processor, whose workers share out parallel loops
-    product_mantissa_bits: int = 23  # of float32 operands that a product keeps at least; 23: all
+    vector_bits: int  # width of a vector register; 0: scalar code only
+    vector_registers: int  # number of vector registers
+    fma: bool  # has a fused multiply-add instruction
+    processor: Processor = ANY  # caches and ports of a CPU; unused on a grid
+    grid: GridLimits | None = None  # None: a CPU, whose workers split parallel loops
+    product_mantissa_bits: int = 23  # minimum mantissa bits kept of float32 operands; 23: all
 
     @property
     def index(self) -> DType:
-        """The dtype of positions: on a grid, registers and address units are 32 bits wide."""
+        """The dtype of indices: i32 on a grid, where registers and address units have 32 bits."""
         return i64 if self.grid is None else i32
 
     @property
     def buffer_align(self) -> int:
-        """Offsets of buffers are multiples of this, in bytes."""
+        """Alignment of buffer offsets, in bytes."""
         return BUFFER_ALIGN if self.grid is None else self.grid.buffer_align
 
     def lanes(self, d: DType) -> int:
-        """How many elements of a dtype one register holds."""
+        """Number of elements of a dtype in one vector register."""
         return max(1, self.vector_bits // max(d.bits, 8))

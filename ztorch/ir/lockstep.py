@@ -1,7 +1,7 @@
-"""The state of a kernel that NumPy runs in lockstep: its threads, registers and watched memories.
+"""The state of a kernel that NumPy runs in lockstep: its threads, registers and memories.
 
-A value is an array of shape (threads, lanes), with 1 in place of either where all are equal.
-Threads are the workers of the CPU times the workgroups of the grid times the threads of each.
+A value is an array of shape (threads, lanes). An axis has length 1 if the value is the same along
+it. The number of threads is CPU workers x workgroups of the grid x threads of a workgroup.
 """
 
 from __future__ import annotations
@@ -16,37 +16,40 @@ from ztorch.ir.races import Detector
 
 
 class Watched:
-    """One memory while the kernel runs."""
+    """One memory while the kernel runs, with what is needed to detect wrong accesses.
 
-    def __init__(self, spec: Memory, data: np.ndarray, copies: int, threads: np.ndarray):
+    A shared array has a copy for each workgroup, a local one for each thread. `owners` is the
+    number of the copy that each thread uses.
+    """
+
+    def __init__(self, spec: Memory, data: np.ndarray, copies: int, owners: np.ndarray):
         self.spec = spec
-        self.data = data
-        self.known = np.zeros(data.size, bool) if spec.space != "global" else None
-        # Every workgroup has its own copy of a shared array, every thread of a local one.
-        self.base = None if copies == 1 else threads * spec.size
-        self.races: Detector | None = None
+        self.data = data  # flat, all copies one after the other
+        self.known = np.zeros(data.size, bool) if spec.space != "global" else None  # was written
+        self.base = None if copies == 1 else owners * spec.size  # start of each thread's copy
+        self.races: Detector | None = None  # None: races are not looked for
 
 
 class Lockstep:
-    """Threads in lockstep; `active` is the mask of those that an `if` or a loop has not left."""
+    """Threads in lockstep. `active` masks those that take part in the current `if` or loop."""
 
     def __init__(self, kernel: Kernel, buffers: dict[str, np.ndarray], workers: int, grid: Grid,
                  races: bool, subgroup: int):
         self.kernel = kernel
-        self.size = math.prod(kernel.workgroup)
+        self.size = math.prod(kernel.workgroup)  # threads of a workgroup
         self.workers = workers if kernel.opcodes() & {"worker", "workers"} else 1
         self.grid = grid
-        self.threads = self.workers * math.prod(grid) * self.size
-        self.number = np.arange(self.threads)[:, None]
-        self.group = self.number // self.size
-        self.epoch = np.zeros_like(self.number)
-        self.shift = 0  # sets apart, for the race detector, the trips of parallel loops
-        self.shifts = 0
-        self.subgroup = subgroup
-        self.active: np.ndarray | None = None  # (threads, 1), or None: all
-        self.regs: dict[int, np.ndarray] = {}
-        self.vars: dict[int, np.ndarray] = {}
-        self.unset: dict[int, np.ndarray] = {}  # threads that have not set a variable, if any
+        self.threads = self.workers * math.prod(grid) * self.size  # of all workers and workgroups
+        self.number = np.arange(self.threads)[:, None]  # of each thread
+        self.group = self.number // self.size  # workgroup of each thread
+        self.epoch = np.zeros_like(self.number)  # barriers that each thread has passed
+        self.shift = 0  # added to thread numbers, so that each parallel trip has its own threads
+        self.shifts = 0  # the largest shift so far
+        self.subgroup = subgroup  # threads of a subgroup
+        self.active: np.ndarray | None = None  # mask (threads, 1); None: all
+        self.regs: dict[int, np.ndarray] = {}  # values by id
+        self.vars: dict[int, np.ndarray] = {}  # variables by id
+        self.unset: dict[int, np.ndarray] = {}  # by id: threads that have not set a variable
         parallel = any(i.attrs.get("kind") == "parallel" for i in kernel.body)
         self.stores = {m.name: self.open(m, buffers) for m in kernel.memories}
         if races and (self.threads > 1 or parallel):
@@ -63,12 +66,12 @@ class Lockstep:
                            self.number)
         if m.name not in buffers:
             raise InterpretError(f"kernel {self.kernel.name}: no buffer was given for {m.name}")
-        a = buffers[m.name]
-        if a.dtype != m.dtype.numpy or a.size != m.size or not a.flags.c_contiguous:
+        data = buffers[m.name]
+        if data.dtype != m.dtype.numpy or data.size != m.size or not data.flags.c_contiguous:
             raise InterpretError(
-                f"kernel {self.kernel.name}: {m.name} is {m.size} contiguous elements of "
-                f"{m.dtype.numpy}, not {a.size} of {a.dtype}")
-        return Watched(m, a.reshape(-1), 1, self.group)
+                f"kernel {self.kernel.name}: {m.name} must be {m.size} contiguous elements of "
+                f"{m.dtype.numpy}, not {data.size} of {data.dtype}")
+        return Watched(m, data.reshape(-1), 1, self.group)
 
     def fail(self, at: int, message: str) -> InterpretError:
         opcode = self.kernel.body[at].opcode
@@ -79,17 +82,17 @@ class Lockstep:
 
     def reach(self, at: int, store: Watched, index: np.ndarray, mask: np.ndarray | None,
                ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Places in the flat data, and which of them are touched (None: all); checks bounds."""
+        """Positions in the flat data, and a mask of those accessed (None: all). Checks bounds."""
         live = self.active
         if mask is not None:
             live = mask if live is None else mask & live
-        bad = (index < 0) | (index >= store.spec.size)
+        outside = (index < 0) | (index >= store.spec.size)
         if live is not None:
-            bad = bad & live
-        if bad.any():
-            index, bad = np.broadcast_arrays(index, bad)
+            outside = outside & live
+        if outside.any():
+            index, outside = np.broadcast_arrays(index, outside)
             size = store.spec.size
-            raise self.fail(at, f"{store.spec.name}[{index[bad][0]}] is out of bounds: {size} "
+            raise self.fail(at, f"{store.spec.name}[{index[outside][0]}] is out of bounds: {size} "
                                  f"element{'s' * (size != 1)}")
         if live is not None:
             index = np.where(live, index, 0)
@@ -97,24 +100,24 @@ class Lockstep:
 
     def touch(self, at: int, store: Watched, how: str, places: np.ndarray,
                live: np.ndarray | None, who: np.ndarray | None = None) -> None:
-        """Look for races and reads of what was never written."""
+        """Record an access; raise on a race or a read of an element that was never written."""
         shape = np.broadcast_shapes(
             places.shape, (self.threads, 1), live.shape if live is not None else (1, 1))
-        chosen = np.broadcast_to(True if live is None else live, shape)
-        spread = [np.broadcast_to(v, shape)[chosen] for v in (
+        accessed = np.broadcast_to(True if live is None else live, shape)
+        places, *access = [np.broadcast_to(v, shape)[accessed] for v in (
             places, self.number + self.shift if who is None else who, self.group + self.shift,
             self.epoch)]
         if store.known is not None:
             if how == "write":
-                store.known[spread[0]] = True
-            elif not store.known[spread[0]].all():
-                place = spread[0][~store.known[spread[0]]][0] % store.spec.size
+                store.known[places] = True
+            elif not store.known[places].all():
+                place = places[~store.known[places]][0] % store.spec.size
                 raise self.fail(at, f"{store.spec.name}[{place}] is read but was never written "
                                      "(uninitialised)")
         if store.races is not None:
-            clash = getattr(store.races, how)(*spread)
+            clash = getattr(store.races, how)(places, *access)
             if clash.any():
-                place = spread[0][clash][0] % store.spec.size
+                place = places[clash][0] % store.spec.size
                 raise self.fail(at, f"race on {store.spec.name}[{place}]: another thread touched "
                                      "it since the last barrier")
 
@@ -127,7 +130,7 @@ class Lockstep:
         return self.grid if kind == "grid" else self.kernel.workgroup
 
     def place(self, kind: str, axis: int) -> np.ndarray:
-        """Each thread's place along an axis of the grid or of its workgroup; x runs fastest."""
+        """The position of each thread along an axis of the grid or its workgroup; x is fastest."""
         extent = self.extent(kind)
         linear = self.group if kind == "grid" else self.number
         if extent[axis] == 1:
@@ -135,13 +138,14 @@ class Lockstep:
         return linear // math.prod(extent[:axis]) % extent[axis]
 
     def together(self, at: int, size: int, group: str) -> None:
-        """All threads of each `size` neighbours must be active, or none."""
+        """Check that in each group of `size` neighbours all threads are active, or none is."""
         if self.active is not None:
-            some = self.active.reshape(-1, size)
-            if (some.any(1) != some.all(1)).any():
+            active = self.active.reshape(-1, size)
+            if (active.any(1) != active.all(1)).any():
                 raise self.fail(at, f"divergent: not every thread of a {group} gets here")
 
     def neighbours(self, at: int, x: np.ndarray, lanes: int) -> np.ndarray:
+        """x by subgroups: an array of shape (subgroups, threads of one, lanes)."""
         if self.size % self.subgroup:
             raise self.fail(at, f"a workgroup of {self.size} is not whole subgroups of "
                                  f"{self.subgroup}")

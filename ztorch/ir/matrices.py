@@ -1,8 +1,8 @@
-"""What `mma` and its loads and stores mean in NumPy.
+"""The NumPy definition of `mma`, `mma_load` and `mma_store`.
 
-A subgroup holds a matrix row by row: each thread has as many elements as it has lanes. Machines
-have layouts of their own, which no kernel can see; so the race detector takes every access of a
-matrix for one of a thread of its own.
+Here a subgroup holds a matrix row by row, one element per lane of each thread. Machines use other
+layouts, and a kernel cannot tell which. So the race detector treats each matrix access as one by a
+thread that makes no other access.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ztorch.dtypes import from_storage, to_storage
 from ztorch.ir.kernel import Instr, Operand
 from ztorch.ir.lockstep import Lockstep, Watched
 
-Step = Callable[[], None]
+Step = Callable[[], None]  # runs one instruction
 
 
 def rounded(x: np.ndarray, kept: int) -> np.ndarray:
-    """float32 values with so many bits of their mantissa: the nearest, ties away from zero.
+    """Round float32 to `kept` bits of mantissa (0: all): to nearest, ties away from zero.
 
     >>> rounded(np.array([1 + 2**-11, 1 + 2**-12, -np.inf], np.float32), 10).tolist()
     [1.0009765625, 1.0, -inf]
     """
     if not kept:
         return x
-    gone = 23 - kept
+    dropped = 23 - kept
     bits = np.asarray(x, np.float32).view(np.uint32)
-    near = (bits + np.uint32(1 << (gone - 1))) & np.uint32(-1 << gone & 0xFFFFFFFF)
-    return np.where(np.isnan(x), x, near.view(np.float32))
+    nearest = (bits + np.uint32(1 << (dropped - 1))) & np.uint32(-1 << dropped & 0xFFFFFFFF)
+    return np.where(np.isnan(x), x, nearest.view(np.float32))
 
 
 def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step:
@@ -50,44 +50,45 @@ def store(m: Lockstep, at: int, instr: Instr, store: Watched, index: int, value:
 
     def step() -> None:
         places, live = reach(store, index, "write")
-        x = np.broadcast_to(to_storage(c.dtype, m.regs[value]), places.shape)
+        elements = np.broadcast_to(to_storage(c.dtype, m.regs[value]), places.shape)
         if live is not None:
             live = np.broadcast_to(live, places.shape)
-            places, x = places[live], x[live]
-        store.data[places] = x
+            places, elements = places[live], elements[live]
+        store.data[places] = elements
     return step
 
 
 def multiply(m: Lockstep, at: int, instr: Instr, a: int, b: int, c: int) -> Step:
-    """Products and sums in float64, and one rounding: what machines come near to, each in an
-    order of its own."""
+    """Products and sums in float64, rounded once. Machines approximate this; each of them sums in
+    its own order."""
     d = instr.dest
-    parts = [(key, x) for key, x in zip((a, b, c), instr.args, strict=True)]
-    for _, x in parts:
+    fragments = list(zip((a, b, c), instr.args, strict=True))
+    for _, x in fragments:
         _whole(m, at, x)
 
     def step() -> None:
-        left, right, total = (_matrix(m, at, key, x) for key, x in parts)
-        out = np.matmul(left, right) + total
-        m.regs[d.id] = out.astype(d.dtype.working).reshape(m.threads, d.lanes)
+        left, right, total = (_matrix(m, at, key, x) for key, x in fragments)
+        result = np.matmul(left, right) + total
+        m.regs[d.id] = result.astype(d.dtype.working).reshape(m.threads, d.lanes)
     return step
 
 
 def _matrix(m: Lockstep, at: int, key: int, x: Operand) -> np.ndarray:
-    """The matrices of all subgroups."""
+    """The matrices of all subgroups, as an array (subgroups, rows, columns) of float64."""
     assert x.fragment is not None
     return m.neighbours(at, m.regs[key], x.lanes).astype(np.float64).reshape(-1, *x.fragment.extent)
 
 
 def _whole(m: Lockstep, at: int, x: Operand) -> None:
+    """Check that a subgroup holds exactly one matrix."""
     assert x.fragment is not None
     if x.lanes * m.subgroup != x.fragment.size:
-        raise m.fail(at, f"{x.lanes} elements a thread, but {m.subgroup} threads a subgroup: no "
-                         f"matrix of {x.fragment.size}")
+        raise m.fail(at, f"{x.lanes} elements a thread, but {m.subgroup} threads a subgroup: "
+                         f"that is not a matrix of {x.fragment.size} elements")
 
 
 class _Reach:
-    """Where the elements of a matrix lie."""
+    """Computes and checks the positions of the elements of a matrix in memory."""
 
     def __init__(self, m: Lockstep, at: int, instr: Instr, x: Operand):
         _whole(m, at, x)
@@ -103,12 +104,12 @@ class _Reach:
                  ) -> tuple[np.ndarray, np.ndarray | None]:
         m = self.m
         first = m.neighbours(self.at, m.regs[index].astype(np.int64), 1)
-        chosen = m.present().reshape(-1, m.subgroup, 1)
-        if ((first != first[:, :1]) & chosen).any():
+        active = m.present().reshape(-1, m.subgroup, 1)
+        if ((first != first[:, :1]) & active).any():
             raise m.fail(self.at, "the index differs between the threads of a subgroup")
         places, live = m.reach(
             self.at, store, (first + self.offsets).reshape(m.threads, self.lanes), None)
         if store.races is not None or store.known is not None:
-            m.shifts += m.threads  # a thread that nobody else is
+            m.shifts += m.threads  # numbers that no thread has used before
             m.touch(self.at, store, how, places, live, m.number // m.subgroup + m.shifts)
         return places, live

@@ -1,4 +1,4 @@
-"""Reads the text form of a kernel, line by line; whatever does not fit is named with its line."""
+"""Parses the text form of a kernel line by line. Errors name the line and quote it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from ztorch.errors import VerifyError
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, MmaShape, Operand, constant
 from ztorch.ir.opcodes import OPCODES
 
-Type = tuple[DType, int, Fragment | None]
+Type = tuple[DType, int, Fragment | None]  # dtype, lanes, fragment of a matrix
 
+# Regular expressions of the tokens.
 NAME = r"[A-Za-z_]\w*"
 TYPE = rf"({'|'.join(d.name for d in ALL)})(?:x(\d{{1,4}}))?\b"
 FRAGMENT = (rf"@([abc])\((\d{{1,4}})x(\d{{1,4}})x(\d{{1,4}}) ({'|'.join(d.name for d in ALL)})"
             rf"(?::(\d{{1,2}}))? ({'|'.join(d.name for d in ALL)})\)")
 NUMBER = r"true\b|false\b|0x[0-9a-f]{1,16}\b|-?(?:inf\b|nan\b|\d{1,20}(?:\.\d*)?(?:e[+-]?\d{1,4})?)"
 ATTR = rf"({NAME})=(?:(-?\d{{1,20}})|\(([\d, ]*)\)|({NAME}))"
-WRITTEN = r"^\s*(?:loop\s+|var\s+)?%(\d{1,9})\s*[:=]"
+WRITTEN = r"^\s*(?:loop\s+|var\s+)?%(\d{1,9})\s*[:=]"  # the id that a line defines
 
 
 class Ids:
-    """Which id an instruction has that does not say: the next after the last that is not taken.
+    """Chooses the id of an instruction whose text has none: the next free one after the last.
 
-    Taken are the ids of all variables, values and counters, which a text always writes, and those
+    Taken ids are those of all variables, values and counters (the text always has them), and those
     of the instructions so far.
     """
 
@@ -40,14 +41,14 @@ class Ids:
         self.taken.add(used)
 
     def following(self) -> int:
-        at = self.last + 1
-        while at in self.taken:
-            at += 1
-        return at
+        free = self.last + 1
+        while free in self.taken:
+            free += 1
+        return free
 
 
 def parse(text: str) -> Kernel:
-    """The kernel of a text as `show` writes it; lines that start with `//` are comments.
+    """Parse the text that `show` writes. Lines that start with `//` are comments.
 
     >>> k = parse('''
     ... kernel one index=i32 exact {
@@ -67,15 +68,15 @@ def parse(text: str) -> Kernel:
 
 class _Parser:
     def __init__(self, taken: set[int]):
-        self.number, self.text, self.at = 0, "", 0
-        self.head: dict[str, Any] | None = None
-        self.closed = False
-        self.origin: tuple[str, ...] = ()
+        self.number, self.text, self.at = 0, "", 0  # current line: number, text and column
+        self.head: dict[str, Any] | None = None  # fields of the kernel from its first line
+        self.closed = False  # whether the kernel's closing brace was read
+        self.origin: tuple[str, ...] = ()  # names of layers
         self.memories: dict[str, Memory] = {}
         self.variables: list[Operand] = []
         self.body: list[Instr] = []
-        self.known: dict[int, Operand] = {}
-        self.open: list[Instr] = []
+        self.known: dict[int, Operand] = {}  # operands defined so far, by id
+        self.open: list[Instr] = []  # loops and ifs that are not closed yet
         self.ids = Ids(taken)
 
     def fail(self, message: str) -> VerifyError:
@@ -83,11 +84,11 @@ class _Parser:
 
     def kernel(self) -> Kernel:
         if self.head is None or not self.closed:
-            raise self.fail("the kernel is not complete; it ends in }")
+            raise self.fail("the kernel is not complete; it must end with }")
         return Kernel(memories=tuple(self.memories.values()), variables=tuple(self.variables),
                       body=tuple(self.body), origin=self.origin, **self.head)
 
-    # -- reading one line from left to right -------------------------------------------------------
+    # -- tokens of a line, left to right -----------------------------------------------------------
 
     def find(self, pattern: str) -> re.Match[str] | None:
         match = re.compile(rf"\s*(?:{pattern})", re.ASCII).match(self.text, self.at)
@@ -106,55 +107,55 @@ class _Parser:
 
     def type(self) -> Type:
         match = self.need(TYPE, "a type such as f32 or f32x16")
-        part = self.find(FRAGMENT)
-        if not part:
+        fragment = self.find(FRAGMENT)
+        if not fragment:
             return dtype(match[1]), int(match[2] or 1), None
-        m, n, k, bits = (int(part[g] or 0) for g in (2, 3, 4, 6))
-        shape = MmaShape(m, n, k, dtype(part[5]), dtype(part[7]), bits)
-        return dtype(match[1]), int(match[2] or 1), Fragment(part[1], shape)
+        m, n, k, bits = (int(fragment[g] or 0) for g in (2, 3, 4, 6))
+        shape = MmaShape(m, n, k, dtype(fragment[5]), dtype(fragment[7]), bits)
+        return dtype(match[1]), int(match[2] or 1), Fragment(fragment[1], shape)
 
     def operand(self, expected: Type | None) -> Operand:
         match = self.find(r"%(\d{1,9})")
         if match:
             if int(match[1]) not in self.known:
-                raise self.fail(f"%{match[1]} is not defined before")
+                raise self.fail(f"%{match[1]} is not defined yet")
             return self.known[int(match[1])]
-        word = self.need(f"({NUMBER})", "an operand")[1]
+        literal = self.need(f"({NUMBER})", "an operand")[1]
         if self.find(":"):
             expected = self.type()
         if expected is None:
-            raise self.fail(f"the constant {word} needs its type, as in {word}:f32")
+            raise self.fail(f"the constant {literal} needs its type, as in {literal}:f32")
         d, lanes, fragment = expected
-        if d.is_float and word.startswith("0x"):
-            bits = int(word, 16)
-        elif d.is_float and word not in ("true", "false"):
+        if d.is_float and literal.startswith("0x"):
+            bits = int(literal, 16)
+        elif d.is_float and literal not in ("true", "false"):
             with np.errstate(over="ignore"):
-                bits = constant(float(word), d).bits or 0
-        elif d.is_int and re.fullmatch(r"-?\d+", word):
-            bits = constant(int(word), d).bits or 0
-            if Operand(-1, d, 1, "const", bits).number != int(word):
-                raise self.fail(f"{word} does not fit {d!r}")
-        elif d.kind == "b" and word in ("true", "false"):
-            bits = int(word == "true")
+                bits = constant(float(literal), d).bits or 0
+        elif d.is_int and re.fullmatch(r"-?\d+", literal):
+            bits = constant(int(literal), d).bits or 0
+            if Operand(-1, d, 1, "const", bits).number != int(literal):
+                raise self.fail(f"{literal} does not fit {d!r}")
+        elif d.kind == "b" and literal in ("true", "false"):
+            bits = int(literal == "true")
         else:
-            raise self.fail(f"{word} is not a constant of {d!r}")
+            raise self.fail(f"{literal} is not a constant of {d!r}")
         if bits >> d.bits:
-            raise self.fail(f"{word} has more than the {d.bits} bits of {d!r}")
+            raise self.fail(f"{literal} has more than the {d.bits} bits of {d!r}")
         return Operand(-1, d, lanes, "const", bits, fragment)
 
     def attrs(self) -> dict[str, Any]:
-        out: dict[str, Any] = {}
+        attrs: dict[str, Any] = {}
         while match := self.find(ATTR):
-            key, number, numbers, word = match.groups()
+            key, number, numbers, name = match.groups()
             if number is not None:
-                out[key] = int(number)
+                attrs[key] = int(number)
             elif numbers is not None:
-                out[key] = tuple(int(n) for n in re.findall(r"\d+", numbers))
+                attrs[key] = tuple(int(n) for n in re.findall(r"\d+", numbers))
             else:
-                out[key] = {"true": True, "false": False}.get(word, word)
-        return out
+                attrs[key] = {"true": True, "false": False}.get(name, name)
+        return attrs
 
-    # -- the lines ---------------------------------------------------------------------------------
+    # -- lines -------------------------------------------------------------------------------------
 
     def line(self, number: int, text: str) -> None:
         self.number, self.text, self.at = number, text, 0
@@ -168,13 +169,13 @@ class _Parser:
             self.origin = self.names(match[1])
         elif match := self.find(
                 rf"(global|shared|local)\s+({NAME})\s+{TYPE}\[(\d{{1,18}})\]\s+(rw?|w)\b"):
-            space, name, of, lanes, size, access = match.groups()
+            space, name, element, lanes, size, access = match.groups()
             if lanes or name in self.memories:
                 raise self.fail(f"memory {name} is declared twice" if not lanes else
                                 "a memory has no lanes")
             vec = self.find(r"vec=(\d)\b")
             self.end()
-            self.memories[name] = Memory(name, dtype(of), int(size), space, access,
+            self.memories[name] = Memory(name, dtype(element), int(size), space, access,
                                          int(vec[1]) if vec else 1)
         elif match := self.find(r"var\s+%(\d{1,9}):"):
             d, lanes, fragment = self.type()
@@ -191,7 +192,7 @@ class _Parser:
         self.need(r"\{\s*$", "{")
         group = attrs.pop("workgroup", (1, 1, 1))
         if attrs or match[2] not in {d.name for d in ALL}:
-            raise self.fail("a kernel has an index dtype and perhaps a workgroup")
+            raise self.fail("a kernel has an index dtype and optionally a workgroup")
         self.head = {"name": match[1], "index": dtype(match[2]), "exact": match[3] == "exact",
                      "workgroup": group}
 
@@ -214,8 +215,8 @@ class _Parser:
              attrs: dict[str, Any]) -> Instr:
         if dest is None:
             match = self.find(r"#(\d{1,9})")
-            at = int(match[1]) if match else self.ids.following()
-            dest = self.define(Operand(at, boolean, 1, "token"))
+            token_id = int(match[1]) if match else self.ids.following()
+            dest = self.define(Operand(token_id, boolean, 1, "token"))
         self.ids.note(dest.id)
         self.body.append(Instr(opcode, dest, args, attrs))
         return self.body[-1]
@@ -224,7 +225,7 @@ class _Parser:
         self.need(r"\}", "}")
         if self.find(r"else\b"):
             if not self.open or self.open[-1].opcode != "if" or self.open[-1].attrs["els"]:
-                raise self.fail("else belongs to an if that has none yet")
+                raise self.fail("else belongs to an if that has no else yet")
             self.open[-1].attrs["els"] = True
             self.emit("else", None, (self.open[-1].dest,), {})
             self.need(r"\{", "{")

@@ -1,48 +1,51 @@
-"""Finds data races: remembers who last touched each element of a memory, and in which epoch.
+"""Finds data races: records which thread last accessed each element, and in which epoch.
 
-An epoch is the number of barriers a workgroup has passed. Two accesses of one element by different
-threads, one of them a write, are ordered only if both threads belong to one workgroup and a
-barrier lies between them. Running in lockstep hides such races, so they are looked for.
+An epoch is the number of barriers a workgroup has passed. Two accesses to one element by different
+threads, at least one a write, are a race unless both threads are in the same workgroup and there is
+a barrier between the accesses. Running in lockstep hides races, so they are checked explicitly.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-NOBODY, MANY = -1, -2
+NOBODY, MANY = -1, -2  # in place of a thread or workgroup: no access yet, several of them
 
 
 class _Log:
-    """The last accesses of one sort (reads or writes), one entry per element."""
+    """The last reads, or the last writes, of a memory: one entry per element."""
 
     def __init__(self, size: int):
-        self.who = np.full(size, NOBODY, np.int64)
-        self.group = np.full(size, NOBODY, np.int64)
-        self.epoch = np.zeros(size, np.int64)
+        self.who = np.full(size, NOBODY, np.int64)  # thread
+        self.group = np.full(size, NOBODY, np.int64)  # workgroup
+        self.epoch = np.zeros(size, np.int64)  # barriers passed before the access
 
     def clashes(self, at: np.ndarray, who: np.ndarray, group: np.ndarray,
                 epoch: np.ndarray) -> np.ndarray:
-        """Which accesses are not ordered after the ones remembered here."""
+        """Mask of the accesses that are not ordered after those in the log."""
         last = self.group[at]
         same_epoch = (self.epoch[at] == epoch) & (self.who[at] != who)
         return (last != NOBODY) & ((last != group) | same_epoch)
 
     def remember(self, at: np.ndarray, who: np.ndarray, group: np.ndarray,
                  epoch: np.ndarray) -> np.ndarray:
-        """Note the accesses; returns which of them met another thread on their element."""
+        """Log the accesses. Returns a mask of those whose element another thread accesses too."""
         shared = self.clashes(at, who, group, epoch)
-        groups = (self.group[at] != NOBODY) & (self.group[at] != group)
+        across_groups = (self.group[at] != NOBODY) & (self.group[at] != group)
         self.who[at], self.group[at], self.epoch[at] = who, group, epoch
-        # Several threads on one element: the last entry won, so the others see a stranger.
+        # If several of these threads access one element, the last one overwrote the entry.
         shared |= self.who[at] != who
-        groups |= self.group[at] != group
+        across_groups |= self.group[at] != group
         self.who[at[shared]] = MANY
-        self.group[at[groups]] = MANY
+        self.group[at[across_groups]] = MANY
         return shared
 
 
 class Detector:
-    """The access logs of one memory.
+    """Detects races on one memory.
+
+    `read` and `write` take arrays of elements, threads, workgroups and epochs, one entry per
+    access, and return a mask of the accesses that race.
 
     >>> d = Detector(4)
     >>> me, you, group, epoch = (np.array([n]) for n in (0, 1, 0, 0))
@@ -58,10 +61,10 @@ class Detector:
         self.reads, self.writes = _Log(size), _Log(size)
 
     def read(self, *access: np.ndarray) -> np.ndarray:
-        bad = self.writes.clashes(*access)
+        racing = self.writes.clashes(*access)
         self.reads.remember(*access)
-        return bad
+        return racing
 
     def write(self, *access: np.ndarray) -> np.ndarray:
-        bad = self.reads.clashes(*access)
-        return bad | self.writes.remember(*access)
+        racing = self.reads.clashes(*access)
+        return racing | self.writes.remember(*access)

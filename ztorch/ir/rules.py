@@ -1,4 +1,4 @@
-"""What each opcode takes and gives: dtypes, lanes, attributes, and honest accesses of memory."""
+"""The rules for single instructions: dtypes, lanes, attributes and memory accesses."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
 from ztorch.ir.opcodes import OPCODES
 
 LOOP_KINDS = ("serial", "parallel", "grid", "block")
-MAX_LANES = 1024
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_LANES = 1024  # of an operand; also the largest extent of a matrix
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # names that are safe in the text of every target
 
 
 def is_int(x: Any) -> bool:
+    """Whether x is an int and not a bool."""
     return isinstance(x, int) and not isinstance(x, bool)
 
 
-# What an attribute may be; any other is a number, a flag or a name.
+# The allowed values of each attribute. Attributes that are not listed: see `_plain`.
 ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
     "mem": lambda r, v: isinstance(v, str) and v in r.memories,
     "off": lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1),
@@ -39,25 +40,29 @@ ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
 
 
 def _plain(r: Rules, v: Any) -> object:
+    """A number, a flag or a name."""
     return is_int(v) or isinstance(v, bool) or (isinstance(v, str) and NAME.fullmatch(v))
 
 
 class Rules:
-    """The rules that need nothing but one instruction and the memories of the kernel."""
+    """The rules that need only one instruction and the memories of the kernel."""
 
     def __init__(self, kernel: Kernel):
         self.kernel: Kernel = kernel
         self.memories: dict[str, Memory] = {}
-        self.multiples: dict[int, int] = {}  # what an index value is known to be a multiple of
-        self.at = -1
-        self.instr: Instr = Instr("", Operand(-1, kernel.index))
+        self.multiples: dict[int, int] = {}  # a known divisor of each index value, by id
+        self.at = -1  # position of the current instruction; -1: still in the declarations
+        self.instr: Instr = Instr("", Operand(-1, kernel.index))  # current instruction
 
     def rule(self, holds: object, message: str, *parts: object) -> None:
-        """`parts` go into the message if it is told: to spell them takes longer than to check."""
+        """Raise with the message unless the rule holds.
+
+        `parts` are formatted into the message only then: formatting is slower than most checks.
+        """
         if not holds:
             place = f", instruction {self.at} ({self.instr.opcode})" if self.at >= 0 else ""
-            told = message.format(*parts) if parts else message
-            raise VerifyError(f"kernel {self.kernel.name}{place}: {told}")
+            reason = message.format(*parts) if parts else message
+            raise VerifyError(f"kernel {self.kernel.name}{place}: {reason}")
 
     def attributes(self, names: tuple[str, ...]) -> None:
         i = self.instr
@@ -65,16 +70,17 @@ class Rules:
         self.rule(not missing, "lacks the attributes {}", missing)
         for key, value in i.attrs.items():
             self.rule(key in names or i.opcode == "loop", "has no attribute {!r}", key)
-            self.rule(isinstance(key, str) and NAME.fullmatch(key), "attribute name {!r}", key)
-            possible = ATTRIBUTES.get(key, _plain)
-            self.rule(possible(self, value), "{}={!r} is not possible", key, value)
+            self.rule(isinstance(key, str) and NAME.fullmatch(key),
+                      "the attribute name {!r} is not an identifier", key)
+            is_possible = ATTRIBUTES.get(key, _plain)
+            self.rule(is_possible(self, value), "{}={!r} is not possible", key, value)
 
     def same_type(self, *operands: Operand) -> None:
         first = operands[0]
         for a in operands[1:]:
             self.rule(a.dtype == first.dtype, "{!r} does not go with {!r}", first.dtype, a.dtype)
             self.rule(a.lanes == first.lanes, "{} lanes do not go with {}", first.lanes, a.lanes)
-            self.rule(a.fragment == first.fragment, "parts of different matrices do not mix")
+            self.rule(a.fragment == first.fragment, "fragments of different matrices do not mix")
 
     def kinds(self, *operands: Operand) -> None:
         for a in operands:
@@ -99,7 +105,7 @@ class Rules:
 
     def scalar(self) -> None:
         i, row = self.instr, OPCODES[self.instr.opcode]
-        typed = i.args
+        typed = i.args  # operands that have the dtype of the operation
         if i.opcode == "select":
             typed = i.args[1:]
             self.rule(i.args[0].dtype.kind == "b", "chooses by bool, not {!r}", i.args[0].dtype)
@@ -113,7 +119,8 @@ class Rules:
             self.rule(i.dest.dtype.kind == "b", "gives bool, not {!r}", i.dest.dtype)
         elif i.opcode == "bitcast":
             self.kinds(i.dest)
-            self.rule(i.dest.dtype.bits == typed[0].dtype.bits, "the sizes differ")
+            self.rule(i.dest.dtype.bits == typed[0].dtype.bits, "the sizes differ: {} and {} bits",
+                      i.dest.dtype.bits, typed[0].dtype.bits)
         elif i.opcode == "raw_cast":
             self.rule(i.dest.dtype.is_int, "gives an integer, not {!r}", i.dest.dtype)
 
@@ -151,28 +158,28 @@ class Rules:
         i, m = self.instr, self.memories[self.instr.attrs["mem"]]
         at, off = i.args[0], i.attrs["off"]
         self.index(at)
-        each = i.opcode in ("gather", "scatter")
-        if each:
+        indexed = i.opcode in ("gather", "scatter")  # each lane has its own index
+        if indexed:
             self.rule(at.lanes == x.lanes > 1, "{} indices for {} lanes", at.lanes, x.lanes)
         else:
             self.one_lane(at)
         for y in mask:
             self.rule(y.dtype.kind == "b", "a mask is bool, not {!r}", y.dtype)
-            self.rule(y.lanes == x.lanes, "a mask of {} lanes for {}", y.lanes, x.lanes)
+            self.rule(y.lanes == x.lanes, "a mask of {} lanes for {} lanes", y.lanes, x.lanes)
         self.rule(m.access != "w" or not reads, "{} is write-only", m.name)
         self.rule(m.access != "r" or not writes, "{} is read-only", m.name)
-        if at.is_const and all(y.is_const for y in mask):  # else every lane may be masked off
+        if at.is_const and all(y.is_const for y in mask):  # else all lanes may be masked off
             first = at.number + off
-            last = first if each or mask else first + self.reach(x) - 1
+            last = first if indexed or mask else first + self.reach(x) - 1
             self.rule(first >= 0 and last < m.size, "{}[{}] is outside its {} elements", m.name,
                       first if first < 0 else last, m.size)
         if i.attrs.get("align"):
-            known = math.gcd(self.known_multiple(at), off, i.attrs.get("pitch", 0)) * m.dtype.bytes
-            self.rule(known % i.attrs["align"] == 0,
+            elements = math.gcd(self.known_multiple(at), off, i.attrs.get("pitch", 0))
+            self.rule(elements * m.dtype.bytes % i.attrs["align"] == 0,
                       "{} is not known to be aligned to {} bytes here", m.name, i.attrs["align"])
 
     def reach(self, x: Operand) -> int:
-        """How many elements lie from the first that an access touches to the last."""
+        """The number of elements from the first to the last that an access touches."""
         if x.fragment is None:
             return x.lanes
         rows, columns = x.fragment.extent[::-1 if self.instr.attrs["turned"] else 1]
@@ -189,35 +196,36 @@ class Rules:
     # -- matrices ----------------------------------------------------------------------------------
 
     def fragment(self, x: Operand) -> None:
-        """A variable or value is a sound part of a matrix, if it is one."""
+        """Check the fragment of a variable or value, if it has one."""
         if x.fragment is None:
             return
         role, s = x.fragment.role, x.fragment.shape
-        self.rule(role in ("a", "b", "c"), f"{role!r} is none of the matrices a, b and c")
+        self.rule(role in ("a", "b", "c"), f"the matrix {role!r} is not a, b or c")
         self.rule(all(is_int(e) and 0 < e <= MAX_LANES for e in (s.m, s.n, s.k)),
-                  f"{s} is no shape of a product")
+                  f"{s} is not a shape of a product: sizes are 1 to {MAX_LANES}")
         self.rule(s.of.is_float and s.into.name in ("f32", "f64"),
                   f"sums of {s.of!r} in {s.into!r}; sums are f32 or f64")
         bits = s.mantissa_bits
         self.rule(bits == 0 or (s.of.name == "f32" and is_int(bits) and 0 < bits < 23),
-                  f"keeps {bits} bits of {s.of!r}; some of f32, or 0 for all")
+                  f"keeps {bits} bits of {s.of!r}; only f32 can be rounded, to 1 to 22 bits")
         self.rule(x.dtype == x.fragment.dtype, f"{role} of {s} is {x.fragment.dtype!r}")
         self.rule(is_int(x.lanes) and x.lanes > 0 and x.fragment.size % x.lanes == 0,
-                  f"{x.fragment.size} elements do not spread over threads of {x.lanes}")
+                  f"{x.fragment.size} elements do not spread evenly over threads of {x.lanes}")
 
     def matrix(self, x: Operand, roles: str) -> None:
         self.rule(x.fragment is not None and x.fragment.role in roles,
-                  f"takes and gives a part of a matrix {' or '.join(roles)}")
+                  f"works on a part of a matrix {' or '.join(roles)} here")
         if self.instr.opcode == "mma":
             return
         m = self.memories[self.instr.attrs["mem"]]
         self.rule(x.dtype == m.dtype, f"{m.name} holds {m.dtype!r}, not {x.dtype!r}")
-        self.rule(m.space != "local", f"{m.name} is each thread's own")
+        self.rule(m.space != "local", f"{m.name} is local, so each thread's own")
         self.access(x, (), reads=self.instr.opcode == "mma_load",
                     writes=self.instr.opcode == "mma_store")
         assert x.fragment is not None
         inner = x.fragment.extent[0 if self.instr.attrs["turned"] else 1]
-        self.rule(self.instr.attrs["pitch"] >= inner, f"lines of {inner} elements overlap")
+        self.rule(self.instr.attrs["pitch"] >= inner, f"lines of {inner} elements overlap at pitch "
+                  f"{self.instr.attrs['pitch']}")
 
     def product(self) -> None:
         i = self.instr
@@ -225,20 +233,21 @@ class Rules:
             self.matrix(x, role)
         self.same_type(i.dest, i.args[2])
         fragments = [a.fragment for a in i.args if a.fragment]
-        self.rule(len({f.shape for f in fragments}) == 1, "multiplies matrices of one shape")
+        self.rule(len({f.shape for f in fragments}) == 1, "multiplies fragments of one shape only")
         self.rule(len({f.size // a.lanes for f, a in zip(fragments, i.args, strict=True)}) == 1,
                   "the matrices are spread over different numbers of threads")
 
     def check_prefetch(self) -> None:
-        """A hint: the place may lie anywhere."""
+        """A hint, so its address may be out of bounds."""
         self.index(self.instr.args[0])
         self.one_lane(self.instr.args[0])
 
     def known_multiple(self, a: Operand) -> int:
-        """A number that divides the index a (0: a is zero)."""
+        """A known divisor of the index a. 0 means that a is zero."""
         return abs(a.number) if a.is_const else self.multiples.get(a.id, 1)
 
     def multiple_of(self) -> int:
+        """A divisor of the result of the current instruction, as far as its operands tell."""
         i = self.instr
         if not i.args or i.dest.dtype != self.kernel.index:
             return 1

@@ -1,8 +1,8 @@
-"""Kernels as text and back, without losing a bit.
+"""Writes kernels as text that parses back to the same kernel, bit for bit.
 
-An id is written where something uses it. The tokens of stores, sets and ends are named by nobody,
-so their ids are left out when they are the next free ones, and else follow a `#`. A constant
-carries its dtype unless its place gives it away.
+Every id that an operand can refer to is written. The token of a store, a set or an end is left out
+if its id is the next free one; otherwise it is written after a `#`. The dtype of a constant is left
+out if its position implies it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["parse", "show"]
 
 
 def show(kernel: Kernel) -> str:
-    """The text of a kernel; `parse` gives the same kernel back.
+    """The text of a kernel. `parse` turns it back into an equal kernel.
 
     >>> from ztorch.dtypes import f32
     >>> from ztorch.ir.builder import Builder
@@ -86,11 +86,11 @@ def _instruction(i: Instr, index: DType) -> str:
     text, args = i.opcode, i.args
     masks: tuple[Operand, ...] = ()
     if "mem" in attrs:
-        at, off = _operand(i.args[0], (index, 1, None)), attrs.pop("off", 0)
-        at += f" {'+-'[off < 0]} {abs(off)}" if off else ""
-        text += f" {attrs.pop('mem')}[{at}]"
-        cut = OPCODES[i.opcode].arity
-        args, masks = i.args[1:cut], i.args[cut:]
+        position, off = _operand(i.args[0], (index, 1, None)), attrs.pop("off", 0)
+        position += f" {'+-'[off < 0]} {abs(off)}" if off else ""
+        text += f" {attrs.pop('mem')}[{position}]"
+        arity = OPCODES[i.opcode].arity
+        args, masks = i.args[1:arity], i.args[arity:]
         text += "," if args else ""
         if not attrs.get("align", 1):
             del attrs["align"]
@@ -105,7 +105,7 @@ def _instruction(i: Instr, index: DType) -> str:
 
 
 def _expected(i: Instr) -> Type | None:
-    """The type of a constant operand that does not say its own."""
+    """The type of a constant operand that is written without its type."""
     if i.opcode == "set":
         return i.args[0].type
     return None if i.dest.kind == "token" else i.dest.type
@@ -119,14 +119,14 @@ def _operand(a: Operand, expected: Type | None) -> str:
 
 
 def _number(a: Operand) -> str:
-    """The shortest decimal that reads back as the same bits, or else the bits."""
+    """The shortest decimal that parses to the same bits, or else the bits in hexadecimal."""
     d, number = a.dtype, a.number
     if d.kind == "b":
         return "true" if number else "false"
     if d.is_int:
         return str(number)
-    short = str(np.array(number).astype(d.working)[()])
-    for text in sorted((repr(number), short), key=len):
+    in_own_precision = str(np.array(number).astype(d.working)[()])
+    for text in sorted((repr(number), in_own_precision), key=len):
         if constant(float(text), d).bits == a.bits:
             return text
     return f"{a.bits:#x}"

@@ -8,11 +8,13 @@ from ztorch.ir.kernel import Instr, Kernel
 
 
 def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
-    """Ids of the values and variables that may differ between the threads of a workgroup, or of
-    each `subgroup` neighbours in it.
+    """Ids of the values and variables that may differ between the threads of a workgroup.
 
-    All that derives from `block_id` or the counter of a block loop differs, and so does a variable
-    that is set where threads have parted. Variables carry this around loops: hence to a fixpoint.
+    With `subgroup` > 0: between the threads of a subgroup, which are that many neighbours.
+
+    Everything derived from `block_id` or from the counter of a block loop may differ, and so may a
+    variable that is set in divergent code. Variables carry this from one trip of a loop to the
+    next, so the scan is repeated until nothing changes.
 
     >>> from ztorch.ir.builder import Builder
     >>> b = Builder("k")
@@ -23,21 +25,22 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
     (True, False)
     """
     varying: set[int] = set()
-    numbers = _numbers(kernel) if subgroup else set()
+    thread_numbers = _thread_numbers(kernel) if subgroup else set()
     while True:
         before = len(varying)
-        parted = [False]  # whether threads have parted, per open loop or if
+        diverged = [False]  # whether threads may have diverged, per open loop or if
         for i in kernel.body:
             differs = any(a.id in varying for a in i.args)
-            if i.opcode == "div" and i.args[0].id in numbers:
-                by = i.args[1]  # the quotient says which subgroups a thread is in
+            if i.opcode == "div" and i.args[0].id in thread_numbers:
+                # Divided by a multiple of the subgroup: the same in all its threads.
+                by = i.args[1]
                 differs = not (by.is_const and by.number > 0 and by.number % subgroup == 0)
             if i.opcode in ("loop", "if"):
-                parted.append(parted[-1] or differs)
+                diverged.append(diverged[-1] or differs)
                 differs |= i.attrs.get("kind") == "block"
             elif i.opcode in ("end_loop", "end_if"):
-                parted.pop()
-            elif i.opcode == "set" and (differs or parted[-1]):
+                diverged.pop()
+            elif i.opcode == "set" and (differs or diverged[-1]):
                 varying.add(i.args[0].id)
             if differs or i.opcode == "block_id":
                 varying.add(i.dest.id)
@@ -45,10 +48,10 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
             return varying
 
 
-def _numbers(kernel: Kernel) -> set[int]:
-    """Values that are the number of a thread in its workgroup."""
+def _thread_numbers(kernel: Kernel) -> set[int]:
+    """Ids of the values that are the number of a thread in its workgroup."""
     if kernel.workgroup[0] != math.prod(kernel.workgroup):
-        return set()  # neighbours are not in one row
+        return set()  # with several axes, the number along x is not the number in the workgroup
     return {i.dest.id for i in kernel.body if i.attrs.get("axis", 0) == 0 and (
         i.opcode == "block_id" or (i.attrs.get("kind") == "block" and whole_block(kernel, i)
                                    and (i.args[0].number, i.args[2].number) == (0, 1)))}

@@ -1,7 +1,8 @@
-"""Holds a kernel to the rules of the IR before anything renders it.
+"""Checks that a kernel follows the rules of the IR before it is rendered.
 
-Names and attributes end up in the text of a target and alignments in its instructions, so a kernel
-that passes here can neither smuggle text into a template nor promise what is not so.
+Names and attributes are pasted into the text of a target, and alignments into its instructions. A
+kernel that passes these checks cannot inject text through a template and claims no alignment that
+does not hold.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.rules import MAX_LANES, NAME, Rules, is_int
 from ztorch.ir.uniform import divergent, whole_block
 
-MASKED = ("load", "store", "gather", "scatter")
-MATRICES = ("get", "set", "mma_load", "mma", "mma_store")  # what knows parts of matrices
+MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
+MATRICES = ("get", "set", "mma_load", "mma", "mma_store")  # opcodes that take matrix fragments
 
 
 def verify(kernel: Kernel) -> None:
@@ -35,24 +36,24 @@ def verify(kernel: Kernel) -> None:
 
 @dataclass
 class _Scope:
-    """An open loop or if."""
+    """An open loop or if. A variable is surely set if it is set on every path."""
 
-    start: Instr
-    before: set[int]  # variables set for certain when it opened
-    names: list[int] = field(default_factory=list)  # defined in it
-    after_yes: set[int] | None = None  # variables set for certain where its `else` came
+    start: Instr  # the loop or if
+    before: set[int]  # variables surely set before it
+    defined: list[int] = field(default_factory=list)  # ids defined in it
+    after_then: set[int] | None = None  # variables surely set at its else; None: no else so far
 
 
 class _Verifier(Rules):
-    """The rules that need to know what came before: ids, scopes, variables, parted threads."""
+    """The rules that depend on earlier instructions: ids, scopes, variables, divergence."""
 
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
-        self.visible: dict[int, Operand] = {}
-        self.ids: set[int] = set()
-        self.assigned: set[int] = set()
-        self.open: list[_Scope] = []
-        self.divergent: dict[int, set[int]] = {}  # by threads of a subgroup; 0: of a workgroup
+        self.visible: dict[int, Operand] = {}  # operands in scope, by id
+        self.ids: set[int] = set()  # all ids defined so far
+        self.assigned: set[int] = set()  # variables surely set here
+        self.open: list[_Scope] = []  # open loops and ifs, outermost first
+        self.divergent: dict[int, set[int]] = {}  # divergent ids by subgroup size; 0: workgroup
 
     def run(self) -> None:
         self.declarations()
@@ -66,8 +67,8 @@ class _Verifier(Rules):
         self.rule(NAME.fullmatch(k.name), f"the name {k.name!r} is not an identifier")
         self.rule(k.index.name in ("i32", "i64"), f"indices are i32 or i64, not {k.index!r}")
         self.rule(len(k.workgroup) == 3 and all(is_int(n) and n > 0 for n in k.workgroup),
-                  f"workgroup {k.workgroup} is not three positive numbers")
-        for name in k.origin:  # may stand in a comment of the rendered text
+                  f"the workgroup {k.workgroup} is not three positive numbers")
+        for name in k.origin:  # is written into a comment of the rendered text
             self.rule(name.isprintable() and "*/" not in name and "\\" not in name,
                       f"the origin {name!r} cannot stand in a comment")
         for m in k.memories:
@@ -91,11 +92,11 @@ class _Verifier(Rules):
         self.rule(dest.id not in self.ids, "%{} is defined twice", dest.id)
         self.rule(is_int(dest.lanes) and 1 <= dest.lanes <= MAX_LANES,
                   "%{} has {} lanes", dest.id, dest.lanes)
-        self.rule(dest.bits is None, "%{} is no constant but has bits", dest.id)
+        self.rule(dest.bits is None, "%{} is not a constant but has bits", dest.id)
         self.ids.add(dest.id)
         self.visible[dest.id] = dest
         if self.open and dest.kind != "variable":
-            self.open[-1].names.append(dest.id)
+            self.open[-1].defined.append(dest.id)
 
     # -- every instruction -------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ class _Verifier(Rules):
             self.operand(place, a)
         self.fragment(i.dest)
         self.rule(i.opcode in MATRICES or all(x.fragment is None for x in (i.dest, *i.args)),
-                  "takes and gives no parts of matrices")
+                  "works on no parts of matrices")
         kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
         self.rule(i.dest.kind == kind, "defines a {}, not a {}", kind, i.dest.kind)
         if kind == "token":
@@ -120,7 +121,7 @@ class _Verifier(Rules):
             self.scalar()
         else:
             getattr(self, f"check_{i.opcode}")()
-        if i.opcode == "loop":  # its counter belongs to its body
+        if i.opcode == "loop":  # enter first: the counter belongs to the body
             self.enter()
         self.define(i.dest)
         if i.opcode == "if":
@@ -141,15 +142,15 @@ class _Verifier(Rules):
                       a.id)
             self.rule(a == self.visible[a.id], "%{} is used as {}, unlike its definition", a.id, a)
         first = place == 0
-        wanted = "value"
+        expected = "value"
         if first and opcode in ("get", "set"):
-            wanted = "variable"
+            expected = "variable"
         elif first and opcode in ("else", "end_if"):
-            wanted = "token"
+            expected = "token"
         elif first and opcode == "end_loop":
-            wanted = "counter"
-        actual = "value" if a.is_const or (a.kind == "counter" and wanted == "value") else a.kind
-        self.rule(actual == wanted, "operand {} is a {}, not a {}", place, a.kind, wanted)
+            expected = "counter"
+        actual = "value" if a.is_const or (a.kind == "counter" and expected == "value") else a.kind
+        self.rule(actual == expected, "operand {} is a {}, not a {}", place, a.kind, expected)
 
     # -- variables ---------------------------------------------------------------------------------
 
@@ -180,16 +181,17 @@ class _Verifier(Rules):
                           f"lies in another {kind} loop over axis {i.attrs.get('axis', 0)}")
 
     def enter(self) -> None:
+        """Open the scope of the current loop or if."""
         i, scope = self.instr, _Scope(self.instr, set(self.assigned))
         self.open.append(scope)
         if i.attrs.get("kind") in PRIVATE_KINDS:
-            # An iteration may run on its own thread: it inherits no variable that it also sets.
-            sets = self.sets_ahead()
-            scope.before -= sets
-            self.assigned -= sets
+            # A trip may run on its own thread: it cannot read what another trip has set.
+            carried = self.sets_ahead()
+            scope.before -= carried
+            self.assigned -= carried
 
     def sets_ahead(self) -> set[int]:
-        """Variables assigned between here and the end of the loop that opens here."""
+        """Variables that are set in the loop that starts here."""
         variables, depth = set(), 0
         for i in self.kernel.body[self.at:]:
             depth += (i.opcode == "loop") - (i.opcode == "end_loop")
@@ -200,21 +202,23 @@ class _Verifier(Rules):
         return variables
 
     def leave(self, opening: str) -> _Scope:
+        """Close the innermost scope, which the opcode `opening` must have opened."""
         self.rule(self.open and self.open[-1].start.opcode == opening,
                   f"there is no open {opening} to end")
         self.forget()
         return self.open.pop()
 
     def forget(self) -> None:
-        for name in self.open[-1].names:
-            del self.visible[name]
-        self.open[-1].names.clear()
+        """Hide what the innermost scope has defined."""
+        for defined in self.open[-1].defined:
+            del self.visible[defined]
+        self.open[-1].defined.clear()
 
     def check_end_loop(self) -> None:
         scope = self.leave("loop")
         self.rule(self.instr.args == (scope.start.dest, *scope.start.args),
                   "does not repeat the operands of its loop")
-        self.assigned = scope.before
+        self.assigned = scope.before  # a loop of zero trips sets nothing
 
     def check_if(self) -> None:
         self.kinds(*self.instr.args)
@@ -224,33 +228,37 @@ class _Verifier(Rules):
         self.rule(self.open and self.open[-1].start.opcode == "if", "there is no open if to split")
         scope = self.open[-1]
         self.rule(self.instr.args == (scope.start.dest,), "does not name its if")
-        self.rule(scope.start.attrs["els"] and scope.after_yes is None,
-                  "this if has no else, or has had it")
+        self.rule(scope.start.attrs["els"] and scope.after_then is None,
+                  "this if declares no else, or has had it")
         self.forget()
-        scope.after_yes, self.assigned = self.assigned, set(scope.before)
+        scope.after_then, self.assigned = self.assigned, set(scope.before)
 
     def check_end_if(self) -> None:
         scope = self.leave("if")
         self.rule(self.instr.args == (scope.start.dest,), "does not name its if")
         self.rule(self.instr.attrs["els"] == scope.start.attrs["els"]
-                  == (scope.after_yes is not None), "els does not say whether there is an else")
-        # A zero-trip loop or a branch not taken sets nothing.
-        self.assigned = scope.before if scope.after_yes is None else self.assigned & scope.after_yes
+                  == (scope.after_then is not None), "els does not say whether there is an else")
+        # Without an else, the branch may not be taken and sets nothing for sure.
+        self.assigned = (scope.before if scope.after_then is None
+                         else self.assigned & scope.after_then)
 
     # -- threads -----------------------------------------------------------------------------------
 
-    def parted(self, subgroup: int) -> set[int]:
+    def varying(self, subgroup: int) -> set[int]:
+        """Ids that may differ between the threads of a subgroup (0: of a workgroup)."""
         if subgroup not in self.divergent:
             self.divergent[subgroup] = divergent(self.kernel, subgroup)
         return self.divergent[subgroup]
 
     def check_barrier(self, subgroup: int = 0) -> None:
+        """All threads of a workgroup, or of a subgroup of this size, must get here together."""
         for scope in self.open:
             i = scope.start
-            self.rule(not any(a.id in self.parted(subgroup) for a in i.args),
+            self.rule(not any(a.id in self.varying(subgroup) for a in i.args),
                       f"threads of a {'sub' if subgroup else 'work'}group may part at the "
                       f"{i.opcode} around it")
-            self.rule(i.attrs.get("kind") != "parallel", "CPU threads do not meet in a loop")
+            self.rule(i.attrs.get("kind") != "parallel",
+                      "CPU threads do not meet in a parallel loop")
             self.rule(i.attrs.get("kind") != "block" or whole_block(self.kernel, i),
                       "the block loop around it does not have one trip for each thread of "
                       f"workgroup {self.kernel.workgroup}")
@@ -261,14 +269,14 @@ class _Verifier(Rules):
         self.check_barrier()
 
     def together(self, x: Operand) -> None:
-        """Whole subgroups do this at one place."""
+        """Whole subgroups must run this matrix instruction together, at one index."""
         assert x.fragment is not None
         subgroup = x.fragment.size // x.lanes
         self.rule(math.prod(self.kernel.workgroup) % subgroup == 0,
-                  f"workgroup {self.kernel.workgroup} is not whole subgroups of {subgroup}")
+                  f"the workgroup {self.kernel.workgroup} is not whole subgroups of {subgroup}")
         self.check_barrier(subgroup)
         if "mem" in self.instr.attrs:
-            self.rule(self.instr.args[0].id not in self.parted(subgroup),
+            self.rule(self.instr.args[0].id not in self.varying(subgroup),
                       f"the index may differ between the threads of a subgroup of {subgroup}")
 
     def check_mma_load(self) -> None:
