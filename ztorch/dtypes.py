@@ -17,22 +17,30 @@ class DType:
         long: Name that users write, such as `"float32"`.
         kind: `"f"` float, `"s"` signed integer, `"u"` unsigned integer, `"b"` bool.
         bits: Size in bits; 1 for bool.
+        significand: Significant bits of a float, with the hidden one; 0 for others.
+        c: The C89 type, where long has 64 bits. C lacks 16-bit floats: their bits are stored.
+        torch: PyTorch's name of storages in its files; empty where it has none.
+        onnx: Number in ONNX files.
         bytes: Size in memory.
         is_float: Whether it is a float.
         is_int: Whether it is a signed or unsigned integer.
-        numpy: NumPy dtype of arrays in memory. bfloat16, which NumPy lacks, is stored as uint16.
-        working: NumPy dtype that values are computed in. bfloat16 is computed in float32.
+        in_numpy: Whether NumPy has it. bfloat16 is stored as uint16 and computed in float32.
+        numpy: NumPy dtype of arrays in memory.
+        working: NumPy dtype that values are computed in.
     """
 
-    __slots__ = ("bits", "bytes", "is_float", "is_int", "kind", "long", "name", "numpy", "working")
+    __slots__ = ("bits", "bytes", "c", "in_numpy", "is_float", "is_int", "kind", "long", "name",
+                 "numpy", "onnx", "significand", "torch", "working")
 
-    def __init__(self, name: str, long: str, kind: str, bits: int):
+    def __init__(self, name: str, long: str, kind: str, bits: int, significand: int, c: str,
+                 torch: str, onnx: int, in_numpy: bool = True):
         self.name, self.long, self.kind, self.bits = name, long, kind, bits
+        self.significand, self.c, self.torch, self.onnx = significand, c, torch, onnx
         self.bytes = max(1, bits // 8)
         self.is_float, self.is_int = kind == "f", kind in "su"
-        short = name == "bf16"
-        self.numpy = np.dtype(np.uint16 if short else long)
-        self.working = np.dtype(np.float32 if short else long)
+        self.in_numpy = in_numpy
+        self.numpy = np.dtype(long if in_numpy else np.uint16)
+        self.working = np.dtype(long if in_numpy else np.float32)
 
     def __reduce__(self) -> tuple:  # so that copies and unpickled dtypes are the same object
         return dtype, (self.name,)
@@ -44,19 +52,19 @@ class DType:
         return self.name
 
 
-f16 = DType("f16", "float16", "f", 16)
-bf16 = DType("bf16", "bfloat16", "f", 16)
-f32 = DType("f32", "float32", "f", 32)
-f64 = DType("f64", "float64", "f", 64)
-i8 = DType("i8", "int8", "s", 8)
-i16 = DType("i16", "int16", "s", 16)
-i32 = DType("i32", "int32", "s", 32)
-i64 = DType("i64", "int64", "s", 64)
-u8 = DType("u8", "uint8", "u", 8)
-u16 = DType("u16", "uint16", "u", 16)
-u32 = DType("u32", "uint32", "u", 32)
-u64 = DType("u64", "uint64", "u", 64)
-boolean = DType("bool", "bool", "b", 1)
+f16 = DType("f16", "float16", "f", 16, 11, "unsigned short", "Half", 10)
+bf16 = DType("bf16", "bfloat16", "f", 16, 8, "unsigned short", "BFloat16", 16, in_numpy=False)
+f32 = DType("f32", "float32", "f", 32, 24, "float", "Float", 1)
+f64 = DType("f64", "float64", "f", 64, 53, "double", "Double", 11)
+i8 = DType("i8", "int8", "s", 8, 0, "signed char", "Char", 3)
+i16 = DType("i16", "int16", "s", 16, 0, "short", "Short", 5)
+i32 = DType("i32", "int32", "s", 32, 0, "int", "Int", 6)
+i64 = DType("i64", "int64", "s", 64, 0, "long", "Long", 7)
+u8 = DType("u8", "uint8", "u", 8, 0, "unsigned char", "Byte", 2)
+u16 = DType("u16", "uint16", "u", 16, 0, "unsigned short", "", 4)
+u32 = DType("u32", "uint32", "u", 32, 0, "unsigned int", "", 12)
+u64 = DType("u64", "uint64", "u", 64, 0, "unsigned long", "", 13)
+boolean = DType("bool", "bool", "b", 1, 0, "unsigned char", "Bool", 9)
 
 ALL: tuple[DType, ...] = (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, boolean)
 _BY_NAME = {d.name: d for d in ALL} | {d.long: d for d in ALL}
@@ -110,7 +118,7 @@ def round_bf16(x: np.ndarray) -> np.ndarray:
 
 def to_storage(d: DType, x: np.ndarray) -> np.ndarray:
     """Working values in their storage form."""
-    if d.name != "bf16":
+    if d.in_numpy:
         return np.asarray(x).astype(d.numpy, copy=False)
     bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
@@ -120,6 +128,6 @@ def to_storage(d: DType, x: np.ndarray) -> np.ndarray:
 
 def from_storage(d: DType, x: np.ndarray) -> np.ndarray:
     """Stored values in their working form."""
-    if d.name != "bf16":
+    if d.in_numpy:
         return np.asarray(x)
     return (np.asarray(x, np.uint16).astype(np.uint32) << 16).view(np.float32)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.interchange.onnx_files import UNWRITABLE
-from ztorch.interchange.onnx.protobuf import NAMES
+from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.interchange.onnx.save import OPSET
 from ztorch.interchange.onnx.tables import exported, imported
 
@@ -23,4 +23,4 @@ def test_the_tables(table: object) -> None:
 def test_what_cannot_be_exported_is_named() -> None:
     [line] = [line for line in PAGE.splitlines() if line.startswith("No word in ONNX: ")]
     assert {word.strip("`.") for word in line.split(": ")[1].split(", ")} == UNWRITABLE
-    assert f"opset {OPSET}" in PAGE and len(NAMES) == 13
+    assert f"opset {OPSET}" in PAGE and len(DTYPES) == 13

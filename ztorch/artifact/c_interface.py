@@ -20,11 +20,6 @@ from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 
 LONGEST = 100  # characters of the model's name that names of files and functions begin with
 
-# The C89 type of each dtype, where long has 64 bits: on every machine our shared libraries run on.
-_C = {"f32": "float", "f64": "double", "i8": "signed char", "u8": "unsigned char",
-      "i16": "short", "u16": "unsigned short", "i32": "int", "u32": "unsigned int",
-      "i64": "long", "u64": "unsigned long", "bool": "unsigned char"}
-_BITS = {"f16": "unsigned short", "bf16": "unsigned short"}  # of states: C has no such floats
 _LLVM = {"f32": "float", "f64": "double"}  # types of elements that wrappers touch
 _VERBS = {"train": "train_step"}  # names of functions in C that differ from ours
 _MORE = ("init", "params", "params_bytes", "arena_bytes", "abi", "supported")
@@ -161,7 +156,7 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
     functions = tuple(_function(f, name, verbs.new(_VERBS.get(f.name, f.name), "run"),
                                 f.name in changing) for f in spec.functions.values())
     states = tuple(CState(names.new(s.name.upper(), "STATE"),
-                          _BITS.get(s.dtype.name) or _c_type(s.dtype, s.name),
+                          s.dtype.c,
                           _shape(s.shape, s.dtype), math.prod(s.shape), s.offset,
                           identifier(s.role, "state"))
                    for s in spec.states.values())
@@ -198,14 +193,19 @@ def _tensor(t: TensorSpec, names: _Names, optional: bool) -> CTensor:
                    _LLVM.get(t.dtype.name, ""), math.prod(t.shape), optional)
 
 
+def _bits_only(d: DType) -> bool:
+    """Whether C has no such type, and sees only the bits."""
+    return d.is_float and d.bits < 32
+
+
 def _c_type(d: DType, name: str) -> str:
-    if d.name not in _C:
+    if _bits_only(d):
         raise Unsupported(f"{name!r} is {d}, for which C has no type; export a model of float32")
-    return _C[d.name]
+    return d.c
 
 
 def _shape(shape: tuple[int, ...], d: DType) -> str:
-    return (d.long if d.name in _BITS else _C[d.name]) + "".join(f"[{n}]" for n in shape)
+    return (d.long if _bits_only(d) else d.c) + "".join(f"[{n}]" for n in shape)
 
 
 def _rounded_up(nbytes: int) -> int:

@@ -39,7 +39,7 @@ class _Copier:
 
     def __init__(self, source: np.ndarray, staging: np.ndarray, dtype: DType):
         self._source, self._staging, self._dtype = source, staging, dtype
-        same_dtype = source.dtype == staging.dtype and dtype.name != "bf16"
+        same_dtype = source.dtype == staging.dtype and dtype.in_numpy
         self._gathered = staging if same_dtype else np.empty(staging.shape, source.dtype)
 
     def gather(self, rows: np.ndarray) -> None:

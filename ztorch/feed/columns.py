@@ -156,7 +156,7 @@ class TargetPort(NamedTuple):
 
 def convert(array: np.ndarray, d: DType) -> np.ndarray:
     """The array in the dtype of staging buffers; unchanged where that would take much memory."""
-    if d.name == "bf16" or array.dtype == d.numpy:
+    if not d.in_numpy or array.dtype == d.numpy:
         return array
     return array.astype(d.numpy) if array.size * d.bytes <= CONVERT_AT_ONCE else array
 
@@ -260,7 +260,7 @@ def check_weights(weights: np.ndarray, name: str) -> np.ndarray:
 
 def store(target: np.ndarray, d: DType, values: np.ndarray) -> None:
     """Writes values of any numeric dtype into a staging buffer of dtype d."""
-    if d.name == "bf16":
+    if not d.in_numpy:
         values = to_storage(d, values.astype(np.float32, copy=False))
     target[...] = values  # converts to the buffer's dtype
 

@@ -10,16 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import ALL, DType
 from ztorch.errors import WeightsError
 
 Tensors = dict[str, tuple[DType, np.ndarray]]
 
 # The format's name of each dtype.
-_TAGS = {"f16": "F16", "bf16": "BF16", "f32": "F32", "f64": "F64", "i8": "I8", "i16": "I16",
-         "i32": "I32", "i64": "I64", "u8": "U8", "u16": "U16", "u32": "U32", "u64": "U64",
-         "bool": "BOOL"}
-_OURS = {tag: name for name, tag in _TAGS.items()}
+_DTYPES = {d.name.upper(): d for d in ALL}  # the format writes F32 for our f32
 _MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
 
 
@@ -36,7 +33,7 @@ def pack(tensors: Mapping[str, tuple[DType, np.ndarray]],
     for name, (d, array) in tensors.items():
         # A big-endian array becomes little-endian, as the format wants.
         data = array.astype(d.numpy.newbyteorder("<"), copy=False).tobytes()
-        header[name] = {"dtype": _TAGS[d.name], "shape": list(array.shape),
+        header[name] = {"dtype": d.name.upper(), "shape": list(array.shape),
                         "data_offsets": [offset, offset + len(data)]}
         chunks.append(data)
         offset += len(data)
@@ -58,10 +55,10 @@ def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str
             tag, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
             if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
                 raise ValueError(f"tensor {name!r} has a shape or offset that is no whole number")
-            if tag not in _OURS:
+            if tag not in _DTYPES:
                 raise WeightsError(f"{where}: tensor {name!r} has dtype {tag}, which ztorch does "
                                    "not compute with; convert it to F32")
-            d = dtype(_OURS[tag])
+            d = _DTYPES[tag]
             if end - start != d.bytes * math.prod(shape):
                 raise ValueError(f"tensor {name!r} has {end - start} bytes, unlike its shape")
             if begin + end > len(data):

@@ -19,7 +19,6 @@ from ztorch.graph.value import Graph, Value
 
 LIMIT = 64 * 1024  # bytes of a folded constant: larger ones cost more to store than to compute
 
-_MANTISSA = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}  # bits, the hidden one included
 _WHOLE = ("round", "floor", "ceil", "trunc")  # opcodes that leave integers unchanged
 
 
@@ -142,6 +141,6 @@ def _holds(wide: DType, narrow: DType) -> bool:
     if wide.kind == "f":
         if narrow.kind == "f":
             return wide.bits > narrow.bits
-        return _MANTISSA[wide.name] >= narrow.bits
+        return wide.significand >= narrow.bits
     signs = narrow.kind == wide.kind or (narrow.kind, wide.kind) == ("u", "s")
     return narrow.is_int and signs and wide.bits > narrow.bits

@@ -16,17 +16,25 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, f32
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.value import Value
 from ztorch.ir.halves import HALVES
 
-UNITS = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}  # unit roundoff
 ALLOWED = 8.0  # roundings per op: polynomials err by a few, and close comparisons must flip
 SAMPLES = 10  # evaluations: enough that a close comparison flips in one of them
 # Opcodes that never round: they return an operand or an integer.
 EXACT = frozenset({"min", "max", "select", "abs", "neg", "round", "floor", "ceil", "trunc"})
+
+
+def unit_roundoff(d: DType) -> float:
+    """The most that rounding to a float moves a number, as a part of it.
+
+    >>> unit_roundoff(f32) == 2.0**-24
+    True
+    """
+    return 2.0**-d.significand
 
 
 def bounded(roots: Sequence[Value], feeds: Mapping[Value, Any],
@@ -65,7 +73,7 @@ def _floor(d: DType, y: np.ndarray) -> float:
     if not d.is_float:
         return 0.0
     finite = np.abs(y[np.isfinite(y)])
-    return 4 * UNITS[d.name] * float(finite.max(initial=0.0)) + 1e-36
+    return 4 * unit_roundoff(d) * float(finite.max(initial=0.0)) + 1e-36
 
 
 def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, y: np.ndarray,
@@ -86,11 +94,11 @@ def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, 
         terms = max(1, args[0].size // y.size)
         if v not in sizes:
             sizes[v] = v.op.numpy(np.abs(args[0]), **v.attrs)
-    unit = ALLOWED * UNITS[(v.attrs["dtype"] if v.op is ROUNDED else v.dtype).name]
+    unit = ALLOWED * unit_roundoff(v.attrs["dtype"] if v.op is ROUNDED else v.dtype)
     if v not in sizes:
         size = unit * np.abs(y)
     elif v.dtype in HALVES:
-        size = ALLOWED * UNITS["f32"] * math.sqrt(terms) * sizes[v] + unit * np.abs(y)
+        size = ALLOWED * unit_roundoff(f32) * math.sqrt(terms) * sizes[v] + unit * np.abs(y)
     else:
         size = unit * math.sqrt(terms) * sizes[v]
     off = rng.random(y.shape, np.float32)  # half of it is shared, as by constants

@@ -18,7 +18,7 @@ Step = Callable[[], None]
 
 def _settle(d: DType) -> Callable[[np.ndarray], np.ndarray]:
     """Brings a result to the type that values of dtype d are held in."""
-    if d.name == "bf16":
+    if not d.in_numpy:
         return lambda out: round_bf16(out.astype(np.float32))
     working = d.working
     return lambda out: out if out.dtype == working else out.astype(working)

@@ -110,10 +110,6 @@ def random_bits(shape: Shape, seed: Value, step: Value, stream: int = 0) -> Valu
     return _words(shape, seed, step, stream)[0]
 
 
-def _mantissa(d: DType) -> int:
-    return {"f16": 11, "bf16": 8, "f32": 24}[d.name]
-
-
 @op()
 def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
                    dtype: DType | str = "float32") -> Value:
@@ -142,7 +138,7 @@ def random_uniform(shape: Shape, seed: Value, step: Value, stream: int = 0,
     if d == f64:  # 27 high bits of one word, 26 of the other
         high = OPS.cast(OPS.shift_right(first, 5), d) * 2.0**26
         return (high + OPS.cast(OPS.shift_right(second, 6), d)) * 2.0**-53
-    bits = _mantissa(d)  # no more than fit, or rounding would reach 1
+    bits = d.significand  # no more than fit, or rounding would reach 1
     return OPS.cast(OPS.shift_right(first, 32 - bits), d) * 2.0**-bits
 
 

@@ -20,8 +20,7 @@ from ztorch.errors import WeightsError
 
 MOST_BYTES = 16 << 20  # of a pickle: enough for some hundred thousand tensors
 _MOST_AXES = 32  # of a tensor
-_STORAGES = {"Float": "f32", "Double": "f64", "Half": "f16", "BFloat16": "bf16", "Char": "i8",
-             "Short": "i16", "Int": "i32", "Long": "i64", "Byte": "u8", "Bool": "bool"}
+_STORAGES = {d.torch: d for d in dtypes.ALL if d.torch}
 _DTYPES = {d.long: d for d in dtypes.ALL}
 _FIX = ("write the state dict alone, torch.save(model.state_dict(), path), or "
         "safetensors.torch.save_file(model.state_dict(), path)")
@@ -174,7 +173,7 @@ class _PickleReader:
         if kind != "storage" or not isinstance(of, _Name) or not isinstance(key, str):
             raise ValueError(f"a persistent id {kind!r} that is no storage")
         short = of.path.rpartition(".")[2].removesuffix("Storage")
-        d = dtypes.dtype(_STORAGES[short]) if short in _STORAGES else None
+        d = _STORAGES.get(short)
         if key not in self.storages:
             self.storages[key] = self.storage(key)
         data = self.storages[key]

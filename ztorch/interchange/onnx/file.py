@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import dtype
 from ztorch.errors import ArtifactError, Unsupported
-from ztorch.interchange.onnx.protobuf import MOST, NAMES, Port, package
+from ztorch.interchange.onnx.protobuf import DTYPES, MOST, Port, package
 
 OPSETS = range(13, 24)  # versions of ONNX's ops that are read
 _MOST_NODES = 1_000_000  # more than any model has
@@ -140,7 +139,7 @@ class OnnxReader:
             return {v.name: self.port(v) for v in graph.value_info
                     if v.type.HasField("tensor_type")
                     and v.type.tensor_type.HasField("shape")
-                    and v.type.tensor_type.elem_type in NAMES}
+                    and v.type.tensor_type.elem_type in DTYPES}
         except Exception:  # a help for error messages, nothing more
             return {}
 
@@ -151,12 +150,12 @@ class OnnxReader:
             raise Unsupported(f"{self.source}: {info.name!r} is a {kind or 'thing without type'}, "
                               "not a tensor")
         t = info.type.tensor_type
-        if t.elem_type not in NAMES:
+        if t.elem_type not in DTYPES:
             raise Unsupported(f"{self.source}: {info.name!r} has dtype "
                               f"{self.type_name(t.elem_type)}, which ztorch does not compute with")
         dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
                      for d in t.shape.dim)
-        return Port(info.name, dims, dtype(NAMES[t.elem_type]))
+        return Port(info.name, dims, DTYPES[t.elem_type])
 
     def type_name(self, number: int) -> str:
         """The format's name of a dtype."""
@@ -187,11 +186,11 @@ class OnnxReader:
 
     def array(self, tensor: Any, label: str) -> np.ndarray:
         """The numbers of a tensor. The file must hold as many as its shape says."""
-        if tensor.data_type not in NAMES:
+        if tensor.data_type not in DTYPES:
             raise Unsupported(f"{self.source}: {label} has dtype "
                               f"{self.type_name(tensor.data_type)}, which ztorch does not compute "
                               "with")
-        d = dtype(NAMES[tensor.data_type])
+        d = DTYPES[tensor.data_type]
         dims = tuple(tensor.dims)
         if any(n < 0 for n in dims):
             raise ArtifactError(f"{self.source}: {label} has the impossible shape {dims}")
@@ -211,7 +210,7 @@ class OnnxReader:
             raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {len(raw)} bytes, "
                                 f"not {count * d.bytes}")
         stored = np.frombuffer(raw, d.numpy.newbyteorder("<")).reshape(dims)
-        if d.name == "bf16":
+        if not d.in_numpy:
             stored = (stored.astype(np.uint32) << 16).view(np.float32)
         return _usable(stored)
 

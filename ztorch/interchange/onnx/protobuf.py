@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import ALL, DType, dtype
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.version import __version__
 
 MOST = 1 << 31  # bytes that a protobuf message can have
 
-# The format's numbers of dtypes, by our names; the rest (strings, complex, float8) is foreign.
-DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
-          "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16}
-NAMES = {number: name for name, number in DTYPES.items()}
+# Our dtypes by the format's numbers; the rest (strings, complex, float8) is foreign.
+DTYPES = {d.onnx: d for d in ALL}
 
 # A node to be written: op, name, inputs, outputs, attributes.
 Row = tuple[str, str, list[str], list[str], Mapping[str, Any]]
@@ -58,7 +56,7 @@ def packed(name: str, nodes: list[Row], inputs: list[Port], outputs: list[Port],
                           "holds less than 2 GiB")
 
     def port(p: Port) -> Any:
-        return make.make_tensor_value_info(p.name, DTYPES[p.dtype.long], p.dims)
+        return make.make_tensor_value_info(p.name, p.dtype.onnx, p.dims)
 
     large = {n: a for n, a in arrays.items() if a.nbytes > 1024}
     graph = make.make_graph(
@@ -74,6 +72,6 @@ def packed(name: str, nodes: list[Row], inputs: list[Port], outputs: list[Port],
     onnx.checker.check_model(light, full_check=True)
     for n, array in large.items():
         model.graph.initializer.add(
-            name=n, dims=array.shape, data_type=DTYPES[dtype(array.dtype).long],
+            name=n, dims=array.shape, data_type=dtype(array.dtype).onnx,
             raw_data=array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
     return model.SerializeToString(deterministic=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
@@ -124,14 +124,11 @@ def _clip(n: Node) -> Result:
 
 # -- casts -----------------------------------------------------------------------------------------
 
-_BY_NUMBER = {number: name for name, number in DTYPES.items()}
-
-
 def of_number(n: Node, number: int) -> DType:
     """The dtype of that number in the format; every float is the model's."""
-    if number not in _BY_NUMBER:
+    if number not in DTYPES:
         n.unsupported(f"dtype number {number} is none that ztorch computes with")
-    target = dtype(_BY_NUMBER[number])
+    target = DTYPES[number]
     return n.context.dtype if target.is_float else target
 
 

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.interchange.onnx.selection import primitive
 from ztorch.interchange.onnx.writer import SMALL, Writer, moved
 
@@ -53,10 +52,10 @@ def _combined(w: Writer, v: Value, names: list[str]) -> str:
     if op in _BITS:
         return w.node(_BITS[op][a.dtype.kind != "b"], names)
     if op == "cast":
-        return w.node("Cast", names, to=DTYPES[v.dtype.long])
+        return w.node("Cast", names, to=v.dtype.onnx)
     if op == "rounded_to":
-        short = w.node("Cast", names, to=DTYPES[v.attrs["dtype"].long])
-        return w.node("Cast", [short], to=DTYPES[v.dtype.long])
+        short = w.node("Cast", names, to=v.attrs["dtype"].onnx)
+        return w.node("Cast", [short], to=v.dtype.onnx)
     if op == "isfinite":
         return w.node("Not", [w.node("Or", [w.node("IsInf", names), w.node("IsNaN", names)])])
     if op == "not_equal":
