@@ -60,7 +60,7 @@ def seen(name: str) -> tuple[list[DeviceInfo], str]:
     numbers, platforms = chosen.devices.get(name), chosen.platforms.get(name)
     usable = [d for d in devices if (numbers is None or d.ordinal in numbers) and (
         platforms is None or any(p.lower() in d.driver.lower() for p in platforms))]
-    return usable, "" if usable else "the configuration excludes all of its devices"
+    return usable, "" if usable else "the configuration leaves none of its devices"
 
 
 def _warn_of_unknown(chosen: Choices) -> None:

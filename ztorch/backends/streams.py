@@ -78,8 +78,8 @@ class Stream:
     def wait(self, event: Event) -> None:
         """Makes later work of this stream wait for the event."""
         if event.stream.device is not self.device:
-            raise DeviceError(f"{self.device.id}: the event belongs to {event.stream.device.id}; "
-                              "wait for it on the host with its synchronise()")
+            raise DeviceError(f"{self.device.id}: an event of {event.stream.device.id} is on "
+                              "another device; wait for it on the host with its synchronise()")
 
     def synchronise(self) -> None:
         """Waits until all work of this stream is done."""
