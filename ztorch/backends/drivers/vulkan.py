@@ -315,7 +315,7 @@ class VulkanDevice(Device):
                 raise DeviceError(f"{self.id}: a kernel's buffer has {b.nbytes:,} bytes; this "
                                   f"device allows {limits.maxStorageBufferRange:,}")
         if any(n > limits.maxComputeWorkGroupCount[k] for k, n in enumerate(launch.grid)):
-            raise DeviceError(f"{self.id}: the device cannot launch a grid of {launch.grid} workgroups")
+            raise DeviceError(f"{self.id}: a grid of {launch.grid} workgroups exceeds its limits")
 
     def _drop(self, handle: Any) -> None:
         self._synchronise()
