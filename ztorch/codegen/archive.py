@@ -59,7 +59,7 @@ def static_library(members: Mapping[str, bytes]) -> bytes:
         bodies.append(_member(label, data))
         at += len(bodies[-1])
     if at >= 1 << 32:
-        raise LinkError(f"a static library of {at} bytes exceeds the 4 GiB that its index can address")
+        raise LinkError(f"a static library of {at} bytes exceeds the 4 GiB of its index")
     table = struct.pack(f">{1 + len(index)}I", len(index), *(offsets[n] for _, n in index))
     head = [b"!<arch>\n", _member("/", table + symbols)]
     return b"".join([*head, *([_member("//", names)] if names else []), *bodies])
@@ -86,7 +86,7 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, info, _STV_HIDDEN, 1, 0, len(data))
     sections: list[tuple[str, int, int, bytes, int, int, int, int]] = [
         (name, SHT_PROGBITS, flags, data, 0, 0, BUFFER_ALIGN, 0),
-        (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # without it, ld makes the stack executable
+        (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # or the stack is executable
         (".symtab", SHT_SYMTAB, 0, symbols, 4, 1, 8, 24),
         (".strtab", SHT_STRTAB, 0, strings, 0, 0, 1, 0),
         (".shstrtab", SHT_STRTAB, 0, section_names, 0, 0, 1, 0),

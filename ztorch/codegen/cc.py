@@ -20,7 +20,7 @@ from ztorch.host.c_compiler import compiler
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-ffreestanding",
          "-fno-stack-protector")
 MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
-MORE = {"aarch64": ("-mno-outline-atomics",)}  # these would call functions of libgcc
+MORE = {"aarch64": ("-mno-outline-atomics",)}  # outline atomics call libgcc
 
 
 def assemble(text: str, target: Target) -> bytes:
@@ -33,8 +33,8 @@ def assemble(text: str, target: Target) -> bytes:
     machine = int.from_bytes(obj[18:20], "little")
     if obj[:4] == b"\x7fELF" and machine != MACHINES.get(target.arch, machine):
         raise DeviceError(f"{shlex.join(compiler())} makes code for another machine; device 'c' "
-                          f"means this one, {target.arch}. To take a model elsewhere, export it as C "
-                          "source: ztorch export --so --device c")
+                          f"means this one, {target.arch}. To take a model elsewhere, export it as "
+                          "C source: ztorch export --so --device c")
     return obj
 
 
