@@ -195,7 +195,7 @@ class _CodeObjectLinker:
     def segments(self) -> list[tuple[int, ...]]:
         parts, head = self.parts, HEADER.size
         text, rows, note = parts[".text"], parts[".dynamic"], parts[".note"]
-        rodata, whole = parts[".rodata"], rows.size + parts[".relro_padding"].size
+        rodata, padded = parts[".rodata"], rows.size + parts[".relro_padding"].size
 
         def at(part: OutputSection) -> tuple[int, int, int]:
             return part.offset, part.address, part.address
@@ -205,9 +205,9 @@ class _CodeObjectLinker:
             (_PHDR, 4, head, head, head, headers, headers, 8),
             (_LOAD, 4, 0, 0, 0, read, read, _PAGE),
             (_LOAD, 5, *at(text), text.size, text.size, _PAGE),
-            (_LOAD, 6, *at(rows), rows.size, whole, _PAGE),
+            (_LOAD, 6, *at(rows), rows.size, padded, _PAGE),
             (_DYNAMIC, 6, *at(rows), rows.size, rows.size, 8),
-            (_RELRO, 4, *at(rows), rows.size, whole, 1),
+            (_RELRO, 4, *at(rows), rows.size, padded, 1),
             (_STACK, 6, 0, 0, 0, 0, 0, 0),
             (_NOTE, 4, *at(note), note.size, note.size, 4),
         ]

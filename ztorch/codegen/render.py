@@ -92,7 +92,7 @@ class MemoryView:
     dtype: str  # name of its dtype
     bytes: int  # of an element
     size: int  # number of elements
-    vec: int  # elements that one load or store moves
+    vec: int  # elements of the vector type that it is declared as an array of
     space: str  # global, local or shared
     access: str  # r, w or rw
 
@@ -113,7 +113,7 @@ class Literal:
     r: str  # its text
     t: str  # its type
     dtype: str  # name of its dtype
-    bits: int  # the value as an integer of the same bits
+    bits: int  # the bits of the value, as an integer
     number: Any  # the value
 
 

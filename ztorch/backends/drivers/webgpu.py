@@ -134,10 +134,10 @@ class WebGPUDevice(Device):
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
         first, size = at // 4 * 4, _fours(at + data.size) - at // 4 * 4
         if (first, size) != (at, data.size):  # keep the other bytes of both end words
-            whole = np.empty(size, np.uint8)
-            self._read(handle, first, whole)
-            whole[at - first:at - first + data.size] = data
-            at, data = first, whole
+            words = np.empty(size, np.uint8)
+            self._read(handle, first, words)
+            words[at - first:at - first + data.size] = data
+            at, data = first, words
         self._try("writeBuffer", self._device.queue.write_buffer, handle, at, data)
 
     def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
