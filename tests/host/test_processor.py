@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.written import made_up
 from ztorch.host import processor
-from ztorch.machines.processors import PROCESSORS
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -68,20 +68,13 @@ def test_cpuinfo_is_read_as_far_as_the_first_processor(
     machine, expected = CPUINFO[text]
     path = tmp_path / "cpuinfo"
     path.write_text(text)
-    seen = processor._cpuinfo(str(path))
-    monkeypatch.setattr(processor, "_cpuinfo", lambda: seen)
+    seen = processor.cpuinfo(str(path))
+    monkeypatch.setattr(processor, "cpuinfo", lambda: seen)
     monkeypatch.setattr(processor, "architecture", lambda: machine)
     found = processor.features.__wrapped__()
     assert expected <= found and not found & {"fma", "amx-tile"}
     name = processor.cpu_name.__wrapped__()
     assert name == {"x86_64": "Fast One", "aarch64": "Neoverse V1"}[machine] or not text
-
-
-def made_up(tmp_path: Path, files: dict[str, str]) -> str:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return str(tmp_path)
 
 
 QUOTAS = {
@@ -147,49 +140,3 @@ def test_a_container_limits_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_limits", lambda *names: ["max", str(1 << 26), str(1 << 27)])
     if sys.platform != "darwin":
         assert processor.memory_bytes.__wrapped__() == 1 << 26
-
-
-CACHES = {
-    "index0/level": "1", "index0/type": "Data", "index0/size": "48K", "index0/ways_of_associativity": "12",
-    "index1/level": "1", "index1/type": "Instruction", "index1/size": "64K",
-    "index2/level": "2", "index2/type": "Unified", "index2/size": "2M", "index2/ways_of_associativity": "16",
-    "index3/level": "3", "index3/type": "Unified", "index3/size": "36864K",
-}
-
-
-def test_caches_as_linux_describes_them(tmp_path: Path) -> None:
-    told = processor._caches(made_up(tmp_path, CACHES))
-    assert told == {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20, "l2_ways": 16, "l3_bytes": 36 << 20}
-    assert processor._caches(str(tmp_path / "nowhere")) == {}
-
-
-@linux
-def test_caches_as_the_c_library_describes_them() -> None:
-    """They are what Linux says, where both answer; what neither knows is left to the row."""
-    linux_says, libc_says = processor._caches(), processor._caches_of_libc()
-    for field in linux_says.keys() & libc_says.keys():
-        assert libc_says[field] in (0, linux_says[field])
-
-
-@pytest.mark.parametrize(("cpu", "name"), [
-    ({"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "1"}, "zen3"),
-    ({"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "17"}, "zen4"),
-    ({"vendor_id": "GenuineIntel", "cpu family": "6", "model": "143"}, "sapphire-rapids"),
-    ({"CPU implementer": "0x41", "CPU architecture": "8", "CPU part": "0xd40"}, "neoverse-v1"),
-    ({"vendor_id": "GenuineIntel", "cpu family": "6", "model": "?"}, "any"),
-    ({"vendor_id": "Acme", "cpu family": "6", "model": "143"}, "any"),
-    ({}, "any"),
-])
-def test_processors_by_what_they_say_of_themselves(cpu: dict[str, str], name: str) -> None:
-    assert processor._described(cpu).name == name
-
-
-def test_the_processor_is_its_row_with_the_caches_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor.sys, "platform", "linux")
-    monkeypatch.setattr(processor, "_cpuinfo", lambda: {"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "1"})
-    monkeypatch.setattr(processor, "_caches", lambda: {"l2_bytes": 123 << 10, "l3_bytes": 0})
-    seen = processor.detected.__wrapped__()
-    assert seen == PROCESSORS["zen3"].with_caches(l2_bytes=123 << 10) and seen.l3_bytes == 32 << 20
-    monkeypatch.setattr(processor, "_caches", dict)
-    monkeypatch.setattr(processor, "_caches_of_libc", dict)
-    assert processor.detected.__wrapped__() == PROCESSORS["zen3"]  # a sandbox that tells nothing

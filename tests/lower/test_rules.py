@@ -322,7 +322,7 @@ def test_schedules_do_not_ask_for_the_machine_they_run_on(monkeypatch: pytest.Mo
     def asked() -> None:
         raise AssertionError("lowering asks for this host")
 
-    monkeypatch.setattr("ztorch.host.processor.detected", asked)
+    monkeypatch.setattr("ztorch.host.detect.detected", asked)
     for one in (JOBS["product"], JOBS["softmax"]):
         assert plan_of(one.alone("j"), MACHINES["avx2"])[0].steps
 

@@ -1,10 +1,12 @@
 """Loads compiled code, given as bytes, into this process.
 
-dlopen has two traps. It matches libraries by their path, so a new file at a known path, or a reused
-descriptor number, silently returns the old library: another model's code. And it trusts the file,
-so a truncated one ends in a SIGBUS later. Therefore each code gets a sealed file in memory that is
-never closed, equal code is loaded once, the bytes are checked before loading, and the build id of
-the mapped library is checked after.
+dlopen has two pitfalls. It identifies libraries by path: for a new file at a known path, or for a
+reused descriptor number, it silently returns the old library, which is another model's code. And
+it trusts the file: a truncated one causes a SIGBUS later. Therefore:
+
+- each library gets its own sealed memory file, which is never closed;
+- equal code is loaded once;
+- the bytes are checked before loading, and the build id of the mapped library after it.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from ztorch.errors import ArtifactError
 _MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _HOST = {"amd64": "x86_64", "arm64": "aarch64"}
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
-_ID_BYTES = 20
+_ID_BYTES = 20  # length of the build id
 
-# Flags of memfd_create and fcntl; the standard library does not name all of these.
+# Flags of memfd_create and fcntl; the standard library does not define all of them.
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _ADD_SEALS, _SEAL, _SHRINK, _GROW, _WRITE = 1033, 1, 2, 4, 8
 _LINK_MAP = 2  # RTLD_DI_LINKMAP
@@ -32,13 +34,13 @@ _lock = threading.Lock()
 
 
 def load_library(code: bytes, name: str, dump_dir: str | None = None) -> ctypes.CDLL:
-    """Load a shared library made by ztorch; the same code gives the same handle.
+    """Loads a shared library made by ztorch. Equal code returns the same handle.
 
     >>> load_library(code, "digits").digits_predict(x, y, params, arena)     # doctest: +SKIP
 
-    `name` only labels it in memory maps. With `dump_dir` the library is also written there and
-    loaded from there: profilers cannot read a file in memory once the process has ended.
-    Raises `ArtifactError` when the code is damaged or made for another machine.
+    `name` is only a label in memory maps. With `dump_dir`, the library is written to that folder
+    and loaded from it, because profilers cannot read a memory file after the process has ended.
+    Raises `ArtifactError` if the code is damaged or made for another machine.
     """
     code = bytes(code)
     key = hashlib.sha256(code).digest()
@@ -52,9 +54,9 @@ def load_library(code: bytes, name: str, dump_dir: str | None = None) -> ctypes.
 
 
 def check_library(code: bytes) -> tuple[int, bytes]:
-    """Where the build id lies, and the build id; `ArtifactError` if anything is wrong.
+    """The offset of the build id and the build id; `ArtifactError` if anything is wrong.
 
-    The build id is the hash of everything else, so one flipped bit anywhere is found.
+    The build id is the hash of all other bytes, so a single flipped bit is detected.
     """
     if len(code) < 64 or code[:4] != b"\x7fELF":
         raise ArtifactError(f"not an ELF library ({len(code)} bytes, starts with {code[:4]!r})")
@@ -63,10 +65,10 @@ def check_library(code: bytes) -> tuple[int, bytes]:
     kind, machine = struct.unpack_from("<HH", code, 16)
     if code[4:7] != b"\x02\x01\x01" or kind != 3:
         raise ArtifactError(f"not a 64-bit little-endian shared library (ELF type {kind})")
-    made_for = _MACHINES.get(machine, f"ELF machine {machine}")
+    arch = _MACHINES.get(machine, f"ELF machine {machine}")
     host = os.uname().machine
-    if made_for != _HOST.get(host, host):
-        raise ArtifactError(f"this code is for {made_for}, this machine is {host}: compile again")
+    if arch != _HOST.get(host, host):
+        raise ArtifactError(f"this code is for {arch}, this machine is {host}: compile again")
     segments_at, sections_at = struct.unpack_from("<QQ", code, 32)
     entry, count, section_entry, section_count = struct.unpack_from("<4H", code, 54)
     ends = [segments_at + entry * count, sections_at + section_entry * section_count]
@@ -103,11 +105,11 @@ def _load(code: bytes, label: str, key: bytes, dump_dir: str | None) -> ctypes.C
     descriptor = _memory_file(code, label)
     if descriptor is not None:
         try:
-            # The descriptor stays open for the life of the process: a number that is never
-            # reused makes a path that is never reused.
+            # The descriptor stays open as long as the process runs, so its number, and with it
+            # the path, is never reused.
             return _open(f"/proc/self/fd/{descriptor}", at, build_id)
         except ArtifactError:
-            os.close(descriptor)  # no /proc, or executable memory files are forbidden
+            os.close(descriptor)  # /proc is missing, or the system forbids executable memory files
     return _open_temporary(code, label, at, build_id)
 
 
@@ -116,36 +118,36 @@ def _open(path: str, at: int, build_id: bytes) -> ctypes.CDLL:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise ArtifactError(f"the system refuses to load compiled code: {error}") from None
-    # If others used and closed the same path before, dlopen has returned their library.
+    # If other code used and closed the same path before, dlopen returned that library.
     base = _base(library)
     if base is not None and ctypes.string_at(base + at, len(build_id)) != build_id:
-        raise ArtifactError(f"the system took another library for {path}, which was loaded before")
+        raise ArtifactError(f"the system returned another library for {path}, loaded earlier")
     return library
 
 
 def _base(library: ctypes.CDLL) -> int | None:
-    """Where a library is mapped, if this C library tells."""
+    """The address at which a library is mapped; None if the C library does not tell."""
     try:
-        ask = ctypes.CDLL(None).dlinfo
+        dlinfo = ctypes.CDLL(None).dlinfo
     except AttributeError:
         return None
     link_map = ctypes.c_void_p()
-    if ask(ctypes.c_void_p(library._handle), _LINK_MAP, ctypes.byref(link_map)):
+    if dlinfo(ctypes.c_void_p(library._handle), _LINK_MAP, ctypes.byref(link_map)):
         return None
     return ctypes.c_size_t.from_address(link_map.value).value if link_map.value else None
 
 
 def _memory_file(code: bytes, label: str) -> int | None:
-    """A file that lives in memory and can no longer change."""
+    """The descriptor of a sealed memory file with these bytes; None if that is impossible."""
     if not hasattr(os, "memfd_create"):
         return None
-    import fcntl  # exists on Unix only
+    import fcntl  # only on Unix
 
     for flags in (_CLOEXEC | _ALLOW_SEALING, _CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL):
         try:
             descriptor = os.memfd_create(f"ztorch-{label}", flags)
         except OSError:
-            continue  # kernels can demand the second form, older ones do not know it
+            continue  # some kernels require the third flag, older ones do not know it
         try:
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(code)
@@ -157,31 +159,34 @@ def _memory_file(code: bytes, label: str) -> int | None:
 
 
 def _open_temporary(code: bytes, label: str, at: int, build_id: bytes) -> ctypes.CDLL:
-    import tempfile  # slow to import, and needed almost never
+    import tempfile  # slow to import and rarely needed
 
     try:
         descriptor, path = tempfile.mkstemp(prefix=f"ztorch-{label}-", suffix=".so")
     except OSError as error:
-        raise ArtifactError(f"no place to put compiled code: {error}; set TMPDIR") from None
+        raise ArtifactError(f"no folder to write compiled code to: {error}; set TMPDIR") from None
     try:
         with open(descriptor, "wb") as file:
             file.write(code)
         return _open(path, at, build_id)
     finally:
-        os.unlink(path)  # the mapping stays
+        os.unlink(path)  # the mapping remains
 
 
 def _dump(code: bytes, label: str, key: bytes, folder: str) -> str:
-    """The path says which code it is, and the file never changes while it is mapped."""
+    """Writes the library to `folder` and returns its path.
+
+    The path contains the hash of the code, and a mapped file is never overwritten in place.
+    """
     import tempfile
 
     path = os.path.join(os.path.abspath(folder), f"{label}-{key.hex()[:16]}.so")
     try:
         os.makedirs(folder, exist_ok=True)
-        descriptor, fresh = tempfile.mkstemp(dir=folder, suffix=".so")
+        descriptor, partial = tempfile.mkstemp(dir=folder, suffix=".so")
         with open(descriptor, "wb") as file:
             file.write(code)
-        os.replace(fresh, path)
+        os.replace(partial, path)
     except OSError as error:
         raise ArtifactError(f"cannot write compiled code to {folder}: {error}") from None
     return path

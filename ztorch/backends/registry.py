@@ -1,4 +1,4 @@
-"""Which backends there are, and the devices that are open: one object for each in a process."""
+"""The known backends, and the open devices: one object per device in a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _lock = threading.Lock()
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """All backends that ztorch has, whether they work here or not.
+    """The names of all backends, whether they work on this machine or not.
 
     >>> "opencl" in names()
     True
@@ -32,7 +32,7 @@ def names() -> tuple[str, ...]:
 
 
 def backend(name: str) -> Backend:
-    """The backend of a name."""
+    """The backend called `name`."""
     if name not in names():
         raise unknown("backend", name, names())
     driver: Backend = importlib.import_module(f"{drivers.__name__}.{name}").BACKEND
@@ -40,8 +40,10 @@ def backend(name: str) -> Backend:
 
 
 def seen(name: str) -> tuple[list[DeviceInfo], str]:
-    """The devices of a backend that may be used here, and the reason if there are none. An absent
-    driver is silent; one that fails when it is asked gives a warning."""
+    """The usable devices of a backend; if there are none, also the reason.
+
+    A missing driver is not reported; a driver that raises an error gives a warning.
+    """
     chosen = choices()
     _warn_of_unknown(chosen)
     if chosen.enabled is not None and name not in chosen.enabled:
@@ -51,18 +53,18 @@ def seen(name: str) -> tuple[list[DeviceInfo], str]:
         if why := driver.refusal():
             return [], why
         devices = driver.devices()
-    except Exception as error:  # whatever one driver does, the others still work
+    except Exception as error:  # a broken driver must not stop the others
         kind, why = type(error).__name__, str(error)
         warnings.warn(f"backend {name} is broken: {kind}{why and ': '}{why}", stacklevel=2)
         return [], f"its driver broke: {why or kind}"
     numbers, platforms = chosen.devices.get(name), chosen.platforms.get(name)
-    kept = [d for d in devices if (numbers is None or d.ordinal in numbers) and (
+    usable = [d for d in devices if (numbers is None or d.ordinal in numbers) and (
         platforms is None or any(p.lower() in d.driver.lower() for p in platforms))]
-    return kept, "" if kept else "the configuration leaves none of its devices"
+    return usable, "" if usable else "the configuration leaves none of its devices"
 
 
 def _warn_of_unknown(chosen: Choices) -> None:
-    """A misspelled name in the configuration would silently hide devices."""
+    """Warns of unknown names: a misspelled one would silently hide devices."""
     known = {*names(), "cpu", "c"}
     for name in sorted({*(chosen.enabled or ()), *chosen.devices, *chosen.platforms} - known):
         warnings.warn(f"the configuration (its file or ZTORCH_BACKENDS) names a backend {name!r}, "
@@ -70,8 +72,7 @@ def _warn_of_unknown(chosen: Choices) -> None:
 
 
 def opened(name: str, ordinal: int | None = None) -> Device:
-    """A device, opened when first asked for and shared from then on. Without a number it is the
-    first one that may be used."""
+    """A device, opened at its first use and then shared. The default is the first usable one."""
     with _lock:
         devices, why = seen(name)
         if not devices:

@@ -1,4 +1,4 @@
-"""Reads the head of a SPIR-V module: what a driver checks before it passes the module on."""
+"""Reads the declarations of a SPIR-V module, which a backend checks before loading it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,34 @@ CAPABILITY, ENTRY_POINT, DECORATE, FUNCTION, BINDING = 17, 15, 71, 54, 33
 
 
 class Needs(NamedTuple):
-    """What a module declares."""
+    """The requirements that a module declares."""
 
-    capabilities: frozenset[int]  # by their numbers in the standard
-    bindings: int  # how many buffers it binds
-    names: frozenset[str]  # of its kernels
+    capabilities: frozenset[int]  # numbers from the SPIR-V standard
+    bindings: int  # number of buffers that it binds
+    names: frozenset[str]  # names of its kernels
 
 
 def needs(code: bytes) -> Needs:
-    """What a module needs; ValueError if it is damaged.
+    """The requirements of a module; ValueError if it is damaged.
 
-    All instructions are walked to the end, so that no driver follows a length out of the code.
+    All instructions are checked up to the end, so that no driver follows a wrong length out of the
+    code.
     """
     if len(code) < 20 or len(code) % 4 or struct.unpack_from("<I", code)[0] != MAGIC:
-        raise ValueError("it is no SPIR-V module")
+        raise ValueError("it is not a SPIR-V module")
     words = struct.unpack(f"<{len(code) // 4}I", code)
-    capabilities, bindings, names, at, head = set(), 0, set(), 5, True
+    capabilities, bindings, names, at, declarations = set(), 0, set(), 5, True
     while at < len(words):
         count, opcode = words[at] >> 16, words[at] & 0xFFFF
         if not count or at + count > len(words):
             raise ValueError(f"its instruction at word {at} does not end within it")
         if opcode == FUNCTION:
-            head = False
-        elif head and opcode == CAPABILITY and count == 2:
+            declarations = False
+        elif declarations and opcode == CAPABILITY and count == 2:
             capabilities.add(words[at + 1])
-        elif head and opcode == ENTRY_POINT and count > 3:
+        elif declarations and opcode == ENTRY_POINT and count > 3:
             names.add(code[4 * at + 12:4 * (at + count)].partition(b"\0")[0].decode("latin-1"))
-        elif head and opcode == DECORATE and count == 4 and words[at + 2] == BINDING:
+        elif declarations and opcode == DECORATE and count == 4 and words[at + 2] == BINDING:
             bindings = max(bindings, words[at + 3] + 1)
         at += count
     return Needs(frozenset(capabilities), bindings, frozenset(names))

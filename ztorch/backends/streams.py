@@ -1,8 +1,8 @@
-"""Streams and events: separate orders of work, and marks in them to wait for.
+"""Streams (ordered sequences of work) and events (points in a stream to wait for).
 
-Work in one stream happens in order; streams wait for one another only where they are told to. The
-classes here serve drivers with a single queue: all streams share it, which is a stricter order than
-was asked for and never a wrong one. A driver with several queues overrides `Device._stream`.
+Work in one stream runs in order. Streams wait for each other only if told to. The classes here are
+for drivers with a single queue, which all streams share. That order is stricter than necessary,
+but always correct. A driver with several queues overrides `Device._stream`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ztorch.errors import DeviceError
 
 
 class Queue(Protocol):
-    """What a stream needs of its device."""
+    """The methods of a device that a stream uses."""
 
     id: str
 
@@ -25,48 +25,48 @@ class Queue(Protocol):
 
 
 class Event:
-    """A mark in a stream: reached once all earlier work in the stream is done."""
+    """A point in a stream, reached when all earlier work of the stream is done."""
 
     def __init__(self, stream: Stream):
         self.stream = stream
         self._reached: float | None = None
 
     def done(self) -> bool:
-        """Whether it was reached. Does not wait."""
+        """Whether the event is known to be reached. Does not wait."""
         return self._reached is not None
 
     def synchronise(self) -> None:
-        """Waits until it is reached."""
+        """Waits until the event is reached."""
         if self._reached is None:
             self.stream.synchronise()
 
     def seconds_since(self, earlier: Event) -> float:
-        """The time between two events that were reached, as the host saw them."""
+        """Seconds between two reached events, measured on the host."""
         if self._reached is None or earlier._reached is None:
             raise not_reached(self.stream.device.id)
         return self._reached - earlier._reached
 
     def reached(self) -> None:
-        """Notes the time; called by its stream."""
+        """Records the time; called by the stream."""
         if self._reached is None:
             self._reached = time.perf_counter()
 
 
 def not_reached(device: str) -> DeviceError:
-    """The error of those who ask for the time between events too early."""
+    """The error for a time that is requested before both events are reached."""
     return DeviceError(f"{device}: the time between events is known once both are reached; "
                        "synchronise first")
 
 
 class Stream:
-    """An order of launches on a device with one queue."""
+    """An ordered sequence of launches on a device with one queue."""
 
     def __init__(self, device: Queue):
         self.device = device
         self._events: list[Event] = []
 
     def run(self, recording: Recording) -> None:
-        """Replays launches after all earlier work of this stream."""
+        """Runs a recording after all earlier work of this stream."""
         self.device.run(recording)
 
     def event(self) -> Event:
@@ -76,10 +76,10 @@ class Stream:
         return event
 
     def wait(self, event: Event) -> None:
-        """Later work of this stream happens after the event."""
+        """Makes later work of this stream wait for the event."""
         if event.stream.device is not self.device:
-            raise DeviceError(f"{self.device.id}: an event of {event.stream.device.id}; wait for "
-                              "it on the host with its synchronise()")
+            raise DeviceError(f"{self.device.id}: an event of {event.stream.device.id} is on "
+                              "another device; wait for it on the host with its synchronise()")
 
     def synchronise(self) -> None:
         """Waits until all work of this stream is done."""

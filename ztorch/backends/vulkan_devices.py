@@ -1,7 +1,7 @@
-"""What Vulkan devices there are, and what each can do.
+"""Lists the Vulkan devices, with their features and limits.
 
-Structures that are handed to the driver are kept in variables until it has read them: the package
-does not keep alive what another structure points to.
+Structures that are passed to the driver stay in variables until it has read them, because the
+`vulkan` package does not keep the targets of their pointers alive.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from ztorch.errors import DeviceError
 from ztorch.host.processor import usable_cores
 
 KINDS = ("virtual", "integrated", "gpu", "virtual", "cpu")  # by VkPhysicalDeviceType
-COMPUTE_STAGE, SHUFFLE, FLOAT_CONTROLS, GROUP_SHUFFLE = 0x20, 0x10, 4466, 65
-LARGEST = (1 << 31) - 1  # bytes of a buffer: positions in kernels have 32 bits
+COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
+SHUFFLE = 0x10  # VK_SUBGROUP_FEATURE_SHUFFLE_BIT
+FLOAT_CONTROLS, GROUP_SHUFFLE = 4466, 65  # SPIR-V capabilities
+LARGEST = (1 << 31) - 1  # bytes of a buffer: offsets in kernels have 32 bits
 
 
 class Feature(NamedTuple):
-    """An optional feature of devices."""
+    """An optional feature of a device."""
 
-    capability: int  # of SPIR-V, by its number
-    structure: str  # in which the driver reports it; empty: the basic one
-    field: str  # of that structure
-    version: tuple[int, int]  # of Vulkan that has it
-    extension: str  # that has it in earlier versions, if any
-    what: str  # the dtypes that need it, for messages
+    capability: int  # number of the SPIR-V capability
+    structure: str  # the structure that reports it; empty: VkPhysicalDeviceFeatures
+    field: str  # the field of that structure
+    version: tuple[int, int]  # the Vulkan version that includes it
+    extension: str  # the extension that adds it to earlier versions, if any
+    what: str  # the dtypes that need it, for error messages
 
 
 FEATURES = (
@@ -50,7 +52,7 @@ NAMES = {f.capability: f"{f.what} ({f.field})" for f in FEATURES} | {
 
 @functools.cache
 def vk() -> Any:
-    """The package; ImportError if it is absent, OSError if the loader is."""
+    """The `vulkan` package; ImportError if it is missing, OSError if the loader is missing."""
     import vulkan
 
     return vulkan
@@ -58,17 +60,17 @@ def vk() -> Any:
 
 @functools.cache
 def _instance() -> Any:
-    """The process's connection to the loader, never closed."""
+    """The instance of this process, never destroyed."""
     api = vk()
     version = min(api.vkEnumerateInstanceVersion(), api.VK_MAKE_VERSION(1, 3, 0))
-    about = api.VkApplicationInfo(pApplicationName="ztorch", apiVersion=version)
-    wanted = api.VkInstanceCreateInfo(pApplicationInfo=about)
-    return api.vkCreateInstance(wanted, None)
+    application = api.VkApplicationInfo(pApplicationName="ztorch", apiVersion=version)
+    info = api.VkInstanceCreateInfo(pApplicationInfo=application)
+    return api.vkCreateInstance(info, None)
 
 
 @functools.cache
 def physical_devices() -> tuple[Physical, ...]:
-    """All devices of Vulkan 1.1 and up that compute, in the loader's order."""
+    """All devices with Vulkan 1.1 or later and a compute queue, in the loader's order."""
     api = vk()
     handles = api.vkEnumeratePhysicalDevices(_instance())
     devices = [Physical(handles[k]) for k in range(len(handles))]
@@ -76,7 +78,7 @@ def physical_devices() -> tuple[Physical, ...]:
 
 
 class Physical:
-    """A device before it is opened."""
+    """A physical device: its features and limits, before it is opened."""
 
     def __init__(self, handle: Any):
         api = vk()
@@ -87,17 +89,17 @@ class Physical:
         self.name = str(self.properties.deviceName)
         families = api.vkGetPhysicalDeviceQueueFamilyProperties(handle)
         flags = [families[k].queueFlags for k in range(len(families))]
-        able = [k for k, f in enumerate(flags) if f & api.VK_QUEUE_COMPUTE_BIT]
-        alone = [k for k in able if not flags[k] & api.VK_QUEUE_GRAPHICS_BIT]
-        self.family: int | None = next(iter([*alone, *able]), None)
+        compute = [k for k, f in enumerate(flags) if f & api.VK_QUEUE_COMPUTE_BIT]
+        compute_only = [k for k in compute if not flags[k] & api.VK_QUEUE_GRAPHICS_BIT]
+        self.family: int | None = next(iter([*compute_only, *compute]), None)
         if self.version >= (1, 1):
-            self._ask()
+            self._query()
 
-    def _ask(self) -> None:
-        """What the driver says of features and limits that not all devices have."""
+    def _query(self) -> None:
+        """Reads the optional features and limits from the driver."""
         api = vk()
-        listed = api.vkEnumerateDeviceExtensionProperties(self.handle, None)
-        self.listed = {str(e.extensionName) for e in listed}
+        extensions = api.vkEnumerateDeviceExtensionProperties(self.handle, None)
+        self.extensions = {str(e.extensionName) for e in extensions}
         chain, links = None, {}
         for name in dict.fromkeys(f.structure for f in FEATURES if f.structure and self._knows(f)):
             chain = links[name] = getattr(api, name)(pNext=chain)
@@ -120,8 +122,10 @@ class Physical:
             self.capabilities |= {61, GROUP_SHUFFLE}
 
     def _limits(self) -> int:
-        """Sets what properties tell; returns the size of subgroups, or 0 if they do not shuffle or
-        their size cannot be asked for."""
+        """Reads the device's properties; returns the subgroup size.
+
+        The size is 0 if subgroups have no shuffles or if a kernel cannot require the size.
+        """
         api = vk()
         chain = largest = api.VkPhysicalDeviceMaintenance3Properties()
         chain = group = api.VkPhysicalDeviceSubgroupProperties(pNext=chain)
@@ -131,28 +135,28 @@ class Physical:
             chain = sizes = api.VkPhysicalDeviceSubgroupSizeControlProperties(pNext=chain)
         if self.version >= (1, 2):
             chain = driver = api.VkPhysicalDeviceDriverProperties(pNext=chain)
-        answer = api.VkPhysicalDeviceProperties2(pNext=chain)
-        api.vkGetPhysicalDeviceProperties2(self.handle, answer)
+        properties = api.VkPhysicalDeviceProperties2(pNext=chain)
+        api.vkGetPhysicalDeviceProperties2(self.handle, properties)
         self.driver = f"{self.properties.driverVersion:#x}"
         if self.version >= (1, 2):
-            named = (api.ffi.string(text).decode(errors="replace")
+            texts = (api.ffi.string(text).decode(errors="replace")
                      for text in (driver.driverName, driver.driverInfo))
-            self.driver = " ".join(text for text in named if text)
+            self.driver = " ".join(text for text in texts if text)
         self.largest = int(largest.maxMemoryAllocationSize)
         self.keeps_nan = bool(self._has(CONTROLS, (1, 2))
                               and floats.shaderSignedZeroInfNanPreserveFloat32)
-        asked = self._has(SUBGROUPS, (1, 3)) and sizes.requiredSubgroupSizeStages & COMPUTE_STAGE
+        fixed = self._has(SUBGROUPS, (1, 3)) and sizes.requiredSubgroupSizeStages & COMPUTE_STAGE
         shuffles = group.supportedStages & COMPUTE_STAGE and group.supportedOperations & SHUFFLE
-        return int(group.subgroupSize) if asked and shuffles else 0
+        return int(group.subgroupSize) if fixed and shuffles else 0
 
     def _has(self, extension: str, version: tuple[int, int]) -> bool:
-        return self.version >= version or extension in self.listed
+        return self.version >= version or extension in self.extensions
 
     def _knows(self, feature: Feature) -> bool:
         return self._has(feature.extension, feature.version)
 
     def described(self, ordinal: int) -> DeviceInfo:
-        """The device as ztorch lists it."""
+        """The device as a row of ztorch's list of devices."""
         limits, heaps = self.properties.limits, self.heaps()
         grid = {
             "threads": min(limits.maxComputeWorkGroupInvocations,
@@ -166,7 +170,7 @@ class Physical:
             "buffer_align": max(BUFFER_ALIGN, limits.minStorageBufferOffsetAlignment),
         }
         kind = KINDS[min(self.properties.deviceType, len(KINDS) - 1)]
-        if kind == "cpu":  # of others Vulkan does not tell how many units they have
+        if kind == "cpu":  # for other kinds, Vulkan does not report the number of units
             grid["compute_units"] = usable_cores()
         total = max((h.size for h in heaps if h.flags & vk().VK_MEMORY_HEAP_DEVICE_LOCAL_BIT),
                     default=0)
@@ -179,13 +183,13 @@ class Physical:
         return [memory.memoryHeaps[k] for k in range(memory.memoryHeapCount)]
 
     def memory_types(self) -> list[tuple[int, int]]:
-        """(flags, bytes of its heap) of each type of memory."""
+        """For each memory type, its flags and the bytes of its heap."""
         memory = vk().vkGetPhysicalDeviceMemoryProperties(self.handle)
-        kinds = [memory.memoryTypes[k] for k in range(memory.memoryTypeCount)]
-        return [(t.propertyFlags, int(memory.memoryHeaps[t.heapIndex].size)) for t in kinds]
+        types = [memory.memoryTypes[k] for k in range(memory.memoryTypeCount)]
+        return [(t.propertyFlags, int(memory.memoryHeaps[t.heapIndex].size)) for t in types]
 
     def open(self) -> Any:
-        """A logical device with one queue and all features that ztorch knows and it has."""
+        """Creates a logical device with one queue and all features of FEATURES that it has."""
         api = vk()
         chain, links = None, {"": api.VkPhysicalDeviceFeatures()}
         for name in dict.fromkeys(f.structure for f in self.features if f.structure):
@@ -195,11 +199,11 @@ class Physical:
                 pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
         for f in self.features:
             setattr(links[f.structure], f.field, 1)
-        wanted = {f.extension for f in FEATURES} | {SUBGROUPS, CONTROLS}
+        known = {f.extension for f in FEATURES} | {SUBGROUPS, CONTROLS}
         queue = api.VkDeviceQueueCreateInfo(queueFamilyIndex=self.family, queueCount=1,
                                             pQueuePriorities=[1.0])
         features = api.VkPhysicalDeviceFeatures2(pNext=chain, features=links[""])
-        names = sorted(wanted & self.listed)
+        names = sorted(known & self.extensions)
         info = api.VkDeviceCreateInfo(pNext=features, queueCreateInfoCount=1,
                                       pQueueCreateInfos=[queue], enabledExtensionCount=len(names),
                                       ppEnabledExtensionNames=names)
@@ -207,7 +211,7 @@ class Physical:
 
 
 def refusal() -> str:
-    """Why there is no device; empty if there is one."""
+    """The reason why no device is usable; empty if one is."""
     try:
         api = vk()
     except ModuleNotFoundError:
@@ -215,15 +219,15 @@ def refusal() -> str:
     except OSError:
         return "there is no Vulkan loader (libvulkan.so.1); install a Vulkan driver"
     try:
-        return "" if physical_devices() else "no driver has a device of Vulkan 1.1 that computes"
-    except api.VkErrorIncompatibleDriver:  # also where a file names a library that is damaged
+        return "" if physical_devices() else "no device has Vulkan 1.1 and a compute queue"
+    except api.VkErrorIncompatibleDriver:  # also if a driver's library is damaged
         return "the Vulkan loader finds no driver"
     except api.ProcedureNotFoundError:
         return "the Vulkan loader is older than Vulkan 1.1"
 
 
 def chosen(ordinal: int) -> Physical:
-    """The device of a number."""
+    """The physical device with this number."""
     try:
         return physical_devices()[ordinal]
     except IndexError:

@@ -1,7 +1,8 @@
-"""VulkanCalls on an opened Vulkan device, and the memory that they give.
+"""Calls of an open Vulkan device, and the allocation of its buffers.
 
-Buffers lie in the device's memory, and where the host sees and caches that too (integrated devices,
-CPUs) it reads and writes them in place; elsewhere a staging buffer lies between.
+Buffers are in the device's memory. If the host can map that memory with caching, as on integrated
+GPUs and CPUs, it reads and writes the buffers in place. Otherwise data goes through a staging
+buffer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ STAGE = 8 << 20  # bytes of the staging buffer
 
 
 class VulkanCalls:
-    """Calls of a logical device; a refusal becomes an error with the name of the call."""
+    """Calls Vulkan functions of a logical device; an error names the failed call."""
 
     def __init__(self, name: str, physical: Physical):
         self.name = name
@@ -34,15 +35,15 @@ class VulkanCalls:
             raise OutOfMemory(f"{self.name}: {call}: {type(error).__name__}") from None
         except (api.VkError, api.VkException) as error:
             raise DeviceError(f"{self.name}: {call}: {type(error).__name__}") from None
-        except KeyError as error:  # a code that the package does not know
+        except KeyError as error:  # an error code that the package does not know
             raise DeviceError(f"{self.name}: {call}: error {error}") from None
 
     def on(self, call: str, *args: Any) -> Any:
-        """A call that takes the device and answers with a code."""
+        """Calls a function whose first argument is the device."""
         return self.attempt(call, getattr(vk(), call), self.device, *args)
 
     def make(self, kind: str, info: Any) -> Any:
-        """An object of the device, as its structure says."""
+        """Creates an object from its VkCreateInfo structure."""
         return self.on(f"vkCreate{kind}", info, None)
 
     def destroy(self, kind: str, handle: Any) -> None:
@@ -51,22 +52,22 @@ class VulkanCalls:
 
 @dataclass
 class Held:
-    """A buffer and its memory; `seen` is that memory as the host sees it, if it does."""
+    """A buffer with its memory."""
 
-    buffer: Any
-    memory: Any
-    seen: np.ndarray | None
+    buffer: Any  # VkBuffer
+    memory: Any  # VkDeviceMemory
+    seen: np.ndarray | None  # the memory mapped into the host, if it is
 
 
 class Memories:
-    """Gives out buffers and takes them back."""
+    """Allocates and frees buffers."""
 
     def __init__(self, calls: VulkanCalls, physical: Physical, direct: bool):
         self.calls, self.physical, self.direct = calls, physical, direct
         self._stage: Held | None = None
 
     def alloc(self, nbytes: int) -> Held:
-        """A buffer of the device; the host sees it where that costs the device nothing."""
+        """A buffer in device memory, mapped into the host if the memory allows cached access."""
         api = vk()
         if nbytes > self.physical.largest:
             raise OutOfMemory(f"{self.calls.name}: {nbytes:,} bytes, and one allocation may have "
@@ -78,17 +79,17 @@ class Memories:
         return self._alloc(nbytes, [local, 0], False)
 
     def stage(self) -> tuple[Held, np.ndarray]:
-        """The staging buffer, and how the host sees it."""
+        """The staging buffer and its mapping in the host."""
         if self._stage is None:
-            wanted = [_seen() | vk().VK_MEMORY_PROPERTY_HOST_CACHED_BIT, _seen()]
-            self._stage = self._alloc(STAGE, wanted, True)
+            choices = [_seen() | vk().VK_MEMORY_PROPERTY_HOST_CACHED_BIT, _seen()]
+            self._stage = self._alloc(STAGE, choices, True)
         assert self._stage.seen is not None
         return self._stage, self._stage.seen
 
-    def free(self, held: Held) -> None:
-        held.seen = None
-        self.calls.destroy("Buffer", held.buffer)
-        vk().vkFreeMemory(self.calls.device, held.memory, None)  # which unmaps it
+    def free(self, allocation: Held) -> None:
+        allocation.seen = None
+        self.calls.destroy("Buffer", allocation.buffer)
+        vk().vkFreeMemory(self.calls.device, allocation.memory, None)  # also unmaps it
 
     def close(self) -> None:
         if self._stage is not None:
@@ -98,8 +99,8 @@ class Memories:
     def _has(self, flags: int) -> bool:
         return any(t & flags == flags for t, _ in self.physical.memory_types())
 
-    def _alloc(self, nbytes: int, wanted: list[int], seen: bool) -> Held:
-        """A buffer in memory of the first of the wanted kinds that exists."""
+    def _alloc(self, nbytes: int, choices: list[int], seen: bool) -> Held:
+        """A buffer in memory with the first flags of `choices` that a memory type has."""
         api, calls = vk(), self.calls
         info = api.VkBufferCreateInfo(
             size=-(-nbytes // 16) * 16, sharingMode=api.VK_SHARING_MODE_EXCLUSIVE,
@@ -108,9 +109,9 @@ class Memories:
         buffer, memory = calls.make("Buffer", info), None
         try:
             needed = api.vkGetBufferMemoryRequirements(calls.device, buffer)
-            number = self._type(needed, wanted)
-            asked = api.VkMemoryAllocateInfo(allocationSize=needed.size, memoryTypeIndex=number)
-            memory = calls.on("vkAllocateMemory", asked, None)
+            number = self._type(needed, choices)
+            request = api.VkMemoryAllocateInfo(allocationSize=needed.size, memoryTypeIndex=number)
+            memory = calls.on("vkAllocateMemory", request, None)
             calls.on("vkBindBufferMemory", buffer, memory, 0)
             mapped = calls.on("vkMapMemory", memory, 0, needed.size, 0) if seen else None
         except DeviceError:
@@ -120,21 +121,22 @@ class Memories:
             raise
         return Held(buffer, memory, None if mapped is None else np.frombuffer(mapped, np.uint8))
 
-    def _type(self, needed: Any, wanted: list[int]) -> int:
-        """The number of a type of memory with the first flags that one has."""
+    def _type(self, needed: Any, choices: list[int]) -> int:
+        """The number of a memory type with the first flags of `choices` that one has."""
         types = self.physical.memory_types()
-        able = [k for k in range(len(types)) if needed.memoryTypeBits >> k & 1]
-        for flags in wanted:
-            for k in able:
+        allowed = [k for k in range(len(types)) if needed.memoryTypeBits >> k & 1]
+        for flags in choices:
+            for k in allowed:
                 if types[k][0] & flags == flags:
                     if needed.size > types[k][1]:
                         raise OutOfMemory(f"{self.calls.name}: {needed.size:,} bytes, and the "
                                           f"device has {types[k][1]:,}")
                     return k
-        raise DeviceError(f"{self.calls.name}: no memory that can hold a buffer")
+        raise DeviceError(f"{self.calls.name}: no memory type can hold a buffer")
 
 
 def _seen() -> int:
+    """The flags of memory that the host can map."""
     api = vk()
     flags: int = (api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
                   | api.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT)

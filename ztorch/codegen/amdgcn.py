@@ -1,4 +1,4 @@
-"""From LLVM IR to a code object, which is what ROCm's driver takes: nothing need be installed."""
+"""Turns LLVM IR into a code object, the form that ROCm loads. It needs no part of ROCm."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from ztorch.codegen.targets import Target
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The code object of a text. LLVM does it in a child process, which it ends where it cannot."""
+    """The code object of a text. LLVM runs in a child process, because errors abort it."""
     return link(objects.assemble(text, target))

@@ -1,4 +1,4 @@
-"""Static libraries: the `ar` container with its symbol index, and objects that hold only data."""
+"""Writes static libraries (`ar` archives with a symbol index) and objects that only hold data."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _STB_WEAK = 2
 
 
 def static_library(members: Mapping[str, bytes]) -> bytes:
-    """Pack ELF objects into a GNU archive that linkers, `nm` and `ranlib` understand.
+    """Packs ELF objects (by file name) into a GNU archive, for linkers, `nm` and `ranlib`.
 
     >>> library = static_library({"digits.o": code, "weights.o": weights})     # doctest: +SKIP
 
-    Two objects that define the same symbol are refused: a linker would silently take one.
+    Two objects that define the same symbol are an error: a linker would silently choose one.
     """
-    index: list[tuple[bytes, int]] = []  # symbol, and the number of its member
-    owners: dict[bytes, str] = {}
+    index: list[tuple[bytes, int]] = []  # symbol, number of its member
+    owners: dict[bytes, str] = {}  # symbol -> file name
     for number, (name, data) in enumerate(members.items()):
         if not name or set(name) & set("/\n\0"):
             raise LinkError(f"{name!r} cannot name a member of a static library")
@@ -47,7 +47,7 @@ def static_library(members: Mapping[str, bytes]) -> bytes:
 
     names = "".join(f"{name}/\n" for name in members if len(name.encode()) > 15).encode()
     symbols = b"".join(symbol + b"\0" for symbol, _ in index)
-    # The index holds offsets of members, which begin behind it: its size comes first.
+    # The members follow the index, which holds their offsets: so compute its size first.
     at = len(b"!<arch>\n") + _padded(60 + 4 + 4 * len(index) + len(symbols))
     at += _padded(60 + len(names)) if names else 0
     bodies, offsets, long_at = [], [], 0
@@ -59,17 +59,17 @@ def static_library(members: Mapping[str, bytes]) -> bytes:
         bodies.append(_member(label, data))
         at += len(bodies[-1])
     if at >= 1 << 32:
-        raise LinkError(f"a static library of {at} bytes is past the 4 GiB its index can address")
+        raise LinkError(f"a static library of {at} bytes exceeds the 4 GiB of its index")
     table = struct.pack(f">{1 + len(index)}I", len(index), *(offsets[n] for _, n in index))
     head = [b"!<arch>\n", _member("/", table + symbols)]
     return b"".join([*head, *([_member("//", names)] if names else []), *bodies])
 
 
 def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes:
-    """A relocatable object that holds nothing but `data` under one name, aligned as a buffer.
+    """A relocatable object with `data` as its only symbol, aligned as a buffer.
 
-    The symbol is hidden: code linked with it may use it, a shared library made of it exports no
-    data. Weights reach a static library this way, without passing through a compiler.
+    It puts weights into a static library without a compiler. The symbol is hidden: code that is
+    linked with the object can use it, but a shared library made from it does not export it.
 
     >>> read_object(data_object("digits_weights", bytes(64), "x86_64", False)).symbols[1].size
     64
@@ -86,7 +86,7 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, info, _STV_HIDDEN, 1, 0, len(data))
     sections: list[tuple[str, int, int, bytes, int, int, int, int]] = [
         (name, SHT_PROGBITS, flags, data, 0, 0, BUFFER_ALIGN, 0),
-        (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # else ld makes stacks executable
+        (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # or the stack is executable
         (".symtab", SHT_SYMTAB, 0, symbols, 4, 1, 8, 24),
         (".strtab", SHT_STRTAB, 0, strings, 0, 0, 1, 0),
         (".shstrtab", SHT_STRTAB, 0, section_names, 0, 0, 1, 0),
@@ -107,14 +107,14 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
 
 
 def _definitions(data: bytes) -> Iterator[tuple[bytes, bool]]:
-    """What an object offers to others, and whether another definition may replace it."""
+    """The symbols that an object defines for others, and whether each is weak."""
     for symbol in read_object(data).symbols:
         if symbol.bind != STB_LOCAL and symbol.section and symbol.name:
             yield symbol.name.encode(), symbol.bind == _STB_WEAK
 
 
 def _member(label: str, data: bytes) -> bytes:
-    # Owner, group and time are zero, so that equal members give equal archives.
+    # Owner, group and time are zero, so equal members give equal archives.
     head = f"{label:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode()
     return head + data + b"\n" * (len(data) % 2)
 

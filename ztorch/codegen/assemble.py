@@ -1,4 +1,4 @@
-"""LLVM IR text to an object file, by llvmlite. The only llvmlite import."""
+"""Compiles LLVM IR text to an object file with llvmlite, which only this file imports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _llvm() -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    llvm.initialize_native_asmparser()  # C libraries ask the processor in its own words
+    llvm.initialize_native_asmparser()  # C libraries have inline assembly (cpuid)
     return llvm
 
 
@@ -35,10 +35,10 @@ def _machine(target: Target) -> Any:
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The object file of a module, from the cache if it was made before.
+    """The object file of a module, from the cache if it is there.
 
-    For a foreign architecture LLVM runs in a child process: what it cannot select aborts the
-    process it happens in.
+    For a foreign architecture, LLVM runs in a child process, because it aborts the process if it
+    cannot select an instruction.
     """
     return cached((text, row(target), _llvm_identity(), _source()), lambda: _emit(text, target))
 
@@ -52,7 +52,7 @@ def _emit(text: str, target: Target) -> bytes:
 
 @functools.cache
 def _llvm_identity() -> str:
-    """Which LLVM there is, without loading it: llvmlite's version and the library it brings."""
+    """Identifies the LLVM in use without loading it: llvmlite's version and its library files."""
     spec = importlib.util.find_spec("llvmlite")
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
     libraries = [(p.name, p.stat().st_size, p.stat().st_mtime_ns)
@@ -64,28 +64,28 @@ def _llvm_identity() -> str:
 
 @functools.cache
 def _source() -> bytes:
-    """This file: the passes and options that it chooses are part of what code depends on."""
+    """The text of this file: the code depends on the passes and options that it selects."""
     return Path(__file__).read_bytes()
 
 
 def assembly(text: str, target: Target) -> str:
-    """The same as readable machine code, for people."""
+    """The assembly text of a module, for display."""
     machine = _machine(target)
     return machine.emit_assembly(_prepared(text, target, machine))
 
 
 def _prepared(text: str, target: Target, machine: Any) -> Any:
-    """The parsed module after SROA.
+    """The parsed module after SROA, which turns variables into registers.
 
-    Of LLVM's optimiser only that runs, which turns variables into registers: kernels arrive as
-    explicit vectors in their final order, and the larger pipelines gain nothing on them, cost most
-    of the compile time and invent calls to memset.
+    No other pass of LLVM's optimiser runs. Kernels are already explicit vector code in its final
+    order. The larger pipelines do not make it faster, take most of the compile time, and add calls
+    to memset.
     """
     llvm = _llvm()
     try:
         module = llvm.parse_assembly(text)
-    except RuntimeError as e:
-        raise ZtorchError(f"LLVM refused the rendered text for {target.name}: {e}") from e
+    except RuntimeError as error:
+        raise ZtorchError(f"LLVM refused the rendered text for {target.name}: {error}") from error
     module.data_layout = str(machine.target_data)
     passes = llvm.create_new_function_pass_manager()
     passes.add_sroa_pass()
@@ -98,13 +98,13 @@ def _prepared(text: str, target: Target, machine: Any) -> Any:
 
 def _in_child(text: str, target: Target) -> bytes:
     root = Path(__file__).parents[2]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _CHILD, target.name], input=text.encode(), capture_output=True,
         cwd=root, check=False)
-    if done.returncode:
-        why = done.stderr.decode(errors="replace").strip().splitlines()[-3:]
+    if process.returncode:
+        why = process.stderr.decode(errors="replace").strip().splitlines()[-3:]
         raise ZtorchError(f"LLVM could not generate code for {target.name}: {' '.join(why)}")
-    return done.stdout
+    return process.stdout
 
 
 _CHILD = """

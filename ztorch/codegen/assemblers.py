@@ -1,4 +1,4 @@
-"""From rendered text to code: objects for our linker, or what a driver takes."""
+"""Turns rendered text into code: objects for the linker, or the form that a driver loads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.errors import Unsupported
 
 
 def assembled(text: str, target: Target) -> bytes:
-    """The code of a text: what the target's assembler makes of it, or the text itself."""
+    """The code of a text: the output of the target's assembler; without one, the text itself."""
     if not target.assembler:
         return text.encode()
     code: bytes = _assembler(target).assemble(text, target)
@@ -18,12 +18,12 @@ def assembled(text: str, target: Target) -> bytes:
 
 
 def readable(text: str, target: Target) -> str:
-    """The machine code of a text, for people."""
-    shown = getattr(_assembler(target), "assembly", None) if target.assembler else None
-    if shown is None:
+    """The assembly text of a module's machine code, for display."""
+    assembly = getattr(_assembler(target), "assembly", None) if target.assembler else None
+    if assembly is None:
         raise Unsupported(f"the code for {target.name} cannot be shown; its text can")
-    page: str = shown(text, target)
-    return page
+    listing: str = assembly(text, target)
+    return listing
 
 
 def _assembler(target: Target) -> ModuleType:

@@ -1,4 +1,4 @@
-"""How an x86-64 processor tells what it can do: the questions, as data for templates."""
+"""The CPUID queries that detect features of an x86-64 processor, as data for templates."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ztorch.errors import Unsupported
 
-EAX, EBX, ECX, EDX = range(4)
-_EXTENDED = 1 << 31  # where the leaves of the second range begin
+EAX, EBX, ECX, EDX = range(4)  # the registers of a CPUID result
+_EXTENDED = 1 << 31  # the first leaf of the extended range
 
-# feature -> leaf, register of the answer, bit
+# feature -> leaf, register of the result, bit
 _BITS = {
     "sse3": (1, ECX, 0), "ssse3": (1, ECX, 9), "fma": (1, ECX, 12), "sse4.1": (1, ECX, 19),
     "sse4.2": (1, ECX, 20), "movbe": (1, ECX, 22), "popcnt": (1, ECX, 23), "avx": (1, ECX, 28),
@@ -19,45 +19,45 @@ _BITS = {
     "avx512bw": (7, EBX, 30), "avx512vl": (7, EBX, 31), "avx512vnni": (7, ECX, 11),
     "lzcnt": (_EXTENDED | 1, ECX, 5),
 }
-_OSXSAVE = 1 << 27  # of leaf 1, ecx: the system's own register may be asked
-_YMM, _ZMM = 0b110, 0b11100110  # what the system must save for AVX, and for AVX-512
+_OSXSAVE = 1 << 27  # leaf 1, ECX: XCR0 can be read
+_YMM, _ZMM = 0b110, 0b11100110  # XCR0 bits that AVX and AVX-512 need
 
 
 @dataclass(frozen=True)
 class Question:
-    """One leaf to ask: all bits of `mask` must be set in a register of the answer."""
+    """A query of one leaf."""
 
-    leaf: int
-    register: int
-    mask: int
+    leaf: int  # its number
+    register: int  # the register of the result to test: EAX, ...
+    mask: int  # the bits that must all be set in it
 
     @property
     def range(self) -> int:
-        """The leaf that tells how far this one's range goes."""
+        """The leaf that reports the last leaf of this one's range."""
         return self.leaf & _EXTENDED
 
 
 def questions(features: Iterable[str]) -> tuple[tuple[Question, ...], int]:
-    """What to ask the processor for these features, and the bits of XCR0 the system must set.
+    """The CPUID queries for these features, and the XCR0 bits that the system must have set.
 
-    Wide registers need both: a processor has them, but a program may use them only where the
-    system saves them when it switches between programs.
+    Wide registers need both: the processor must have them, and the operating system must save them
+    at each context switch.
 
     >>> questions(["sse4.1", "popcnt"])
     ((Question(leaf=1, register=2, mask=8912896),), 0)
     """
     masks: dict[tuple[int, int], int] = {}
-    saved = 0
+    xcr0 = 0
     for feature in features:
         if feature not in _BITS:
-            raise Unsupported(f"no x86-64 processor can be asked for {feature!r} yet; add its bit "
+            raise Unsupported(f"there is no CPUID bit for {feature!r} yet; add it "
                               "to ztorch/codegen/cpuid.py")
         leaf, register, bit = _BITS[feature]
         masks[leaf, register] = masks.get((leaf, register), 0) | 1 << bit
         if feature.startswith("avx512"):
-            saved |= _ZMM
+            xcr0 |= _ZMM
         elif feature in ("avx", "avx2", "fma", "f16c"):
-            saved |= _YMM
-    if saved:
+            xcr0 |= _YMM
+    if xcr0:
         masks[1, ECX] = masks.get((1, ECX), 0) | _OSXSAVE
-    return tuple(Question(*where, mask) for where, mask in sorted(masks.items())), saved
+    return tuple(Question(*place, mask) for place, mask in sorted(masks.items())), xcr0

@@ -1,8 +1,9 @@
-"""Our own linker: one object from LLVM becomes a real ELF shared library that imports nothing.
+"""The linker: turns one object from LLVM into an ELF shared library without imports.
 
-One object without imports is the easy case of linking: no search between files, no lazy binding.
-What is left is to place sections, patch addresses and describe the result to the loader. The
-library works with dlopen, gcc, gdb, perf and strip, and equal input gives equal bytes.
+A single object without imports is the easy case: there are no symbols to find in other files and
+no lazy binding. The linker places the sections, patches addresses and writes the tables that the
+loader needs. The library works with dlopen, gcc, gdb, perf and strip. Equal input gives equal
+bytes.
 """
 
 from __future__ import annotations
@@ -49,43 +50,43 @@ from ztorch.errors import LinkError
 _LARGE_MODEL = 0x10000000  # SHF_X86_64_LARGE
 _UNWIND_DATA = 0x70000001  # SHT_X86_64_UNWIND
 _STT_TLS, _STT_IFUNC = 6, 10
-_CONSTRUCTORS = (".ctors", ".dtors")  # LLVM's old style, of ordinary type: only the names tell
+_CONSTRUCTORS = (".ctors", ".dtors")  # LLVM's old style: plain PROGBITS with these names
 
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes that the linker places for a symbol the object only declares: weights, tables.
+    """The contents of a symbol that the object only declares, such as weights.
 
-    Without data the symbol names `size` zeros, which cost nothing in the file.
+    Without data, the symbol refers to `size` zero bytes, which take no space in the file.
 
     >>> Blob(None, 4096, writable=True).align
     64
     """
 
-    data: Bytes | None
-    size: int
-    align: int = BUFFER_ALIGN
-    writable: bool = False
+    data: Bytes | None  # the contents; None: zeros
+    size: int  # bytes
+    align: int = BUFFER_ALIGN  # bytes, a power of 2
+    writable: bool = False  # whether code may change it
 
 
 def link(
     obj: bytes, *, soname: str, exports: Sequence[str], blobs: Mapping[str, Blob] | None = None
 ) -> bytes:
-    """Turn a relocatable object (x86-64 or aarch64) into a shared library.
+    """Links a relocatable object (x86-64 or aarch64) into a shared library.
 
-    `exports` are the functions others may look up. `blobs` gives contents to symbols that the
-    object declares as external; one the object never mentions is left out.
+    `exports` names the functions that other code can look up. `blobs` has the contents of symbols
+    that the object declares as external; a blob that the object does not declare is left out.
 
     >>> library = link(obj, soname="libdigits.so", exports=["digits_predict"],
     ...                blobs={"weights": Blob(data, len(data))})     # doctest: +SKIP
 
-    Raises `LinkError` for any other undefined symbol, and for whatever it does not understand.
+    Raises `LinkError` for any other undefined symbol and for anything unsupported.
     """
     return _LibraryLinker(read_object(obj), soname, exports, blobs or {}).run()
 
 
 def undefined_symbols(obj: bytes) -> list[str]:
-    """Names the object expects from elsewhere: helper functions the target lacks, and blobs.
+    """The undefined symbols of an object: blobs, and library functions that LLVM calls.
 
     >>> undefined_symbols(obj)     # doctest: +SKIP
     ['expf', 'weights']
@@ -94,7 +95,7 @@ def undefined_symbols(obj: bytes) -> list[str]:
 
 
 class _LibraryLinker:
-    """One link: first decide what goes in and where, then fill an image of known size."""
+    """One link: `__init__` decides the contents and the layout, `run` fills the image."""
 
     def __init__(
         self, source: Object, soname: str, exports: Sequence[str], blobs: Mapping[str, Blob]
@@ -102,14 +103,14 @@ class _LibraryLinker:
         if source.machine not in MACHINES:
             raise LinkError(f"no linker for ELF machine {source.machine}")
         if not soname or "\0" in soname:
-            raise LinkError(f"{soname!r} is no name for a library")
+            raise LinkError(f"{soname!r} cannot name a library")
         self.source, self.machine = source, MACHINES[source.machine]
         self.parts = new_parts()
-        self.homes: dict[int, tuple[OutputSection, int]] = {}  # input section -> where it went
-        self.blobs: dict[str, tuple[OutputSection, int, int]] = {}  # ... and the size
-        self.relocations: list[tuple[Relocation, bool]] = []  # does it go through a table entry?
-        self.pointers: list[Relocation] = []  # plain addresses, which only the loader knows
-        self.slots: dict[int, int] = {}  # symbol -> offset of its table entry in .got
+        self.homes: dict[int, tuple[OutputSection, int]] = {}  # input section -> its place
+        self.blobs: dict[str, tuple[OutputSection, int, int]] = {}  # name -> place, size
+        self.relocations: list[tuple[Relocation, bool]] = []  # and whether each uses a .got entry
+        self.pointers: list[Relocation] = []  # absolute addresses, which the loader sets
+        self.slots: dict[int, int] = {}  # symbol -> offset of its entry in .got
         self.place_sections()
         self.place_blobs(blobs)
         self.sort_relocations()
@@ -129,12 +130,12 @@ class _LibraryLinker:
             self.patch(image, relocation, through_slot)
         self.fill_unwind_table(image)
         self.layout.write_headers(image, self.parts, self.machine.number, self.source.flags)
-        # The hash of everything else: tools match files by it, and our loader checks it.
+        # The hash of all other bytes: tools identify files by it, and our loader checks it.
         at = self.parts[".note.gnu.build-id"].offset + 16
         image[at : at + BUILD_ID_BYTES] = hashlib.sha256(image).digest()[:BUILD_ID_BYTES]
         return bytes(image)
 
-    # ---- what goes in ------------------------------------------------------------------
+    # ---- contents ----------------------------------------------------------------------
 
     def place_sections(self) -> None:
         for symbol in self.source.symbols:
@@ -145,7 +146,7 @@ class _LibraryLinker:
                 part = self.parts[self.part_for(section)]
                 self.homes[index] = part, part.add(section.data, section.size, section.align)
         if self.parts[".eh_frame"].size:
-            self.parts[".eh_frame"].add(b"\0\0\0\0")  # the end mark
+            self.parts[".eh_frame"].add(b"\0\0\0\0")  # end marker
 
     def part_for(self, section: Section) -> str:
         known = section.type in (SHT_PROGBITS, SHT_NOBITS, _UNWIND_DATA)
@@ -197,7 +198,7 @@ class _LibraryLinker:
         self.blobs[name] = part, part.add(data, max(blob.size, 1), blob.align), blob.size
 
     def sort_relocations(self) -> None:
-        """Check each relocation, find which need a table entry, keep plain addresses apart."""
+        """Checks each relocation and separates those of .got entries and of absolute addresses."""
         for relocation in self.source.relocations():
             if relocation.section not in self.homes:
                 continue
@@ -208,7 +209,7 @@ class _LibraryLinker:
             if relocation.offset + width > len(section.data):
                 raise self.refused(relocation, "outside its section")
             if self.home(self.source.symbols[relocation.symbol]) is None:
-                raise self.refused(relocation, "its symbol has no place in memory")
+                raise self.refused(relocation, "its symbol has no address")
             if relocation.kind != self.machine.pointer:
                 through_slot = self.machine.wants_slot(relocation, section.data)
                 self.relocations.append((relocation, through_slot))
@@ -220,15 +221,15 @@ class _LibraryLinker:
                 raise self.refused(relocation, "an address in memory that is never writable")
 
     def names(self, exports: Sequence[str]) -> list[Name]:
-        """Exported functions, and local symbols for debuggers and profilers."""
-        wanted = set(exports)
-        if len(wanted) != len(exports):
+        """The exported functions, and local symbols for debuggers and profilers."""
+        remaining = set(exports)
+        if len(remaining) != len(exports):
             raise LinkError(f"exported twice: {sorted(n for n in exports if exports.count(n) > 1)}")
         names = []
         for symbol in self.source.symbols:
             home = self.home(symbol)
-            if symbol.name in wanted and not symbol.undefined and symbol.bind != STB_LOCAL:
-                wanted.remove(symbol.name)
+            if symbol.name in remaining and not symbol.undefined and symbol.bind != STB_LOCAL:
+                remaining.remove(symbol.name)
                 self.check_export(symbol, home)
                 exported = True
             else:
@@ -241,24 +242,25 @@ class _LibraryLinker:
                 if symbol.undefined:
                     kind, size = STT_OBJECT, self.blobs[symbol.name][2]
                 names.append(Name(symbol.name.encode(), kind, *home, size, exported))
-        if wanted:
+        if remaining:
+            missing = ", ".join(map(repr, sorted(remaining)))
             raise LinkError(
-                f"cannot export {', '.join(map(repr, sorted(wanted)))}: the object defines no such"
-                " function (an internal one does not count: LLVM may change how it is called)"
+                f"cannot export {missing}: the object defines no such external function (LLVM may"
+                " change the calling convention of internal ones)"
             )
         return names
 
     def check_export(self, symbol: ElfSymbol, home: tuple[OutputSection, int] | None) -> None:
         if symbol.type != STT_FUNC or home is None or home[0].name != ".text":
             raise LinkError(
-                f"cannot export {symbol.name!r}: it is data, of which a program that links to the"
-                " library may get a copy of its own; export a function that returns the address"
+                f"cannot export {symbol.name!r}: it is data, and a program that links to the"
+                " library may get its own copy; export a function that returns the address"
             )
 
-    # ---- contents that need addresses --------------------------------------------------
+    # ---- contents with addresses -------------------------------------------------------
 
     def home(self, symbol: ElfSymbol) -> tuple[OutputSection, int] | None:
-        """Where a symbol lies: its section of the library and the offset there."""
+        """The place of a symbol: its section of the library and the offset in it."""
         if symbol.undefined:
             blob = self.blobs.get(symbol.name)
             return blob and blob[:2]
@@ -269,7 +271,7 @@ class _LibraryLinker:
 
     def address(self, index: int) -> int:
         home = self.home(self.source.symbols[index])
-        assert home is not None  # sort_relocations saw to it
+        assert home is not None  # checked in sort_relocations
         return home[0].address + home[1]
 
     def fill_pointers(self, image: bytearray) -> None:

@@ -1,8 +1,9 @@
-"""Links what LLVM emits for AMD's GPUs into a code object, which is a shared library.
+"""Links an object that LLVM emits for AMD GPUs into a code object, which is a shared library.
 
-An object has instructions, a descriptor for each kernel with the distance to its first instruction
-(the only relocations), and a note that tells the driver what its arguments are. The layout is that
-of ld.lld, section for section, since that is what every loader has been tried on.
+The object has instructions, a descriptor for each kernel, and a note that describes the kernels'
+arguments to the driver. The only relocations are in the descriptors: the distance to the kernel's
+first instruction. The section layout is the same as that of ld.lld, because loaders are tested
+with it.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from ztorch.codegen.elf_object import (
 )
 from ztorch.errors import LinkError
 
-_PAGE = 4096
-_SEGMENTS = 8
-_REL64 = 5  # the distance from where it stands, in eight bytes
+_PAGE = 4096  # bytes
+_SEGMENTS = 8  # rows of the program header table
+_REL64 = 5  # R_AMDGPU_REL64: a distance of eight bytes, relative to its own address
 _LOAD, _DYNAMIC, _NOTE, _PHDR, _STACK, _RELRO = 1, 2, 4, 6, 0x6474E551, 0x6474E552
 _HIDDEN, _ABSOLUTE = 2, 0xFFF1
-_HSA, _VERSION = 64, 3  # the operating system of these ELF files, and its version for code object 5
+_HSA, _VERSION = 64, 3  # OS ABI of these ELF files, and its version for code object 5
 _READ, _CODE, _WRITE = SHF_ALLOC, SHF_ALLOC | SHF_EXECINSTR, SHF_ALLOC | SHF_WRITE
 _COPIED = {".note": SHT_NOTE, ".rodata": SHT_PROGBITS, ".text": SHT_PROGBITS}
 
 
 def link(obj: bytes) -> bytes:
-    """The code object of an object file; `LinkError` names what is not understood in it."""
+    """Links an object file into a code object; `LinkError` names anything unsupported in it."""
     source = read_object(obj)
     if source.machine != EM_AMDGPU or obj[7:9] != bytes((_HSA, _VERSION)):
         raise LinkError(f"not an object of AMD's code object version 5 (ELF machine "
@@ -61,6 +62,8 @@ def link(obj: bytes) -> bytes:
 
 
 class _CodeObjectLinker:
+    """One link: `__init__` decides the contents and the layout, `run` fills the image."""
+
     def __init__(self, source: Object):
         self.source = source
         self.parts = {p.name: p for p in (
@@ -95,15 +98,15 @@ class _CodeObjectLinker:
             if not section.flags & SHF_ALLOC or not section.size:
                 continue
             if _COPIED.get(section.name) != section.type or self.parts[section.name].size:
-                raise LinkError(f"section {section.name!r} of type {section.type}: kernels have "
-                                "instructions, descriptors and a note, and nothing else")
+                raise LinkError(f"section {section.name!r} of type {section.type}: kernels may "
+                                "only have instructions, descriptors and a note")
             self.parts[section.name].add(section.data, align=section.align)
         for symbol in self.source.symbols:
             if symbol.undefined:
                 raise LinkError(f"the kernels would call {symbol.name!r}, which nothing defines")
 
     def reserve(self) -> None:
-        """Tables whose contents wait for addresses; their sizes do not."""
+        """Reserves space for the tables that are filled once addresses are known."""
         parts, names = self.parts, [s.name.encode() for s in self.exports]
         parts[".dynsym"].add(b"", SYMBOL.size * (1 + len(names)))
         parts[".gnu.hash"].add(_gnu_hash(names))
@@ -115,14 +118,18 @@ class _CodeObjectLinker:
             parts[".shstrtab"].add(name.encode() + b"\0")
 
     def place(self) -> None:
-        """Offsets and addresses: rights change at page borders, which only addresses jump to."""
+        """Sets offsets and addresses.
+
+        Sections with other access rights start on a new page: their address is moved to it, their
+        file offset is not.
+        """
         offset = address = HEADER.size + SEGMENT.size * _SEGMENTS
         rights = self.parts[".note"].flags
         for part in self.parts.values():
             if part.flags & SHF_ALLOC:
                 if part.flags != rights:
                     rights, address = part.flags, up(address, _PAGE) + address % _PAGE
-                if part.type == SHT_NOBITS:  # to the end of the page
+                if part.type == SHT_NOBITS:  # fills the rest of the page
                     part.size = up(address, _PAGE) - address
                 part.address = up(address, part.align)
                 offset += part.address - address - (part.address - address) // _PAGE * _PAGE
@@ -151,7 +158,7 @@ class _CodeObjectLinker:
             home = self.home(symbol)
             if r.kind != _REL64 or section.name != ".rodata" or home is None:
                 raise LinkError(f"relocation {r.kind} in {section.name!r} to {symbol.name!r}: only "
-                                "descriptors refer to something, and only to instructions")
+                                "descriptors may have relocations, and only to instructions")
             if r.offset + 8 > section.size:
                 raise LinkError(f"damaged object: a relocation outside {section.name!r}")
             part = self.parts[section.name]
@@ -188,7 +195,7 @@ class _CodeObjectLinker:
     def segments(self) -> list[tuple[int, ...]]:
         parts, head = self.parts, HEADER.size
         text, rows, note = parts[".text"], parts[".dynamic"], parts[".note"]
-        rodata, whole = parts[".rodata"], rows.size + parts[".relro_padding"].size
+        rodata, padded = parts[".rodata"], rows.size + parts[".relro_padding"].size
 
         def at(part: OutputSection) -> tuple[int, int, int]:
             return part.offset, part.address, part.address
@@ -198,9 +205,9 @@ class _CodeObjectLinker:
             (_PHDR, 4, head, head, head, headers, headers, 8),
             (_LOAD, 4, 0, 0, 0, read, read, _PAGE),
             (_LOAD, 5, *at(text), text.size, text.size, _PAGE),
-            (_LOAD, 6, *at(rows), rows.size, whole, _PAGE),
+            (_LOAD, 6, *at(rows), rows.size, padded, _PAGE),
             (_DYNAMIC, 6, *at(rows), rows.size, rows.size, 8),
-            (_RELRO, 4, *at(rows), rows.size, whole, 1),
+            (_RELRO, 4, *at(rows), rows.size, padded, 1),
             (_STACK, 6, 0, 0, 0, 0, 0, 0),
             (_NOTE, 4, *at(note), note.size, note.size, 4),
         ]
@@ -224,7 +231,7 @@ class _CodeObjectLinker:
 
 
 def _strings(part: OutputSection, symbols: Sequence[ElfSymbol]) -> dict[str, int]:
-    """Puts each name into a table of strings once; where each begins."""
+    """Adds each name to a string table once; returns the offset of each."""
     part.add(b"\0")
     offsets: dict[str, int] = {}
     for s in symbols:
@@ -234,7 +241,7 @@ def _strings(part: OutputSection, symbols: Sequence[ElfSymbol]) -> dict[str, int
 
 
 def _bucketed(symbols: Sequence[ElfSymbol]) -> list[ElfSymbol]:
-    """In the order that the GNU table wants: by bucket."""
+    """The symbols ordered by hash bucket, as .gnu.hash requires."""
     count = max(len(symbols) // 4, 1)
     return sorted(symbols, key=lambda s: _gnu(s.name.encode()) % count)
 
@@ -247,7 +254,7 @@ def _gnu(name: bytes) -> int:
 
 
 def _gnu_hash(names: Sequence[bytes]) -> bytes:
-    """Bloom filter, first symbol of each bucket, and the hashes, the last of a bucket being odd."""
+    """Bloom filter, first symbol of each bucket, and the hashes. The last of a bucket is odd."""
     shift, count = 26, max(len(names) // 4, 1)
     words = 1 << (len(names) * 12 // 64).bit_length()
     bloom, buckets, hashes = [0] * words, [0] * count, []

@@ -1,8 +1,9 @@
-"""The shape of an ELF shared library: its sections, its segments and its headers.
+"""The layout of an ELF shared library: its sections, segments and headers.
 
-Four segments: read, execute, read after start-up ("relro"), write. Contents are contiguous in the
-file; only addresses jump to the next page and keep `offset mod page`, so nothing is padded and no
-page is ever both writable and executable.
+There are four segments: read-only, executable, read-only after start-up ("relro"), and writable.
+Contents are contiguous in the file. In memory each segment starts on a new page, at an address
+that is congruent to its file offset modulo the page size. So the file needs no padding, and no
+page is both writable and executable.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 RELA = struct.Struct("<QQq")
 DYNAMIC = struct.Struct("<QQ")
-ADDRESS_LIMIT = 1 << 47
+ADDRESS_LIMIT = 1 << 47  # bytes of address space that a process can use
 
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
 _PT_EH_FRAME, _PT_STACK, _PT_RELRO = 0x6474E550, 0x6474E551, 0x6474E552
@@ -41,22 +42,22 @@ Bytes = bytes | bytearray | memoryview
 
 @dataclass
 class OutputSection:
-    """One section of the library while it grows."""
+    """A section of the library under construction."""
 
-    name: str
-    type: int
-    flags: int
-    align: int = 1
-    entry: int = 0
-    link: str = ""
-    info: int = 0
-    size: int = 0
-    offset: int = 0
-    address: int = 0
-    pieces: list[tuple[int, Bytes]] = field(default_factory=list)
+    name: str  # such as ".text"
+    type: int  # SHT_...
+    flags: int  # SHF_...
+    align: int = 1  # bytes, a power of 2
+    entry: int = 0  # bytes of a row, for tables
+    link: str = ""  # name of the section that sh_link refers to
+    info: int = 0  # sh_info
+    size: int = 0  # bytes so far
+    offset: int = 0  # in the file; set by the layout
+    address: int = 0  # in memory; set by the layout
+    pieces: list[tuple[int, Bytes]] = field(default_factory=list)  # offset in the section, data
 
     def add(self, data: Bytes, size: int = 0, align: int = 1) -> int:
-        """Appends data, followed by zeros up to `size`; returns where it begins."""
+        """Appends data, padded with zeros to `size`; returns its offset in the section."""
         at = up(self.size, align)
         self.align = max(self.align, align)
         self.size = at + max(size, len(data))
@@ -74,7 +75,7 @@ class OutputSection:
 
 
 def new_parts() -> dict[str, OutputSection]:
-    """All sections a library may have, in file order; those left empty are not written."""
+    """All sections that a library can have, in file order. Empty ones are not written."""
     parts = [
         OutputSection(".note.gnu.build-id", SHT_NOTE, _READ, 4),
         OutputSection(".gnu.hash", SHT_GNU_HASH, _READ, 8, link=".dynsym"),
@@ -87,7 +88,7 @@ def new_parts() -> dict[str, OutputSection]:
         OutputSection(".eh_frame", SHT_PROGBITS, _READ, 8),
         OutputSection(".text", SHT_PROGBITS, _CODE, 16),
         OutputSection(".data.rel.ro", SHT_PROGBITS, _WRITE, 8),
-        # Writable although nobody should write: glibc before 2.35 does.
+        # Writable because glibc before 2.35 writes to it.
         OutputSection(".dynamic", SHT_DYNAMIC, _WRITE, 8, DYNAMIC.size, link=".dynstr"),
         OutputSection(".got", SHT_PROGBITS, _WRITE, 8, 8),
         OutputSection(".data", SHT_PROGBITS, _WRITE),
@@ -104,7 +105,7 @@ def present(parts: dict[str, OutputSection]) -> list[OutputSection]:
 
 
 class Layout:
-    """Gives every section its offset and address, and describes the segments that map them.
+    """Sets the offset and address of each section, and lists the segments.
 
     >>> parts = new_parts()
     >>> for name in (".rodata", ".text", ".dynamic"):
@@ -122,7 +123,7 @@ class Layout:
         written = present(parts)
         relro = [p for p in written if p.name in (".data.rel.ro", ".dynamic", ".got")]
         writable = [p for p in written if p.flags == _WRITE and p not in relro]
-        # A segment of nothing but zeros confuses tools: .bss alone goes along with relro.
+        # A segment with only zeros confuses tools: a lone .bss becomes part of the relro segment.
         zeros = writable if [p.type for p in writable] == [SHT_NOBITS] else []
         groups = [
             [p for p in written if p.flags == _READ],
@@ -157,11 +158,11 @@ class Layout:
         self.table = up(self.offset, 8)
 
     def load(self, group: list[OutputSection], pad: bool, zeros: list[OutputSection]) -> None:
-        """One segment: sections of equal rights, on pages of their own."""
+        """Adds one segment: sections with the same access rights, on their own pages."""
         first = not self.segments
         self.offset = up(self.offset, group[0].align)
         start = 0 if first else self.offset
-        # Addresses run ahead of offsets by whole pages.
+        # Addresses exceed offsets by a multiple of the page size.
         shift = 0 if first else up(self.end, self.page) - self.offset // self.page * self.page
         for part in group:
             part.offset = self.offset = up(self.offset, part.align)
@@ -172,7 +173,7 @@ class Layout:
         filled = self.offset - start
         at = start, start + shift, start + shift
         if pad:
-            # Pages are protected whole, so nothing writable may share the last one.
+            # Protection applies to whole pages, so the last one must hold nothing writable.
             self.end = up(self.end, self.page)
             self.protected = (_PT_RELRO, 4, *at, filled, self.end - start - shift, 1)
             for part in zeros:

@@ -1,7 +1,7 @@
 """Reads the relocatable ELF objects that LLVM emits: sections, symbols, relocations.
 
-The bytes may come from a damaged file, so every offset, size and index is checked here, once;
-whoever works with an `Object` afterwards may follow its indices without looking.
+The bytes can come from a damaged file, so every offset, size and index is checked here. Users of
+an `Object` need not check them again.
 """
 
 from __future__ import annotations
@@ -19,35 +19,39 @@ STB_LOCAL, STB_GLOBAL = 0, 1
 STT_NOTYPE, STT_OBJECT, STT_FUNC = 0, 1, 2
 SHN_UNDEF, SHN_LORESERVE, SHN_COMMON = 0, 0xFF00, 0xFFF2
 
-_HEADER = struct.Struct("<HHIQQQIHHHHHH")  # what follows the 16 bytes of identification
+_HEADER = struct.Struct("<HHIQQQIHHHHHH")  # the header after its 16 bytes of identification
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 
-_LARGEST = 1 << 46  # bytes; a process can map no more, so a larger size is damage
+_LARGEST = 1 << 46  # bytes; more than a process can map, so a larger size means damage
 
 
 @dataclass(frozen=True)
 class Section:
-    name: str
-    type: int
-    flags: int
-    size: int
-    align: int
-    link: int
-    info: int
-    data: memoryview  # empty for zero-initialised sections
+    """A section of an object."""
+
+    name: str  # such as ".text"
+    type: int  # SHT_...
+    flags: int  # SHF_...
+    size: int  # bytes in memory
+    align: int  # bytes, a power of 2
+    link: int  # sh_link
+    info: int  # sh_info
+    data: memoryview  # the contents; empty for zero-initialised sections
 
 
 @dataclass(frozen=True)
 class ElfSymbol:
-    name: str
-    type: int
-    bind: int
-    section: int
-    value: int
-    size: int
-    visibility: int = 0
+    """A row of the symbol table."""
+
+    name: str  # empty for section symbols
+    type: int  # STT_...
+    bind: int  # STB_...
+    section: int  # index of its section, or SHN_...
+    value: int  # offset in the section
+    size: int  # bytes
+    visibility: int = 0  # STV_...
 
     @property
     def undefined(self) -> bool:
@@ -56,22 +60,26 @@ class ElfSymbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    section: int  # the section whose bytes are patched
-    offset: int
-    kind: int
-    symbol: int
-    addend: int
+    """A place where the linker must insert an address."""
+
+    section: int  # index of the section to patch
+    offset: int  # in that section
+    kind: int  # R_..., a number of the machine's own
+    symbol: int  # index of the symbol it refers to
+    addend: int  # added to the symbol's address
 
 
 @dataclass(frozen=True)
 class Object:
-    machine: int
-    flags: int
-    sections: list[Section]
-    symbols: list[ElfSymbol]
+    """A relocatable object file."""
+
+    machine: int  # EM_...
+    flags: int  # e_flags
+    sections: list[Section]  # in file order, with the empty one first
+    symbols: list[ElfSymbol]  # in file order
 
     def relocations(self) -> Iterator[Relocation]:
-        """Every relocation of the sections that end up in memory, in file order."""
+        """All relocations of sections that are loaded into memory, in file order."""
         for section in self.sections:
             if section.type not in (SHT_RELA, SHT_REL):
                 continue
@@ -89,7 +97,7 @@ class Object:
 
 
 def read_object(data: bytes) -> Object:
-    """Parse a little-endian relocatable object; `LinkError` says what is wrong with a bad one.
+    """Parses a 64-bit little-endian relocatable object; `LinkError` says what is wrong.
 
     >>> read_object(b"MZ")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
-"""Patches machine code once every address is known: the relocations of x86-64 and aarch64.
+"""The relocations of x86-64 and aarch64: patches machine code once all addresses are known.
 
-Only what LLVM emits for position-independent code of the small code model is known. Everything
-else is refused, because a relocation applied by guess is a wrong number or a crash much later.
+Only the relocations that LLVM emits for position-independent code with the small code model are
+supported. Any other is an error, because a wrong guess would cause wrong results or a later crash.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64, Relocation
 
 
 class Spot(NamedTuple):
-    """One place to patch. The names in ELF manuals are P, S, A and G."""
+    """A place to patch."""
 
-    image: bytearray
-    at: int  # where in the image
-    place: int  # the same as an address
-    target: int
-    addend: int
-    slot: int | None  # the address of the table entry that holds `target`, if it has one
+    image: bytearray  # the library's bytes
+    at: int  # offset of the place in the image
+    place: int  # address of the place (P in ELF manuals)
+    target: int  # address of the symbol (S)
+    addend: int  # added to the target (A)
+    slot: int | None  # address of the symbol's .got entry, if it has one (G)
 
 
 @dataclass(frozen=True)
 class Machine:
-    name: str
-    number: int
-    page: int  # the largest page size a kernel may use, since segments must not share one
-    pointer: int  # the relocation for a plain 64-bit address ...
-    relative: int  # ... and what the loader is asked to do about it
-    widths: dict[int, int]  # every relocation known here, and how many bytes it touches
-    wants_slot: Callable[[Relocation, memoryview], bool]
-    patch: Callable[[int, Spot], None]  # raises ValueError when the distance does not fit
+    """The relocations of one instruction set."""
+
+    name: str  # for messages
+    number: int  # EM_...
+    page: int  # bytes of the largest page that systems use: segments must not share a page
+    pointer: int  # the relocation of a 64-bit absolute address in the object
+    relative: int  # the relocation that replaces it in the library, for the loader
+    widths: dict[int, int]  # the supported relocations, with the bytes that each patches
+    wants_slot: Callable[[Relocation, memoryview], bool]  # whether it needs a .got entry
+    patch: Callable[[int, Spot], None]  # applies one; ValueError if the distance does not fit
 
 
 # ---- x86-64 --------------------------------------------------------------------------------
@@ -43,7 +45,7 @@ _PC32, _PLT32, _GOTPCREL, _PC64, _GOTPCRELX, _REX_GOTPCRELX = 2, 4, 9, 24, 41, 4
 
 
 def _x86_wants_slot(reloc: Relocation, code: memoryview) -> bool:
-    """`mov symbol@GOT, reg` becomes `lea symbol, reg`; other instructions need a table entry."""
+    """`mov symbol@GOT, reg` becomes `lea symbol, reg`; other instructions need a .got entry."""
     if reloc.kind == _GOTPCREL:
         return True
     if reloc.kind not in (_GOTPCRELX, _REX_GOTPCRELX):
@@ -55,7 +57,7 @@ def _x86_patch(kind: int, spot: Spot) -> None:
     target = spot.target
     if kind in (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX):
         if spot.slot is None:
-            spot.image[spot.at - 2] = 0x8D
+            spot.image[spot.at - 2] = 0x8D  # mov to lea
         else:
             target = spot.slot
     bits = 64 if kind == _PC64 else 32
@@ -92,7 +94,7 @@ def _arm_patch(kind: int, spot: Spot) -> None:
     target = spot.target + spot.addend
     if kind in (_GOT_ADRP, _GOT_LO12):
         if spot.addend or spot.slot is None:
-            raise ValueError("an addend on a table entry")
+            raise ValueError("an addend to a .got entry")
         target = spot.slot
     if kind in (_PREL32, _PREL64):
         bits = 32 if kind == _PREL32 else 64
@@ -112,7 +114,7 @@ def _arm_patch(kind: int, spot: Spot) -> None:
 
 
 def _insert(spot: Spot, value: int, bits: int, shift: int) -> None:
-    """Replace a bit field of the instruction."""
+    """Replaces a bit field of the instruction."""
     (word,) = struct.unpack_from("<I", spot.image, spot.at)
     mask = ((1 << bits) - 1) << shift
     struct.pack_into("<I", spot.image, spot.at, word & ~mask | value << shift)

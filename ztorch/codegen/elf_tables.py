@@ -1,6 +1,6 @@
-"""What a shared library tells the loader and the debugger: hash tables, names, symbols.
+"""The tables of a shared library for the loader and the debugger: hash tables, names, symbols.
 
-Sizes have to be known before the layout and contents only after it, so each table is reserved
+The layout needs the tables' sizes, and their contents need the layout. So each table is reserved
 first and filled later.
 """
 
@@ -12,27 +12,29 @@ from dataclasses import dataclass
 from ztorch.codegen.elf_layout import DYNAMIC, RELA, SYMBOL, OutputSection, present, section_numbers
 from ztorch.codegen.elf_object import STB_GLOBAL
 
-BUILD_ID_BYTES = 20
+BUILD_ID_BYTES = 20  # length of the build id, that of SHA-1 as in GNU ld
 
 
 @dataclass
 class Name:
-    """A symbol of the finished library; `offset` counts from the start of its section."""
+    """A symbol of the finished library."""
 
-    name: bytes
-    type: int
-    part: OutputSection
-    offset: int
-    size: int
-    exported: bool
+    name: bytes  # without a final zero
+    type: int  # STT_...
+    part: OutputSection  # its section
+    offset: int  # in that section
+    size: int  # bytes
+    exported: bool  # whether other code can look it up
 
 
 class Tables:
+    """Reserves and fills the tables."""
+
     def __init__(self, parts: dict[str, OutputSection], soname: str, names: list[Name],
                  relative: int):
-        """Reserve room for everything; `relative` counts the addresses the loader adjusts."""
+        """Reserves all tables; `relative` is the number of addresses that the loader adjusts."""
         self.parts, self.relative, self.soname = parts, relative, soname.encode()
-        self.names = sorted(names, key=lambda name: name.exported)  # the format wants locals first
+        self.names = sorted(names, key=lambda name: name.exported)  # ELF requires locals first
         self.exports = [name for name in self.names if name.exported]
         exported = [name.name for name in self.exports]
         note = struct.pack("<III4s", 4, BUILD_ID_BYTES, 3, b"GNU\0")
@@ -46,10 +48,10 @@ class Tables:
         parts[".strtab"].add(b"\0" + b"".join(name.name + b"\0" for name in self.names))
         parts[".symtab"].add(b"", SYMBOL.size * (1 + len(self.names)))
         parts[".symtab"].info = 1 + len(self.names) - len(exported)
-        names_of_sections = parts[".shstrtab"]
-        names_of_sections.add(b"\0")
+        section_names = parts[".shstrtab"]
+        section_names.add(b"\0")
         for part in present(parts):
-            names_of_sections.add(part.name.encode() + b"\0")
+            section_names.add(part.name.encode() + b"\0")
 
     def fill(self, image: bytearray) -> None:
         self.fill_symbols(image, self.parts[".dynsym"], self.exports)
@@ -68,7 +70,7 @@ class Tables:
             string += len(name.name) + 1
 
     def dynamic(self) -> list[tuple[int, int]]:
-        """Rows of (tag, value): how the loader finds everything else."""
+        """The (tag, value) rows through which the loader finds the other tables."""
         parts = self.parts
         rows = [
             (14, parts[".dynstr"].size - len(self.soname) - 1),  # SONAME
@@ -82,11 +84,11 @@ class Tables:
         if self.relative:
             rela = parts[".rela.dyn"]
             rows += [(7, rela.address), (8, rela.size), (9, RELA.size), (0x6FFFFFF9, self.relative)]
-        return [*rows, (30, 8), (0x6FFFFFFB, 1), (0, 0)]  # bind now, said in both dialects
+        return [*rows, (30, 8), (0x6FFFFFFB, 1), (0, 0)]  # bind now, in both notations
 
 
 def _sysv_hash(count: int) -> bytes:
-    """One bucket that chains all symbols: with a handful of them no lookup is faster."""
+    """One bucket that chains all symbols, which is fast enough for the few exports."""
     chain = [0, *range(2, count + 1), 0] if count else [0]
     return struct.pack(f"<{3 + len(chain)}I", 1, count + 1, min(count, 1), *chain)
 
@@ -100,6 +102,6 @@ def _gnu_hash(names: list[bytes]) -> bytes:
         bloom |= 1 << value % 64 | 1 << (value >> 6) % 64
         hashes.append(value & ~1)
     if hashes:
-        hashes[-1] |= 1  # marks the end of the only bucket
+        hashes[-1] |= 1  # marks the end of the single bucket
     head = struct.pack("<4IQI", 1, 1, 1, 6, bloom, min(len(names), 1))
     return head + struct.pack(f"<{len(hashes)}I", *hashes)

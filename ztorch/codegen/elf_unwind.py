@@ -1,7 +1,7 @@
-"""The search table over `.eh_frame` that lets debuggers and profilers walk through a library.
+"""The search table of `.eh_frame`, which lets debuggers and profilers unwind the stack.
 
-Objects carry `.eh_frame` only when functions are marked `uwtable`; unwinders then want a sorted
-table of (function, entry) beside it, `.eh_frame_hdr`, which linkers are expected to add.
+Objects have `.eh_frame` only if functions are marked `uwtable`. Unwinders then need a sorted table
+of (function, entry) pairs in `.eh_frame_hdr`, which the linker must add.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 from ztorch.errors import LinkError
 
-_RELATIVE_32, _RELATIVE_64 = 0x1B, 0x1C  # how an entry may write its function's address
+_RELATIVE_32, _RELATIVE_64 = 0x1B, 0x1C  # encodings of a function's address in an entry
 
 
 def entries(frame: bytes | memoryview) -> Iterator[tuple[int, str]]:
-    """Where each function's entry begins, and the struct format of its address (8 bytes on)."""
+    """The offset of each function's entry, and the struct format of the address 8 bytes on."""
     formats: dict[int, str] = {}
     at = 0
     while at + 4 <= len(frame):
@@ -37,7 +37,7 @@ def entries(frame: bytes | memoryview) -> Iterator[tuple[int, str]]:
 
 
 def search_table(frame: bytes, frame_at: int, table_at: int) -> bytes:
-    """`.eh_frame_hdr` for a patched `.eh_frame`; both addresses are where they will be mapped."""
+    """The `.eh_frame_hdr` of a patched `.eh_frame`; both addresses are those in the library."""
     rows = []
     for entry, form in entries(frame):
         (distance,) = struct.unpack_from(form, frame, entry + 8)
@@ -51,15 +51,16 @@ def search_table(frame: bytes, frame_at: int, table_at: int) -> bytes:
 
 
 def table_size(frame: bytes | memoryview) -> int:
+    """The bytes of the search table of an `.eh_frame`."""
     return 12 + 8 * sum(1 for _ in entries(frame))
 
 
 def _address_format(head: bytes) -> str:
-    """Read the head shared by a group of entries (a CIE): all we want is one encoding byte."""
+    """The address format in the head of a group of entries (a CIE)."""
     kind, _, rest = head[1:].partition(b"\0")
     if not kind.startswith(b"zR"):
         raise LinkError(f"unwind information of an unknown kind {kind!r}")
-    # code alignment, data alignment, return register and length are variable-length numbers
+    # Skip four variable-length numbers: code and data alignment, return register, length.
     for _ in range(4):
         stop = next((i for i, byte in enumerate(rest) if byte < 0x80), len(rest))
         rest = rest[stop + 1 :]

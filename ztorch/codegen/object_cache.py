@@ -1,10 +1,10 @@
-"""Code that was assembled before: in memory, and in files that all processes of a user share.
+"""Cache of assembled code: in memory, and in files that all processes of a user share.
 
-An entry is found by a digest of everything its code depends on, which each assembler lists: the
-text, the row of the target, the assembler's own source, and which LLVM or C compiler it runs. A
-file's content is checked before it is used, so that a damaged one is a miss. Files are written
-beside their place and renamed, and those unused for longest go when the folder grows too large. A
-folder that cannot be read or written costs the gain, and nothing else.
+The key of an entry is a digest of everything that its code depends on. Each assembler lists it:
+the text, the target's row, the assembler's own source, and the LLVM or C compiler it runs. A file
+is checked before use; a damaged one is a miss. Files are written under a temporary name and
+renamed. If the folder grows too large, the least recently used files are removed. If it cannot be
+read or written, there is no cache, but no error either.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 
 from ztorch.host import settings
 
-MOST_BYTES = 256 << 20  # of files; a large network's object takes one or two MiB
+MOST_BYTES = 256 << 20  # of all files; the object of a large network has one or two MiB
 MOST_IN_MEMORY = 64 << 20  # bytes of code that one process keeps
-DIGEST = 32  # bytes of a SHA-256
+DIGEST = 32  # bytes of a SHA-256 digest
 
 _lock = threading.Lock()
 _memory: OrderedDict[bytes, bytes] = OrderedDict()
-_unchecked = MOST_BYTES  # bytes written since the folder's size was last looked at
+_unchecked = MOST_BYTES  # bytes written since the folder's size was last checked
 
 
 def cached(parts: Iterable[str | bytes], assemble: Callable[[], bytes]) -> bytes:
-    """The code for these parts of a key: what was kept of an earlier call, else a new one's.
+    """The code for a key with these parts: from the cache, or else from `assemble`.
 
     >>> with settings.using(cache=None):
     ...     cached(["text", "target"], lambda: b"code")
@@ -53,7 +53,7 @@ def cached(parts: Iterable[str | bytes], assemble: Callable[[], bytes]) -> bytes
 
 
 def row(value: Any) -> str:
-    """A dataclass with all its fields as text, the same in every process: sets are sorted.
+    """A value as text, dataclasses with all fields. Sets are sorted: equal in all processes.
 
     >>> row(frozenset({"b", "a"}))
     "{'a', 'b'}"
@@ -69,13 +69,13 @@ def row(value: Any) -> str:
 
 
 def forget() -> None:
-    """Drops what this process keeps in memory; files stay."""
+    """Clears the cache in memory; files remain."""
     with _lock:
         _memory.clear()
 
 
 def _digest(parts: Iterable[str | bytes]) -> bytes:
-    """Each part with its length before it, so that no two lists of parts run together."""
+    """A digest of the parts. Each has its length before it, so different lists never coincide."""
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
@@ -100,7 +100,7 @@ def _remember(key: bytes, code: bytes) -> None:
 
 
 def _read(path: Path, key: bytes) -> bytes | None:
-    """A file's code, if it is whole and was written for this key by someone we trust."""
+    """The code in a file, if it is undamaged, was written for this key and is private."""
     try:
         if not _private(path.parent):
             return None
@@ -111,7 +111,7 @@ def _read(path: Path, key: bytes) -> bytes | None:
     if check != hashlib.sha256(key + code).digest():
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)  # used now: others go first
+        os.utime(path)  # marks it as recently used
     return code
 
 
@@ -129,15 +129,15 @@ def _write(path: Path, key: bytes, code: bytes) -> None:
             partial.unlink(missing_ok=True)
             raise
         _unchecked += len(code)
-        if _unchecked > MOST_BYTES // 32:  # not at each write: it looks at every file
+        if _unchecked > MOST_BYTES // 32:  # not at each write, because it scans all files
             _unchecked = 0
             _shrink(path.parent)
-    except OSError:  # a disk that is full, or may not be written
+    except OSError:  # the disk is full or read-only
         pass
 
 
 def _private(folder: Path) -> bool:
-    """Whether only this user can put code into a folder: what lies there will be run."""
+    """Whether only this user can write to a folder: the code in it will be executed."""
     if not hasattr(os, "geteuid"):
         return folder.is_dir()
     status = folder.stat()
@@ -145,17 +145,19 @@ def _private(folder: Path) -> bool:
 
 
 def _shrink(folder: Path) -> None:
-    """Removes the files that were used longest ago until the others fit; other processes may do
-    the same at the same time."""
+    """Removes the least recently used files until the others fit.
+
+    Other processes may do the same at the same time.
+    """
     files = []
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):
             status = entry.stat()
             files.append((status.st_mtime_ns, status.st_size, entry.path))
     size = sum(s for _, s, _ in files)
-    for _, bytes_, path in sorted(files):
+    for _, nbytes, path in sorted(files):
         if size <= MOST_BYTES:
             break
         with contextlib.suppress(OSError):
             os.unlink(path)
-        size -= bytes_
+        size -= nbytes

@@ -1,7 +1,8 @@
-"""From PTX to what CUDA's driver takes: the text itself, which every driver assembles for the chip
-it has, or a cubin, assembled now by nvJitLink for one chip.
+"""Turns PTX into code for the CUDA driver, in one of two forms.
 
-Which of the two code is says its beginning: a cubin is an ELF file.
+By default it is the text itself, which the driver assembles for its chip. The other form is a
+cubin, which nvJitLink assembles here for one chip. A cubin is an ELF file, so the first bytes tell
+the two apart.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from ztorch.host import settings
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The code of a text: a cubin where the setting asks for one, else the text, which ends in a
-    zero as the driver wants it."""
+    """The code of a text: a cubin if ZTORCH_CUBIN is set, otherwise the text.
+
+    The text gets the final zero byte that the driver requires.
+    """
     if not settings.current().cubin:
         return text.encode() + b"\0"
     return cubin(text, target.chip)[0]
 
 
 def cubin(text: str, chip: str) -> tuple[bytes, str]:
-    """The machine code of a text for one chip, and what the assembler says of its kernels:
-    registers, spills and shared bytes of each."""
+    """The machine code of a text for one chip, and the assembler's log.
+
+    The log lists registers, spills and shared bytes of each kernel.
+    """
     link = _nvjitlink()
     handle = link.create(2, [f"-arch={chip}", "-verbose"])
     try:
@@ -55,7 +60,7 @@ def _nvjitlink() -> Any:
 
         nvjitlink.version()
     except (ImportError, RuntimeError) as error:
-        raise Unsupported("a cubin is made by nvJitLink, which is not installed "
-                          f"({error}); pip install 'ztorch[cuda]', or leave ZTORCH_CUBIN away and "
-                          "the driver assembles the PTX text") from None
+        raise Unsupported(f"a cubin needs nvJitLink, which is not installed ({error}); "
+                          "pip install 'ztorch[cuda]', or unset ZTORCH_CUBIN to let the driver "
+                          "assemble the PTX text") from None
     return nvjitlink

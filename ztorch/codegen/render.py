@@ -1,8 +1,9 @@
-"""Kernels to text: one macro call per instruction, remembered by shape. The only jinja2 import.
+"""Renders kernels as text with jinja2, which only this file imports: one macro per instruction.
 
-The text of an instruction depends on its opcode, dtypes, lanes, constants and attributes, but its
-register numbers are only spelled. So each such shape is rendered once, with marks for the numbers,
-and afterwards filled in: several times faster than calling the macro again.
+The text of an instruction depends on its opcode, dtypes, lanes, constants and attributes. Register
+numbers are only inserted. So the renderer calls the macro once for each combination of these, with
+marks in place of the numbers, and later replaces the marks. This is several times faster than
+calling the macro for each instruction.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from ztorch.host.assets import folder
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC, COMPUTING, OPCODES
 
-_MARK = re.compile("\x01([0-9MO]+)\x02")
-_KINDS = {"f": "float", "s": "int", "u": "int", "b": "bool"}
+_MARK = re.compile("\x01([0-9MO]+)\x02")  # an operand's position, M: memory, O: offset
+_KINDS = {"f": "float", "s": "int", "u": "int", "b": "bool"}  # DType.kind -> name in macros
 
 
 def forms(opcode: str, result: DType, operand: DType) -> tuple[str, ...]:
-    """The macros that may stand for an opcode, the most special first. One may be for a single
-    dtype or for a kind of them, and a conversion for a pair.
+    """The names of the macros that can render an opcode, the most specific first.
+
+    A macro can be for one dtype, for a kind of dtypes, or for all. That of a conversion can be for
+    a pair.
 
     >>> from ztorch.dtypes import f32, i32
     >>> forms("max", f32, f32), forms("cast", i32, f32)[:2]
@@ -53,7 +56,7 @@ SPELLING = ("type", "suffix", "register", "memory", "literal", "spread", "offset
 
 @functools.lru_cache(maxsize=1)
 def environment() -> Environment:
-    """The one Jinja environment: undefined names and missing arguments are errors."""
+    """The Jinja environment. Undefined names and missing arguments are errors."""
     return Environment(
         loader=FileSystemLoader(folder("templates")), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
@@ -61,60 +64,57 @@ def environment() -> Environment:
 
 @dataclass(frozen=True)
 class OperandView:
-    """An operand as macros see it: `r` is its spelling, `t` its type, `e` that of one lane, `p`
-    that of a predicate with as many lanes, `k` its kind (f s u b), `c` a constant's number. The
-    part of a matrix is spread over several registers, `parts`."""
+    """An operand, as macros receive it."""
 
-    r: str
-    t: str
-    e: str
-    p: str
-    id: str
-    dtype: str
-    lanes: int
-    k: str
-    bits: int
-    c: Any
-    suffix: str
-    parts: tuple[str, ...]
-    fragment: Fragment | None
+    r: str  # its text: a register or a literal
+    t: str  # its type
+    e: str  # the type of one lane
+    p: str  # the type of a predicate with as many lanes
+    id: str  # its number
+    dtype: str  # name of its dtype
+    lanes: int  # number of lanes
+    k: str  # kind of its dtype: f, s, u or b
+    bits: int  # of one lane
+    c: Any  # the value of a constant, else None
+    suffix: str  # the target's suffix for its dtype and lanes
+    parts: tuple[str, ...]  # its registers: several for a matrix fragment
+    fragment: Fragment | None  # the part of a matrix that it holds, if it does
 
 
 @dataclass(frozen=True)
 class MemoryView:
-    """A memory as macros see it: `r` is its spelling, `t` the type of an element, `v` that of the
-    `vec` neighbours that it is an array of."""
+    """A memory, as macros receive it."""
 
-    r: str
-    t: str
-    v: str
-    id: str
-    dtype: str
-    bytes: int
-    size: int
-    vec: int
-    space: str
-    access: str
+    r: str  # its name in the text
+    t: str  # the type of an element
+    v: str  # the type of `vec` adjacent elements
+    id: str  # its number
+    dtype: str  # name of its dtype
+    bytes: int  # of an element
+    size: int  # number of elements
+    vec: int  # elements of the vector type that it is declared as an array of
+    space: str  # global, local or shared
+    access: str  # r, w or rw
 
 
 @dataclass(frozen=True)
 class VectorType:
-    """The type `t` of several of type `e`, for languages that declare types."""
+    """A vector type, for languages that declare types."""
 
-    t: str
-    e: str
-    lanes: int
+    t: str  # the vector type
+    e: str  # the type of a lane
+    lanes: int  # number of lanes
 
 
 @dataclass(frozen=True)
 class Literal:
-    """A number that stands in a kernel's text, for languages that declare them."""
+    """A constant in a kernel's text, for languages that declare constants."""
 
-    r: str
-    t: str
-    dtype: str
-    bits: int
-    number: Any
+    r: str  # its text
+    t: str  # its type
+    dtype: str  # name of its dtype
+    bits: int  # the bits of the value, as an integer
+    number: Any  # the value
 
 
 class Renderer:
@@ -125,13 +125,15 @@ class Renderer:
         self.words = self._macros("instr", WORDS)
         self.spelling: Any = SimpleNamespace(**self._macros("spelling", SPELLING))
         self.widened = str(getattr(self.spelling, "widened", str)()).split()
-        self._found: dict[tuple[str, DType, DType], Any] = {}
+        self._macro_of: dict[tuple[str, DType, DType], Any] = {}
         self._texts: dict[tuple, list[str]] = {}
         self._types: dict[tuple[str, int], tuple[str, str]] = {}
 
     def _macros(self, kind: str, names: Container[str]) -> dict[str, Any]:
-        """The macros of a kind in the folders of the chain, each the most special one. Helpers of
-        a template begin with an underscore, and stay in it."""
+        """The macros of all template folders; those of a more specific folder replace others.
+
+        Names of a template's own helper macros start with an underscore.
+        """
         macros: dict[str, Any] = {}
         for folder_name in reversed(self.target.template_folders):
             path = f"{folder_name}/{kind}.{self.target.template_suffix}.j2"
@@ -141,27 +143,29 @@ class Renderer:
         return macros
 
     def word(self, instr: Instr) -> Any:
-        """The macro of an instruction, the most special that there is; None where the target
-        lacks it."""
+        """The most specific macro for an instruction; None if the target has none."""
         key = instr.opcode, instr.dest.dtype, (instr.dest, *instr.args)[-1].dtype
-        if key not in self._found:
-            spelled = [u16 if self._as_bits(d) else d for d in key[1:]]
-            chosen = [f for f in forms(instr.opcode, *spelled) if f in self.words]
-            self._found[key] = self.words[chosen[0]] if chosen else None
-        return self._found[key]
+        if key not in self._macro_of:
+            dtypes = [u16 if self._as_bits(d) else d for d in key[1:]]
+            names = [f for f in forms(instr.opcode, *dtypes) if f in self.words]
+            self._macro_of[key] = self.words[names[0]] if names else None
+        return self._macro_of[key]
 
     def speaks(self, instr: Instr) -> bool:
-        """Whether the target has the word for this instruction."""
+        """Whether the target can render this instruction."""
         if self.word(instr) is None:
             return False
         if not self._computes(instr) or not self._multiplies(instr):
             return False
-        lacks = self.target.missing_opcodes
-        return instr.opcode not in lacks and (instr.opcode, instr.dest.dtype.name) not in lacks
+        missing = self.target.missing_opcodes
+        return instr.opcode not in missing and (instr.opcode, instr.dest.dtype.name) not in missing
 
     def _computes(self, instr: Instr) -> bool:
-        """False for arithmetic on a dtype that the target only stores, and for what would leave
-        the range of integers that it holds in wider registers."""
+        """Whether the target can compute with the instruction's dtypes.
+
+        It cannot compute with a dtype that it only stores. Nor can it run wrapping operations on
+        integers that it holds in wider registers.
+        """
         if instr.opcode not in ARITHMETIC:
             return True
         if OPCODES[instr.opcode].wraps and instr.dest.dtype.name in self.widened:
@@ -174,18 +178,18 @@ class Renderer:
         return not small
 
     def _multiplies(self, instr: Instr) -> bool:
-        """False for parts of matrices of a shape that the target has not."""
+        """Whether the target supports the shapes of all matrix fragments."""
         grid = self.target.limits.grid
         return all(grid is not None and o.fragment.shape in grid.mma_shapes
                    and o.lanes * grid.subgroup == o.fragment.size
                    for o in (instr.dest, *instr.args) if o.fragment is not None)
 
     def kernel(self, kernel: Kernel) -> dict[str, Any]:
-        """What the frame needs of a kernel: its body as text, and its declarations."""
+        """The data of a kernel for the frame: the text of its body, and its declarations."""
         memories = {m.name: (str(k), m) for k, m in enumerate(kernel.memories)}
         lines = [self._line(i, memories) for i in kernel.body]
         counters = [i.dest for i in kernel.body if i.opcode == "loop"]
-        body, above = _parted("\n".join(lines))
+        body, above = _split("\n".join(lines))
         return {
             "body": body,
             "above": above,
@@ -201,29 +205,28 @@ class Renderer:
         }
 
     def frame(self, **data: Any) -> str:
-        """The whole module."""
+        """The text of the whole module."""
         names = [f"{name}/module.{self.target.template_suffix}.j2"
                  for name in self.target.template_folders]
         return environment().select_template(names).render(**data)
 
     def _constants(self, kernel: Kernel) -> list[Literal]:
-        """Every constant of a kernel once, and the constant parts of its positions."""
+        """The constants of a kernel and the constant parts of its offsets, each once."""
         constants: dict[Operand, None] = {}
         for i in kernel.body:
             constants |= {replace(a, lanes=1): None for a in i.args if a.is_const}
             if i.attrs.get("off"):
                 constants[constant(i.attrs["off"], kernel.index)] = None
-        out = []
+        literals = []
         for o in constants:
             o = self._spelled(o)
             assert o.bits is not None
-            out.append(Literal(self._literal(o), self._type(o.dtype, 1)[0], o.dtype.name, o.bits,
-                                o.number))
-        return out
+            literals.append(Literal(self._literal(o), self._type(o.dtype, 1)[0], o.dtype.name,
+                                    o.bits, o.number))
+        return literals
 
     def _values(self, kernel: Kernel) -> dict[str, list[str]]:
-        """The numbers of the values of each type, for languages that declare registers: one for
-        each lane."""
+        """The register numbers of each type, one per lane, for languages that declare registers."""
         numbers: dict[str, list[str]] = {}
         for i in kernel.body:
             if i.dest.kind == "value":
@@ -234,20 +237,20 @@ class Renderer:
         return numbers
 
     def _vectors(self, kernel: Kernel) -> list[VectorType]:
-        """The types of all that has several lanes, each once."""
-        held = {(o.dtype, o.lanes): None for i in kernel.body for o in (i.dest, *i.args)
-                if o.lanes > 1 and o.fragment is None}
-        held |= {(m.dtype, m.vec): None for m in kernel.memories if m.vec > 1}
-        spelled = {(u16 if self._as_bits(d) else d, n): None for d, n in held}
+        """The vector types of a kernel, each once."""
+        vectors = {(o.dtype, o.lanes): None for i in kernel.body for o in (i.dest, *i.args)
+                   if o.lanes > 1 and o.fragment is None}
+        vectors |= {(m.dtype, m.vec): None for m in kernel.memories if m.vec > 1}
+        spelled = {(u16 if self._as_bits(d) else d, n): None for d, n in vectors}
         types = {self._type(d, n): n for d, n in spelled}
         return [VectorType(t, e, n) for (t, e), n in types.items()]
 
     # -- instructions ----------------------------------------------------------------------------
 
     def _offset(self, number: int, bits: int) -> str:
-        """The constant part of a position, in the target's own way if it has one."""
-        spell = getattr(self.spelling, "offset", None)
-        return str(number if spell is None else spell(number, bits))
+        """The text of a constant offset, from the target's macro if it has one."""
+        macro = getattr(self.spelling, "offset", None)
+        return str(number if macro is None else macro(number, bits))
 
     def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> str:
         operands = (instr.dest, *instr.args)
@@ -300,7 +303,7 @@ class Renderer:
             parts, o.fragment)
 
     def _spread(self, o: Operand) -> tuple[str, int]:
-        """The type of the registers that an operand is held in, and how many they are."""
+        """The type and the number of the registers that hold an operand."""
         if o.fragment is None:
             return self._type(o.dtype, o.lanes)[1], o.lanes
         spread = str(self.spelling.spread(o.dtype.name, o.lanes, o.fragment.role))
@@ -311,26 +314,31 @@ class Renderer:
         return replace(o, dtype=u16) if self._as_bits(o.dtype) else o
 
     def _as_bits(self, d: DType) -> bool:
-        """Whether values of a dtype are only moved: then they are spelled as whole numbers, which
-        no machine converts behind our back."""
+        """Whether values of a dtype are only moved.
+
+        They then have an integer type in the text, which no machine converts implicitly.
+        """
         return d.name in self.target.stored_dtypes and d.name not in self.target.converted_dtypes
 
     def _type(self, d: DType, lanes: int) -> tuple[str, str]:
         key = (d.name, lanes)
         if key not in self._types:
-            whole, one = (str(self.spelling.type(d.name, n)) for n in (lanes, 1))
-            if not whole:
+            vector, lane = (str(self.spelling.type(d.name, n)) for n in (lanes, 1))
+            if not vector:
                 raise Unsupported(f"{self.target.name} has no {d}; use a dtype that it has, such "
                                   "as float32 or int32, or another device")
-            self._types[key] = (whole, one)
+            self._types[key] = (vector, lane)
         return self._types[key]
 
     def _predicate(self, lanes: int) -> str:
         return self._type(boolean, lanes)[0]
 
     def _literal(self, o: Operand) -> str:
-        """Constants are spelled from their bits; a float also as the bits of the same double, and
-        in C's way if it is finite."""
+        """The text of a constant.
+
+        The macro receives its bits. For a float, it also receives the bits of the equal double
+        and, if it is finite, the hexadecimal notation of C.
+        """
         number = o.number
         hex16 = hex64 = exact = ""
         if o.dtype.is_float:
@@ -350,17 +358,17 @@ class Renderer:
 
 
 def _checked(path: str, module: Any, names: Container[str]) -> dict[str, Any]:
-    """The macros of a template, all of them under names that are looked up."""
+    """The macros of a template; an error if one has a name that is never used."""
     macros = {name: m for name, m in vars(module).items() if callable(m)}
     for name in macros:
         if name not in names:
             raise ZtorchError(f"templates/{path}: no opcode is called {name!r}, and no spelling; "
-                              f"call a macro that only helps others {'_' + name!r}")
+                              f"rename a helper macro to {'_' + name!r}")
     return macros
 
 
-def _parted(text: str) -> tuple[str, dict[str, list[str]]]:
-    """The text without the lines that words send above it, `^section line`, and those, once."""
+def _split(text: str) -> tuple[str, dict[str, list[str]]]:
+    """The text without its lines `^section line`, and the lines of each section, each once."""
     if "^" not in text:
         return text, {}
     body: list[str] = []
@@ -376,5 +384,5 @@ def _parted(text: str) -> tuple[str, dict[str, list[str]]]:
 
 @functools.cache
 def renderer(target: Target) -> Renderer:
-    """The renderer of a target, with its memory of shapes."""
+    """The renderer of a target, with its cache of rendered instructions."""
     return Renderer(target)

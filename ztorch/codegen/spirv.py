@@ -1,8 +1,8 @@
-"""Our SPIR-V assembler: text in the language of Khronos' `spirv-as` to the words of a module.
+"""The SPIR-V assembler: turns text in the language of Khronos' `spirv-as` into a module.
 
-What instructions and enumerants there are, it reads from Khronos' grammar (`grammar/`). The words
-are the very ones that spirv-as makes of the same text. Floats may be written by value, or as `!`
-and their bits, which keeps every bit of a NaN as well.
+It reads the instructions and enumerants from Khronos' grammar (`grammar/`). The output is equal to
+that of spirv-as, word for word. A float can be written as a value, or as `!` and its bits, which
+preserves every bit of a NaN.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ from ztorch.codegen.targets import Target
 from ztorch.errors import ZtorchError, nearest
 
 MAGIC, VERSION = 0x07230203, 0x00010300
-GENERATOR = 0x00070000  # the number of spirv-as, whose words these are
+GENERATOR = 0x00070000  # the generator number of spirv-as, whose output this equals
 GRAMMAR = Path(__file__).parent / "grammar" / "spirv.json.gz"
 INT, FLOAT, EXTENSIONS = 21, 22, 11  # OpTypeInt, OpTypeFloat, OpExtInstImport
 
 
 class Shape(NamedTuple):
-    """An instruction: its number, whether it has a type and a result, and the kinds of its other
-    operands; `ids` is how many there are if all are plain ids, else -1."""
+    """The operands of an instruction."""
 
-    opcode: int
-    typed: bool
-    result: bool
-    kinds: tuple[str, ...]
-    ids: int
+    opcode: int  # its number
+    typed: bool  # whether it has a result type
+    result: bool  # whether it has a result
+    kinds: tuple[str, ...]  # kinds of its other operands
+    ids: int  # number of these if all are plain ids, else -1
 
 
 class Grammar(NamedTuple):
-    """What Khronos publishes, as the assembler looks things up."""
+    """Khronos' grammar, indexed for the assembler."""
 
-    shapes: dict[str, Shape]
-    enums: dict[str, dict[str, list[Any]]]
-    masks: frozenset[str]
-    composites: dict[str, list[str]]
-    sets: dict[str, dict[str, int]]
+    shapes: dict[str, Shape]  # instructions by name
+    enums: dict[str, dict[str, list[Any]]]  # kind -> name -> number, kinds of its parameters
+    masks: frozenset[str]  # the enums whose names can be joined by |
+    composites: dict[str, list[str]]  # kinds that stand for several operands
+    sets: dict[str, dict[str, int]]  # extended instruction sets: name -> number
 
 
 @functools.cache
 def grammar() -> Grammar:
-    """The grammar, read once.
+    """The grammar, read at the first call.
 
     >>> grammar().shapes["OpFAdd"].opcode
     129
     """
-    g = json.loads(gzip.decompress(GRAMMAR.read_bytes()))
+    tables = json.loads(gzip.decompress(GRAMMAR.read_bytes()))
     shapes = {}
-    for name, (opcode, kinds) in g["instructions"].items():
+    for name, (opcode, kinds) in tables["instructions"].items():
         typed, result = "IdResultType" in kinds, "IdResult" in kinds
         others = tuple(k for k in kinds if k not in ("IdResultType", "IdResult"))
         ids = len(others) if set(others) <= {"Id"} else -1
         shapes[name] = Shape(opcode, typed, result, others, ids)
-    return Grammar(shapes, g["enums"], frozenset(g["masks"]), g["composites"], g["sets"])
+    return Grammar(shapes, tables["enums"], frozenset(tables["masks"]), tables["composites"],
+                   tables["sets"])
 
 
 def assemble(text: str, target: Target | None = None) -> bytes:
-    """The module of a text, in the version of SPIR-V that a target names. Errors name the line.
+    """Assembles a module for the target's version of SPIR-V. Errors name the line.
 
     >>> words = assemble("OpCapability Shader\\nOpMemoryModel Logical GLSL450")
     >>> words[20:].hex()
@@ -73,16 +73,18 @@ def assemble(text: str, target: Target | None = None) -> bytes:
     return _Assembler().module(text, int(version))
 
 
-class _Wrong(Exception):
-    """What is wrong with a line."""
+class _LineError(Exception):
+    """An error in a line of text."""
 
 
 class _Assembler:
+    """The state of one assembly."""
+
     def __init__(self) -> None:
         self.grammar = grammar()
-        self.numbers: dict[str, int] = {}  # of ids, in the order in which they first stand
-        self.types: dict[int, tuple[int, int]] = {}  # number of a scalar type: (opcode, bits)
-        self.sets: dict[int, dict[str, int]] = {}  # of extended instructions
+        self.numbers: dict[str, int] = {}  # numbers of ids, in order of first use
+        self.types: dict[int, tuple[int, int]] = {}  # scalar type -> (opcode, bits)
+        self.sets: dict[int, dict[str, int]] = {}  # id of a set -> its instructions
 
     def module(self, text: str, version: int) -> bytes:
         words: list[int] = []
@@ -91,8 +93,8 @@ class _Assembler:
                 tokens = line.split() if '"' not in line and ";" not in line else _tokens(line)
                 if tokens:
                     words += self._instruction(tokens)
-            except _Wrong as wrong:
-                raise ZtorchError(f"SPIR-V, line {number}: {wrong}: {line.strip()}") from None
+            except _LineError as error:
+                raise ZtorchError(f"SPIR-V, line {number}: {error}: {line.strip()}") from None
         head = (MAGIC, version, GENERATOR, len(self.numbers) + 1, 0)
         return struct.pack(f"<{len(head) + len(words)}I", *head, *words)
 
@@ -104,9 +106,9 @@ class _Assembler:
             name, rest = tokens[0], tokens[1:]
         shape = self.grammar.shapes.get(name)
         if shape is None:
-            raise _Wrong(f"there is no instruction {name}{nearest(name, self.grammar.shapes)}")
+            raise _LineError(f"there is no instruction {name}{nearest(name, self.grammar.shapes)}")
         if bool(result) != shape.result:
-            raise _Wrong(f"{name} has {'a' if shape.result else 'no'} result")
+            raise _LineError(f"{name} has {'a' if shape.result else 'no'} result")
         words = [0]
         if shape.typed:
             words.append(self._id(rest.pop(0) if rest else ""))
@@ -117,7 +119,7 @@ class _Assembler:
         else:
             self._operands(shape, rest, words)
         if len(words) > 0xFFFF:
-            raise _Wrong("an instruction has at most 65535 words")
+            raise _LineError("an instruction has at most 65535 words")
         words[0] = len(words) << 16 | shape.opcode
         if shape.opcode in (INT, FLOAT):
             self.types[words[1]] = shape.opcode, words[2]
@@ -127,18 +129,18 @@ class _Assembler:
 
     def _id(self, token: str) -> int:
         if token[:1] != "%" or len(token) == 1:
-            raise _Wrong(f"{token or 'nothing'!r} stands where an id belongs, such as %1")
+            raise _LineError(f"{token or 'nothing'!r} stands where an id belongs, such as %1")
         number = self.numbers.get(token)
         if number is None:
             if not (token.isascii() and token[1:].replace("_", "0").isalnum()):
-                raise _Wrong(f"{token!r} is no id: they have letters, digits and _")
+                raise _LineError(f"{token!r} is no id: they have letters, digits and _")
             number = self.numbers[token] = len(self.numbers) + 1
         return number
 
     # -- operands --------------------------------------------------------------------------------
 
     def _operands(self, shape: Shape, rest: list[str], words: list[int]) -> None:
-        rest.reverse()  # the next one is the last
+        rest.reverse()  # so that pop() returns the next token
         for kind in shape.kinds:
             if kind[-1] == "*":
                 while rest:
@@ -146,7 +148,7 @@ class _Assembler:
             elif kind[-1] != "?" or rest:
                 self._operand(kind.removesuffix("?"), rest, words)
         if rest:
-            raise _Wrong(f"{rest[-1]!r} is one operand too many")
+            raise _LineError(f"{rest[-1]!r} is one operand too many")
 
     def _operand(self, kind: str, rest: list[str], words: list[int]) -> None:
         if kind in self.grammar.composites:
@@ -154,7 +156,7 @@ class _Assembler:
                 self._operand(part, rest, words)
             return
         if not rest:
-            raise _Wrong(f"an operand is missing ({kind})")
+            raise _LineError(f"an operand is missing ({kind})")
         if kind in self.grammar.enums:
             self._enumerant(kind, rest, words)
             return
@@ -172,55 +174,55 @@ class _Assembler:
         elif kind == "LiteralExtInstInteger":
             known = self.sets.get(words[-1], {})
             if token not in known:
-                raise _Wrong(f"no instruction {token} in that set{nearest(token, known)}")
+                raise _LineError(f"no instruction {token} in that set{nearest(token, known)}")
             words.append(known[token])
         else:
-            raise _Wrong(f"the assembler does not know operands of the kind {kind}")
+            raise _LineError(f"the assembler does not know operands of the kind {kind}")
 
     def _enumerant(self, kind: str, rest: list[str], words: list[int]) -> None:
-        """A name and its parameters, or several joined by |."""
+        """A name with its parameters; names of a mask can be joined by |."""
         known, value, parameters = self.grammar.enums[kind], 0, []
         token = rest.pop()
         for name in token.split("|") if kind in self.grammar.masks else [token]:
             if name not in known:
-                raise _Wrong(f"{kind} has no {name}{nearest(name, known)}")
-            number, *more = known[name]
+                raise _LineError(f"{kind} has no {name}{nearest(name, known)}")
+            number, *kinds = known[name]
             value |= number
-            parameters += more
+            parameters += kinds
         words.append(value)
         for parameter in parameters:
             self._operand(parameter, rest, words)
 
-    def _constant(self, token: str, rest: list[str], of: int) -> list[int]:
-        if of not in self.types:
-            raise _Wrong("the type of a constant must be a number declared above")
-        opcode, bits = self.types[of]
+    def _constant(self, token: str, rest: list[str], type_id: int) -> list[int]:
+        if type_id not in self.types:
+            raise _LineError("the type of a constant must be a number declared above")
+        opcode, bits = self.types[type_id]
         if token[:1] != "!":
             return _number(token, opcode, bits)
-        raw = [token]
+        tokens = [token]
         while rest:
-            raw.append(rest.pop())
-        if any(t[:1] != "!" for t in raw) or len(raw) != max(1, bits // 32):
-            raise _Wrong(f"{bits} bits are {max(1, bits // 32)} words, each after a !")
-        return [word for t in raw for word in _number(t[1:], INT, 32)]
+            tokens.append(rest.pop())
+        if any(t[:1] != "!" for t in tokens) or len(tokens) != max(1, bits // 32):
+            raise _LineError(f"{bits} bits are {max(1, bits // 32)} words, each after a !")
+        return [word for t in tokens for word in _number(t[1:], INT, 32)]
 
 
-_FLOATS = {32: "<f", 64: "<d"}
+_FLOATS = {32: "<f", 64: "<d"}  # bits -> struct format
 
 
 def _number(token: str, opcode: int, bits: int) -> list[int]:
-    """A number as words: the low one first, a short one filled up with its sign."""
+    """The words of a number, low word first; short integers are sign-extended."""
     wide = max(bits, 32)
     if opcode == FLOAT:
         if bits not in _FLOATS:
-            raise _Wrong(f"floats of {bits} bits are written as ! and their bits")
+            raise _LineError(f"floats of {bits} bits are written as ! and their bits")
         read: Callable[[str], float] = float.fromhex if "0x" in token else float
         data = struct.pack(_FLOATS[bits], _parsed(read, token))
         number = int.from_bytes(data, "little")
     else:
         number = _parsed(lambda t: int(t, 0), token)
         if not -(1 << bits - 1) <= number < 1 << bits:
-            raise _Wrong(f"{token} does not fit {bits} bits")
+            raise _LineError(f"{token} does not fit {bits} bits")
     number &= (1 << wide) - 1
     return [number & 0xFFFFFFFF] if wide == 32 else [number & 0xFFFFFFFF, number >> 32]
 
@@ -229,11 +231,11 @@ def _parsed(read: Callable[[str], Any], token: str) -> Any:
     try:
         return read(token)
     except ValueError:
-        raise _Wrong(f"{token!r} is no number") from None
+        raise _LineError(f"{token!r} is no number") from None
 
 
 def _tokens(line: str) -> list[str]:
-    """The words of a line with strings or a comment."""
+    """The tokens of a line that has strings or a comment."""
     tokens, word, quoted, at = [], "", False, 0
     while at < len(line):
         c = line[at]
@@ -252,11 +254,11 @@ def _tokens(line: str) -> list[str]:
             word += c
         at += 1
     if quoted:
-        raise _Wrong("a string without an end")
+        raise _LineError("a string without an end")
     return [*tokens, word] if word else tokens
 
 
 def _unquoted(token: str) -> str:
     if len(token) < 2 or token[0] != '"' or token[-1] != '"':
-        raise _Wrong(f"{token!r} stands where a \"string\" belongs")
+        raise _LineError(f"{token!r} stands where a \"string\" belongs")
     return token[1:-1]

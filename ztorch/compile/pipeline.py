@@ -33,6 +33,7 @@ from ztorch.compile.watch import Watch
 from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
+from ztorch.host import detect
 from ztorch.host import processor as this_processor
 from ztorch.lower.frozen import Derived
 from ztorch.lower.placement import Params
@@ -93,7 +94,7 @@ def target_for(place: Where) -> Target:
     runs_here = (target.arch == this_processor.architecture()
                  and this_processor.features().issuperset(target.required_features))
     if runs_here and not target.emits_source:
-        return target.on_processor(this_processor.detected())
+        return target.on_processor(detect.detected())
     return target
 
 

@@ -1,4 +1,4 @@
-"""Where templates/ and models/ lie: inside the package when installed, beside it in a checkout."""
+"""Finds templates/ and models/: in an installed package, or next to it in a source checkout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def folder(name: str) -> Path:
-    """The folder of templates, models or data files.
+    """The path of a folder of templates, models or data files.
 
     >>> folder("templates").is_dir()
     True

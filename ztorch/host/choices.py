@@ -1,9 +1,14 @@
-"""Which backends and devices the user wants: a config file, and environment variables above it.
+"""The backends and devices that the user selects, in a config file or in environment variables.
 
-A JSON object with any of the keys `enabled` (backends to look at), `devices` (backend: numbers of
-devices that may be used), `platforms` (backend: texts of which a device's driver must contain one)
-and `default` (what "auto" means). It lies where ZTORCH_CONFIG says, else in
-~/.config/ztorch/config.json; ZTORCH_BACKENDS and ZTORCH_DEVICE come before it.
+The file holds a JSON object. All keys are optional:
+
+- `enabled`: a list of the backends to use;
+- `devices`: for a backend, the numbers of the devices to use;
+- `platforms`: for a backend, a list of texts; a device's driver must contain one of them;
+- `default`: the device that "auto" stands for.
+
+Its path is in ZTORCH_CONFIG, by default ~/.config/ztorch/config.json. ZTORCH_BACKENDS and
+ZTORCH_DEVICE override the file.
 """
 
 from __future__ import annotations
@@ -16,20 +21,20 @@ from typing import Any, NamedTuple
 from ztorch.errors import ConfigError, nearest
 from ztorch.host.settings import current
 
-MOST_BYTES = 1 << 20  # of the file
+MOST_BYTES = 1 << 20  # the largest config file that is read
 
 
 class Choices(NamedTuple):
-    """What the file and the environment say. None: no restriction."""
+    """The user's selection, from the file and the environment."""
 
-    enabled: tuple[str, ...] | None = None
-    devices: dict[str, tuple[int, ...]] = {}
-    platforms: dict[str, tuple[str, ...]] = {}
-    default: str | None = None
+    enabled: tuple[str, ...] | None = None  # backends to use; None: all
+    devices: dict[str, tuple[int, ...]] = {}  # device numbers by backend; none named: all
+    platforms: dict[str, tuple[str, ...]] = {}  # texts by backend, one must be in the driver's name
+    default: str | None = None  # the device that "auto" stands for
 
 
 def choices() -> Choices:
-    """The choices in force.
+    """The current choices.
 
     >>> choices().default is None or isinstance(choices().default, str)
     True
@@ -51,10 +56,11 @@ def _read(path: Path) -> Choices:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"cannot read the config file {path}: {error.strerror}; ZTORCH_CONFIG "
-                          "names it") from None
+        raise ConfigError(f"cannot read the config file {path}: {error.strerror}; set "
+                          "ZTORCH_CONFIG to a readable file") from None
     if len(content) > MOST_BYTES:
-        raise ConfigError(f"the config file {path} has more than {MOST_BYTES:,} bytes; is it one?")
+        raise ConfigError(f"the config file {path} has more than {MOST_BYTES:,} bytes; "
+                          "is it the right file?")
     try:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -63,7 +69,7 @@ def _read(path: Path) -> Choices:
         raise ConfigError(f"the config file {path} must hold an object, such as "
                           '{"default": "cpu"}')
     for key in data.keys() - set(Choices._fields):
-        near = nearest(key, Choices._fields) or f"; known are {', '.join(Choices._fields)}"
+        near = nearest(key, Choices._fields) or f"; known keys are {', '.join(Choices._fields)}"
         warnings.warn(f"{path}: unknown key {key!r}{near}", stacklevel=3)
     return Choices(_names(path, data, "enabled"), _table(path, data, "devices", int),
                    _table(path, data, "platforms", str), _text(path, data, "default"))
@@ -87,8 +93,8 @@ def _text(path: Path, data: dict[str, Any], key: str) -> str | None:
 
 def _table(path: Path, data: dict[str, Any], key: str, of: type) -> dict[str, Any]:
     value = data.get(key, {})
-    like = '{"opencl": [0]}' if of is int else '{"opencl": ["Intel"]}'
+    example = '{"opencl": [0]}' if of is int else '{"opencl": ["Intel"]}'
     if not isinstance(value, dict) or not all(
             isinstance(v, list) and all(type(x) is of for x in v) for v in value.values()):
-        raise ConfigError(f"{path}: {key!r} must be lists by backend, such as {like}")
+        raise ConfigError(f"{path}: {key!r} must be lists by backend, such as {example}")
     return {k: tuple(v) for k, v in value.items()}

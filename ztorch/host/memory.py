@@ -1,4 +1,4 @@
-"""Blocks of this machine's memory, aligned for compiled code."""
+"""Allocates host memory that is aligned for compiled code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ztorch.abi import BUFFER_ALIGN, align_up
 
 HUGE_PAGE = 1 << 21  # bytes
-# Without these flags Python would share the pages with forked children.
+# Without these flags, a forked child would share the pages instead of copying them.
 _PRIVATE = ({"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE")
             else {})
 
@@ -18,8 +18,7 @@ _PRIVATE = ({"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "M
 def aligned(nbytes: int) -> np.ndarray:
     """Zeroed bytes, aligned for compiled code.
 
-    Large blocks lie on huge pages where the system has them: the processor then needs fewer
-    look-ups of addresses.
+    Large blocks use huge pages if the system has them, which reduces TLB misses.
 
     >>> aligned(100).ctypes.data % 64
     0
@@ -33,9 +32,9 @@ def aligned(nbytes: int) -> np.ndarray:
 
 
 def _huge_pages(nbytes: int) -> np.ndarray:
-    """Zeroed memory that the system is advised to put on huge pages."""
+    """Zeroed memory, with a hint to the system to use huge pages."""
     pages = mmap.mmap(-1, nbytes, **_PRIVATE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # the kernel has no huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)

@@ -1,5 +1,7 @@
-"""Every ZTORCH_* environment variable, in one table; the only file that reads the environment, or
-sets it."""
+"""All ZTORCH_* environment variables, in one table.
+
+No other file reads or sets the environment.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +16,25 @@ STAGES = ("graph", "ir", "text", "plan", "time")
 
 
 class Settings(NamedTuple):
-    """What the environment may change. Each field `x` is read from `ZTORCH_X`, but `cc` from CC,
-    as every program that runs a C compiler does."""
+    """Values that the environment can set.
+
+    Field `x` is read from `ZTORCH_X`. Only `cc` is read from CC, the usual variable for a C
+    compiler.
+    """
 
     debug: tuple[str, ...] = ()  # stages to print while compiling
-    dump: str | None = None  # folder that receives every stage, and the library for perf
-    threads: int = 0  # worker threads; 0 means one for each usable core
-    data: str | None = None  # folder of data sets that do not ship with the package
-    # Turns a waiting worker spins before it sleeps: some hundred microseconds, more than what a
-    # Python loop does between two steps, as waking up costs tens of them.
-    spin: int = 20_000
-    config: str | None = None  # the file that says which devices may be used
-    backends: tuple[str, ...] = ()  # the only ones to look at, if any
-    device: str | None = None  # what "auto" means
-    cc: str | None = None  # the C compiler, as a command
-    opencl_options: tuple[str, ...] = ()  # more of them for the driver's compiler of OpenCL C
-    opencl_il: bool = True  # SPIR-V where an OpenCL driver takes it, not OpenCL C
-    # Folder that keeps assembled code for later processes; None keeps nothing (ZTORCH_CACHE=0).
-    # Unset, it is `ztorch` in XDG_CACHE_HOME, or in ~/.cache.
-    cache: str | None = None
-    cubin: bool = False  # assemble CUDA code here, for one chip, instead of in the driver
+    dump: str | None = None  # folder for the output of each stage, and for the library (perf)
+    threads: int = 0  # worker threads; 0: one per usable core
+    data: str | None = None  # folder of data sets that are not part of the package
+    spin: int = 20_000  # iterations before an idle worker sleeps: about 100 us; waking takes ~10
+    config: str | None = None  # path of the config file that selects devices
+    backends: tuple[str, ...] = ()  # the only backends to use; empty: all
+    device: str | None = None  # the device that "auto" stands for
+    cc: str | None = None  # command of the C compiler
+    opencl_options: tuple[str, ...] = ()  # extra options for the driver's OpenCL C compiler
+    opencl_il: bool = True  # prefer SPIR-V to OpenCL C if the driver accepts it
+    cache: str | None = None  # folder for assembled code; None (ZTORCH_CACHE=0): no cache
+    cubin: bool = False  # assemble CUDA code here for one chip, not in the driver
 
 
 def _read() -> Settings:
@@ -62,12 +63,15 @@ def _read() -> Settings:
 
 
 def _cache() -> str | None:
-    """ZTORCH_CACHE: a folder, or 0 to keep nothing; else `ztorch` where users' caches lie."""
+    """The folder in ZTORCH_CACHE; None if that is 0.
+
+    If it is unset, `ztorch` in XDG_CACHE_HOME or in ~/.cache.
+    """
     chosen = os.environ.get("ZTORCH_CACHE", "")
     if chosen:
         return None if chosen == "0" else chosen
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # as the standard says: relative ones count as none
+    if not os.path.isabs(base):  # the XDG standard ignores relative paths
         base = os.path.expanduser("~/.cache")
     return os.path.join(base, "ztorch") if os.path.isabs(base) else None
 
@@ -83,7 +87,7 @@ def _whole(name: str, default: int) -> int:
 
 @contextmanager
 def where_unset(**variables: str) -> Iterator[None]:
-    """Variables that a library reads, set for a block unless users set them.
+    """Sets environment variables for a block, except those that the user has set.
 
     >>> with where_unset(ZTORCH_NO_SUCH="1"):
     ...     os.environ["ZTORCH_NO_SUCH"]
@@ -91,12 +95,12 @@ def where_unset(**variables: str) -> Iterator[None]:
     >>> "ZTORCH_NO_SUCH" in os.environ
     False
     """
-    mine = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(mine)
+    missing = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(missing)
     try:
         yield
     finally:
-        for name in mine:
+        for name in missing:
             os.environ.pop(name, None)
 
 
@@ -104,13 +108,13 @@ _override: list[Settings] = []
 
 
 def current() -> Settings:
-    """The settings in force: an enclosing `settings.using(...)`, else the environment."""
+    """The current settings: of the enclosing `settings.using(...)`, or of the environment."""
     return _override[-1] if _override else _read()
 
 
 @contextmanager
 def using(**changes: object) -> Iterator[Settings]:
-    """Settings changed for a block.
+    """Changes settings for a block.
 
     >>> with using(threads=1) as s:
     ...     s.threads

@@ -1,8 +1,8 @@
-"""Metal devices of macOS, through PyObjC.
+"""The Metal backend of macOS, through PyObjC.
 
-This has not run on a Mac yet: neither Apple's compiler nor a GPU of theirs has seen a kernel of
-ours. What is tested: the text computes the right numbers as C++, and the calls have the names and
-the order of Apple's documentation.
+It has not run on a Mac yet: no kernel was compiled by Apple's compiler or run on an Apple GPU. The
+tests compile the kernels as C++ and compare their results, and check that the calls have the names
+and the order of Apple's documentation.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ BUFFERS = 1  # MTLBarrierScopeBuffers
 EMPTY = 4  # MTLPurgeableStateEmpty
 FAILED = 5  # MTLCommandBufferStatusError
 NO_MEMORY = 8  # MTLCommandBufferErrorOutOfMemory
-APPLE6 = 1006  # MTLGPUFamilyApple6, the first whose threads exchange values
-ARGUMENTS = 31  # buffers that a kernel may name
-SIMD = 32  # threads in lockstep, on all GPUs of Apple's
-PENDING = 32  # command buffers that nobody has waited for: a queue has room for 64
+APPLE6 = 1006  # MTLGPUFamilyApple6, the first with shuffles between threads
+ARGUMENTS = 31  # the most buffers of a kernel
+SIMD = 32  # threads in lockstep on all Apple GPUs
+PENDING = 32  # the most unfinished command buffers; a queue has room for 64
 
 
 @functools.cache
@@ -45,7 +45,7 @@ def _devices() -> list[Any]:
 
 
 class Metal(Backend):
-    """Every GPU of a Mac."""
+    """All GPUs of a Mac."""
 
     name = "metal"
 
@@ -66,8 +66,11 @@ class Metal(Backend):
 
 
 def _describe(ordinal: int, device: Any) -> DeviceInfo:
-    """GPUs of other makers in older Macs differ in how many threads run in lockstep; there, threads
-    exchange values through memory."""
+    """The device's name and limits.
+
+    GPUs of other vendors in older Macs run different numbers of threads in lockstep. On them,
+    threads exchange values through memory, so the subgroup size is 0.
+    """
     limits = {
         "threads": min(1024, int(device.maxThreadsPerThreadgroup().width)),
         "shared_bytes": int(device.maxThreadgroupMemoryLength()),
@@ -82,7 +85,7 @@ def _describe(ordinal: int, device: Any) -> DeviceInfo:
 
 
 class MetalDevice(Device):
-    """A command queue, and buffers that the host sees as well."""
+    """A command queue, and buffers in memory shared with the host."""
 
     def __init__(self, info: DeviceInfo, device: Any):
         super().__init__("metal", info)
@@ -92,7 +95,7 @@ class MetalDevice(Device):
         self._queue = self._some("newCommandQueue", device.newCommandQueue)
 
     def _try(self, call: str, function: Any, *args: Any) -> Any:
-        """The result of a call; temporary objects are released."""
+        """Calls a function and releases temporary objects."""
         objc = _metal()[1]
         try:
             with objc.autorelease_pool():
@@ -101,13 +104,13 @@ class MetalDevice(Device):
             raise DeviceError(f"{self.id}: {call}: {error}") from None
 
     def _some(self, call: str, function: Any, *args: Any) -> Any:
-        """The same, where no result is a failure; an NSError may come beside the object."""
-        answer = self._try(call, function, *args)
-        made, error = answer if isinstance(answer, tuple) else (answer, None)
-        if made is None:
+        """Like `_try`, but without a result it raises an error; an NSError gives the reason."""
+        result = self._try(call, function, *args)
+        value, error = result if isinstance(result, tuple) else (result, None)
+        if value is None:
             why = error.localizedDescription() if error is not None else "gives nothing"
             raise DeviceError(f"{self.id}: {call}: {why}")
-        return made
+        return value
 
     def _close(self) -> None:
         self._synchronise()
@@ -119,19 +122,19 @@ class MetalDevice(Device):
         if nbytes > int(self._device.maxBufferLength()):
             raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have "
                               f"{int(self._device.maxBufferLength()):,}")
-        made = self._try("newBufferWithLength", self._device.newBufferWithLength_options_, nbytes,
-                         SHARED)
-        if made is None:
+        buffer = self._try("newBufferWithLength", self._device.newBufferWithLength_options_,
+                           nbytes, SHARED)
+        if buffer is None:
             raise OutOfMemory(f"{self.id}: newBufferWithLength: no {nbytes:,} bytes are left")
-        return made
+        return buffer
 
     def _free(self, handle: Any) -> None:
-        """The pages are freed at once, even while somebody refers to the object."""
+        """Frees the pages at once, even if other references to the object remain."""
         self._synchronise()
         self._try("setPurgeableState", handle.setPurgeableState_, EMPTY)
 
     def _bytes(self, handle: Any) -> np.ndarray:
-        """The bytes of a buffer, once all work is done."""
+        """Waits for all work, and returns the bytes of a buffer."""
         self._synchronise()
         contents = self._some("contents", handle.contents)
         return np.frombuffer(contents.as_buffer(handle.length()), np.uint8)
@@ -154,38 +157,42 @@ class MetalDevice(Device):
     # -- code ------------------------------------------------------------------------------------
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        """Without fast math, so that NaN and infinity are kept and roots are exact. The text itself
-        forbids fusing."""
+        """Compiles without fast math: NaN and infinity are preserved and roots are exact.
+
+        The text itself disables the fusion of multiply and add.
+        """
         options = _metal()[0].MTLCompileOptions.alloc().init()
         if options.respondsToSelector_("setMathMode:"):  # since macOS 15
             options.setMathMode_(0)
         else:
             options.setFastMathEnabled_(False)
-        made_of = self._device.newLibraryWithSource_options_error_
-        library = self._some("newLibraryWithSource", made_of, code.decode(errors="replace"),
-                             options, None)
+        library = self._some("newLibraryWithSource",
+                             self._device.newLibraryWithSource_options_error_,
+                             code.decode(errors="replace"), options, None)
         return [self._pipeline(library, e) for e in entries]
 
     def _pipeline(self, library: Any, entry: KernelEntry) -> Any:
         function = self._some(f"newFunctionWithName({entry.name})", library.newFunctionWithName_,
                               entry.name)
-        made = self._some(f"newComputePipelineState({entry.name})",
-                          self._device.newComputePipelineStateWithFunction_error_, function, None)
-        wants = entry.workgroup[0] * entry.workgroup[1] * entry.workgroup[2]
-        has, wide = int(made.maxTotalThreadsPerThreadgroup()), int(made.threadExecutionWidth())
-        if has < wants:
-            raise DeviceError(f"{self.id}: kernel {entry.name} has groups of {wants} threads, and "
-                              f"this device runs it with {has} at most")
-        if self._subgroup and wide != self._subgroup:
-            raise DeviceError(f"{self.id}: kernel {entry.name} runs {wide} threads in lockstep, "
-                              f"where {self._subgroup} were expected")
-        return made
+        pipeline = self._some(f"newComputePipelineState({entry.name})",
+                              self._device.newComputePipelineStateWithFunction_error_, function,
+                              None)
+        threads = entry.workgroup[0] * entry.workgroup[1] * entry.workgroup[2]
+        limit = int(pipeline.maxTotalThreadsPerThreadgroup())
+        lockstep = int(pipeline.threadExecutionWidth())
+        if limit < threads:
+            raise DeviceError(f"{self.id}: kernel {entry.name} has groups of {threads} threads, and"
+                              f" this device runs it with {limit} at most")
+        if self._subgroup and lockstep != self._subgroup:
+            raise DeviceError(f"{self.id}: kernel {entry.name} runs {lockstep} threads in lockstep,"
+                              f" where {self._subgroup} were expected")
+        return pipeline
 
     def _unload(self, handles: Any) -> None:
         handles.clear()
 
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
-        """The arguments of all launches. A command buffer runs only once, so each run makes one."""
+        """The arguments of all launches. A command buffer runs once, so `_run` creates them."""
         size = _metal()[0].MTLSize
         return [(module.handle[x.entry], [(b.buffer.handle, b.at) for b in x.bindings],
                  size(*x.grid), size(*module.entries[x.entry].workgroup), x.barrier)

@@ -1,4 +1,4 @@
-"""OpenCL devices, through pyopencl. They take SPIR-V if their driver can, else OpenCL C."""
+"""The OpenCL backend, through pyopencl: SPIR-V if the driver accepts it, otherwise OpenCL C."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launc
 from ztorch.errors import DeviceError, OutOfMemory, Unsupported
 from ztorch.host.settings import current
 
-SPIRV = "spirv"  # the chip of code that is SPIR-V
-FLOAT64 = 10  # the only SPIR-V capability of our modules that a device may lack
+SPIRV = "spirv"  # the chip name of SPIR-V code
+FLOAT64 = 10  # SPIR-V capability: the only one of our modules that is optional in OpenCL
 
 
 @functools.cache
@@ -29,7 +29,7 @@ def _cl() -> Any:
 
 
 class OpenCL(Backend):
-    """Every device of every platform, in the order in which the loader lists them."""
+    """All devices of all platforms, in the loader's order."""
 
     name = "opencl"
 
@@ -77,14 +77,16 @@ def _describe(ordinal: int, device: Any) -> DeviceInfo:
 
 
 def _takes_spirv(device: Any) -> bool:
-    """Whether clCreateProgramWithIL takes our modules, which are SPIR-V 1.0 with 64-bit addresses.
-    Below OpenCL 2.1 the function does not exist, and calling it would end the process."""
+    """Whether clCreateProgramWithIL accepts our modules: SPIR-V 1.0 with 64-bit addresses.
+
+    Before OpenCL 2.1 the function does not exist, and calling it would crash the process.
+    """
     version = re.match(r"OpenCL (\d+)\.(\d+)", device.platform.version)
     if version is None or (int(version[1]), int(version[2])) < (2, 1) or device.address_bits != 64:
         return False
     try:
         return "SPIR-V_1." in (device.il_version or "")
-    except (_cl().Error, AttributeError):  # a device that is older than its platform
+    except (_cl().Error, AttributeError):  # the device supports an older version than its platform
         return False
 
 
@@ -98,12 +100,12 @@ class OpenCLDevice(Device):
         self._context = self._try("clCreateContext", cl.Context, [device])
         self._queue = self._try("clCreateCommandQueue", cl.CommandQueue, self._context, device)
 
-    def _try(self, call: str, function: Any, *args: Any, **more: Any) -> Any:
+    def _try(self, call: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         cl = _cl()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)
-                return function(*args, **more)
+                return function(*args, **kwargs)
         except (cl.MemoryError, MemoryError) as error:
             raise OutOfMemory(f"{self.id}: {call}: {error}") from None
         except cl.Error as error:
@@ -143,7 +145,7 @@ class OpenCLDevice(Device):
         return total - self.allocated, total
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        """The program of each kernel: OpenCL C has one for all, SPIR-V a module for each."""
+        """The program of each kernel: one for all in OpenCL C, one per kernel in SPIR-V."""
         programs: dict[tuple[int, int], Any] = {}
         for e in entries:
             part = code[e.at:e.at + e.size]
@@ -156,11 +158,11 @@ class OpenCLDevice(Device):
         return [programs[e.at, e.size] for e in entries]
 
     def _check(self, entry: KernelEntry, part: bytes) -> None:
-        """An error if a module is damaged, or needs something that this device does not have."""
+        """Raises an error if a module is damaged, or needs a feature that this device lacks."""
         try:
             needs = spirv.needs(part)
-        except ValueError as wrong:
-            raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {wrong}") from None
+        except ValueError as error:
+            raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {error}") from None
         if SPIRV not in self.info.runs:
             raise DeviceError(f"{self.id} ({self.info.name}) takes no SPIR-V; compile for "
                               f"{self.backend}, which is OpenCL C")
@@ -172,18 +174,18 @@ class OpenCLDevice(Device):
                               "another device")
 
     def _built(self, part: bytes, is_module: bool) -> Any:
-        cl, more = _cl(), current().opencl_options
+        cl, extra = _cl(), current().opencl_options
         program = self._try("clCreateProgramWithIL" if is_module else "clCreateProgramWithSource",
                             cl.Program, self._context,
                             part if is_module else part.decode(errors="replace"))
-        options = more if is_module else ("-cl-std=CL1.2", *more)
+        options = extra if is_module else ("-cl-std=CL1.2", *extra)
         return self._try("clBuildProgram", program.build, list(options), [self._device])
 
     def _unload(self, handles: Any) -> None:
         handles.clear()
 
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
-        """Kernels with their arguments set: enqueuing them is all that is left."""
+        """The kernels with their arguments set, ready to enqueue."""
         cl, ready = _cl(), []
         for launch in launches:
             entry = module.entries[launch.entry]

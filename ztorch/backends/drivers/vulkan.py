@@ -1,6 +1,6 @@
-"""Vulkan devices, through the `vulkan` package: one queue, one submission at a time.
+"""The Vulkan backend, through the `vulkan` package: one queue, one submission at a time.
 
-`vulkan_devices` knows what devices can do, `vulkan_memory` handles their memory.
+`vulkan_devices` lists the devices and their features, `vulkan_memory` manages their memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOREVER = (1 << 64) - 1  # nanoseconds
 
 
 class Vulkan(Backend):
-    """Every device that computes, in the order in which the loader lists them."""
+    """All devices with a compute queue, in the loader's order."""
 
     name = "vulkan"
 
@@ -42,19 +42,19 @@ class Vulkan(Backend):
 
 @dataclass
 class _Kernels:
-    """The pipelines of a module, and the layout of each."""
+    """A loaded module: one entry per kernel in each list."""
 
-    pipelines: list[Any] = field(default_factory=list)
-    layouts: list[tuple[Any, Any]] = field(default_factory=list)
+    pipelines: list[Any] = field(default_factory=list)  # compute pipelines
+    layouts: list[tuple[Any, Any]] = field(default_factory=list)  # of descriptor set and pipeline
 
 
 @dataclass
 class _Commands:
-    """A recorded command buffer, ready to be submitted, and what it refers to."""
+    """A recorded command buffer, ready to submit."""
 
-    commands: Any
-    pool: Any
-    submit: Any
+    commands: Any  # the command buffer
+    pool: Any  # the descriptor pool of its launches
+    submit: Any  # the VkSubmitInfo array
 
 
 class VulkanDevice(Device):
@@ -91,7 +91,7 @@ class VulkanDevice(Device):
                 self._calls.on("vkWaitForFences", 1, fences, 1, FOREVER)
                 self._calls.on("vkResetFences", 1, fences)
             except DeviceError:
-                self._pending = False  # a device that is lost can still be closed
+                self._pending = False  # a lost device can still be closed
                 raise
             self._pending = False
 
@@ -146,7 +146,7 @@ class VulkanDevice(Device):
               nbytes: int) -> None:
         api = vk()
         region = api.VkBufferCopy(srcOffset=source_at, dstOffset=target_at, size=nbytes)
-        self._synchronise()  # the one command buffer for copies may still be in use
+        self._synchronise()  # the only command buffer for copies may still be in use
         submit = self._recorded(self._copies, lambda commands: api.vkCmdCopyBuffer(
             commands, source.buffer, target.buffer, 1, [region]))
         self._submit(submit)
@@ -158,45 +158,47 @@ class VulkanDevice(Device):
     # -- code --------------------------------------------------------------------------------------
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        api, made = vk(), _Kernels()
-        modules, stages, infos = [], [], []  # which keep alive what they point to
+        api, kernels = vk(), _Kernels()
+        modules, stages, infos = [], [], []  # keep the structures alive that others point to
         try:
             for e in entries:
                 part = code[e.at:e.at + e.size]
                 needs = self._checked(e, part)
                 info = api.VkShaderModuleCreateInfo(codeSize=len(part), pCode=part)
                 modules.append(self._calls.make("ShaderModule", info))
-                stage, kept = self._stage_of(e, modules[-1], needs)
-                stages.append((stage, kept))
-                made.layouts.append(self._layout(needs.bindings))
+                stage, size = self._stage_of(e, modules[-1], needs)
+                stages.append((stage, size))
+                kernels.layouts.append(self._layout(needs.bindings))
                 infos.append(api.VkComputePipelineCreateInfo(stage=stage,
-                                                             layout=made.layouts[-1][1]))
+                                                             layout=kernels.layouts[-1][1]))
             pipelines = self._calls.on("vkCreateComputePipelines", self._cache, len(infos), infos,
                                        None)
-            made.pipelines = [pipelines[k] for k in range(len(infos))]
+            kernels.pipelines = [pipelines[k] for k in range(len(infos))]
         finally:
             for module in modules:
                 self._calls.destroy("ShaderModule", module)
-        return made
+        return kernels
 
     def _checked(self, entry: KernelEntry, part: bytes) -> spirv.Needs:
-        """What a kernel needs; an error if this device does not have all of it."""
+        """The requirements of a kernel; an error if this device does not meet all of them."""
         try:
             needs = spirv.needs(part)
-        except ValueError as wrong:
-            raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {wrong}") from None
+        except ValueError as error:
+            raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {error}") from None
         if entry.name not in needs.names:
             raise DeviceError(f"{self.id}: the code has no kernel {entry.name!r}")
-        if lacks := needs.capabilities - self._physical.capabilities:
-            listed = ", ".join(NAMES.get(c, f"capability {c}") for c in sorted(lacks))
-            raise Unsupported(f"{self.id} ({self.info.name}) has no {listed}, which kernel "
+        if missing := needs.capabilities - self._physical.capabilities:
+            names = ", ".join(NAMES.get(c, f"capability {c}") for c in sorted(missing))
+            raise Unsupported(f"{self.id} ({self.info.name}) has no {names}, which kernel "
                               f"{entry.name} needs; compile with other dtypes, or for another "
                               "device")
         return needs
 
     def _stage_of(self, entry: KernelEntry, module: Any, needs: spirv.Needs) -> tuple[Any, Any]:
-        """The stage of a pipeline, and the structure it points to. Kernels whose threads exchange
-        values get full subgroups of the size that they were compiled for."""
+        """The stage of a pipeline, and the structure that it points to.
+
+        Kernels with shuffles get full subgroups of the size that they were compiled for.
+        """
         api, size, flags = vk(), None, 0
         if GROUP_SHUFFLE in needs.capabilities:
             size = api.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(
@@ -208,7 +210,7 @@ class VulkanDevice(Device):
             pName=entry.name), size
 
     def _layout(self, bindings: int) -> tuple[Any, Any]:
-        """The layouts (of the set, of the pipeline) for that many buffers, made once."""
+        """The layouts of descriptor set and pipeline for a number of buffers; cached."""
         if bindings not in self._by_bindings:
             api = vk()
             slots = [api.VkDescriptorSetLayoutBinding(
@@ -216,8 +218,8 @@ class VulkanDevice(Device):
                 stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT) for k in range(bindings)]
             sets = self._calls.make("DescriptorSetLayout", api.VkDescriptorSetLayoutCreateInfo(
                 bindingCount=bindings, pBindings=slots))
-            listed = [sets]
-            info = api.VkPipelineLayoutCreateInfo(setLayoutCount=1, pSetLayouts=listed)
+            set_layouts = [sets]
+            info = api.VkPipelineLayoutCreateInfo(setLayoutCount=1, pSetLayouts=set_layouts)
             self._by_bindings[bindings] = sets, self._calls.make("PipelineLayout", info)
         return self._by_bindings[bindings]
 
@@ -235,7 +237,7 @@ class VulkanDevice(Device):
         return self._calls.on("vkAllocateCommandBuffers", info)[0]
 
     def _recorded(self, commands: Any, body: Callable[[Any], None]) -> Any:
-        """Records what `body` does, between barriers to earlier and later work."""
+        """Records the commands of `body`, with a barrier before and after them."""
         api = vk()
         self._calls.attempt("vkBeginCommandBuffer", api.vkBeginCommandBuffer, commands,
                             api.VkCommandBufferBeginInfo())
@@ -246,12 +248,12 @@ class VulkanDevice(Device):
         return [api.VkSubmitInfo(commandBufferCount=1, pCommandBuffers=[commands])]
 
     def _barrier(self, commands: Any, stage: int = 0, access: int = 0) -> None:
-        """Later work sees what earlier work has written; also the host, where `stage` says so."""
+        """Makes earlier writes visible to later work, and to the `stage` with that `access`."""
         api = vk()
         stages = api.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | api.VK_PIPELINE_STAGE_TRANSFER_BIT
-        wrote = api.VK_ACCESS_SHADER_WRITE_BIT | api.VK_ACCESS_TRANSFER_WRITE_BIT
+        writes = api.VK_ACCESS_SHADER_WRITE_BIT | api.VK_ACCESS_TRANSFER_WRITE_BIT
         reads = api.VK_ACCESS_SHADER_READ_BIT | api.VK_ACCESS_TRANSFER_READ_BIT
-        barrier = api.VkMemoryBarrier(srcAccessMask=wrote, dstAccessMask=wrote | reads | access)
+        barrier = api.VkMemoryBarrier(srcAccessMask=writes, dstAccessMask=writes | reads | access)
         api.vkCmdPipelineBarrier(commands, stages, stages | stage, 0, 1, [barrier], 0, None, 0,
                                  None)
 
@@ -270,48 +272,50 @@ class VulkanDevice(Device):
             raise
 
         def body(into: Any) -> None:
-            for number, (launch, held) in enumerate(zip(launches, sets, strict=True)):
+            for number, (launch, bound) in enumerate(zip(launches, sets, strict=True)):
                 if launch.barrier and number:
                     self._barrier(into)
                 api.vkCmdBindPipeline(into, api.VK_PIPELINE_BIND_POINT_COMPUTE,
                                       kernels.pipelines[launch.entry])
                 api.vkCmdBindDescriptorSets(into, api.VK_PIPELINE_BIND_POINT_COMPUTE,
-                                            kernels.layouts[launch.entry][1], 0, 1, [held], 0, None)
+                                            kernels.layouts[launch.entry][1], 0, 1, [bound], 0,
+                                            None)
                 api.vkCmdDispatch(into, *launch.grid)
 
         return _Commands(commands, pool, self._recorded(commands, body))
 
     def _sets(self, pool: Any, kernels: _Kernels, launches: tuple[Launch, ...]) -> list[Any]:
-        """A descriptor set for each launch, with its parts of buffers."""
+        """A descriptor set for each launch, with the buffer ranges that it binds."""
         api, sets = vk(), []
         for launch in launches:
             self._within_limits(launch)
             layouts = [kernels.layouts[launch.entry][0]]
-            asked = api.VkDescriptorSetAllocateInfo(descriptorPool=pool, descriptorSetCount=1,
-                                                    pSetLayouts=layouts)
-            made = self._calls.on("vkAllocateDescriptorSets", asked)[0]
-            sets.append(made)
-            if launch.bindings:  # consecutive bindings are one write
+            info = api.VkDescriptorSetAllocateInfo(descriptorPool=pool, descriptorSetCount=1,
+                                                   pSetLayouts=layouts)
+            descriptors = self._calls.on("vkAllocateDescriptorSets", info)[0]
+            sets.append(descriptors)
+            if launch.bindings:  # one write sets all consecutive bindings
                 parts = [api.VkDescriptorBufferInfo(buffer=b.buffer.handle.buffer, offset=b.at,
                                                     range=b.nbytes) for b in launch.bindings]
                 write = api.VkWriteDescriptorSet(
-                    dstSet=made, dstBinding=0, descriptorCount=len(parts), pBufferInfo=parts,
+                    dstSet=descriptors, dstBinding=0, descriptorCount=len(parts), pBufferInfo=parts,
                     descriptorType=api.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER)
                 api.vkUpdateDescriptorSets(self._calls.device, 1, [write], 0, None)
         return sets
 
     def _within_limits(self, launch: Launch) -> None:
-        """An error if code for another device exceeds the limits of this one."""
+        """Raises an error if code for another device exceeds the limits of this one."""
         limits = self._physical.properties.limits
         for b in launch.bindings:
             if b.at % limits.minStorageBufferOffsetAlignment:
-                raise DeviceError(f"{self.id}: a kernel's memory at byte {b.at}; it must be a "
-                                  f"multiple of {limits.minStorageBufferOffsetAlignment} here")
+                raise DeviceError(f"{self.id}: a kernel's buffer starts at byte {b.at}; it must "
+                                  "start at a multiple of "
+                                  f"{limits.minStorageBufferOffsetAlignment}")
             if b.nbytes > limits.maxStorageBufferRange:
-                raise DeviceError(f"{self.id}: a kernel's memory of {b.nbytes:,} bytes; it may "
-                                  f"have {limits.maxStorageBufferRange:,} here")
+                raise DeviceError(f"{self.id}: a kernel's buffer has {b.nbytes:,} bytes; this "
+                                  f"device allows {limits.maxStorageBufferRange:,}")
         if any(n > limits.maxComputeWorkGroupCount[k] for k, n in enumerate(launch.grid)):
-            raise DeviceError(f"{self.id}: a grid of {launch.grid} workgroups is too large here")
+            raise DeviceError(f"{self.id}: a grid of {launch.grid} workgroups exceeds its limits")
 
     def _drop(self, handle: Any) -> None:
         self._synchronise()

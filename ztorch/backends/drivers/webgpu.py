@@ -1,4 +1,4 @@
-"""WebGPU devices, through wgpu."""
+"""The WebGPU backend, through wgpu."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.settings import where_unset
 
 KINDS = {"DiscreteGPU": "gpu", "IntegratedGPU": "integrated", "CPU": "cpu"}
-# Limits that are requested as high as the device has them; otherwise WebGPU grants its minimum.
+# Limits to request at the device's maximum. By default WebGPU grants only its own minimum.
 WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
           "max-storage-buffers-per-shader-stage", "max-compute-workgroup-storage-size",
           "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x",
@@ -27,29 +27,31 @@ WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
 def _adapters() -> list[Any]:
     import wgpu
 
-    # A layer of Mesa asks Wayland which device draws the desktop, and complains on standard error
-    # if no variable names the folder of its socket. A folder that does not exist silences it.
+    # A layer of Mesa asks Wayland which device draws the desktop. If XDG_RUNTIME_DIR is unset, it
+    # prints a warning to standard error; with a folder that does not exist, it prints none.
     with where_unset(XDG_RUNTIME_DIR="/nonexistent"):
         return list(wgpu.gpu.enumerate_adapters_sync())
 
 
 @functools.cache
-def _give_back_here_only() -> None:
-    """A forked child releases nothing: collecting garbage there, wgpu would wait for threads that
-    only the parent has."""
+def _release_in_this_process_only() -> None:
+    """Stops a forked child from releasing wgpu's objects.
+
+    Its garbage collection would wait for threads that exist only in the parent.
+    """
     import wgpu
 
-    here, release = os.getpid(), wgpu.GPUObjectBase.__del__
+    process, release = os.getpid(), wgpu.GPUObjectBase.__del__
 
-    def given_back(held: Any) -> None:
-        if os.getpid() == here:
-            release(held)
+    def release_in_parent(gpu_object: Any) -> None:
+        if os.getpid() == process:
+            release(gpu_object)
 
-    wgpu.GPUObjectBase.__del__ = given_back
+    wgpu.GPUObjectBase.__del__ = release_in_parent
 
 
 class WebGPU(Backend):
-    """Every adapter of wgpu that rests on the system's own API (not on OpenGL)."""
+    """All adapters of wgpu that use the system's native API (not OpenGL)."""
 
     name = "webgpu"
 
@@ -74,38 +76,38 @@ def _usable() -> list[Any]:
 
 
 def _describe(ordinal: int, adapter: Any) -> DeviceInfo:
-    has, info = adapter.limits, adapter.info
+    maximum, info = adapter.limits, adapter.info
     limits = {
-        "threads": min(has["max-compute-invocations-per-workgroup"],
-                       has["max-compute-workgroup-size-x"]),
-        "shared_bytes": has["max-compute-workgroup-storage-size"],
-        "max_groups": has["max-compute-workgroups-per-dimension"],
-        "max_buffers": has["max-storage-buffers-per-shader-stage"],
-        "max_buffer_bytes": min(has["max-storage-buffer-binding-size"], (1 << 31) - 4),
-        "buffer_align": max(PORT_ALIGN, has["min-storage-buffer-offset-alignment"]),
+        "threads": min(maximum["max-compute-invocations-per-workgroup"],
+                       maximum["max-compute-workgroup-size-x"]),
+        "shared_bytes": maximum["max-compute-workgroup-storage-size"],
+        "max_groups": maximum["max-compute-workgroups-per-dimension"],
+        "max_buffers": maximum["max-storage-buffers-per-shader-stage"],
+        "max_buffer_bytes": min(maximum["max-storage-buffer-binding-size"], (1 << 31) - 4),
+        "buffer_align": max(PORT_ALIGN, maximum["min-storage-buffer-offset-alignment"]),
     }
     return DeviceInfo(ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
-                 int(has["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
+                 int(maximum["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
                  f"{info['backend_type']}, {info['description']}".strip(", "))
 
 
 class WebGPUDevice(Device):
-    """One device and its queue. Sizes and offsets in buffers are multiples of four bytes."""
+    """A device with its queue. Sizes and offsets in buffers are multiples of four bytes."""
 
     def __init__(self, info: DeviceInfo, adapter: Any):
         super().__init__("webgpu", info)
-        _give_back_here_only()
+        _release_in_this_process_only()
         wanted = {name: adapter.limits[name] for name in WANTED if name in adapter.limits}
         self._device = self._try("requestDevice", adapter.request_device_sync,
                                  required_limits=wanted)
-        self._most = int(adapter.limits["max-buffer-size"])
+        self._largest = int(adapter.limits["max-buffer-size"])
         self._layouts: dict[int, Any] = {}
 
-    def _try(self, call: str, function: Any, *args: Any, **more: Any) -> Any:
+    def _try(self, call: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         import wgpu
 
         try:
-            return function(*args, **more)
+            return function(*args, **kwargs)
         except wgpu.GPUOutOfMemoryError as error:
             raise OutOfMemory(f"{self.id}: {call}: {error}") from None
         except (wgpu.GPUError, RuntimeError, ValueError) as error:
@@ -119,8 +121,9 @@ class WebGPUDevice(Device):
     def _alloc(self, nbytes: int) -> Any:
         import wgpu
 
-        if nbytes > self._most:
-            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have {self._most:,}")
+        if nbytes > self._largest:
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have "
+                              f"{self._largest:,}")
         use = wgpu.BufferUsage
         return self._try("createBuffer", self._device.create_buffer, size=_fours(nbytes),
                          usage=use.STORAGE | use.COPY_SRC | use.COPY_DST)
@@ -130,11 +133,11 @@ class WebGPUDevice(Device):
 
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
         first, size = at // 4 * 4, _fours(at + data.size) - at // 4 * 4
-        if (first, size) != (at, data.size):  # keep the other bytes of the first and last four
-            whole = np.empty(size, np.uint8)
-            self._read(handle, first, whole)
-            whole[at - first:at - first + data.size] = data
-            at, data = first, whole
+        if (first, size) != (at, data.size):  # keep the other bytes of both end words
+            words = np.empty(size, np.uint8)
+            self._read(handle, first, words)
+            words[at - first:at - first + data.size] = data
+            at, data = first, words
         self._try("writeBuffer", self._device.queue.write_buffer, handle, at, data)
 
     def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
@@ -198,7 +201,7 @@ class WebGPUDevice(Device):
         handle.clear()
 
     def _run(self, handle: Any) -> None:
-        """Within a pass WebGPU orders the dispatches itself."""
+        """Submits one pass. WebGPU itself orders the dispatches of a pass."""
         encoder = self._device.create_command_encoder()
         work = encoder.begin_compute_pass()
         for pipeline, group, grid in handle:
@@ -209,13 +212,14 @@ class WebGPUDevice(Device):
         self._try("submit", self._device.queue.submit, [self._try("finish", encoder.finish)])
 
     def _synchronise(self) -> None:
-        """Reads four bytes: nothing else waits in every version of wgpu."""
-        mark = self._alloc(4)
-        self._try("readBuffer", self._device.queue.read_buffer, mark, 0, 4)
-        mark.destroy()
+        """Waits by reading four bytes: the only way that works in all versions of wgpu."""
+        probe = self._alloc(4)
+        self._try("readBuffer", self._device.queue.read_buffer, probe, 0, 4)
+        probe.destroy()
 
 
 def _fours(nbytes: int) -> int:
+    """`nbytes`, rounded up to a multiple of four."""
     return -(-nbytes // 4) * 4
 
 
