@@ -21,7 +21,7 @@ from benchmarks.report import Section, duration
 from benchmarks.timing import Contestant, Effort, Timing, compare
 from ztorch.dtypes import f32
 from ztorch.graph.op import OPS
-from ztorch.host import processor
+from ztorch.host import detect, processor
 from ztorch.ir.builder import Builder
 from ztorch.runtime.devices import best_level
 from ztorch.runtime.executable import HostCall
@@ -55,13 +55,15 @@ def version(package: str) -> str:
 
 
 def slug() -> str:
-    """The processor's name, fit for a file.
+    """The processor's name and the name of its row, fit for a file. Makers sell several under one
+    name.
 
     >>> re.fullmatch(r"[a-z0-9-]+", slug()) is not None
     True
     """
     name = re.sub(r"\((r|tm)\)|\bcpu\b|@.*", "", processor.cpu_name().lower())
-    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or processor.architecture()
+    row = detect.detected().name.replace("any", "")
+    return re.sub(r"[^a-z0-9]+", "-", f"{name} {row}").strip("-") or processor.architecture()
 
 
 @cache
