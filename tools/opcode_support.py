@@ -38,6 +38,7 @@ def has(target: Target, d: DType) -> bool:
     """Whether the target has a dtype at all, if only to store it.
 
     >>> from ztorch.codegen.targets import TARGETS
+    >>> from ztorch.dtypes import f64
     >>> has(TARGETS["avx2"], f64), has(TARGETS["webgpu"], f64)
     (True, False)
     """

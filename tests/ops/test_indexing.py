@@ -21,7 +21,7 @@ random = np.random.default_rng(8)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every algorithm, whatever the sizes."""
     if request.param != "looked through":
-        monkeypatch.setattr("ztorch.ops.indexing.MUCH", 0)
+        monkeypatch.setattr("ztorch.ops.indexing.SCAN_LIMIT", 0)
         monkeypatch.setattr("ztorch.ops.indexing.effort", lambda n: -(1 << 40))
     if request.param == "halved":
         monkeypatch.setattr("ztorch.ops.indexing.LONGEST", 7)

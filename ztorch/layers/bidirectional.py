@@ -33,7 +33,7 @@ class Bidirectional(Layer):
 
     Examples:
         >>> from ztorch import Sequential
-        >>> from ztorch.layers import Input
+        >>> from ztorch.layers import LSTM, Input
         >>> model = Sequential([Input((5, 3)), Bidirectional(LSTM(4))])
         >>> model.output_shape, model.weights[3].path
         ((8,), 'bidirectional/backward_lstm/kernel')

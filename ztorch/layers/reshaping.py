@@ -33,6 +33,7 @@ class Flatten(Layer):
 
     Examples:
         >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
         >>> Sequential([Input((2, 3, 4)), Flatten()]).output_shape
         (24,)
     """
@@ -63,6 +64,7 @@ class Reshape(Layer):
 
     Examples:
         >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
         >>> Sequential([Input((6,)), Reshape((2, -1))]).output_shape
         (2, 3)
     """
@@ -101,6 +103,7 @@ class Permute(Layer):
 
     Examples:
         >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
         >>> Sequential([Input((4, 5)), Permute((2, 1))]).output_shape
         (5, 4)
     """
@@ -134,6 +137,7 @@ class RepeatVector(Layer):
 
     Examples:
         >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
         >>> Sequential([Input((4,)), RepeatVector(3)]).output_shape
         (3, 4)
     """

@@ -25,7 +25,7 @@ from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel, Operand
 from ztorch.ir.limits import GridLimits, Limits
 
-CHIPS = ("sm_75", pytest.param("sm_90", marks=pytest.mark.slow))
+CHIPS = ("sm_75", "sm_90")
 
 
 def threaded(kernel: Kernel) -> Kernel:
