@@ -70,8 +70,7 @@ def classes() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from (("Sequential", zt.Sequential), ("Model", zt.Model))
     for room in (zt.callbacks, zt.initializers, zt.losses, zt.metrics, zt.optimizers, zt.schedules):
         for name, kind in inspect.getmembers(room, inspect.isclass):
-            abstract = issubclass(kind, Named) and kind.family and kind not in kind.known.values()
-            if kind.__module__ == room.__name__ and name[0] != "_" and not abstract and (
+            if kind.__module__ == room.__name__ and name[0] != "_" and (
                     issubclass(kind, (Named, zt.callbacks.Callback))):
                 yield name, kind
 

@@ -385,7 +385,7 @@ def called(function: Callable[[Value, Value], Value], culprit: str, y_true: Valu
     return result
 
 
-class FunctionLoss(Loss, abstract=True):
+class _FunctionLoss(Loss, abstract=True):
     """A user's function of (y_true, y_pred) as a loss, under its own name."""
 
     def __init__(self, function: Callable[[Value, Value], Value]):
@@ -421,5 +421,5 @@ def get(spec: Any) -> Loss:
         'mean_absolute_error'
     """
     if callable(spec) and not isinstance(spec, (Loss, type)):
-        return FunctionLoss(spec)
+        return _FunctionLoss(spec)
     return Loss.get(spec)

@@ -175,7 +175,7 @@ class LossMetric(Metric):
         return self.loss(y_true, y_pred)
 
 
-class FunctionMetric(Metric, abstract=True):
+class _FunctionMetric(Metric, abstract=True):
     """A user's function of (y_true, y_pred) as a metric, under its own name."""
 
     def __init__(self, function: Callable[[Value, Value], Value]):
@@ -234,7 +234,7 @@ def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
     if isinstance(spec, Loss):
         return LossMetric(spec)
     if callable(spec) and not isinstance(spec, (Metric, type)):
-        return FunctionMetric(spec)
+        return _FunctionMetric(spec)
     return Metric.get(spec)
 
 
