@@ -24,7 +24,19 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
-    from ztorch.compile.eager import compiled as compiled
+    from ztorch.arrays.creation import asarray as asarray
+    from ztorch.arrays.creation import empty as empty
+    from ztorch.arrays.creation import from_dlpack as from_dlpack
+    from ztorch.arrays.creation import full as full
+    from ztorch.arrays.creation import ones as ones
+    from ztorch.arrays.creation import tensor as tensor
+    from ztorch.arrays.creation import zeros as zeros
+    from ztorch.arrays.functions import compiled as compiled
+    from ztorch.arrays.placement import device as device
+    from ztorch.arrays.placement import set_default_device as set_default_device
+    from ztorch.arrays.recording import lazy as lazy
+    from ztorch.arrays.tensor import Tensor as Tensor
+    from ztorch.arrays.tensor import allow_transfers as allow_transfers
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.model.model import Model as Model
@@ -39,7 +51,11 @@ _MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
-          "compiled": "compile.eager"}
+          "compiled": "arrays.functions",
+          "Tensor": "arrays.tensor", "allow_transfers": "arrays.tensor", "lazy": "arrays.recording",
+          **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
+                          "arrays.creation"),
+          **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 _INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # modules of rooms
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
@@ -50,7 +66,6 @@ _REPLACEMENTS = {
     "random": "the seed= of models and of compile", "set_seed": "the seed= of models",
     "manual_seed": "the seed= of models",
     "utils": "numpy.eye(classes)[y] for to_categorical, and the seed= of models",
-    "tensor": "a NumPy array, which zt.ops take", "Tensor": "a NumPy array, which zt.ops take",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there",
     "regularizers": "optimizer=AdamW(weight_decay=0.004)"}
 
@@ -74,9 +89,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _on_arrays(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    from ztorch.compile.eager import compute  # the compiler loads when it is first needed
+    from ztorch.arrays.tensor import on_arrays  # the compiler loads when it is first needed
 
-    return compute(op, args, attrs)
+    return on_arrays(op.name, args, attrs)
 
 
 dispatch.on_arrays = _on_arrays

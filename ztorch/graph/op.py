@@ -154,14 +154,6 @@ def constant(data: Any, d: DType | str | None = None) -> Value:
     return leaf("constant", f"c{array.size}", array.shape, d, array.astype(d.working))
 
 
-def _missing(v: Value, name: str) -> Any:
-    """Points from a method of NumPy's or PyTorch's tensors to the op of that name."""
-    if name.startswith("__"):  # Python, NumPy and PyTorch probe for optional protocols
-        raise AttributeError(name)
-    fix = f"use ops.{name}(x)" if name in REGISTRY else "compute with zt.ops"
-    raise AttributeError(f"a tensor has no {name!r}; {fix}")
-
-
 # -- arguments -------------------------------------------------------------------------------------
 
 def shape_error(problem: str, *shapes: Any, fix: str = "") -> ShapeError:
@@ -262,20 +254,9 @@ def public_ops() -> Iterator[Public]:
     yield from REGISTRY.values()
 
 
-def _install_operators() -> None:
-    """Defines Python's operators on values; they look their op up when they are used."""
-    binary = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "power",
-              "matmul": "matmul", "mod": "rem"}
-    for python, ours in binary.items():
-        setattr(Value, f"__{python}__", lambda a, b, ours=ours: getattr(OPS, ours)(a, b))
-        setattr(Value, f"__r{python}__", lambda a, b, ours=ours: getattr(OPS, ours)(b, a))
-    for python, ours in {"lt": "less", "le": "less_equal", "gt": "greater",
-                         "ge": "greater_equal"}.items():
-        setattr(Value, f"__{python}__", lambda a, b, ours=ours: getattr(OPS, ours)(a, b))
-    Value.__neg__ = lambda a: OPS.neg(a)  # type: ignore[method-assign]
-    Value.__abs__ = lambda a: OPS.abs(a)  # type: ignore[method-assign]
-    Value.__getattr__ = _missing  # type: ignore[method-assign]
-    Value.__getitem__ = lambda a, key: OPS.slice_by(a, key)  # type: ignore[method-assign]
+def _apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+    return getattr(OPS, name)(*args, **attrs)
 
 
-_install_operators()
+Value.apply_op = staticmethod(_apply_op)  # type: ignore[method-assign]
+Value.op_names = staticmethod(lambda: list(REGISTRY))  # type: ignore[method-assign]

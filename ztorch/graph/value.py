@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.graph.operators import Operators
 
 _serial = itertools.count()
 _layer: ContextVar[str] = ContextVar("layer", default="")
@@ -80,11 +81,10 @@ class Op:
         return f"<op {self.name}>"
 
 
-class Value:
+class Value(Operators):
     """A node of the graph: an op applied to values. Compared and hashed by identity."""
 
     __slots__ = ("args", "attrs", "dtype", "layer", "op", "serial", "shape")
-    __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
 
     def __init__(self, op: Op, args: tuple[Value, ...], attrs: dict[str, Any],
                  shape: tuple[int, ...], dtype: DType, layer: str | None = None):
@@ -112,18 +112,6 @@ class Value:
         label = self.attrs.get("name", "")
         dims = "x".join(map(str, self.shape)) or "scalar"
         return f"<{self.op.name}{f' {label}' if label else ''} {self.dtype!r}[{dims}]>"
-
-    if TYPE_CHECKING:  # graph/op.py installs these; they look ops up in the registry
-
-        def __neg__(self) -> Value: ...
-        def __abs__(self) -> Value: ...
-        def __getitem__(self, key: Any) -> Value: ...
-        def __getattr__(self, name: str) -> Any: ...
-        def __add__(self, other: Any) -> Value: ...
-
-        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
-        __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __mod__ = __rmod__ = __add__
-        __lt__ = __le__ = __gt__ = __ge__ = __add__
 
     def __array__(self, *args: Any, **options: Any) -> Any:
         raise TypeError("a symbolic tensor has no numbers yet; use zt.ops instead of NumPy")

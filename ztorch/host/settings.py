@@ -34,6 +34,7 @@ class Settings(NamedTuple):
     opencl_options: tuple[str, ...] = ()  # extra options for the driver's OpenCL C compiler
     opencl_il: bool = True  # prefer SPIR-V to OpenCL C if the driver accepts it
     cache: str | None = None  # folder for assembled code; None (ZTORCH_CACHE=0): no cache
+    lazy: bool = True  # ops on tensors are recorded, and computed together when a value is needed
     cubin: bool = False  # assemble CUDA code here for one chip, not in the driver
 
 
@@ -58,6 +59,7 @@ def _read() -> Settings:
         opencl_options=tuple(env.get("ZTORCH_OPENCL_OPTIONS", "").split()),
         opencl_il=bool(_whole("ZTORCH_OPENCL_IL", 1)),
         cache=_cache(),
+        lazy=bool(_whole("ZTORCH_LAZY", 1)),
         cubin=bool(_whole("ZTORCH_CUBIN", 0)),
     )
 

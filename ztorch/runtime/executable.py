@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,7 +14,8 @@ from ztorch.errors import DeviceError
 from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
-from ztorch.runtime.running import BoundCall, Running
+from ztorch.runtime.native_call import NativeCall
+from ztorch.runtime.running import BoundCall, MemoryCall, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 
 # Both numbers are in cycles of one worker, as lowering estimates them. A barrier takes about 100 to
@@ -49,6 +48,14 @@ class Executable(Running):
 
     def bind(self, function: str) -> HostCall:
         return HostCall(self, self.functions[function])
+
+    def bind_memory(self, function: str) -> HostMemoryCall:
+        return HostMemoryCall(self, self.functions[function])
+
+    def native(self, function: FunctionSpec) -> NativeCall:
+        """A native call of a function, without inputs and outputs."""
+        return NativeCall(self.library, function, self._params.ctypes.data, self.arena.ctypes.data,
+                          self.workers_for(function))
 
     def workers_for(self, function: FunctionSpec) -> int:
         """How many workers a run of the function keeps busy."""
@@ -91,38 +98,32 @@ class HostCall(BoundCall):
         super().__init__(program, function)
         self.inputs = {n: _array(t.shape, t.dtype) for n, t in function.inputs.items()}
         self.outputs = {n: _array(t.shape, t.dtype) for n, t in function.outputs.items()}
-        self.workers = program.workers_for(function)
-        self._library = program.library
-        self._input_addresses = _addresses(self.inputs)
-        self._output_addresses = _addresses(self.outputs)
-        # The only argument of the native function: addresses of inputs, outputs, params, arena, and
-        # of the workers' control block, which is null for one worker.
-        self._frame = (ctypes.c_void_p * 5)(
-            ctypes.addressof(self._input_addresses), ctypes.addressof(self._output_addresses),
-            program.params.ctypes.data, program.arena.ctypes.data, None)
-        symbol = program.library[function.symbol]
-        symbol.restype = None
-        self._run = functools.partial(symbol, ctypes.byref(self._frame))
+        self._native = program.native(function)
+        for table, arrays in ((self._native.inputs, self.inputs),
+                              (self._native.outputs, self.outputs)):
+            for k, array in enumerate(arrays.values()):
+                table[k] = array.ctypes.data
+        self.workers = self._native.workers
 
     def run(self) -> None:
-        if self.workers == 1:
-            self._run()
-        else:
-            self._run_shared()
+        self._native.run()
 
-    def _run_shared(self) -> None:
-        from ztorch.backends.workers import workers  # not needed by programs of one worker
 
-        pool = workers(self.workers, self._library)
-        with pool.lock:
-            self._frame[4] = pool.control.value
-            self._run()
+class HostMemoryCall(MemoryCall):
+    """A function that reads and writes addresses which change from run to run."""
+
+    def __init__(self, program: Executable, function: FunctionSpec):
+        super().__init__(program, function)
+        self._native = program.native(function)
+
+    def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        native = self._native
+        if inputs:
+            native.inputs[:] = inputs
+        native.outputs[:] = outputs
+        native.run()
 
 
 def _array(shape: tuple[int, ...], d: DType) -> np.ndarray:
     nbytes = math.prod(shape) * d.bytes
     return aligned(nbytes).view(d.numpy).reshape(shape)
-
-
-def _addresses(arrays: Mapping[str, np.ndarray]) -> ctypes.Array:
-    return (ctypes.c_void_p * max(len(arrays), 1))(*(a.ctypes.data for a in arrays.values()))

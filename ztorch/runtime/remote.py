@@ -6,7 +6,7 @@ its outputs back: per training step the batch and a few numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ztorch.backends.handles import Binding, DeviceBuffer, KernelEntry, Launch
 from ztorch.dtypes import lying
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.memory import aligned
-from ztorch.runtime.running import BoundCall, Running
+from ztorch.runtime.running import BoundCall, MemoryCall, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
 
@@ -43,6 +43,9 @@ class Remote(Running):
 
     def bind(self, function: str) -> RemoteCall:
         return RemoteCall(self, self.functions[function])
+
+    def bind_memory(self, function: str) -> RemoteMemoryCall:
+        return RemoteMemoryCall(self, self.functions[function])
 
     def buffer(self, space: str) -> DeviceBuffer:
         """The memory of the device that holds params, or the arena."""
@@ -94,24 +97,22 @@ def check_device(spec: ProgramSpec, device: Device) -> None:
                               f"({device.info.name}) has {here}. Compile it again for this device")
 
 
-class RemoteCall(BoundCall):
-    """A function bound to arrays of its own; a run is two copies and a recording."""
+class _Ports:
+    """The memory on a device that a function's launches read inputs from and write outputs to."""
 
     def __init__(self, program: Remote, function: FunctionSpec):
-        super().__init__(program, function)
-        self._device = program.opened_device
-        # The arrays on this side are views of one block each, so that they travel in one copy.
-        self.inputs, self._input_block = _arrays(function.inputs.values())
-        self.outputs, self._output_block = _arrays(function.outputs.values())
-        self._inputs_there = self._device.alloc(max(self._input_block.nbytes, 1))
-        self._outputs_there = self._device.alloc(max(self._output_block.nbytes, 1))
-        self._recording = self._device.record(program.module, self._launches(program))
+        self.device = program.opened_device
+        *self.input_offsets, input_bytes = _offsets(function.inputs.values())
+        *self.output_offsets, output_bytes = _offsets(function.outputs.values())
+        self.inputs = self.device.alloc(max(input_bytes, 1))
+        self.outputs = self.device.alloc(max(output_bytes, 1))
+        self.recording = self.device.record(program.module, self._launches(program, function))
 
-    def _launches(self, program: Remote) -> list[Launch]:
-        ports = {"inputs": (self._inputs_there, _offsets(self.function.inputs.values())),
-                 "outputs": (self._outputs_there, _offsets(self.function.outputs.values()))}
+    def _launches(self, program: Remote, function: FunctionSpec) -> list[Launch]:
+        ports = {"inputs": (self.inputs, self.input_offsets),
+                 "outputs": (self.outputs, self.output_offsets)}
         launches = []
-        for launch in self.function.launches:
+        for launch in function.launches:
             bindings = []
             for space, at, nbytes, written in launch.places:
                 if space in ports:
@@ -123,23 +124,51 @@ class RemoteCall(BoundCall):
             launches.append(Launch(launch.entry, launch.grid, tuple(bindings), launch.barrier))
         return launches
 
+    def __del__(self) -> None:
+        if self.device.closed:
+            return
+        for name in ("inputs", "outputs"):  # this drops the recording that uses them
+            if hasattr(self, name):
+                self.device.free(getattr(self, name))
+
+
+class RemoteCall(BoundCall):
+    """A function bound to arrays of its own; a run is two copies and a recording."""
+
+    def __init__(self, program: Remote, function: FunctionSpec):
+        super().__init__(program, function)
+        # The arrays on this side are views of one block each, so that they travel in one copy.
+        self.inputs, self._input_block = _arrays(function.inputs.values())
+        self.outputs, self._output_block = _arrays(function.outputs.values())
+        self._ports = _Ports(program, function)
+
     def run(self) -> None:
-        device = self._device
+        ports, device = self._ports, self._ports.device
         if self.inputs:
-            device.write(self._inputs_there, self._input_block)
-        device.run(self._recording)
+            device.write(ports.inputs, self._input_block)
+        device.run(ports.recording)
         if self.outputs:
-            device.read(self._outputs_there, self._output_block)
+            device.read(ports.outputs, self._output_block)
         else:
             device.synchronise()
 
-    def __del__(self) -> None:
-        device = getattr(self, "_device", None)
-        if device is None or device.closed:
-            return
-        for name in ("_inputs_there", "_outputs_there"):  # this drops the recording that uses them
-            if hasattr(self, name):
-                device.free(getattr(self, name))
+
+class RemoteMemoryCall(MemoryCall):
+    """A function that takes and gives buffers of the device; nothing crosses to the host."""
+
+    def __init__(self, program: Remote, function: FunctionSpec):
+        super().__init__(program, function)
+        self._ports = _Ports(program, function)
+
+    def run(self, inputs: Sequence[DeviceBuffer], outputs: Sequence[DeviceBuffer]) -> None:
+        ports, device = self._ports, self._ports.device
+        tensors = zip(self.function.inputs.values(), ports.input_offsets, inputs, strict=True)
+        for tensor, at, buffer in tensors:
+            device.copy(buffer, ports.inputs, tensor.nbytes, 0, at)
+        device.run(ports.recording)
+        results = zip(self.function.outputs.values(), ports.output_offsets, outputs, strict=True)
+        for tensor, at, buffer in results:
+            device.copy(ports.outputs, buffer, tensor.nbytes, at, 0)
 
 
 def _offsets(tensors: Iterable[TensorSpec]) -> list[int]:

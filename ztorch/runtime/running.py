@@ -6,7 +6,8 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,10 @@ class Running(ABC):
     @abstractmethod
     def bind(self, function: str) -> BoundCall:
         """A call with input and output arrays of its own, ready to be run again and again."""
+
+    @abstractmethod
+    def bind_memory(self, function: str) -> MemoryCall:
+        """A call that reads and writes memory of the caller's, which may change from run to run."""
 
     def weights_changed(self) -> None:
         """Has derived states computed again before the next run."""
@@ -113,6 +118,32 @@ class BoundCall(ABC):
 
     @abstractmethod
     def run(self) -> None:
+        """One run. The caller holds the lock of the program."""
+
+
+class MemoryCall(ABC):
+    """One function that runs on memory of the caller's: addresses on the host, buffers on a device.
+    """
+
+    def __init__(self, program: Running, function: FunctionSpec):
+        self.program = program
+        self.function = function
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Runs the function. On a device it may return before the work is done.
+
+        Args:
+            inputs: The memory of each input, in the function's order.
+            outputs: The memory of each output, in the function's order.
+        """
+        program = self.program
+        with program.lock:
+            if program.stale:
+                program.refresh()
+            self.run(inputs, outputs)
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """One run. The caller holds the lock of the program."""
 
 

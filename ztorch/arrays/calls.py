@@ -1,0 +1,233 @@
+"""Calls of ops on tensors: checked and typed once for each combination of shapes and dtypes.
+
+A `Call` is an op with its attributes, for operands of certain shapes and dtypes. There is one object
+of each, so a recorded computation is compared by the identity of its calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ztorch.arrays.promotion import integer_range, need_in_range, operand_dtypes
+from ztorch.arrays.specs import Spec, spec
+from ztorch.dtypes import DType, dtype
+from ztorch.errors import ConfigError, DataError, UnknownName, ZtorchError
+from ztorch.graph.op import OPS, REGISTRY, Public, leaf
+from ztorch.graph.tracing import NotTraced
+from ztorch.graph.value import Value
+from ztorch.ops import signature
+
+NUMBERS = (bool, int, float)  # Python's: as operands they take the dtype of the tensors beside them
+
+Operand = Spec | type  # a tensor, or the type of a number
+Build = Callable[[Sequence[Value]], Any]  # values of the operands -> the values of the results
+
+
+class Call:
+    """An op for operands of certain shapes and dtypes.
+
+    Attributes:
+        name: Name of the op.
+        operands: Spec of each tensor operand, type of each number.
+        dtypes: The dtype that each operand is computed in.
+        results: Spec of each result.
+        aliases: For each result, which operand it is, or None: some reshapes change nothing.
+        single: Whether the op gives one result, not a tuple.
+        integers: Places and ranges of numbers that must fit an integer dtype.
+    """
+
+    __slots__ = ("_build", "aliases", "dtypes", "integers", "name", "operands", "results", "single")
+
+    def __init__(self, name: str, operands: tuple[Operand, ...], dtypes: Sequence[DType],
+                 build: Build, memory: str):
+        self.name = name
+        self.operands = operands
+        self.dtypes = tuple(dtypes)
+        self._build = build
+        inputs = [leaf("input", f"x{k}", o.shape if isinstance(o, Spec) else (), d)
+                  for k, (o, d) in enumerate(zip(operands, dtypes, strict=True))]
+        result = build(inputs)
+        self.single = isinstance(result, Value)
+        results = [result] if self.single else result
+        if not isinstance(results, (list, tuple)) or not results or not all(
+                isinstance(y, Value) for y in results):
+            raise NotTraced(f"{name} must give a tensor or a tuple of tensors, not {result!r}")
+        self.results = tuple(spec(y.shape, y.dtype, memory) for y in results)
+        same = {id(v): k for k, (v, o) in enumerate(zip(inputs, operands, strict=True))
+                if isinstance(o, Spec) and o.dtype is v.dtype}
+        self.aliases = tuple(same.get(id(y)) for y in results)
+        self.integers = tuple((k, *integer_range(d)) for k, (o, d) in enumerate(
+            zip(operands, dtypes, strict=True)) if not isinstance(o, Spec) and d.is_int)
+
+    def build(self, operands: Sequence[Value]) -> list[Value]:
+        """The results as values of a graph."""
+        typed = [v if v.dtype is d else OPS.cast(v, d)
+                 for v, d in zip(operands, self.dtypes, strict=True)]
+        result = self._build(typed)
+        return [result] if self.single else list(result)
+
+    def check_numbers(self, operands: Sequence[Any]) -> None:
+        """Raises a DataError for a number that its integer dtype cannot hold."""
+        for k, low, high in self.integers:
+            if not low <= operands[k] <= high:
+                need_in_range(self.name, operands[k], self.dtypes[k])
+
+    def __repr__(self) -> str:
+        return f"<call of {self.name}>"
+
+
+# -- how the arguments of an op are bound --------------------------------------------------------------
+
+
+class Layout(NamedTuple):
+    """Where an op takes tensors."""
+
+    positions: frozenset[int]  # of positional arguments that are tensors
+    rest: int  # all positional arguments from here on are tensors
+
+
+@functools.cache
+def layout(name: str) -> Layout:
+    """Where the op of that name takes tensors by position."""
+    declared, tensors = signature(name)
+    positions, rest = set(), 1 << 30
+    for k, p in enumerate(declared.parameters.values()):
+        if p.kind is inspect.Parameter.VAR_POSITIONAL and p.name in tensors:
+            rest = k
+        elif p.name in tensors:
+            positions.add(k)
+    return Layout(frozenset(positions), rest)
+
+
+class Bound(NamedTuple):
+    """A call of an op with its arguments sorted."""
+
+    name: str  # of the op
+    operands: list[Any]  # tensor arguments as they came
+    labels: list[str]  # what errors call each operand
+    counts: dict[str, int | None]  # operands of each tensor parameter; None: a single one
+    attributes: dict[str, Any]  # the other arguments
+
+    def takes_numbers(self) -> list[bool]:
+        """For each operand, whether a number takes the dtype of the tensors beside it. As an index
+        it does not."""
+        declared, _ = signature(self.name)
+        weak: list[bool] = []
+        for parameter, count in self.counts.items():
+            allowed = "float" in str(declared.parameters[parameter].annotation)
+            weak += [allowed] * (1 if count is None else count)
+        return weak
+
+
+def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
+    """Sorts the arguments of an op into tensors and attributes.
+
+    Raises:
+        TypeError: They do not fit the op's signature.
+        DataError: A tensor is None where there must be one.
+        ConfigError: An attribute is no plain value.
+    """
+    declared, tensors = signature(name)
+    try:
+        arguments = declared.bind(*args, **attrs).arguments
+    except TypeError as error:
+        raise TypeError(f"zt.ops.{name}: {error}; it is {name}{declared}") from None
+    operands: list[Any] = []
+    labels: list[str] = []
+    counts: dict[str, int | None] = {}
+    attributes: dict[str, Any] = {}
+    for parameter, x in arguments.items():
+        p = declared.parameters[parameter]
+        if x is None and parameter in tensors and p.default is not None:
+            raise DataError(f"zt.ops.{name}: {parameter} is None; give an array or a number")
+        if parameter not in tensors or x is None:
+            attributes[parameter] = as_attribute(f"zt.ops.{name}({parameter}=...)", x)
+        elif p.kind is inspect.Parameter.VAR_POSITIONAL:
+            items = x[0] if len(x) == 1 and isinstance(x[0], (list, tuple)) else x
+            counts[parameter] = len(items)
+            operands += items
+            labels += [f"{parameter}[{k}]" for k in range(len(items))]
+        else:
+            counts[parameter] = None
+            operands.append(x)
+            labels.append(parameter)
+    return Bound(name, operands, labels, counts, attributes)
+
+
+_calls: dict[tuple[Any, ...], Call] = {}
+
+
+def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
+    """The one Call of an op for these operands.
+
+    Raises:
+        ZtorchError: The op does not take such shapes or dtypes.
+    """
+    key = (bound.name, memory, operands, tuple(bound.counts.items()), repr(bound.attributes))
+    known = _calls.get(key)
+    if known is None:
+        public = REGISTRY[bound.name]
+        kinds = [o.kind if isinstance(o, Spec) else o for o in operands]
+        try:
+            dtypes = operand_dtypes(public, kinds)
+            known = Call(bound.name, operands, dtypes, _builder(public, bound), memory)
+        except ZtorchError as error:
+            raise type(error)(f"{error}\n    in {_shown(bound, operands)}") from None
+        known = _calls.setdefault(key, known)
+    return known
+
+
+def _builder(public: Public, bound: Bound) -> Build:
+    """A function that calls an op on values, with its attributes."""
+    declared, _ = signature(public.name)
+    counts, attributes = bound.counts, bound.attributes
+
+    def build(values: Sequence[Value]) -> Any:
+        remaining: Iterator[Value] = iter(values)
+        positional: list[Any] = []
+        named = dict(attributes)
+        for parameter, count in counts.items():
+            if count is not None:
+                positional += [next(remaining) for _ in range(count)]
+            elif declared.parameters[parameter].kind is inspect.Parameter.POSITIONAL_ONLY:
+                positional.append(next(remaining))
+            else:
+                named[parameter] = next(remaining)
+        try:
+            return getattr(OPS, public.name)(*positional, **named)
+        except ZtorchError:
+            raise
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+            raise ConfigError(f"zt.ops.{public.name} cannot be called like this "
+                              f"({type(error).__name__}: {error}); it is {public.name}{declared}"
+                              ) from error
+
+    return build
+
+
+def _shown(bound: Bound, operands: Sequence[Operand]) -> str:
+    shown = [*(repr(o) if isinstance(o, Spec) else o.__name__ for o in operands),
+             *(f"{k}={v!r}" for k, v in bound.attributes.items())]
+    return f"zt.ops.{bound.name}({', '.join(shown)})"
+
+
+def as_attribute(label: str, x: Any) -> Any:
+    """An argument that is no tensor, as Python's own numbers, names and tuples of them: these can
+    be compared, and so name a compiled program."""
+    if isinstance(x, (np.generic, np.ndarray)):
+        x = x.tolist()
+    if isinstance(x, (list, tuple)):
+        return tuple(as_attribute(label, item) for item in x)
+    if isinstance(x, slice):
+        return slice(*(as_attribute(label, bound) for bound in (x.start, x.stop, x.step)))
+    if x is None or x is Ellipsis or isinstance(x, (bool, int, float, str, DType)):
+        return x
+    try:
+        return dtype(x)  # np.float32 and the like
+    except UnknownName:
+        raise ConfigError(f"{label} takes plain values, not {x!r}") from None

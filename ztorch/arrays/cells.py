@@ -1,0 +1,69 @@
+"""Cells: state that functions of tensors read and change, such as the slots of an optimizer.
+
+In a function that is being compiled, a cell that is read becomes an input of it, and one that is
+changed an output: the compiled function reads and changes the cell at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from ztorch.arrays.node import Node, placeholder
+
+
+class Cell:
+    """One tensor that is replaced from time to time."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node):
+        self.node = node
+
+    def get(self) -> Node:
+        """The tensor now; in a function that is being compiled, the one at its call."""
+        trace = _trace.get()
+        return self.node if trace is None else trace.get(self)
+
+    def set(self, node: Node) -> None:
+        """Replaces the tensor by one of the same spec."""
+        trace = _trace.get()
+        if trace is None:
+            self.node = node
+        else:
+            trace.written[self] = node
+
+
+class Trace:
+    """The cells that a function reads and changes while it is being compiled."""
+
+    def __init__(self) -> None:
+        self.read: dict[Cell, Node] = {}  # with the placeholder of each
+        self.written: dict[Cell, Node] = {}  # with the new tensor of each
+
+    def get(self, cell: Cell) -> Node:
+        if cell in self.written:
+            return self.written[cell]
+        if cell not in self.read:
+            self.read[cell] = placeholder(cell.node.spec)
+        return self.read[cell]
+
+
+_trace: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+@contextmanager
+def tracing() -> Iterator[Trace]:
+    """Inside, a function is being compiled; yields what it does with cells."""
+    trace = Trace()
+    token = _trace.set(trace)
+    try:
+        yield trace
+    finally:
+        _trace.reset(token)
+
+
+def is_tracing() -> bool:
+    """Whether a function is being compiled."""
+    return _trace.get() is not None

@@ -1,0 +1,179 @@
+"""Functions that make tensors: of what users have, of one number, of ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ztorch.arrays.node import Node
+from ztorch.arrays.placement import device as on_device
+from ztorch.arrays.tensor import Tensor, compute, node_from, tensor_of
+from ztorch.dtypes import DType
+from ztorch.dtypes import dtype as dtype_named
+from ztorch.errors import ConfigError
+
+Shape = int | Sequence[int]
+
+
+def tensor(data: Any, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+    """A tensor with a copy of the data.
+
+    Args:
+        data: Numbers: an array of any framework, a number, or nested lists of them.
+        dtype: The dtype; `None` means that of an array, float32 for Python's floats, int64 for its
+            integers. Default: `None`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        DataError: `data` is not an array of numbers.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.tensor([[1, 2], [3, 4]], dtype="float32")
+        tensor([[1., 2.],
+                [3., 4.]], dtype=float32, device='cpu')
+    """
+    return Tensor(data, dtype, device)
+
+
+def asarray(data: Any, dtype: DType | str | None = None, device: str | None = None,
+            copy: bool | None = None) -> Tensor:
+    """A tensor of the data, which shares its memory where that is possible: then who changes the
+    data changes the tensor.
+
+    Args:
+        data: A tensor, an array of any framework, a number, or nested lists of numbers.
+        dtype: The dtype; `None` means that of the data. Default: `None`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+        copy: True always copies, False raises an error where sharing is impossible. `None` copies
+            where it must. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ConfigError: `copy` is False, and the memory cannot be shared.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> zt.asarray(np.arange(3))
+        tensor([0, 1, 2], dtype=int64, device='cpu')
+    """
+    node = node_from(data, dtype, device, copy=bool(copy))
+    owned = node.block is not None and node.block.memory is not None
+    if copy is False and owned and not isinstance(data, Tensor):
+        raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
+                          "tensor's device, in C order, at a multiple of 64 bytes, in the same "
+                          "dtype; leave copy=False out")
+    return tensor_of(node)
+
+
+def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor of an array of another framework, by DLPack. Its memory is shared where possible.
+
+    Args:
+        x: An array with `__dlpack__`.
+        device: The device that holds the tensor; `None` means the default one. Default: `None`.
+        copy: True always copies, False never. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> zt.from_dlpack(np.arange(3.0)).sum().item()
+        3.0
+    """
+    import numpy as np
+
+    return asarray(x if isinstance(x, Tensor) else np.from_dlpack(x), None, device, copy)
+
+
+def full(shape: Shape, fill_value: float, dtype: DType | str | None = None,
+         device: str | None = None) -> Tensor:
+    """A tensor with one number everywhere.
+
+    Args:
+        shape: Size of each axis, or of the only one.
+        fill_value: The number.
+        dtype: The dtype; `None` means float32 for a float, int64 for an integer, else bool.
+            Default: `None`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.full((2,), 1.5)
+        tensor([1.5, 1.5], dtype=float32, device='cpu')
+    """
+    if dtype is None:
+        dtype = {bool: "bool", int: "int64"}.get(type(fill_value), "float32")
+    sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)  # type: ignore[arg-type]
+    attrs = {"shape": sizes, "value": fill_value, "dtype": dtype_named(dtype)}
+    if device is None:
+        result: Tensor = compute("full", (), attrs)
+        return result
+    with on_device(device):
+        return full(shape, fill_value, dtype)
+
+
+def zeros(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
+    """A tensor of zeros.
+
+    Args:
+        shape: Size of each axis, or of the only one.
+        dtype: The dtype. Default: `"float32"`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.zeros((2, 3)).shape
+        (2, 3)
+    """
+    return full(shape, 0, dtype, device)
+
+
+def ones(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
+    """A tensor of ones.
+
+    Args:
+        shape: Size of each axis, or of the only one.
+        dtype: The dtype. Default: `"float32"`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ones(2)
+        tensor([1., 1.], dtype=float32, device='cpu')
+    """
+    return full(shape, 1, dtype, device)
+
+
+def empty(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
+    """A tensor whose elements are not specified; here they are zeros, since tensors never change.
+
+    Args:
+        shape: Size of each axis, or of the only one.
+        dtype: The dtype. Default: `"float32"`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.empty((2, 3)).shape
+        (2, 3)
+    """
+    return zeros(shape, dtype, device)

@@ -1,0 +1,68 @@
+"""Arrays of NumPy and of other libraries on their way into tensors and out of them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, bf16, dtype, f32, f64, need_no_mask
+from ztorch.errors import DataError, Unsupported, UnknownName
+
+dtype_of = functools.lru_cache(dtype)
+
+
+def as_host_array(label: str, x: Any) -> np.ndarray:
+    """An array of NumPy: x itself, or what x says it holds.
+
+    Args:
+        label: What errors call it.
+        x: An array of any framework, a number, or nested lists of numbers.
+
+    Raises:
+        DataError: x is not an array of numbers.
+    """
+    if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
+        return np.from_dlpack(x)
+    need_no_mask(label, x)
+    try:
+        array = np.asarray(x)
+    except ValueError as error:  # lists of lists of several lengths
+        raise DataError(f"{label} is no array: {error}") from None
+    except TypeError as error:  # such as an array that lies on a device
+        raise DataError(f"{label} cannot be read as an array: {error}") from None
+    try:
+        dtype_of(array.dtype)
+    except UnknownName:
+        raise DataError(f"{label} is an array of {array.dtype}; use numbers of a dtype such as "
+                        "float32, int64 or bool") from None
+    return array
+
+
+def stored(array: np.ndarray, d: DType) -> np.ndarray:
+    """An array's elements as memory holds them: in another dtype, of the machine's byte order."""
+    if d is bf16:
+        bits = array if dtype_of(array.dtype) is bf16 else array.astype(_bfloat16())
+        return bits.view(np.uint16)
+    return array.astype(d.numpy, copy=False)
+
+
+def shown(array: np.ndarray, d: DType) -> np.ndarray:
+    """An array of memory as users see it: bfloat16 is a dtype of its own."""
+    return array.view(_bfloat16()) if d is bf16 else array
+
+
+def default_dtype(x: Any, array: np.ndarray) -> DType:
+    """The dtype of a tensor that is made of x: that of an array; of Python's floats, float32."""
+    own = dtype_of(array.dtype)
+    return f32 if own is f64 and not hasattr(x, "dtype") else own
+
+
+def _bfloat16() -> np.dtype:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise Unsupported("NumPy has no bfloat16; pip install ml_dtypes, or use zt.ops.cast to "
+                          "give a result another dtype") from None
+    return np.dtype(ml_dtypes.bfloat16)

@@ -1,0 +1,141 @@
+"""`zt.compiled`: a function of tensors as one native call."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ztorch.arrays.cells import Cell, is_tracing, tracing
+from ztorch.arrays.memory import memory
+from ztorch.arrays.node import Node, placeholder
+from ztorch.arrays.placement import code_for
+from ztorch.arrays.programs import ArrayProgram
+from ztorch.arrays.realize import realize
+from ztorch.arrays.specs import Spec, spec
+from ztorch.arrays.structure import walk
+from ztorch.arrays.tensor import Tensor, array_of, common_memory, operand, tensor_of
+from ztorch.arrays.trees import flatten, unflatten
+from ztorch.dtypes import f32, f64
+from ztorch.errors import ConfigError, ZtorchError
+from ztorch.graph.tracing import NotTraced, traced
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function of tensors one native call: a decorator.
+
+    The function is called once for each set of shapes and dtypes, with tensors that have no values
+    yet. What it does with them is compiled, and runs from then on. Python's floats are inputs too;
+    integers, strings and the like are compiled in.
+
+    Args:
+        function: Takes tensors, or dicts and lists of them, and returns such.
+
+    Returns:
+        A function that takes and returns tensors; given arrays of NumPy alone, it returns such.
+
+    Raises:
+        ConfigError: `function` is not callable.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.compiled
+        ... def distance(a, b):
+        ...     return zt.ops.norm(a - b, axis=-1)
+        >>> distance(np.array([[3.0, 0.0]]), np.array([[0.0, 4.0]]))
+        array([5.])
+    """
+    if not callable(function):
+        raise ConfigError(f"compiled takes a function of tensors, not {function!r}; zt.ops compute "
+                          "arrays by themselves")
+    name = getattr(function, "__name__", "function")
+    versions: dict[Any, _Version] = {}
+    lock = threading.Lock()
+
+    @functools.wraps(function)
+    def run(*args: Any, **named: Any) -> Any:
+        if is_tracing():
+            return function(*args, **named)  # a part of another function
+        leaves, shape = flatten((args, named))
+        place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
+        nodes = [_argument(f"{name}: argument {k}", x, place) for k, x in enumerate(leaves)]
+        key = (shape, code_for(place), *(n.spec if isinstance(n, Node) else (type(n), n)
+                                         for n in nodes))
+        version = versions.get(key)
+        if version is None:
+            with lock:
+                version = versions.get(key)
+                if version is None:
+                    version = versions[key] = _trace(function, name, nodes, shape, place)
+        results = version.run([n for n in nodes if isinstance(n, Node)])
+        of_numpy = leaves and not any(isinstance(x, Tensor) for x in leaves)
+        finish = array_of if of_numpy else tensor_of
+        return unflatten(version.tree, iter([finish(r) for r in results]))
+
+    return run
+
+
+def _argument(label: str, x: Any, place: str) -> Any:
+    """An argument as a node, or as it is if it is compiled in."""
+    if isinstance(x, float):
+        kind = f64 if place == "cpu" else f32
+        block = memory(place).upload(kind.numpy.type(x))
+        return Node(spec((), kind, place, number=True), block)
+    if isinstance(x, (bool, int, str)) or callable(x):
+        return x
+    return operand(label, x, False, place)
+
+
+class _Version(NamedTuple):
+    """A function for arguments of certain shapes and dtypes."""
+
+    program: ArrayProgram
+    numbers: list[Any]  # Python's numbers, which it was compiled for
+    tree: Any  # shape of the tree of results
+    results: list[Spec]  # of the leaves of that tree, then of the cells that change
+    captured: list[Node]  # computed tensors that the function refers to
+    read: list[Cell]  # cells that it reads
+    written: list[Cell]  # cells that it changes
+    place: str  # the memory that all of it lies in
+
+    def run(self, arguments: Sequence[Node]) -> list[Node]:
+        """The leaves of its results."""
+        before = [*arguments, *(cell.node for cell in self.read)]
+        realize(before)
+        pool = memory(self.place)
+        blocks = [pool.alloc(s.nbytes) for s in self.results]
+        self.program.run([*before, *self.captured], self.numbers, blocks)
+        nodes = [Node(s, block) for s, block in zip(self.results, blocks, strict=True)]
+        count = len(nodes) - len(self.written)
+        for cell, node in zip(self.written, nodes[count:], strict=True):
+            cell.node = node
+        return nodes[:count]
+
+
+def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], shape: Any,
+           place: str) -> _Version:
+    """Calls a function with tensors that have no values, and compiles what it does with them."""
+    inside = [placeholder(a.spec) if isinstance(a, Node) else a for a in arguments]
+    tree = unflatten(shape, iter([tensor_of(a) if isinstance(a, Node) else a for a in inside]))
+    try:
+        with tracing() as trace:
+            leaves, result_tree = flatten(traced(_spread(function), name, tree))
+        if not leaves or not all(isinstance(y, Tensor) for y in leaves):
+            raise NotTraced(f"{name} must give a tensor, or a tree of tensors, not "
+                            f"{next((y for y in leaves if not isinstance(y, Tensor)), None)!r}")
+    except ZtorchError as error:
+        shown = ", ".join(repr(a.spec) if isinstance(a, Node) else repr(a) for a in arguments)
+        raise type(error)(f"{error}\n    in {name}({shown})") from None
+    nodes = [*(y.node for y in leaves), *trace.written.values()]
+    pending = walk(nodes, [*(a for a in inside if isinstance(a, Node)), *trace.read.values()])
+    captured = pending.leaves[sum(isinstance(a, Node) for a in inside) + len(trace.read):]
+    slots = tuple(pending.slots[id(n)] for n in nodes)
+    program = ArrayProgram(tuple(pending.key), slots, place, code_for(place), name)
+    return _Version(program, pending.numbers, result_tree, [n.spec for n in nodes], captured,
+                    list(trace.read), list(trace.written), place)
+
+
+def _spread(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function of one tree of all arguments."""
+    return lambda tree: function(*tree[0], **tree[1])

@@ -1,0 +1,164 @@
+"""Where tensors lie: blocks of the host's memory or of a device's, kept for reuse when freed.
+
+Blocks of a size that was freed before are handed out again: a loop allocates nothing after its
+first turn, and the pages of a large block need not be mapped again.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ztorch.abi import BUFFER_ALIGN, align_up
+from ztorch.backends import registry
+from ztorch.host.memory import aligned
+
+KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse
+
+
+class Block:
+    """A piece of memory that tensors own. It returns to its memory when nobody refers to it."""
+
+    __slots__ = ("handle", "memory", "nbytes", "place")
+
+    def __init__(self, memory: Memory | None, nbytes: int, handle: Any, place: Any):
+        self.memory = memory  # None: the handle's owner frees it
+        self.nbytes = nbytes
+        self.handle = handle  # of the host: an array of bytes; of a device: its buffer
+        self.place = place  # what programs take: an address of the host, a buffer of a device
+
+    def detached(self) -> Any:
+        """Its handle, which does not return to the memory any more."""
+        self.memory = None
+        return self.handle
+
+    def __del__(self) -> None:
+        if self.memory is not None:
+            self.memory.take_back(self)
+
+
+class Memory(ABC):
+    """The memory of one device."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self._free: dict[int, list[Any]] = {}  # handles of freed blocks, by size
+        self._kept = 0  # bytes of them
+
+    def alloc(self, nbytes: int) -> Block:
+        """A block of unspecified contents."""
+        size = align_up(nbytes or 1, BUFFER_ALIGN)
+        try:
+            handle = self._free[size].pop()
+            self._kept -= size
+        except (KeyError, IndexError):
+            handle = self._alloc(size)
+        return Block(self, size, handle, self._place(handle))
+
+    def take_back(self, block: Block) -> None:
+        """Keeps a freed block for reuse; if too much is kept, everything kept is released."""
+        if self._kept + block.nbytes > KEPT_BYTES:
+            self.release()
+        if block.nbytes > KEPT_BYTES:
+            self._release(block.handle)
+            return
+        self._kept += block.nbytes
+        self._free.setdefault(block.nbytes, []).append(block.handle)
+
+    def release(self) -> None:
+        """Gives all freed blocks back to the system."""
+        free, self._free, self._kept = self._free, {}, 0
+        for handles in free.values():
+            for handle in handles:
+                self._release(handle)
+
+    def upload(self, array: np.ndarray) -> Block:
+        """A block with a copy of an array's elements, in C order."""
+        block = self.alloc(array.nbytes)
+        self.write(block, array)
+        return block
+
+    @abstractmethod
+    def write(self, block: Block, array: np.ndarray) -> None:
+        """Copies an array's elements, in C order, to the beginning of a block."""
+
+    @abstractmethod
+    def download(self, block: Block, out: np.ndarray) -> None:
+        """Copies the beginning of a block into a contiguous array."""
+
+    @abstractmethod
+    def _alloc(self, nbytes: int) -> Any: ...
+
+    @abstractmethod
+    def _release(self, handle: Any) -> None: ...
+
+    def _place(self, handle: Any) -> Any:
+        return handle
+
+
+class HostMemory(Memory):
+    """The memory of the CPU."""
+
+    def write(self, block: Block, array: np.ndarray) -> None:
+        np.copyto(block.handle[:array.nbytes].view(array.dtype).reshape(array.shape), array)
+
+    def download(self, block: Block, out: np.ndarray) -> None:
+        out.reshape(-1).view(np.uint8)[:] = block.handle[:out.nbytes]
+
+    def lend(self, array: np.ndarray) -> Block | None:
+        """A block that is the array itself, or None if compiled code cannot read it in place."""
+        address = array.__array_interface__["data"][0]
+        if address % BUFFER_ALIGN or not array.flags.c_contiguous or not array.dtype.isnative:
+            return None
+        return Block(None, array.nbytes, array.reshape(-1).view(np.uint8), address)
+
+    def _alloc(self, nbytes: int) -> np.ndarray:
+        return aligned(nbytes)
+
+    def _release(self, handle: Any) -> None:
+        pass  # its owner is the array
+
+    def _place(self, handle: np.ndarray) -> int:
+        address: int = handle.__array_interface__["data"][0]
+        return address
+
+
+class DeviceMemory(Memory):
+    """The memory of a device that has its own."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        backend, _, ordinal = name.partition(":")
+        self.device = registry.opened(backend, int(ordinal))
+
+    def write(self, block: Block, array: np.ndarray) -> None:
+        self.device.write(block.handle, array)
+
+    def download(self, block: Block, out: np.ndarray) -> None:
+        self.device.read(block.handle, out)
+
+    def _alloc(self, nbytes: int) -> Any:
+        return self.device.alloc(nbytes)
+
+    def _release(self, handle: Any) -> None:
+        if not self.device.closed:
+            self.device.free(handle)
+
+
+_memories: dict[str, Memory] = {}
+_making = threading.Lock()
+
+
+def memory(name: str) -> Memory:
+    """The memory called "cpu", or that of a device, such as "vulkan:0"."""
+    known = _memories.get(name)
+    if known is None:
+        with _making:
+            known = _memories.get(name)
+            if known is None:
+                known = HostMemory("cpu") if name == "cpu" else DeviceMemory(name)
+                _memories[name] = known
+    return known

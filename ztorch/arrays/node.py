@@ -1,0 +1,49 @@
+"""Nodes: tensors that are computed, or recorded and not yet computed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztorch.arrays.specs import Spec
+
+if TYPE_CHECKING:
+    from ztorch.arrays.calls import Call
+    from ztorch.arrays.memory import Block
+
+MAX_DEPTH = 200  # calls that may lie one upon the other before they are computed
+
+
+class Node:
+    """A tensor as the recorder sees it: memory that holds it, or the call that gives it.
+
+    Attributes:
+        spec: Its shape, dtype and memory.
+        block: Where its elements lie; None while it is pending.
+        call: What computes it; None if nothing has to.
+        operands: Nodes and numbers that the call takes.
+        index: Which of the call's results it is.
+        depth: Pending calls between it and what is computed, at most.
+    """
+
+    __slots__ = ("__weakref__", "block", "call", "depth", "index", "operands", "spec")
+
+    def __init__(self, spec: Spec, block: Block | None = None, call: Call | None = None,
+                 operands: tuple[Any, ...] = (), index: int = 0, depth: int = 0):
+        self.spec = spec
+        self.block = block
+        self.call = call
+        self.operands = operands
+        self.index = index
+        self.depth = depth
+
+    def settle(self, block: Block) -> None:
+        """Says where its elements lie now. What it was computed from may go."""
+        self.block = block  # first: other threads read it before they follow the operands
+        self.call = None
+        self.operands = ()
+        self.depth = 0
+
+
+def placeholder(spec: Spec) -> Node:
+    """An argument of a function that is being compiled: it has no value, and nothing computes it."""
+    return Node(spec)

@@ -1,0 +1,90 @@
+"""The default device: where tensors are made, and which code computes those of the CPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from ztorch.errors import DeviceError
+from ztorch.runtime.devices import best_device, resolve
+
+_chosen: ContextVar[str | None] = ContextVar("device", default=None)
+_process_wide: list[str] = []  # what set_default_device was last told, if anything
+
+
+def set_default_device(device: str) -> None:
+    """Sets where tensors are made from now on, in all threads.
+
+    Args:
+        device: The device, such as "cpu" or "vulkan:0".
+
+    Raises:
+        DeviceError: There is no such device here.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.set_default_device("cpu")
+        >>> zt.tensor([1.0, 2.0]).device
+        'cpu'
+    """
+    memory_of(device)
+    _process_wide[:] = [device]
+
+
+@contextmanager
+def device(name: str) -> Iterator[None]:
+    """Makes tensors on a device, inside a `with` block.
+
+    Args:
+        name: The device, such as "cpu" or "vulkan:0". A SIMD level, such as "cpu:scalar", chooses
+            the code that computes tensors of the CPU.
+
+    Raises:
+        DeviceError: There is no such device here.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> with zt.device("cpu:scalar"):
+        ...     print(zt.tensor([1.0, 2.0]) + 1)
+        [2. 3.]
+    """
+    memory_of(name)
+    token = _chosen.set(name)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def default_device() -> str:
+    """The device of the enclosing `with zt.device(...)`, else of `set_default_device`, else what
+    "auto" means: ZTORCH_DEVICE, the configuration file, or the best device of this machine."""
+    chosen = _chosen.get()
+    if chosen is not None:
+        return chosen
+    return _process_wide[0] if _process_wide else _configured()
+
+
+_configured = functools.cache(best_device)  # asked once: it reads files and looks for drivers
+
+
+@functools.lru_cache
+def memory_of(device: str) -> str:
+    """The memory that tensors of a device lie in: "cpu" for all levels of the CPU.
+
+    >>> memory_of("cpu:scalar")
+    'cpu'
+    """
+    place = resolve(device)
+    if place.ordinal is None:
+        raise DeviceError(f"{device} names a chip, which holds no tensors; name a device, such as "
+                          f"{place.backend}:0")
+    return "cpu" if place.backend == "cpu" else f"{place.backend}:{place.ordinal}"
+
+
+def code_for(memory: str) -> str:
+    """The device whose code computes what lies in a memory: the default one if that is its own."""
+    default = default_device()
+    return default if memory_of(default) == memory else memory

@@ -1,0 +1,156 @@
+"""Compiled computations on tensors, kept by their structure.
+
+A number such as the 2 of `x * 2` is compiled into the code. If the same structure comes with
+another number, as a learning rate that changes does, that number becomes an input.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.arrays.calls import Call
+from ztorch.arrays.memory import Block, memory
+from ztorch.arrays.node import Node
+from ztorch.arrays.specs import Spec
+from ztorch.arrays.structure import number_dtypes, rebuild
+from ztorch.compile.pipeline import build
+from ztorch.dtypes import to_storage
+from ztorch.graph.op import OPS, constant, leaf
+from ztorch.graph.value import Graph, Value
+
+CAPACITY = 1024  # programs that are kept at most
+CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept whatever it takes
+
+
+class ArrayProgram:
+    """One structure, compiled; compiled again when a number turns out to vary."""
+
+    def __init__(self, key: tuple[Any, ...], results: tuple[int, ...], place: str, device: str,
+                 name: str = ""):
+        """`results` are the numbers in the key of what is computed, `place` is the memory that all
+        of it lies in, `device` the one to compile for. Without a name it has that of its last op.
+        """
+        self._name = name
+        self.nbytes = 0  # memory it holds
+        self.compiled = False
+        self._lock = threading.Lock()  # one thread at a time compiles, and sets numbers
+        self._key = key
+        self._results = results
+        self._memory = memory(place)
+        self._device = device
+        self._number_dtypes = number_dtypes(key)
+        self._numbers: list[Any] = []  # those it was compiled for, or ran with last
+        self._varying: dict[int, Block] = {}  # which of them are inputs, and where these lie
+        self._leaves_read: list[int] = []  # leaves that are inputs, in the order of the function
+        self._numbers_read: list[Any] = []  # memory of the numbers that are inputs, likewise
+        self._sized: list[int] = []  # results that are not empty
+        self._call: Any = None  # the compiled function; None if all its results are empty
+
+    def run(self, leaves: Sequence[Node], numbers: list[Any], outputs: Sequence[Block]) -> None:
+        """Computes the results into blocks."""
+        with self._lock:
+            if not self.compiled:
+                self._compile(numbers, leaves)
+            elif not _same(numbers, self._numbers):
+                self._adapt(numbers, leaves)
+            if self._call is not None:
+                inputs = [leaves[k].block.place  # type: ignore[union-attr]
+                          for k in self._leaves_read]
+                self._call(inputs + self._numbers_read,
+                           [outputs[k].place for k in self._sized])
+
+    def _adapt(self, numbers: list[Any], leaves: Sequence[Node]) -> None:
+        """Makes inputs of the numbers that have changed, and sets all that are inputs."""
+        changed = {k for k, (a, b) in enumerate(zip(numbers, self._numbers, strict=True))
+                   if not _same([a], [b])}
+        if new := changed - self._varying.keys():
+            self._varying |= {k: self._memory.alloc(self._number_dtypes[k].bytes) for k in new}
+            self._compile(numbers, leaves)
+        for k, block in self._varying.items():
+            d = self._number_dtypes[k]
+            self._memory.write(block, to_storage(d, np.asarray(numbers[k], d.working)))
+        self._numbers = numbers
+
+    def _compile(self, numbers: list[Any], leaves: Sequence[Node]) -> None:
+        specs = [node.spec for node in leaves]
+        xs = [leaf("input", f"x{k}", s.shape, s.dtype) if s.size else
+              constant(np.zeros(s.shape), s.dtype) for k, s in enumerate(specs)]
+        ns = [leaf("input", f"n{k}", (), d) if k in self._varying else OPS.full((), number, d)
+              for k, (number, d) in enumerate(zip(numbers, self._number_dtypes, strict=True))]
+        nodes = rebuild(self._key, xs, ns)
+        self.compiled, self._numbers = True, numbers
+        self._sized = [k for k, slot in enumerate(self._results) if nodes[slot].size]
+        if not self._sized:
+            return
+        graph = Graph({f"y{k}": nodes[self._results[k]] for k in self._sized})
+        ops = (call.name for call in reversed(self._key) if isinstance(call, Call))
+        running = build({"call": graph}, self._device, self._name or next(ops, "copy"))
+        ports = [(port[0], int(port[1:])) for port in running.functions["call"].inputs]
+        self._leaves_read = [k for kind, k in ports if kind == "x"]
+        self._numbers_read = [self._varying[k].place for kind, k in ports if kind == "n"]
+        self._call = running.bind_memory("call")
+        self.nbytes = running.spec.memory_bytes
+
+
+def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether numbers are the same, of which some may be 0.0 and -0.0."""
+    return a == b and (0.0 not in a or repr(a) == repr(b))
+
+
+_programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by what they compute
+_lock = threading.Lock()  # guards _programs
+
+
+def program_for(key: tuple[Any, ...], results: tuple[int, ...], place: str,
+                device: str) -> ArrayProgram:
+    """The program of a structure, which may not be compiled yet.
+
+    Args:
+        key: The structure.
+        results: Numbers in the key of what is computed.
+        place: The memory that all of it lies in.
+        device: The device to compile for.
+    """
+    name = (device, results, key)
+    with _lock:
+        known = _programs.get(name)
+        if known is None:
+            known = _programs[name] = ArrayProgram(key, results, place, device)
+            _evict()
+        _programs.move_to_end(name)
+    return known
+
+
+def _evict() -> None:
+    """Drops the least recently used programs where there are too many."""
+    while len(_programs) > 1 and (len(_programs) > CAPACITY or sum(
+            p.nbytes for p in _programs.values()) > CAPACITY_BYTES):
+        _programs.popitem(last=False)
+
+
+def forget() -> None:
+    """Drops all programs that are kept.
+
+    >>> forget()
+    >>> len(_programs)
+    0
+    """
+    with _lock:
+        _programs.clear()
+
+
+def _after_fork() -> None:
+    """In a forked child no other thread runs: none releases a lock or finishes a program."""
+    global _lock
+    _lock = threading.Lock()
+    _programs.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,78 @@
+"""The dtype that an op computes in, by NumPy's rules of promotion."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from ztorch.dtypes import DType, bf16, boolean, dtype, f16, f32, f64, i64
+from ztorch.errors import DataError
+from ztorch.graph.op import Public
+from ztorch.ir.opcodes import OPCODES
+
+_RANK = {"b": 0, "u": 1, "s": 1, "f": 2}  # of kinds of dtypes: which one can hold the other
+_KINDS = {bool: "b", int: "s", float: "f"}  # of Python's numbers
+
+
+@functools.lru_cache(maxsize=None)
+def result_type(*dtypes: DType) -> DType:
+    """The dtype that can hold all of these, as `numpy.result_type` has it. With integers, bfloat16
+    stays bfloat16.
+
+    >>> from ztorch.dtypes import i8, u8
+    >>> result_type(i8, u8), result_type(f16, bf16), result_type(i64, f32)
+    (i16, f32, f64)
+    """
+    if bf16 not in dtypes:
+        return dtype(np.result_type(*(d.numpy for d in dtypes)))
+    floats = {d for d in dtypes if d.is_float and d is not bf16}
+    if not floats:
+        return bf16
+    return f32 if floats == {f16} else result_type(*(floats - {f16}))
+
+
+def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DType]:
+    """The dtype that each operand of an op is computed in.
+
+    Elementwise ops find a common dtype for all operands, others one for the floats among them.
+
+    Args:
+        public: The op.
+        operands: The dtype of each tensor; for one of Python's numbers, its type. A number takes
+            the dtype of the tensors beside it, unless that cannot hold its kind.
+    """
+    opcode = OPCODES.get(public.primitive.opcode) if public.primitive and (
+        public.primitive.kind == "map") else None
+    elementwise = opcode is not None or public.name == "clip"
+    first = 1 if public.name == "where" else 0  # the condition keeps its own dtype
+    strong = [d for d in operands[first:] if isinstance(d, DType)]
+    if not elementwise:
+        strong = [d for d in strong if d.is_float] or strong[:1]
+    common = _with_numbers(result_type(*strong) if strong else boolean,
+                           [n for n in operands[first:] if not isinstance(n, DType)])
+    if opcode is not None and opcode.kinds == "f" and not common.is_float:
+        common = f64  # as NumPy's functions of integers
+    return [common if not isinstance(d, DType) or (
+                k >= first and (elementwise or d.is_float)) else d
+            for k, d in enumerate(operands)]
+
+
+def _with_numbers(common: DType, numbers: Sequence[type]) -> DType:
+    """The dtype of the tensors, unless it cannot hold the kind of the numbers beside them."""
+    rank = max((_RANK[_KINDS[n]] for n in numbers), default=0)
+    return common if rank <= _RANK[common.kind] else {1: i64, 2: f64}[rank]
+
+
+def integer_range(d: DType) -> tuple[int, int]:
+    """The least and the greatest number of an integer dtype."""
+    limits = np.iinfo(d.numpy)
+    return int(limits.min), int(limits.max)
+
+
+def need_in_range(name: str, number: float, d: DType) -> None:
+    """Raises a DataError for a number that an integer dtype cannot hold."""
+    low, high = integer_range(d)
+    if not low <= number <= high:
+        raise DataError(f"zt.ops.{name}: {number} is no {d}; use an array of a wider dtype")

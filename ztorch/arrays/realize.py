@@ -1,0 +1,52 @@
+"""Computes pending tensors: what was recorded becomes a graph, and the graph one native call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+
+from ztorch.arrays.memory import memory
+from ztorch.arrays.node import Node
+from ztorch.arrays.placement import code_for
+from ztorch.arrays.programs import program_for
+from ztorch.arrays.structure import needed_elsewhere, walk
+
+_keeps_operands: ContextVar[bool] = ContextVar("keeps_operands", default=False)
+
+
+@contextlib.contextmanager
+def operands_kept() -> Iterator[None]:
+    """Inside, computed tensors still know what they were computed from, for differentiation."""
+    token = _keeps_operands.set(True)
+    try:
+        yield
+    finally:
+        _keeps_operands.reset(token)
+
+
+def realize(nodes: Sequence[Node]) -> None:
+    """Computes pending nodes, all that lie in one memory by one native call.
+
+    What they are computed from is kept where somebody else refers to it, so nothing is computed
+    twice.
+    """
+    pending = [n for n in nodes if n.block is None]
+    for place in {n.spec.memory for n in pending}:
+        _compute([n for n in pending if n.spec.memory == place], place)
+
+
+def _compute(roots: Sequence[Node], place: str) -> None:
+    pending = walk(roots)
+    results = list(dict.fromkeys(roots)) + needed_elsewhere(pending, roots)
+    pool = memory(place)
+    blocks = [pool.alloc(n.spec.nbytes) for n in results]
+    slots = tuple([pending.slots[id(n)] for n in results])
+    program = program_for(tuple(pending.key), slots, place, code_for(place))
+    program.run(pending.leaves, pending.numbers, blocks)
+    keeps = _keeps_operands.get()
+    for node, block in zip(results, blocks, strict=True):
+        if keeps:
+            node.block = block
+        else:
+            node.settle(block)

@@ -1,0 +1,78 @@
+"""Records calls of ops: checked at once, computed later.
+
+A call that was recorded before, with operands of the same shapes and dtypes, is found by its
+arguments, so that recording costs little.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from ztorch.arrays.calls import Call
+from ztorch.arrays.node import MAX_DEPTH, Node
+from ztorch.arrays.realize import realize
+from ztorch.host.settings import current
+
+
+class _Laziness(threading.local):
+    """Whether calls are recorded; each thread has its own answer."""
+
+    def __init__(self) -> None:
+        self.on = current().lazy
+
+
+_laziness = _Laziness()
+
+
+class lazy:  # noqa: N801 (users call it as a function)
+    """Switches recording on or off in this thread; inside a `with` block, until its end.
+
+    Without recording each op is computed at once: slower, but a debugger sees every result, and an
+    error appears where it arises.
+
+    Args:
+        on: Whether ops are recorded. Default: `True`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> with zt.lazy(False):
+        ...     print(zt.tensor([1.0, 2.0]) * 2)
+        [2. 4.]
+    """
+
+    def __init__(self, on: bool = True):
+        self._before = _laziness.on
+        _laziness.on = on
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        _laziness.on = self._before
+
+
+def record(call: Call, operands: tuple[Any, ...]) -> list[Node]:
+    """The results of a call, pending.
+
+    Args:
+        call: What to compute.
+        operands: A node for each tensor, and numbers.
+    """
+    if call.integers:
+        call.check_numbers(operands)
+    depth = 0
+    for o in operands:
+        if type(o) is Node and o.depth > depth:
+            depth = o.depth
+    if depth >= MAX_DEPTH:  # long loops that nobody looks into
+        realize([o for o in operands if type(o) is Node])
+        depth = 0
+    results = [Node(s, None, call, operands, k, depth + 1) if alias is None else operands[alias]
+               for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
+    if not _laziness.on:
+        realize(results)
+    return results

@@ -1,0 +1,46 @@
+"""What is known of a tensor before it is computed: shape, dtype and memory."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.dtypes import DType
+
+
+class Spec:
+    """Shape, dtype and memory of a tensor. There is one object of each, so `is` compares them."""
+
+    __slots__ = ("dtype", "kind", "memory", "nbytes", "shape", "size")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, memory: str, number: bool):
+        self.shape = shape
+        self.dtype = dtype
+        self.memory = memory  # where it lies: "cpu", or a device such as "vulkan:0"
+        self.kind = float if number else dtype  # of promotion: as one of Python's floats, or a dtype
+        self.size = math.prod(shape)  # elements
+        self.nbytes = self.size * dtype.bytes
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+_specs: dict[tuple[tuple[int, ...], DType, str, bool], Spec] = {}
+
+
+def spec(shape: tuple[int, ...], dtype: DType, memory: str, number: bool = False) -> Spec:
+    """The one Spec of a shape, a dtype and a memory.
+
+    Args:
+        shape: The size of each axis.
+        dtype: The dtype.
+        memory: Where it lies.
+        number: Whether it stands for one of Python's floats. Default: `False`.
+
+    Examples:
+        >>> from ztorch.dtypes import f32
+        >>> spec((2, 3), f32, "cpu") is spec((2, 3), f32, "cpu")
+        True
+    """
+    key = shape, dtype, memory, number
+    known = _specs.get(key)
+    return known if known is not None else _specs.setdefault(key, Spec(*key))

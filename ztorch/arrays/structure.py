@@ -1,0 +1,134 @@
+"""The structure of pending tensors: what a compiled program is found by, and built from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ztorch.arrays.calls import Call
+from ztorch.arrays.node import Node
+from ztorch.arrays.specs import Spec
+from ztorch.graph.tracing import NotTraced
+from ztorch.graph.value import Value
+
+NUMBER = -1  # stands in a key for one of Python's numbers
+
+
+class Pending(NamedTuple):
+    """Everything that some nodes depend on."""
+
+    key: list[Any]  # the structure; see `walk`
+    leaves: list[Node]  # computed nodes, in the order of the key
+    numbers: list[Any]  # Python's numbers, in the order of the key
+    order: list[Node]  # nodes to compute, each after its operands
+    slots: dict[int, int]  # id of a node -> its number in the key
+
+
+def walk(roots: Sequence[Node], arguments: Sequence[Node] = ()) -> Pending:
+    """Follows nodes down to what is computed.
+
+    The key holds, for each computed node, its Spec; for each pending one its Call, which of the
+    results it is, and for each operand its number, or NUMBER.
+
+    Args:
+        roots: The nodes to compute.
+        arguments: Nodes that count as computed, and come first in the key. Default: `()`.
+
+    Raises:
+        NotTraced: They depend on an argument of a function that is being compiled.
+    """
+    key: list[Any] = [node.spec for node in arguments]
+    leaves: list[Node] = list(arguments)
+    numbers: list[Any] = []
+    order: list[Node] = []
+    slots: dict[int, int] = {id(node): k for k, node in enumerate(arguments)}
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        if id(node) in slots:
+            stack.pop()
+            continue
+        call, operands = node.call, node.operands
+        if node.block is not None:  # read last: another thread may have just computed it
+            stack.pop()
+            slots[id(node)] = len(slots)
+            leaves.append(node)
+            key.append(node.spec)
+            continue
+        if call is None:
+            raise NotTraced("a tensor has no value while the function that takes it is compiled or "
+                            "differentiated as a whole; use ops.where to choose by its value")
+        unvisited = [o for o in operands if type(o) is Node and id(o) not in slots]
+        if unvisited:
+            stack += unvisited
+            continue
+        stack.pop()
+        key.append(call)
+        key.append(node.index)
+        for o in operands:
+            if type(o) is Node:
+                key.append(slots[id(o)])
+            else:
+                key.append(NUMBER)
+                numbers.append(o)
+        slots[id(node)] = len(slots)
+        order.append(node)
+    return Pending(key, leaves, numbers, order, slots)
+
+
+def needed_elsewhere(pending: Pending, roots: Sequence[Node]) -> list[Node]:
+    """The nodes on the way to the roots that somebody else refers to: a variable of the user's, or
+    a pending computation of another kind. They are worth keeping once they are computed."""
+    if len(pending.order) == len(roots):
+        return []
+    uses: dict[int, int] = {}
+    counted: set[int] = set()
+    for node in pending.order:
+        if id(node.operands) not in counted:  # results of one call share their operands
+            counted.add(id(node.operands))
+            for o in node.operands:
+                uses[id(o)] = uses.get(id(o), 0) + 1
+    wanted = {id(r) for r in roots}
+    # Besides operands, two refer to a node: the list and the loop; getrefcount counts itself too.
+    return [node for node in pending.order
+            if sys.getrefcount(node) > 3 + uses.get(id(node), 0) and id(node) not in wanted]
+
+
+def rebuild(key: Sequence[Any], leaves: Sequence[Value], numbers: Sequence[Value]) -> list[Value]:
+    """The values of a graph that a key describes, by their number in the key.
+
+    Args:
+        key: The structure.
+        leaves: Values of the computed nodes, in the order of the key.
+        numbers: Values of Python's numbers, likewise, each of the dtype that its call wants.
+    """
+    values: list[Value] = []
+    results: dict[tuple[Any, ...], list[Value]] = {}  # of calls, by call and operands
+    next_leaf, next_number = iter(leaves), iter(numbers)
+    at = 0
+    while at < len(key):
+        call = key[at]
+        at += 1
+        if isinstance(call, Spec):
+            values.append(next(next_leaf))
+            continue
+        index, at = key[at], at + 1
+        slots = tuple(key[at:at + len(call.operands)])
+        at += len(slots)
+        operands = [next(next_number) if s == NUMBER else values[s] for s in slots]
+        made = (call, slots, *(id(v) for v in operands))
+        if made not in results:
+            results[made] = call.build(operands)
+        values.append(results[made][index])
+    return values
+
+
+def number_dtypes(key: Sequence[Any]) -> list[Any]:
+    """The dtype that each of the numbers of a key is computed in."""
+    dtypes: list[Any] = []
+    for at, call in enumerate(key):
+        if isinstance(call, Call):
+            slots = key[at + 2:at + 2 + len(call.operands)]
+            dtypes += [d for d, s in zip(call.dtypes, slots, strict=True) if s == NUMBER]
+    return dtypes

@@ -1,0 +1,67 @@
+"""Trees of tensors: dicts, lists and tuples, nested as users like them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Shape = Any  # of a tree: LEAF, None, or (type, keys or size, shapes of the parts)
+
+LEAF = "leaf"
+
+
+def flatten(tree: Any) -> tuple[list[Any], Shape]:
+    """The leaves of a tree, and its shape, which can be hashed. Dicts go by their keys, sorted.
+
+    >>> flatten({"b": [1, 2], "a": 3})[0]
+    [3, 1, 2]
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten(tree, leaves)
+
+
+def _flatten(tree: Any, leaves: list[Any]) -> Shape:
+    if isinstance(tree, dict):
+        keys = tuple(sorted(tree))
+        return dict, keys, tuple(_flatten(tree[k], leaves) for k in keys)
+    if isinstance(tree, (list, tuple)):
+        return type(tree), len(tree), tuple(_flatten(part, leaves) for part in tree)
+    if tree is None:
+        return None
+    leaves.append(tree)
+    return LEAF
+
+
+def unflatten(shape: Shape, leaves: Iterator[Any]) -> Any:
+    """A tree of a shape with these leaves.
+
+    >>> leaves, shape = flatten({"b": (1, 2), "a": None})
+    >>> unflatten(shape, iter([10, 20]))
+    {'a': None, 'b': (10, 20)}
+    """
+    if shape is None:
+        return None
+    if shape == LEAF:
+        return next(leaves)
+    kind, keys, parts = shape
+    built = [unflatten(part, leaves) for part in parts]
+    if kind is dict:
+        return dict(zip(keys, built, strict=True))
+    return kind(*built) if hasattr(kind, "_fields") else kind(built)  # a named tuple, or another
+
+
+def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """A tree with a function of its leaves in their place.
+
+    Args:
+        function: Takes a leaf, and that of each other tree.
+        tree: A tree.
+        *others: Trees of the same shape.
+
+    Examples:
+        >>> map_tree(lambda a, b: a + b, {"x": 1}, {"x": 2})
+        {'x': 3}
+    """
+    leaves, shape = flatten(tree)
+    rest = [flatten(other)[0] for other in others]
+    return unflatten(shape, iter([function(*parts) for parts in zip(leaves, *rest, strict=True)]))

@@ -1,0 +1,123 @@
+"""Python's operators and methods of arrays, for the values of a graph and for tensors alike.
+
+Each operator is an op, by the tables below. Every other op that begins with a tensor is a method
+too: `x.relu()` is `zt.ops.relu(x)`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+# Python's name of an operator -> the op. Those with two operands exist reflected as well.
+BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "power",
+          "matmul": "matmul", "mod": "rem", "and": "bitwise_and", "or": "bitwise_or",
+          "xor": "bitwise_xor", "lshift": "shift_left", "rshift": "shift_right"}
+COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+
+
+class Operators:
+    """What ops compute with. A subclass says in `apply_op` what calling an op does."""
+
+    __slots__ = ()
+    __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
+
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+        """Calls the op of that name."""
+        raise NotImplementedError
+
+    @staticmethod
+    def op_names() -> list[str]:
+        """The ops that are methods."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.apply_op("slice_by", self, key)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def T(self) -> Any:  # noqa: N802 (the name in the array API)
+        """The transpose: all axes in reverse order."""
+        return self.apply_op("transpose", self, tuple(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Any:  # noqa: N802
+        """The transpose of each matrix: the last two axes swapped."""
+        *batch, rows, columns = range(self.ndim)
+        return self.apply_op("transpose", self, (*batch, columns, rows))
+
+    def reshape(self, *shape: Any) -> Any:
+        """The same elements in another shape; one size may be -1."""
+        return self.apply_op("reshape", self, shape[0] if _is_tuple(shape) else shape)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The axes in another order; without arguments, in reverse."""
+        order = axes[0] if _is_tuple(axes) else axes
+        return self.apply_op("transpose", self, tuple(order)) if order else self.T
+
+    def astype(self, dtype: Any) -> Any:
+        """The elements converted to another dtype."""
+        return self.apply_op("cast", self, dtype)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):  # Python, NumPy and PyTorch probe for optional protocols
+            raise AttributeError(name)
+        if name in self.op_names():
+            return functools.partial(self._method, name)
+        raise AttributeError(f"a tensor has no {name!r}; compute with zt.ops")
+
+    def _method(self, name: str, *args: Any, out: None = None, **attrs: Any) -> Any:
+        """Calls an op as a method. NumPy's functions pass `out` and `dtype`, if only as None."""
+        if attrs.get("dtype", 0) is None:
+            del attrs["dtype"]
+        return self.apply_op(name, self, *args, **attrs)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self.op_names()})
+
+    if TYPE_CHECKING:  # defined below, by the tables
+
+        def __neg__(self) -> Any: ...
+        def __abs__(self) -> Any: ...
+        def __invert__(self) -> Any: ...
+        def __add__(self, other: Any) -> Any: ...
+
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+        __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __mod__ = __rmod__ = __add__
+        __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __add__
+        __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
+        __lt__ = __le__ = __gt__ = __ge__ = __add__
+
+
+def _is_tuple(arguments: tuple[Any, ...]) -> bool:
+    """Whether sizes or axes came as one tuple, not one by one."""
+    return len(arguments) == 1 and isinstance(arguments[0], (tuple, list))
+
+
+def _unary(op: str) -> Callable[[Operators], Any]:
+    return lambda x: x.apply_op(op, x)
+
+
+def _binary(op: str) -> Callable[[Operators, Any], Any]:
+    return lambda a, b: a.apply_op(op, a, b)
+
+
+def _reflected(op: str) -> Callable[[Operators, Any], Any]:
+    return lambda a, b: a.apply_op(op, b, a)
+
+
+for _python, _op in UNARY.items():
+    setattr(Operators, f"__{_python}__", _unary(_op))
+for _python, _op in (BINARY | COMPARISONS).items():
+    setattr(Operators, f"__{_python}__", _binary(_op))
+for _python, _op in BINARY.items():
+    setattr(Operators, f"__r{_python}__", _reflected(_op))
