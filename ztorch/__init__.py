@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from ztorch.arrays.creation import tensor as tensor
     from ztorch.arrays.creation import zeros as zeros
     from ztorch.arrays.functions import compiled as compiled
+    from ztorch.arrays.gradients import grad as grad
+    from ztorch.arrays.gradients import hessian as hessian
+    from ztorch.arrays.gradients import jvp as jvp
+    from ztorch.arrays.gradients import value_and_grad as value_and_grad
+    from ztorch.arrays.gradients import vjp as vjp
     from ztorch.arrays.placement import device as device
     from ztorch.arrays.placement import set_default_device as set_default_device
     from ztorch.arrays.recording import lazy as lazy
@@ -55,6 +60,7 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.tensor", "lazy": "arrays.recording",
           **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
                           "arrays.creation"),
+          **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 _INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # modules of rooms
 # Names that other libraries have, and what to use here.
@@ -94,7 +100,14 @@ def _on_arrays(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return on_arrays(op.name, args, attrs)
 
 
+def _update(optimizer: Any, params: Any, grads: Any) -> Any:
+    from ztorch.arrays.updates import update
+
+    return update(optimizer, params, grads)
+
+
 dispatch.on_arrays = _on_arrays
+dispatch.update = _update
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
-"""What an op does with arrays: it is compiled and run at once.
+"""What rooms far below the compiler do with arrays: it is compiled and run.
 
-Ops lie far below the compiler and may not import it. So they call `on_arrays`, which
-`ztorch/__init__.py`, the one file that may import every room, sets when the package is imported.
+Ops and optimizers may not import `arrays/`, which stands on the compiler. So they call these
+functions, which `ztorch/__init__.py`, the one file that may import every room, sets when the
+package is imported.
 """
 
 from __future__ import annotations
@@ -11,4 +12,5 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
+update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters

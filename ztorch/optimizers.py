@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
+from ztorch import dispatch
 from ztorch.config import Named, fraction, number
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, leaf
@@ -149,6 +150,27 @@ class Optimizer(Named, family="optimizer"):
                 updates[w] = decayed - self.step(decayed, g, scaled, Slots(w, updates))
             updates[step] = OPS.add(step, 1)
         return updates
+
+    def update(self, params: Any, grads: Any) -> Any:
+        """The parameters after one step, for training loops of one's own.
+
+        The optimizer keeps its states (slots, step counter) for these parameters, and advances
+        them; in a function that `zt.compiled` made, at each call.
+
+        Args:
+            params: Tensors, or dicts and lists of them.
+            grads: The gradient of each, in the same tree, as `zt.grad` gives it.
+
+        Returns:
+            The new parameters, in the same tree.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> params = {"w": zt.tensor([1.0, 2.0])}
+            >>> zt.optimizers.SGD(0.5).update(params, {"w": zt.tensor([2.0, 0.0])})["w"].tolist()
+            [0.0, 2.0]
+        """
+        return dispatch.update(self, params, grads)
 
     def exclude_from_weight_decay(self, var_names: Sequence[str]) -> None:
         """Excludes weights from weight decay.

@@ -25,7 +25,8 @@ class Pending(NamedTuple):
     slots: dict[int, int]  # id of a node -> its number in the key
 
 
-def walk(roots: Sequence[Node], arguments: Sequence[Node] = ()) -> Pending:
+def walk(roots: Sequence[Node], arguments: Sequence[Node] = (),
+         within: set[int] | None = None) -> Pending:
     """Follows nodes down to what is computed.
 
     The key holds, for each computed node, its Spec; for each pending one its Call, which of the
@@ -34,6 +35,8 @@ def walk(roots: Sequence[Node], arguments: Sequence[Node] = ()) -> Pending:
     Args:
         roots: The nodes to compute.
         arguments: Nodes that count as computed, and come first in the key. Default: `()`.
+        within: If not `None`, ids of the nodes to compute: all others count as computed, and these
+            do not, even if they are. Default: `None`.
 
     Raises:
         NotTraced: They depend on an argument of a function that is being compiled.
@@ -50,7 +53,8 @@ def walk(roots: Sequence[Node], arguments: Sequence[Node] = ()) -> Pending:
             stack.pop()
             continue
         call, operands = node.call, node.operands
-        if node.block is not None:  # read last: another thread may have just computed it
+        if (node.block is not None if within is None else  # read last: it may just be computed
+                id(node) not in within):
             stack.pop()
             slots[id(node)] = len(slots)
             leaves.append(node)
@@ -75,6 +79,22 @@ def walk(roots: Sequence[Node], arguments: Sequence[Node] = ()) -> Pending:
         slots[id(node)] = len(slots)
         order.append(node)
     return Pending(key, leaves, numbers, order, slots)
+
+
+def dependents(roots: Sequence[Node], sources: Sequence[Node]) -> set[int]:
+    """The ids of the nodes on the way from sources to roots, with both."""
+    depends = dict.fromkeys(map(id, sources), True)
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        operands = [o for o in node.operands if type(o) is Node]
+        unvisited = [] if id(node) in depends else [o for o in operands if id(o) not in depends]
+        if unvisited:
+            stack += unvisited
+            continue
+        stack.pop()
+        depends.setdefault(id(node), any(depends[id(o)] for o in operands))
+    return {key for key, reached in depends.items() if reached}
 
 
 def needed_elsewhere(pending: Pending, roots: Sequence[Node]) -> list[Node]:

@@ -12,6 +12,7 @@ import numpy as np
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.calls import NUMBERS, Call, bind, call_for, layout
 from ztorch.arrays.exchange import as_host_array, default_dtype, dtype_of, shown, stored
+from ztorch.arrays.indexing import indexed
 from ztorch.arrays.memory import HostMemory, memory
 from ztorch.arrays.node import Node
 from ztorch.arrays.placement import default_device, memory_of
@@ -218,6 +219,11 @@ class Tensor(Operators):
             return compute(ufunc.__name__, inputs, {})
         arrays = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
         return getattr(ufunc, method)(*arrays, **options)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        result: Tensor = indexed(self, key, lambda name, args, attrs: compute(name, args, attrs),
+                                 lambda k: isinstance(k, Tensor))
+        return result
 
     def __eq__(self, other: object) -> Any:
         return compute("equal", (self, other), {})

@@ -16,8 +16,7 @@ from ztorch.graph.value import Graph, Value
 def simplify_movement(graph: Graph) -> Graph:
     """The graph with chains of movement collapsed, and computations moved before broadcasts.
 
-    It must run after differentiation, since it removes stop_gradient and nodes that only exist for
-    their gradient.
+    It must run after differentiation, since it removes nodes that only exist for their gradient.
 
     >>> from ztorch.graph.op import leaf
     >>> from ztorch.graph.value import show
@@ -34,6 +33,8 @@ def simplify_movement(graph: Graph) -> Graph:
 def _simpler(v: Value) -> Value | None:
     if not v.args:
         return None
+    if v.op.alias:
+        return v.args[0]
     chosen = fewer(v) if v.op.movement else None
     if chosen is not None:
         return chosen
@@ -107,10 +108,6 @@ def _one_number(v: Value, a: Value) -> Value | None:
     return None
 
 
-def _stop_gradient(v: Value, a: Value) -> Value | None:
-    return a
-
-
 def _pad(v: Value, a: Value) -> Value | None:
     if v.shape == a.shape:
         return a
@@ -126,8 +123,7 @@ def _concat(v: Value, a: Value) -> Value | None:
 
 _RULES: dict[str, Callable[[Value, Value], Value | None]] = {
     "reshape": _reshape, "transpose": _transpose, "broadcast_to": _broadcast, "slice": _slice,
-    "stop_gradient": _stop_gradient, "convolved": _stop_gradient, "pad": _pad, "concat": _concat,
-    "rounded_to": sooner,
+    "pad": _pad, "concat": _concat, "rounded_to": sooner,
 }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.graph.value import Graph, Value, layer_scope, topological
 
 Rule = Callable[[Value], Value | None]
 
@@ -45,6 +45,21 @@ def rebuilt(node: Value, args: tuple[Value, ...]) -> Value:
     if args == node.args:
         return node
     return Value(node.op, args, node.attrs, node.shape, node.dtype, node.layer)
+
+
+def substituted(roots: Sequence[Value], new: Mapping[Value, Value]) -> list[Value]:
+    """The roots with some values replaced, and all that depends on them rebuilt.
+
+    >>> from ztorch.graph.op import OPS, leaf
+    >>> x, y = (leaf("input", name, (2,), "float32") for name in "xy")
+    >>> substituted([OPS.exp(x)], {x: y})[0].args[0] is y
+    True
+    """
+    replaced = dict(new)
+    for v in topological(roots):
+        if v not in replaced:
+            replaced[v] = rebuilt(v, tuple(replaced[a] for a in v.args))
+    return [replaced[r] for r in roots]
 
 
 def filled(v: Value) -> bool:

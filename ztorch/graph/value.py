@@ -58,6 +58,7 @@ class Op:
             `e.read(argument, index)` loads.
         cost: Issue slots for one element, for decisions about recomputing.
         movement: Whether it only chooses which element to read.
+        alias: Whether the result is its first argument: the node exists for its gradient.
         written: Whether a movement is worth a buffer of its own, unless reading it is free.
         opcode: The scalar opcode of a map, or the opcode that a reduction combines with.
     """
@@ -70,6 +71,7 @@ class Op:
     body: Callable[..., Any] | None = None
     cost: int = 0
     movement: bool = False
+    alias: bool = False
     written: bool = False
     opcode: str = ""
 

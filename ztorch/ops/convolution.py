@@ -53,7 +53,7 @@ def _with_gaps(g: Value, stride: Shape) -> Value:
 # The result of a convolution, with its input and kernel as arguments for `_convolved_grad`.
 _CONVOLVED = Op("convolved", "map", lambda result, x, kernel, **attrs: (result.shape, result.dtype),
                 numpy=lambda result, x, kernel, **attrs: result, grad=_convolved_grad,
-                body=lambda e, index, **attrs: e.read(0, index), movement=True)
+                body=lambda e, index, **attrs: e.read(0, index), movement=True, alias=True)
 WIDE = 8  # channels from which `_convolved_grad` pays off: fewer leave most of a vector idle
 
 

@@ -149,7 +149,7 @@ def _same(x: Value) -> tuple[tuple[int, ...], DType]:
 
 
 _STOP = Op("stop_gradient", "map", _same, numpy=lambda x: x, grad=lambda o, g, y, x: (None,),
-           body=lambda e, index: e.read(0, index), movement=True)
+           body=lambda e, index: e.read(0, index), movement=True, alias=True)
 
 
 @op(primitive=_STOP)

@@ -1,0 +1,159 @@
+"""Derivatives of what was recorded, as calls that are recorded themselves.
+
+A function runs on watched tensors. What it records from them to its results becomes one call, which
+computes results and derivatives; it is compiled with everything else when a value is needed. The
+function may branch on values and call itself: it runs as Python.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ztorch.arrays.calls import Build, Call
+from ztorch.arrays.node import Node
+from ztorch.arrays.realize import operands_kept
+from ztorch.arrays.recording import record
+from ztorch.arrays.specs import Spec
+from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
+from ztorch.arrays.tensor import Tensor, node_from, tensor_of
+from ztorch.arrays.trees import flatten, unflatten
+from ztorch.errors import ShapeError
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Op, Value
+
+WATCHED = Op("watched", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
+             grad=lambda o, g, y, x: (g,), body=lambda e, index: e.read(0, index), movement=True,
+             alias=True)
+
+
+class Run(NamedTuple):
+    """A function that ran on watched tensors."""
+
+    result: Any  # what it returned
+    watched: list[Node]  # the tensors to differentiate with respect to
+    trees: list[Any]  # their arguments' shapes, as trees
+
+
+def run_watched(function: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Run:
+    """Calls a function with some of its arguments watched."""
+    watched: list[Node] = []
+    trees, replaced = [], list(args)
+    for k in argnums:
+        leaves, tree = flatten(args[k])
+        nodes = [_watch(node_from(x, None, None, copy=True), k) for x in leaves]
+        replaced[k] = unflatten(tree, map(tensor_of, nodes))
+        watched += nodes
+        trees.append(tree)
+    with operands_kept():
+        return Run(function(*replaced), watched, trees)
+
+
+def _watch(node: Node, argument: int) -> Node:
+    if not node.spec.dtype.is_float:
+        raise ShapeError(f"argument {argument} is a tensor of {node.spec.dtype}, which has no "
+                         "derivatives; use .astype('float32'), or argnums= for other arguments")
+    return Node(node.spec, None, _watch_call(node.spec), (node,), 0, node.depth + 1)
+
+
+@functools.cache
+def _watch_call(s: Spec) -> Call:
+    return Call("watched", (s,), (s.dtype,), lambda values: WATCHED(values[0]), s.memory)
+
+
+class Recorded:
+    """What was recorded from watched tensors to some results."""
+
+    def __init__(self, results: Sequence[Node], watched: Sequence[Node]):
+        within = dependents(results, watched)
+        self.pending: Pending = walk([*results, *watched], within=within)
+        slots = self.pending.slots
+        self.results = tuple(slots[id(n)] for n in results)
+        self.watched = tuple(slots[id(n)] for n in watched)
+
+    def derive(self, name: str, rule: Callable[..., Sequence[Value]],
+               extra: Sequence[Node] = ()) -> list[Node]:
+        """Records a call that computes what a rule makes of the graph.
+
+        Args:
+            name: What the call does.
+            rule: `rule(results, watched, extra)`, on values, returns what to compute.
+            extra: Further tensors that it takes. Default: `()`.
+        """
+        leaves, numbers = self.pending.leaves, self.pending.numbers
+        operands = (*leaves, *numbers, *extra)
+        kinds = tuple(o.spec if isinstance(o, Node) else type(o) for o in operands)
+        key = (rule, tuple(self.pending.key), self.results, self.watched, kinds)
+        call = _derived.get(key)
+        if call is None:
+            dtypes = [*(n.spec.dtype for n in leaves), *number_dtypes(self.pending.key),
+                      *(n.spec.dtype for n in extra)]
+            place = next(o.spec.memory for o in operands if isinstance(o, Node))
+            call = _derived[key] = Call(name, kinds, dtypes, self._builder(rule), place)
+        return record(call, operands)
+
+    def _builder(self, rule: Callable[..., Sequence[Value]]) -> Build:
+        key, results, watched = tuple(self.pending.key), self.results, self.watched
+        first, last = len(self.pending.leaves), key.count(NUMBER)
+
+        def build(values: Sequence[Value]) -> list[Value]:
+            numbers = values[first:first + last]
+            nodes = rebuild(key, values[:first], numbers)
+            return list(rule([nodes[s] for s in results], [nodes[s] for s in watched],
+                             values[first + last:]))
+
+        return build
+
+
+_derived: dict[Any, Call] = {}  # calls by rule and structure
+
+
+def gradient_rule(results: Sequence[Value], watched: Sequence[Value],
+                  extra: Sequence[Value]) -> list[Value]:
+    """The results, and the gradients of the first one."""
+    return [*results, *gradients(results[0], watched)]
+
+
+def vjp_rule(results: Sequence[Value], watched: Sequence[Value],
+             cotangents: Sequence[Value]) -> list[Value]:
+    """For each watched tensor, the gradient of the sum of all results times their cotangents."""
+    total: list[Value] | None = None
+    for y, g in zip(results, cotangents, strict=True):
+        part = gradients(y * g, watched)
+        total = part if total is None else [a + b for a, b in zip(total, part, strict=True)]
+    return total or []
+
+
+def jvp_rule(results: Sequence[Value], watched: Sequence[Value],
+             tangents: Sequence[Value]) -> list[Value]:
+    """The results, and how each changes along the tangents: the transpose of its gradient, which is
+    the gradient of the gradient with respect to the cotangent."""
+    changes = []
+    for y in results:
+        cotangent = WATCHED(OPS.ones_like(y))
+        back = gradients(y * cotangent, watched)
+        along = [OPS.sum(g * t) for g, t in zip(back, tangents, strict=True)]
+        total = functools.reduce(lambda a, b: a + b, along)
+        changes += gradients(total, [cotangent])
+    return [*results, *changes]
+
+
+def hessian_rule(results: Sequence[Value], watched: Sequence[Value],
+                 extra: Sequence[Value]) -> list[Value]:
+    """The gradient of each element of the gradient."""
+    [x] = watched
+    flat = OPS.reshape(gradients(results[0], [x])[0], (x.size,))
+    rows = [gradients(OPS.slice(flat, (k,), (1,), (1,)), [x])[0] for k in range(x.size)]
+    return [OPS.reshape(OPS.concat(*(OPS.expand_dims(row, 0) for row in rows), axis=0),
+                        x.shape + x.shape)]
+
+
+def tensors_of(label: str, tree: Any) -> tuple[list[Node], Any]:
+    """The nodes of a tree of tensors, and its shape."""
+    leaves, shape = flatten(tree)
+    for x in leaves:
+        if not isinstance(x, Tensor):
+            raise ShapeError(f"{label} must be tensors, not {x!r}")
+    return [x.node for x in leaves], shape

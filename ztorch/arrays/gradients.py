@@ -1,0 +1,207 @@
+"""Gradients of functions of tensors: `grad`, `value_and_grad`, `vjp`, `jvp`, `hessian`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ztorch.arrays.derivatives import (
+    Recorded,
+    gradient_rule,
+    hessian_rule,
+    jvp_rule,
+    run_watched,
+    tensors_of,
+    vjp_rule,
+)
+from ztorch.arrays.node import Node
+from ztorch.arrays.tensor import Tensor, node_from, tensor_of
+from ztorch.arrays.trees import flatten, unflatten
+from ztorch.errors import ShapeError, Unsupported
+
+HESSIAN_ELEMENTS = 64  # at most: each is a gradient of its own in the code
+
+Argnums = int | Sequence[int]
+
+
+def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
+                   has_aux: bool = False) -> Callable[..., Any]:
+    """A function that returns the value of another one and its gradient.
+
+    Args:
+        function: Takes tensors, or dicts and lists of them; returns a tensor of one number.
+        argnums: The argument, or the arguments, to differentiate with respect to. Default: `0`.
+        has_aux: Whether `function` returns a pair, of which only the first is differentiated.
+            Default: `False`.
+
+    Returns:
+        A function that returns `(value, gradient)`. The gradient has the shape of the argument: a
+        dict for a dict; it is a tuple of those where `argnums` is one.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> loss = lambda w, x: ((w["a"] * x) ** 2.0).sum()
+        >>> value, slope = zt.value_and_grad(loss)({"a": zt.tensor(3.0)}, zt.tensor([1.0, 2.0]))
+        >>> value.item(), slope["a"].item()
+        (45.0, 30.0)
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Any:
+        ran = run_watched(function, args, [k % len(args) for k in numbers])
+        value, aux = ran.result if has_aux else (ran.result, None)
+        _need_number(function, value)
+        extra, aux_tree = tensors_of("what a function returns beside its value", aux)
+        recorded = Recorded([value.node, *extra], ran.watched)
+        first, *rest = map(tensor_of, recorded.derive("gradient", gradient_rule))
+        leaves: Iterator[Tensor] = iter(rest)
+        aux = unflatten(aux_tree, leaves)
+        slopes = tuple(unflatten(tree, leaves) for tree in ran.trees)
+        slope = slopes[0] if isinstance(argnums, int) else slopes
+        return ((first, aux), slope) if has_aux else (first, slope)
+
+    return run
+
+
+def grad(function: Callable[..., Any], argnums: Argnums = 0,
+         has_aux: bool = False) -> Callable[..., Any]:
+    """A function that returns the gradient of another one.
+
+    Args:
+        function: Takes tensors, or dicts and lists of them; returns a tensor of one number.
+        argnums: The argument, or the arguments, to differentiate with respect to. Default: `0`.
+        has_aux: Whether `function` returns a pair, of which only the first is differentiated.
+            Default: `False`.
+
+    Returns:
+        A function that returns the gradient; with `has_aux`, `(gradient, aux)`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> cube = lambda x: x * x * x
+        >>> zt.grad(cube)(zt.tensor(2.0)).item(), zt.grad(zt.grad(cube))(zt.tensor(2.0)).item()
+        (12.0, 12.0)
+    """
+    both = value_and_grad(function, argnums, has_aux)
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Any:
+        value, slope = both(*args)
+        return (slope, value[1]) if has_aux else slope
+
+    return run
+
+
+def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """The results of a function, and the function that pulls cotangents of them back.
+
+    Args:
+        function: Takes tensors, or dicts and lists of them, and returns such.
+        *primals: Its arguments.
+
+    Returns:
+        `(results, pullback)`. `pullback(cotangents)` takes a tensor for each result, and returns a
+        tuple with the gradient for each argument.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> y, pullback = zt.vjp(lambda x: x * x, zt.tensor([1.0, 2.0]))
+        >>> pullback(zt.tensor([1.0, 10.0]))[0].tolist()
+        [2.0, 40.0]
+    """
+    ran = run_watched(function, primals, range(len(primals)))
+    results, tree = tensors_of("the results of a function", ran.result)
+    recorded = Recorded(results, ran.watched)
+
+    def pullback(cotangents: Any) -> Any:
+        leaves, given = flatten(cotangents)
+        nodes = [_like(n, x, "cotangent") for n, x in zip(results, leaves, strict=False)]
+        if given != tree:
+            raise ShapeError(f"pullback takes a tensor for each of {len(results)} results, in the "
+                             f"same tree, not {cotangents!r}")
+        slopes = map(tensor_of, recorded.derive("vjp", vjp_rule, nodes))
+        return tuple(unflatten(t, slopes) for t in ran.trees)
+
+    return ran.result, pullback
+
+
+def jvp(function: Callable[..., Any], primals: Sequence[Any],
+        tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The results of a function, and how they change when its arguments move along tangents.
+
+    Args:
+        function: Takes tensors, or dicts and lists of them, and returns such.
+        primals: Its arguments.
+        tangents: A direction for each argument, of its shape.
+
+    Returns:
+        `(results, changes)`, two trees of one shape.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> x = zt.tensor([1.0, 2.0])
+        >>> zt.jvp(lambda x: x * x, [x], [zt.tensor([1.0, 0.5])])[1].tolist()
+        [2.0, 2.0]
+    """
+    ran = run_watched(function, primals, range(len(primals)))
+    results, tree = tensors_of("the results of a function", ran.result)
+    leaves, _ = flatten(list(tangents))
+    if len(leaves) != len(ran.watched):
+        raise ShapeError(f"jvp takes a tangent for each of {len(ran.watched)} tensors, not "
+                         f"{len(leaves)}")
+    nodes = [_like(n, x, "tangent") for n, x in zip(ran.watched, leaves, strict=True)]
+    both = [tensor_of(n) for n in Recorded(results, ran.watched).derive("jvp", jvp_rule, nodes)]
+    return (unflatten(tree, iter(both[:len(results)])),
+            unflatten(tree, iter(both[len(results):])))
+
+
+def hessian(function: Callable[..., Any]) -> Callable[[Any], Tensor]:
+    """A function that returns the matrix of second derivatives of another one.
+
+    Args:
+        function: Takes one small tensor, and returns a tensor of one number.
+
+    Returns:
+        A function that returns a tensor of the argument's shape, twice.
+
+    Raises:
+        Unsupported: The argument has more than 64 elements.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.hessian(lambda x: x[0] * x[0] * x[1])(zt.tensor([3.0, 5.0])).tolist()
+        [[10.0, 6.0], [6.0, 0.0]]
+    """
+
+    @functools.wraps(function)
+    def run(x: Any) -> Tensor:
+        ran = run_watched(function, (x,), (0,))
+        _need_number(function, ran.result)
+        [watched] = ran.watched
+        if watched.spec.size > HESSIAN_ELEMENTS:
+            raise Unsupported(f"hessian takes at most {HESSIAN_ELEMENTS} elements, not "
+                              f"{watched.spec.size}; use jvp of grad for its products with vectors")
+        [matrix] = Recorded([ran.result.node], ran.watched).derive("hessian", hessian_rule)
+        return tensor_of(matrix)
+
+    return run
+
+
+def _need_number(function: Callable[..., Any], value: Any) -> None:
+    name = getattr(function, "__name__", "the function")
+    if not isinstance(value, Tensor):
+        raise ShapeError(f"{name} must return a tensor of one number to be differentiated, not "
+                         f"{value!r}")
+    if value.shape != () or not value.dtype.is_float:
+        raise ShapeError(f"{name} must return one number to be differentiated, not "
+                         f"{value.node.spec!r}; use .sum() or .mean()")
+
+
+def _like(node: Node, x: Any, what: str) -> Node:
+    other = node_from(x, node.spec.dtype, node.spec.memory, copy=True)
+    if other.spec.shape != node.spec.shape:
+        raise ShapeError(f"a {what} of shape {other.spec.shape} for a tensor of shape "
+                         f"{node.spec.shape}")
+    return other
