@@ -41,10 +41,11 @@ def _release_in_this_process_only() -> None:
     """
     import wgpu
 
-    process, release = os.getpid(), wgpu.GPUObjectBase.__del__
+    # Objects may outlive this module: at the end of the process its names are gone.
+    getpid, process, release = os.getpid, os.getpid(), wgpu.GPUObjectBase.__del__
 
     def release_in_parent(gpu_object: Any) -> None:
-        if os.getpid() == process:
+        if getpid() == process:
             release(gpu_object)
 
     wgpu.GPUObjectBase.__del__ = release_in_parent
