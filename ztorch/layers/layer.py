@@ -26,7 +26,7 @@ from ztorch.layers.weight import Weight
 _serial = itertools.count()
 
 
-class Layer(Named, family="layer"):
+class Layer(Named, family="layer", such_as="ReLU"):
     """Base class of all layers.
 
     A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
