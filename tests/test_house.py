@@ -141,6 +141,12 @@ def test_each_dependency_has_one_door(path: Path) -> None:
         assert "os.environ" not in path.read_text(), f"{here} reads the environment by itself"
 
 
+def test_no_file_is_long() -> None:
+    """What needs more lines has two subjects, or is a room."""
+    lines = {p.relative_to(ROOT).as_posix(): p.read_text().count("\n") for p in SOURCES}
+    assert {name: n for name, n in lines.items() if n > 300} == {}
+
+
 def test_no_file_is_named_for_what_has_no_name() -> None:
     for path in SOURCES:
         assert path.stem not in {"utils", "helpers", "common", "core_utils", "manager", "misc"}
