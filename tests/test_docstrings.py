@@ -81,6 +81,12 @@ def test_each_argument_is_documented(name: str) -> None:
     assert len(first) < 240 and "TODO" not in docstring
 
 
+@pytest.mark.parametrize("name", sorted(n for family in FAMILIES for n in _members(family)))
+def test_each_member_is_in_its_room_under_its_name(name: str) -> None:
+    family, _, member = name.partition(".")
+    assert getattr(getattr(zt, family), member) is PUBLIC[name]
+
+
 @pytest.mark.parametrize("name", sorted(_members("layers")))
 def test_each_layer_documents_its_shapes(name: str) -> None:
     if name not in ("layers.Layer", "layers.Input"):

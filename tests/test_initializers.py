@@ -8,7 +8,8 @@ import pytest
 from tests import references
 from ztorch import initializers
 from ztorch.errors import ConfigError, UnknownName
-from ztorch.initializers import fans, get, stream
+from ztorch.initializers import get, stream
+from ztorch.initializers.variance_scaling import fans
 
 SHAPE = (200, 300)
 SPREAD = {

@@ -38,9 +38,9 @@ FAULTS = [
     Fault("graph", "ztorch/graph/movement.py", "all(s == 1 or n == 1 for", "any(s == 1 or n == 1 for", "graph"),
     Fault("graph", "ztorch/graph/passes.py", 'v.attrs["name"] == name)', 'v.attrs["name"] != name)', "graph"),
     Fault("graph", "ztorch/graph/passes.py", '{"add", "mul", "eq"', '{"add", "sub", "mul", "eq"', "graph"),
-    Fault("losses", "ztorch/losses.py", "OPS.where(size <= self.delta,", "OPS.where(size >= self.delta,", "test_losses.py"),
-    Fault("losses", "ztorch/losses.py", "- math.log(2.0)", "- math.log(3.0)", "test_losses.py"),
-    Fault("losses", "ztorch/losses.py", "EPSILON)) * 100.0", "EPSILON)) * 10.0", "test_losses.py"),
+    Fault("losses", "ztorch/losses/regression.py", "OPS.where(size <= self.delta,", "OPS.where(size >= self.delta,", "test_losses.py"),
+    Fault("losses", "ztorch/losses/regression.py", "- math.log(2.0)", "- math.log(3.0)", "test_losses.py"),
+    Fault("losses", "ztorch/losses/regression.py", "EPSILON)) * 100.0", "EPSILON)) * 10.0", "test_losses.py"),
     Fault("metrics", "ztorch/metrics.py", "axis=-1) < self.k", "axis=-1) <= self.k", "test_metrics.py"),
     Fault("metrics", "ztorch/metrics.py", "OPS.cast(y_pred > self.threshold", "OPS.cast(y_pred < self.threshold", "test_metrics.py"),
     Fault("layers", "ztorch/layers/normalization.py", "return first + mean, apart - mean", "return mean, apart - mean", "layers"),
@@ -57,8 +57,8 @@ FAULTS = [
     Fault("codegen", "ztorch/codegen/object_cache.py", 'digest.update(len(raw).to_bytes(8, "little"))', "pass", "codegen/test_object_cache.py"),
     Fault("codegen", "ztorch/codegen/assemble.py", "(text, row(target), _llvm_identity(), _source())", "(text, row(target), _source())", "codegen/test_object_cache.py"),
     Fault("templates", "templates/llvm/instr.ll.j2", "icmp slt", "icmp sle", "codegen/test_render.py"),
-    Fault("optimizers", "ztorch/optimizers.py", "self.momentum - down)", "self.momentum + down)", "test_optimizers.py"),
-    Fault("initializers", "ztorch/initializers.py", "math.sqrt(3 * variance)", "math.sqrt(2 * variance)", "test_initializers.py"),
+    Fault("optimizers", "ztorch/optimizers/sgd.py", "self.momentum - down)", "self.momentum + down)", "test_optimizers.py"),
+    Fault("initializers", "ztorch/initializers/variance_scaling.py", "math.sqrt(3 * variance)", "math.sqrt(2 * variance)", "test_initializers.py"),
 ]
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import ztorch
 from ztorch import callbacks, data, losses, metrics, optimizers, schedules
 from ztorch.commands.show import show
+from ztorch.config import Named
 from ztorch.layers import LAYERS
 
 ROOT = Path(__file__).parent.parent
@@ -59,11 +60,11 @@ def reference() -> dict[str, str]:
                        "and `input_shape=` besides their own arguments.", layer_entries()),
         "training": page("Losses, metrics, optimizers, schedules", "Each can be given by name, as "
                          "in `loss=\"mse\"`, or as an instance with arguments.", [
-            "## Losses", "", *entries(losses, losses.Loss), "## Metrics", "",
-            *entries(metrics, metrics.Metric), "## Optimizers", "",
-            *entries(optimizers, optimizers.Optimizer), "## Learning-rate schedules", "",
-            *entries(schedules, schedules.LearningRateSchedule), "## Initializers", "",
-            *entries(ztorch.initializers, ztorch.initializers.Initializer)]),
+            "## Losses", "", *entries(losses.Loss), "## Metrics", "",
+            *entries(metrics.Metric), "## Optimizers", "",
+            *entries(optimizers.Optimizer), "## Learning-rate schedules", "",
+            *entries(schedules.LearningRateSchedule), "## Initializers", "",
+            *entries(ztorch.initializers.Initializer)]),
         "callbacks": page("Callbacks", "For `fit(callbacks=[...])`.", [
             line for name in callbacks.__all__ for line in entry(getattr(callbacks, name))]),
         "data": page("Data sets", "[Data](../data.md) tells what they are for.", [
@@ -104,11 +105,11 @@ def entry(thing: Any, members: Iterable[str] | None = None) -> list[str]:
     return [*lines, ""]
 
 
-def entries(module: Any, base: type) -> list[str]:
-    """All public subclasses of a family's base, and the base itself, in the order of the file."""
-    classes = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, base)
-               and c.__module__ == module.__name__ and not c.__name__.startswith("_")]
-    return [line for c in dict.fromkeys(classes) for line in entry(c, own_members(c))]
+def entries(base: type[Named]) -> list[str]:
+    """The base of a family and all members in its room, in the order of their files."""
+    room = ".".join(base.__module__.split(".")[:2])
+    members = [c for c in base.known.values() if f"{c.__module__}.".startswith(f"{room}.")]
+    return [line for c in dict.fromkeys((base, *members)) for line in entry(c, own_members(c))]
 
 
 def own_members(cls: type) -> list[str]:

@@ -27,21 +27,22 @@ _MOST = 1 << 40  # largest count of anything, so that no size in bytes overflows
 class Named:
     """Base of a family. Defining a subclass registers it: `class MSE(Loss, names=("mse",))`.
 
-    A subclass with `family="loss"` begins a family of its own; one with `abstract=True`, or whose
-    name begins with an underscore, is not registered.
+    A subclass with `family="loss", such_as="mse"` begins a family of its own; one with
+    `abstract=True`, or whose name begins with an underscore, is not registered.
     """
 
     family: ClassVar[str] = ""  # the name of the family in messages
     known: ClassVar[dict[str, Any]] = {}  # the members by every accepted name
+    such_as: ClassVar[str] = ""  # name of a member, for messages
     names: ClassVar[tuple[str, ...]] = ()  # short names of the member; messages show the first
 
-    def __init_subclass__(cls, family: str = "", names: tuple[str, ...] = (),
+    def __init_subclass__(cls, family: str = "", such_as: str = "", names: tuple[str, ...] = (),
                           abstract: bool = False, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
             cls.__init__ = _with_flags_checked(cls.__init__)  # type: ignore[method-assign]
         if family:
-            cls.family, cls.known = family, {}
+            cls.family, cls.such_as, cls.known = family, such_as, {}
         elif not abstract and not cls.__name__.startswith("_"):
             cls.names = names
             for name in (*names, cls.__name__):
@@ -75,10 +76,8 @@ class Named:
             return cls.named(spec["class_name"]).from_config(spec.get("config", {}))
         if isinstance(spec, type) and issubclass(spec, cls):
             return spec()
-        shown = next((m.names[0] for m in cls.known.values() if getattr(m, "names", ())),
-                     next(iter(cls.known), ""))
-        raise ConfigError(f"{spec!r} is not a valid {cls.family}; give a name such as {shown!r}, "
-                          f"or an instance")
+        raise ConfigError(f"{spec!r} is not a valid {cls.family}; give a name such as "
+                          f"{cls.such_as!r}, or an instance")
 
     @classmethod
     def named(cls, name: str) -> type[Self]:

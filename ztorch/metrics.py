@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ztorch import losses
 from ztorch.config import Named, positive
 from ztorch.errors import ConfigError, UnknownName, Unsupported, unknown
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
-from ztorch.losses import Loss, TargetSpec, rows
+from ztorch.losses.classification import at_label
+from ztorch.losses.loss import Loss, TargetSpec, called, rows
 
 
-class Metric(Named, family="metric"):
+class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     """Base class of metrics.
 
     A subclass implements `values`, one number for each element or position. An epoch reports the
@@ -133,7 +133,7 @@ class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
         self.k = positive(f"{type(self).__name__}(k=...)", k)
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
-        true_score = losses.at_label(y_pred, labels_of(y_true, y_pred))
+        true_score = at_label(y_pred, labels_of(y_true, y_pred))
         better = OPS.cast(y_pred > OPS.expand_dims(true_score, -1), "int32")
         return OPS.sum(better, axis=-1) < self.k
 
@@ -183,7 +183,7 @@ class _FunctionMetric(Metric, abstract=True):
         self.function = function
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
-        return losses.called(self.function, f"metric {self.name!r}", y_true, y_pred)
+        return called(self.function, f"metric {self.name!r}", y_true, y_pred)
 
 
 ACCURACY = ("accuracy", "acc")

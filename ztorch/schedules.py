@@ -19,7 +19,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 
 
-class LearningRateSchedule(Named, family="learning-rate schedule"):
+class LearningRateSchedule(Named, family="learning-rate schedule", such_as="exponential_decay"):
     """Base class of schedules. A subclass implements `graph(step)`.
 
     Examples:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from ztorch.backends import library
 from ztorch.backends.library import check_library, load_library
-from ztorch.codegen.elf import Blob, link
+from ztorch.codegen.elf import link
+from ztorch.codegen.elf_contents import Blob
 from ztorch.errors import ArtifactError
 
 llvm = pytest.importorskip("llvmlite.binding")

@@ -18,8 +18,8 @@ from ztorch.backends.library import load_library
 from ztorch.backends.workers import Workers
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
-from ztorch.codegen.render import environment
 from ztorch.codegen.targets import TARGETS
+from ztorch.codegen.templates import environment
 from ztorch.host.memory import aligned
 from ztorch.host.settings import using
 from ztorch.runtime.devices import best_level

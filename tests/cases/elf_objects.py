@@ -8,7 +8,8 @@ from functools import cache
 
 import pytest
 
-from ztorch.codegen.elf import Blob, link
+from ztorch.codegen.elf import link
+from ztorch.codegen.elf_contents import Blob
 
 llvm = pytest.importorskip("llvmlite.binding")
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}

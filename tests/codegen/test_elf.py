@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.cases.elf_objects import BLOBS, EXPORTS, HOST, SOURCE, TRIPLES, compiled, linked
 from ztorch.codegen.archive import data_object
-from ztorch.codegen.elf import Blob, link, undefined_symbols
+from ztorch.codegen.elf import link, undefined_symbols
+from ztorch.codegen.elf_contents import Blob
 from ztorch.codegen.elf_object import read_object
 from ztorch.errors import LinkError
 

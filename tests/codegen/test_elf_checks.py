@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from tests.cases.elf_objects import compiled
-from ztorch.codegen.elf import Blob, link
+from ztorch.codegen.elf import link
+from ztorch.codegen.elf_contents import Blob
 from ztorch.codegen.elf_layout import ADDRESS_LIMIT
 from ztorch.codegen.elf_object import SHT_RELA, read_object
 from ztorch.errors import LinkError

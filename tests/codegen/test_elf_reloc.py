@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from tests.cases.elf_objects import BLOBS, SOURCE, TRIPLES, compiled, linked
-from ztorch.codegen.elf import Blob, link
+from ztorch.codegen.elf import link
+from ztorch.codegen.elf_contents import Blob
 from ztorch.codegen.elf_reloc import AARCH64, MACHINES, X86_64, Spot
 from ztorch.errors import LinkError
 

@@ -15,8 +15,8 @@ from tests.cases.covering import full
 from tests.cases.opcodes import kernel_for, opcodes_of, same
 from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.parity import HERE, answer, run_kernels
-from ztorch.codegen import render
-from ztorch.codegen.render import renderer
+from ztorch.codegen import templates
+from ztorch.codegen.render import Renderer, renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import (
     ALL,
@@ -111,11 +111,11 @@ def test_remembered_text_tells_zeros_and_ones_apart() -> None:
     assert "add i32 %v" in text and "add i64 %v" in text and "fadd float %v" in text
 
 
-def renderer_of(monkeypatch: pytest.MonkeyPatch, instr: str, spelling: str = "") -> render.Renderer:
+def renderer_of(monkeypatch: pytest.MonkeyPatch, instr: str, spelling: str = "") -> Renderer:
     """The renderer of a language that consists of these two templates."""
     loader = DictLoader({"new/instr.ll.j2": instr, "new/spelling.ll.j2": spelling})
-    monkeypatch.setattr(render, "environment", lambda: Environment(loader=loader))
-    return render.Renderer(replace(TARGETS["scalar"], template_folders=("new",)))
+    monkeypatch.setattr(templates, "environment", lambda: Environment(loader=loader))
+    return Renderer(replace(TARGETS["scalar"], template_folders=("new",)))
 
 
 def macros(*names: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases.written import made_up
-from ztorch.host import processor
+from ztorch.host import mac, processor
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -140,3 +140,15 @@ def test_a_container_limits_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_limits", lambda *names: ["max", str(1 << 26), str(1 << 27)])
     if sys.platform != "darwin":
         assert processor.memory_bytes.__wrapped__() == 1 << 26
+
+
+@pytest.mark.parametrize(("arm", "answers", "expected"), [
+    (True, {"hw.optional.arm.FEAT_BF16": b"\1\0\0\0", "hw.optional.arm.FEAT_FP16": b"\0\0\0\0"}, {"bf16"}),
+    (False, {"machdep.cpu.features": b"FPU SSE4.1 AVX1.0 FMA\0",
+             "machdep.cpu.leaf7_features": b"AVX2 BMI1 AVX512F\0"},
+     {"sse4.1", "avx", "fma", "avx2", "bmi", "avx512f"}),
+])
+def test_what_macos_says_has_llvms_names(arm: bool, answers: dict[str, bytes], expected: set[str],
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mac, "_sysctl", lambda name: answers.get(name, b""))
+    assert mac.features(arm, processor._X86) == expected

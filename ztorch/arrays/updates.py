@@ -25,7 +25,7 @@ from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Graph, Value
-from ztorch.optimizers import Optimizer
+from ztorch.optimizers.optimizer import Optimizer
 
 RATE = "optimizer/learning_rate"
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen.archive import data_object, static_library
-from ztorch.codegen.elf import Blob, link
-from ztorch.codegen.render import environment
+from ztorch.codegen.elf import link
+from ztorch.codegen.elf_contents import Blob
+from ztorch.codegen.templates import environment
 from ztorch.dtypes import lying, to_storage
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.files.atomic import write_atomic

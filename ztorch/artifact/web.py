@@ -13,7 +13,7 @@ from typing import Any
 from ztorch.abi import PORT_ALIGN
 from ztorch.artifact.c_interface import LONGEST, identifier
 from ztorch.artifact.write import pack
-from ztorch.codegen.render import environment
+from ztorch.codegen.templates import environment
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.manifest import FORMAT, OLDEST, VERSION

@@ -10,29 +10,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from ztorch.abi import BUFFER_ALIGN
 from ztorch.codegen import elf_unwind
+from ztorch.codegen.elf_contents import Blob, Contents
 from ztorch.codegen.elf_layout import (
     ADDRESS_LIMIT,
     RELA,
     SECTION,
-    Bytes,
     Layout,
     OutputSection,
-    new_parts,
     present,
 )
 from ztorch.codegen.elf_object import (
-    SHF_ALLOC,
-    SHF_EXECINSTR,
-    SHF_TLS,
     SHF_WRITE,
-    SHN_COMMON,
-    SHT_NOBITS,
-    SHT_NOTE,
-    SHT_PROGBITS,
     STB_LOCAL,
     STT_FUNC,
     STT_NOTYPE,
@@ -40,33 +30,11 @@ from ztorch.codegen.elf_object import (
     ElfSymbol,
     Object,
     Relocation,
-    Section,
     read_object,
 )
 from ztorch.codegen.elf_reloc import MACHINES, Spot
 from ztorch.codegen.elf_tables import BUILD_ID_BYTES, Name, Tables
 from ztorch.errors import LinkError
-
-_LARGE_MODEL = 0x10000000  # SHF_X86_64_LARGE
-_UNWIND_DATA = 0x70000001  # SHT_X86_64_UNWIND
-_STT_TLS, _STT_IFUNC = 6, 10
-_CONSTRUCTORS = (".ctors", ".dtors")  # LLVM's old style: plain PROGBITS with these names
-
-
-@dataclass(frozen=True)
-class Blob:
-    """The contents of a symbol that the object only declares, such as weights.
-
-    Without data, the symbol refers to `size` zero bytes, which take no space in the file.
-
-    >>> Blob(None, 4096, writable=True).align
-    64
-    """
-
-    data: Bytes | None  # the contents; None: zeros
-    size: int  # bytes
-    align: int = BUFFER_ALIGN  # bytes, a power of 2
-    writable: bool = False  # whether code may change it
 
 
 def link(
@@ -105,14 +73,11 @@ class _LibraryLinker:
         if not soname or "\0" in soname:
             raise LinkError(f"{soname!r} cannot name a library")
         self.source, self.machine = source, MACHINES[source.machine]
-        self.parts = new_parts()
-        self.homes: dict[int, tuple[OutputSection, int]] = {}  # input section -> its place
-        self.blobs: dict[str, tuple[OutputSection, int, int]] = {}  # name -> place, size
+        self.contents = Contents(source, blobs, self.machine.page)
+        self.parts = self.contents.parts
         self.relocations: list[tuple[Relocation, bool]] = []  # and whether each uses a .got entry
         self.pointers: list[Relocation] = []  # absolute addresses, which the loader sets
         self.slots: dict[int, int] = {}  # symbol -> offset of its entry in .got
-        self.place_sections()
-        self.place_blobs(blobs)
         self.sort_relocations()
         if frame := self.unwind_entries():
             self.parts[".eh_frame_hdr"].add(b"", elf_unwind.table_size(frame))
@@ -135,72 +100,10 @@ class _LibraryLinker:
         image[at : at + BUILD_ID_BYTES] = hashlib.sha256(image).digest()[:BUILD_ID_BYTES]
         return bytes(image)
 
-    # ---- contents ----------------------------------------------------------------------
-
-    def place_sections(self) -> None:
-        for symbol in self.source.symbols:
-            if symbol.section == SHN_COMMON or symbol.type in (_STT_TLS, _STT_IFUNC):
-                raise LinkError(f"{symbol.name!r} is thread-local, indirect or common: not linked")
-        for index, section in enumerate(self.source.sections):
-            if section.flags & SHF_ALLOC and section.size and section.type != SHT_NOTE:
-                part = self.parts[self.part_for(section)]
-                self.homes[index] = part, part.add(section.data, section.size, section.align)
-        if self.parts[".eh_frame"].size:
-            self.parts[".eh_frame"].add(b"\0\0\0\0")  # end marker
-
-    def part_for(self, section: Section) -> str:
-        known = section.type in (SHT_PROGBITS, SHT_NOBITS, _UNWIND_DATA)
-        if not known or section.flags & SHF_TLS or section.name.startswith(_CONSTRUCTORS):
-            raise LinkError(
-                f"section {section.name!r} (type {section.type:#x}, flags {section.flags:#x}):"
-                " a ztorch library has no constructors and no thread-local data"
-            )
-        if section.flags & _LARGE_MODEL:
-            raise LinkError(f"section {section.name!r}: compile with the small code model")
-        if section.align > self.machine.page:
-            raise LinkError(f"section {section.name!r} is aligned to {section.align}, over a page")
-        if section.flags & SHF_EXECINSTR:
-            if section.flags & SHF_WRITE or section.type == SHT_NOBITS:
-                raise LinkError(f"section {section.name!r}: code cannot be writable or empty")
-            return ".text"
-        if section.name == ".eh_frame":
-            return ".eh_frame"
-        if not section.flags & SHF_WRITE:
-            return ".rodata"
-        if section.type == SHT_NOBITS:
-            return ".bss"
-        return ".data.rel.ro" if section.name.startswith(".data.rel.ro") else ".data"
-
-    def place_blobs(self, blobs: Mapping[str, Blob]) -> None:
-        missing = []
-        for symbol in self.source.symbols:
-            if not symbol.undefined:
-                if symbol.name in blobs and symbol.bind != STB_LOCAL:
-                    raise LinkError(f"blob {symbol.name!r}: the object defines it already")
-            elif symbol.name not in blobs:
-                missing.append(symbol.name)
-            else:
-                self.place_blob(symbol.name, blobs[symbol.name])
-        if missing:
-            names = ", ".join(f"'{name}'" for name in missing)
-            raise LinkError(
-                f"the compiled code would import {names}; ztorch libraries import nothing"
-            )
-
-    def place_blob(self, name: str, blob: Blob) -> None:
-        if blob.align < 1 or blob.align & (blob.align - 1) or blob.align > self.machine.page:
-            raise LinkError(f"blob {name!r}: alignment {blob.align} is no power of 2 in a page")
-        data = b"" if blob.data is None else memoryview(blob.data).cast("B")
-        if blob.size < 0 or (blob.data is not None and len(data) != blob.size):
-            raise LinkError(f"blob {name!r}: size is {blob.size} but there are {len(data)} bytes")
-        stored = ".data" if blob.writable else ".rodata"
-        part = self.parts[stored if blob.data is not None else ".bss"]
-        self.blobs[name] = part, part.add(data, max(blob.size, 1), blob.align), blob.size
-
     def sort_relocations(self) -> None:
         """Checks each relocation and separates those of .got entries and of absolute addresses."""
         for relocation in self.source.relocations():
-            if relocation.section not in self.homes:
+            if relocation.section not in self.contents.homes:
                 continue
             section = self.source.sections[relocation.section]
             width = self.machine.widths.get(relocation.kind)
@@ -208,7 +111,7 @@ class _LibraryLinker:
                 raise self.refused(relocation, f"unknown on {self.machine.name}")
             if relocation.offset + width > len(section.data):
                 raise self.refused(relocation, "outside its section")
-            if self.home(self.source.symbols[relocation.symbol]) is None:
+            if self.contents.home(self.source.symbols[relocation.symbol]) is None:
                 raise self.refused(relocation, "its symbol has no address")
             if relocation.kind != self.machine.pointer:
                 through_slot = self.machine.wants_slot(relocation, section.data)
@@ -227,7 +130,7 @@ class _LibraryLinker:
             raise LinkError(f"exported twice: {sorted(n for n in exports if exports.count(n) > 1)}")
         names = []
         for symbol in self.source.symbols:
-            home = self.home(symbol)
+            home = self.contents.home(symbol)
             if symbol.name in remaining and not symbol.undefined and symbol.bind != STB_LOCAL:
                 remaining.remove(symbol.name)
                 self.check_export(symbol, home)
@@ -240,7 +143,7 @@ class _LibraryLinker:
             if home is not None:
                 kind, size = symbol.type, symbol.size
                 if symbol.undefined:
-                    kind, size = STT_OBJECT, self.blobs[symbol.name][2]
+                    kind, size = STT_OBJECT, self.contents.blobs[symbol.name][2]
                 names.append(Name(symbol.name.encode(), kind, *home, size, exported))
         if remaining:
             missing = ", ".join(map(repr, sorted(remaining)))
@@ -259,25 +162,15 @@ class _LibraryLinker:
 
     # ---- contents with addresses -------------------------------------------------------
 
-    def home(self, symbol: ElfSymbol) -> tuple[OutputSection, int] | None:
-        """The place of a symbol: its section of the library and the offset in it."""
-        if symbol.undefined:
-            blob = self.blobs.get(symbol.name)
-            return blob and blob[:2]
-        if symbol.section not in self.homes:
-            return None
-        part, offset = self.homes[symbol.section]
-        return part, offset + symbol.value
-
     def address(self, index: int) -> int:
-        home = self.home(self.source.symbols[index])
+        home = self.contents.home(self.source.symbols[index])
         assert home is not None  # checked in sort_relocations
         return home[0].address + home[1]
 
     def fill_pointers(self, image: bytearray) -> None:
         rows = []
         for relocation in self.pointers:
-            part, offset = self.homes[relocation.section]
+            part, offset = self.contents.homes[relocation.section]
             value = self.address(relocation.symbol) + relocation.addend
             if not 0 <= value < ADDRESS_LIMIT:
                 raise self.refused(relocation, f"points to {value:#x}, outside the library")
@@ -289,7 +182,7 @@ class _LibraryLinker:
             RELA.pack_into(image, at, place, self.machine.relative, value)
 
     def patch(self, image: bytearray, relocation: Relocation, through_slot: bool) -> None:
-        part, offset = self.homes[relocation.section]
+        part, offset = self.contents.homes[relocation.section]
         offset += relocation.offset
         got = self.parts[".got"].address
         spot = Spot(

@@ -179,13 +179,7 @@ class ListOf(Kind):
             raise BadValue(value, "a list")
         if self.most is not None and len(value) > self.most:
             raise BadValue(value, self.says)
-        read, items = self.kind.from_json, []
-        for k, item in enumerate(value):
-            try:
-                items.append(read(item))
-            except BadValue as error:
-                raise error.inside(k) from None
-        return tuple(items)
+        return tuple(_read_item(self.kind, item, k) for k, item in enumerate(value))
 
     def to_json(self, value: Any) -> list[Any]:
         return [self.kind.to_json(item) for item in value]
@@ -210,13 +204,15 @@ def row_values(value: Any, kinds: tuple[Any, ...], must: str) -> list[Any]:
         raise BadValue(value, "a list")
     if len(value) != len(kinds):
         raise BadValue(value, must)
-    items = []
-    for k, kind in enumerate(kinds):
-        try:
-            items.append(kind.from_json(value[k]))
-        except BadValue as error:
-            raise error.inside(k) from None
-    return items
+    return [_read_item(kind, value[k], k) for k, kind in enumerate(kinds)]
+
+
+def _read_item(kind: Any, value: Any, key: str | int) -> Any:
+    """The value in memory of what stands at `key`; an error says so."""
+    try:
+        return kind.from_json(value)
+    except BadValue as error:
+        raise error.inside(key) from None
 
 
 class ByName(Kind):
@@ -248,13 +244,7 @@ class MapOf(Kind):
     def from_json(self, value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise BadValue(value, "an object")
-        values = {}
-        for key, item in value.items():
-            try:
-                values[key] = self.kind.from_json(item)
-            except BadValue as error:
-                raise error.inside(key) from None
-        return values
+        return {key: _read_item(self.kind, item, key) for key, item in value.items()}
 
     def to_json(self, value: Mapping[str, Any]) -> dict[str, Any]:
         return {key: self.kind.to_json(item) for key, item in value.items()}

@@ -10,7 +10,7 @@ import platform
 import sys
 from functools import cache
 
-from ztorch.host.processor import architecture, cpuinfo, file_text, number, sysctl_number
+from ztorch.host.processor import architecture, cpuinfo, file_text, number
 from ztorch.machines.processors import ANY, PROCESSORS, Processor, identified
 
 # Fields of `Processor` and the endings of their names in macOS.
@@ -31,6 +31,8 @@ def detected() -> Processor:
     True
     """
     if sys.platform == "darwin":
+        from ztorch.host.mac import sysctl_number
+
         row = PROCESSORS["apple-m1"] if architecture() == "aarch64" else ANY
         return row.with_caches(**{
             field: sysctl_number(f"hw.perflevel0.{name}") or sysctl_number(f"hw.{name}")

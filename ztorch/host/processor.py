@@ -3,7 +3,7 @@
 It works without LLVM, because an artifact is also checked on machines that have no compiler.
 Features have LLVM's names. If the operating system gives no answer, the safe one is assumed: no
 optional features, one thread per processor. Caches are in `host.detect`, which a cold start does
-not need.
+not need, and what only macOS answers is in `host.mac`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,6 @@ _ARM = {
 }
 # Features of every processor of the architecture, whatever the system reports.
 _ALWAYS = {"aarch64": {"neon", "fp-armv8"}, "x86_64": {"sse2"}}
-_MAC_X86 = {word.replace("_", "").upper(): name for word, name in _X86.items()}
-_MAC_X86 |= {"SSE3": "sse3", "AVX1.0": "avx", "SSE4.1": "sse4.1", "SSE4.2": "sse4.2"}
-_MAC_ARM = {"FP16": "fullfp16", "FHM": "fp16fml", "DotProd": "dotprod", "BF16": "bf16"}
-_MAC_ARM |= {"I8MM": "i8mm"}
 _ARM_CORES = {
     ("0x41", "0xd03"): "Cortex-A53",
     ("0x41", "0xd08"): "Cortex-A72",
@@ -89,7 +85,9 @@ def features() -> frozenset[str]:
     """
     arm = architecture() == "aarch64"
     if sys.platform == "darwin":
-        names = _mac_features(arm)
+        from ztorch.host import mac
+
+        names = mac.features(arm, _X86)
     else:
         cpu = cpuinfo()
         words = cpu.get("flags", cpu.get("Features", "")).split()
@@ -106,7 +104,9 @@ def cpu_name() -> str:
     'AMD EPYC 9654 96-Core Processor'
     """
     if sys.platform == "darwin":
-        return _sysctl_text("machdep.cpu.brand_string") or architecture()
+        from ztorch.host import mac
+
+        return mac.sysctl_text("machdep.cpu.brand_string") or architecture()
     cpu = cpuinfo()
     core = (cpu.get("CPU implementer", ""), cpu.get("CPU part", ""))
     name = cpu.get("model name") or _ARM_CORES.get(core) or platform.processor()
@@ -131,7 +131,9 @@ def physical_cores() -> int:
     True
     """
     if sys.platform == "darwin":
-        return sysctl_number("hw.physicalcpu") or usable_cores()
+        from ztorch.host import mac
+
+        return mac.sysctl_number("hw.physicalcpu") or usable_cores()
     return _within_quota(len({_core_of(processor) for processor in _allowed()}))
 
 
@@ -143,7 +145,9 @@ def memory_bytes() -> int:
     True
     """
     if sys.platform == "darwin":
-        return sysctl_number("hw.memsize")
+        from ztorch.host import mac
+
+        return mac.sysctl_number("hw.memsize")
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -276,40 +280,3 @@ def number(text: str) -> int:
         return int(text)
     except ValueError:
         return -1
-
-
-# ---- macOS ---------------------------------------------------------------------------------
-
-
-def _mac_features(arm: bool) -> set[str]:
-    if arm:
-        keys = {f"hw.optional.arm.FEAT_{word}": name for word, name in _MAC_ARM.items()}
-        return {name for key, name in keys.items() if sysctl_number(key)}
-    words = _sysctl_text("machdep.cpu.features") + " " + _sysctl_text("machdep.cpu.leaf7_features")
-    return {_MAC_X86[word] for word in words.split() if word in _MAC_X86}
-
-
-def _sysctl(name: str) -> bytes:
-    import ctypes
-
-    sysctlbyname = ctypes.CDLL(None).sysctlbyname
-    size = ctypes.c_size_t()
-    if sysctlbyname(name.encode(), None, ctypes.byref(size), None, 0):
-        return b""
-    value = ctypes.create_string_buffer(size.value)
-    if sysctlbyname(name.encode(), value, ctypes.byref(size), None, 0):
-        return b""
-    return value.raw[: size.value]
-
-
-def _sysctl_text(name: str) -> str:
-    return _sysctl(name).rstrip(b"\0").decode("utf-8", "replace")
-
-
-def sysctl_number(name: str) -> int:
-    """The integer value of a macOS sysctl; 0 if there is none of that name.
-
-    >>> sysctl_number("hw.memsize")     # doctest: +SKIP
-    17179869184
-    """
-    return int.from_bytes(_sysctl(name), "little")

@@ -1,24 +1,18 @@
-"""Builds kernels: converts numbers, broadcasts scalars to lanes, reuses equal values."""
+"""Builds kernels: declarations, memory, variables, loops and threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ztorch.dtypes import DType, boolean, i64
+from ztorch.dtypes import DType, i64
+from ztorch.ir.expressions import Arg, Expressions
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
-from ztorch.ir.opcodes import OPCODES
-
-Number = int | float | bool
-Arg = Operand | Number
 
 
-class Builder:
+class Builder(Expressions):
     """Appends instructions to a kernel.
 
     Every scalar opcode is a method: `b.add(x, 1.0)`. Python numbers take the dtype of the other
@@ -35,17 +29,13 @@ class Builder:
     """
 
     def __init__(self, name: str, index: DType = i64, exact: bool = True, first_id: int = 0):
+        super().__init__(index, first_id)
         self.name = name
-        self.index = index
         self.exact = exact
         self.memories: dict[str, Memory] = {}
         self.variables: list[Operand] = []
-        self.body: list[Instr] = []
         self.origin: tuple[str, ...] = ()
         self.workgroup: tuple[int, int, int] = (1, 1, 1)
-        self._next = first_id  # the next free id
-        self._visible: dict[tuple, Operand] = {}  # pure values in scope, by operation
-        self._scopes: list[list[tuple]] = [[]]  # keys of `_visible` for each open loop or if
 
     # -- declarations ------------------------------------------------------------------------
 
@@ -80,131 +70,6 @@ class Builder:
             self.name, tuple(self.memories.values()), tuple(self.variables), tuple(self.body),
             self.index, self.exact, self.origin, self.workgroup,
         )
-
-    # -- emission ----------------------------------------------------------------------------
-
-    def fresh(self) -> int:
-        """Take the next free id."""
-        self._next += 1
-        return self._next - 1
-
-    def raw(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
-            kind: str = "value", fragment: Fragment | None = None, **attrs: Any) -> Operand:
-        """Append an instruction as it is, without conversion, folding or reuse."""
-        dest = Operand(self.fresh(), dtype, lanes, kind, None, fragment)
-        self.body.append(Instr(opcode, dest, args, attrs))
-        return dest
-
-    def _token(self, opcode: str, *args: Operand, **attrs: Any) -> Operand:
-        return self.raw(opcode, boolean, 1, args, "token", **attrs)
-
-    def _pure(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
-              **attrs: Any) -> Operand:
-        key = (opcode, dtype, lanes, args, *sorted(attrs.items()))
-        dest = self._visible.get(key)
-        if dest is None:
-            dest = self._visible[key] = self.raw(opcode, dtype, lanes, args, **attrs)
-            self._scopes[-1].append(key)
-        return dest
-
-    @contextmanager
-    def _scope(self) -> Iterator[None]:
-        self._scopes.append([])
-        yield
-        self.forget()
-        self._scopes.pop()
-
-    def forget(self) -> None:
-        """Drop the values of the innermost scope: later code must not reuse them."""
-        for key in self._scopes[-1]:
-            del self._visible[key]
-        self._scopes[-1].clear()
-
-    def const(self, number: Number, dtype: DType, lanes: int = 1) -> Operand:
-        return constant(number, dtype, lanes)
-
-    def __getattr__(self, opcode: str) -> Callable[..., Operand]:
-        name = opcode.rstrip("_")  # and_, or_, not_: the plain names are Python keywords
-        if name not in OPCODES:
-            raise AttributeError(opcode)
-        return partial(self.emit, name)
-
-    def emit(self, opcode: str, *args: Arg, dtype: DType | None = None) -> Operand:
-        """Append a scalar opcode. Numbers become constants, scalars are broadcast to the lanes."""
-        row = OPCODES[opcode]
-        assert row.meaning is not None, f"{opcode} is not a scalar opcode"
-        assert len(args) == row.arity, f"{opcode} takes {row.arity} operands, not {len(args)}"
-        typed = self._adapt(args, first=1 if opcode == "select" else 0)
-        source = typed[-1].dtype
-        result = {"same": source, "bool": boolean, "attr": dtype}[row.result]
-        assert result is not None, f"{opcode} needs dtype="
-        if opcode == "cast" and result == source:
-            return typed[0]
-        lanes = typed[-1].lanes
-        if all(a.is_const for a in typed) and (opcode != "bitcast"):
-            with np.errstate(all="ignore"):
-                folded = row.meaning(*[np.array(a.number, a.dtype.working) for a in typed],
-                                     **({"dtype": result} if row.result == "attr" else {}))
-            return constant(np.asarray(folded).item(), result, lanes)
-        return self._pure(opcode, result, lanes, typed)
-
-    def _adapt(self, args: tuple[Arg, ...], first: int = 0) -> tuple[Operand, ...]:
-        """Turn numbers into constants of the dtype of args[first:]; broadcast scalars to lanes."""
-        operands = [a for a in args if isinstance(a, Operand)]
-        typed = [a for a in args[first:] if isinstance(a, Operand)]
-        assert operands, "an instruction on plain numbers has no dtype; use const() for one of them"
-        assert typed, "select between plain numbers has no dtype; use const() for one of them"
-        dtype = typed[0].dtype
-        lanes = max(a.lanes for a in operands)
-        adapted: list[Operand] = []
-        for place, a in enumerate(args):
-            if not isinstance(a, Operand):
-                a = constant(a, dtype if place >= first else boolean, lanes)
-            adapted.append(self.splat(a, lanes))
-        return tuple(adapted)
-
-    # -- lanes -------------------------------------------------------------------------------
-
-    def splat(self, x: Operand, lanes: int) -> Operand:
-        """A vector with the scalar x in every lane."""
-        if x.lanes == lanes:
-            return x
-        assert x.lanes == 1, f"cannot broadcast {x.lanes} lanes to {lanes}"
-        if x.is_const:
-            return Operand(-1, x.dtype, lanes, "const", x.bits)
-        return self._pure("splat", x.dtype, lanes, (x,))
-
-    def iota(self, lanes: int, dtype: DType | None = None) -> Operand:
-        """0, 1, 2, ... across the lanes."""
-        d = dtype or self.index
-        return constant(0, d) if lanes == 1 else self._pure("iota", d, lanes, ())
-
-    def extract(self, x: Operand, lane: int) -> Operand:
-        """One lane of a vector, as a scalar."""
-        if x.lanes == 1:
-            return x
-        if x.is_const:
-            return Operand(-1, x.dtype, 1, "const", x.bits)
-        return self._pure("extract", x.dtype, 1, (x,), lane=lane)
-
-    def join(self, *xs: Operand) -> Operand:
-        """A vector whose lanes are the given scalars."""
-        return self._pure("join", xs[0].dtype, len(xs), xs)
-
-    def shuffle(self, x: Operand, y: Operand, perm: tuple[int, ...]) -> Operand:
-        """A vector of lanes of x (numbers 0 to n-1) and y (n to 2n-1), chosen by `perm`."""
-        return self._pure("shuffle", x.dtype, len(perm), (x, y), perm=tuple(perm))
-
-    def fold(self, opcode: str, x: Operand) -> Operand:
-        """Reduce all lanes of x. The tree of halves gives the same order on every target."""
-        while x.lanes > 1:
-            half = x.lanes // 2
-            if half == 1:
-                return self.emit(opcode, self.extract(x, 0), self.extract(x, 1))
-            low = self.shuffle(x, x, tuple(range(half)))
-            high = self.shuffle(x, x, tuple(range(half, 2 * half)))
-            x = self.emit(opcode, low, high)
-        return x
 
     # -- memory ------------------------------------------------------------------------------
 

@@ -177,8 +177,8 @@ class MultiHeadAttention(Layer):
                        for name, x in (("query", query), ("key", key), ("value", value)))
             causal, step_by_step = self.use_causal_mask or use_causal_mask, context.decoding
             if step_by_step is not None:
-                k = step_by_step.kept(f"{self.path}/keys", k, context)
-                v = step_by_step.kept(f"{self.path}/values", v, context)
+                k = context.keep(f"{self.path}/keys", k)
+                v = context.keep(f"{self.path}/values", v)
                 attention_mask, causal = step_by_step.seen(), False
             if self.rotary:
                 q = OPS.rotary(q) if step_by_step is None else step_by_step.turned(q)

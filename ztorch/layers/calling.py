@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztorch.errors import ConfigError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.layers.context import Context
 from ztorch.layers.symbol import leaves, symbols
-
-if TYPE_CHECKING:
-    from ztorch.layers.layer import Layer
+from ztorch.layers.tree import LayerNode
 
 
-def check_call(layer: Layer, inputs: Sequence[Any], keywords: dict[str, Any],
+def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any],
                context: Context | None) -> None:
     """Raises a ShapeError unless the layer takes these arguments."""
     for x in leaves(inputs):
@@ -38,7 +36,7 @@ def check_call(layer: Layer, inputs: Sequence[Any], keywords: dict[str, Any],
             raise _wrong_arguments(layer, keywords, error) from None
 
 
-def _not_a_tensor(layer: Layer, x: Any) -> Exception:
+def _not_a_tensor(layer: LayerNode, x: Any) -> Exception:
     """The error for an argument that is no tensor."""
     fix = ("declare with x = Input(shape) and call the layer on x; numbers go to the program that "
            "compile returns")
@@ -50,7 +48,7 @@ def _not_a_tensor(layer: Layer, x: Any) -> Exception:
     return shape_error(f"it is called on a {type(x).__name__}, not on a tensor", fix=fix)
 
 
-def _wrong_arguments(layer: Layer, keywords: dict[str, Any], error: TypeError) -> Exception:
+def _wrong_arguments(layer: LayerNode, keywords: dict[str, Any], error: TypeError) -> Exception:
     """The error for arguments that `call` does not take."""
     if "training" in keywords:
         return shape_error("it is called with training=",
@@ -62,7 +60,7 @@ def _wrong_arguments(layer: Layer, keywords: dict[str, Any], error: TypeError) -
     return shape_error(f"it cannot be called like this: {error}", fix=fix)
 
 
-def need_adopted(layer: Layer, context: Context | None) -> None:
+def need_adopted(layer: LayerNode, context: Context | None) -> None:
     """Raises a ConfigError if a layer calls another without adopting it, or without its context:
     weights would belong to no model, or be read twice."""
     if layer.outer is None:
@@ -75,7 +73,7 @@ def need_adopted(layer: Layer, context: Context | None) -> None:
                           f"context; write {layer.name}(x, context)")
 
 
-def need_floats(layer: Layer, x: Any) -> None:
+def need_floats(layer: LayerNode, x: Any) -> None:
     """Raises a ShapeError if inputs are integers, such as the bytes of images."""
     for v in leaves(x):
         if not v.dtype.is_float:

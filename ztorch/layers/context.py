@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,9 @@ from ztorch.dtypes import DType, dtype, f32
 from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
-
-if TYPE_CHECKING:
-    from ztorch.layers.decoding import Decoding
-    from ztorch.layers.layer import Layer
-    from ztorch.layers.weight import Weight
+from ztorch.layers.decoding import Decoding
+from ztorch.layers.tree import LayerNode
+from ztorch.layers.weight import Weight
 
 
 @dataclass
@@ -60,7 +58,7 @@ class States:
 
 
 # The innermost layer that made each tensor, and the tensors that it was called on.
-Producers = dict[Value, "tuple[Layer, list[Value]]"]
+Producers = dict[Value, tuple[LayerNode, list[Value]]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class Context:
     states: States = field(default_factory=States)
     updates: dict[Value, Value] = field(default_factory=dict)  # new value of each changed state
     probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)  # and their logits
-    results: dict[Layer, Any] = field(default_factory=dict)  # what each layer returned
+    results: dict[LayerNode, Any] = field(default_factory=dict)  # what each layer returned
     producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
@@ -118,6 +116,16 @@ class Context:
         return self.states.leaf(self.states.name(weight), weight.shape,
                                 self.states.kept_as(weight), lambda: weight.value, kind="weight",
                                 trainable=weight.trains)
+
+    def keep(self, name: str, new: Value) -> Value:
+        """Adds the decoded position to a cache and returns it: (batch, heads, length, dim).
+
+        Later positions hold arbitrary numbers; `Decoding.seen` masks them.
+        """
+        assert self.decoding is not None, "there are caches only where one position is traced"
+        cache = self.states.cache(name, (*new.shape[:2], self.decoding.length, new.shape[3]))
+        self.updates[cache] = self.decoding.placed(new, cache)
+        return self.updates[cache]
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
         """(seed, step, stream) of one random op: new numbers each step, the same in each run.
@@ -164,7 +172,7 @@ class Context:
 
     # -- where shapes come from --------------------------------------------------------------------
 
-    def remember(self, layer: Layer, inputs: list[Value], y: Value) -> None:
+    def remember(self, layer: LayerNode, inputs: list[Value], y: Value) -> None:
         """Notes that the layer made y from these inputs."""
         if y not in inputs:
             self.producers.setdefault(y, (layer, inputs))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ztorch.arguments import checked
-from ztorch.config import Named
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
@@ -21,12 +20,13 @@ from ztorch.layers.context import Context
 from ztorch.layers.learned import Learned, Marks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.symbol import declare, leaves, symbols
+from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
 _serial = itertools.count()
 
 
-class Layer(Named, family="layer"):
+class Layer(LayerNode, family="layer", such_as="ReLU"):
     """Base class of all layers.
 
     A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
@@ -56,7 +56,6 @@ class Layer(Named, family="layer"):
         {'name': 's'}
     """
 
-    takes_many = False  # whether it is called on a list of tensors
     needs_floats = False  # whether it refuses integers
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
@@ -186,7 +185,7 @@ class Layer(Named, family="layer"):
             raise ConfigError(f"layer {layer.name!r} is in {here} twice; make a second layer")
         if any(self is other for _, other in layer.walk()):
             raise ConfigError(f"{here} cannot be a layer of itself; make a second one")
-        need_shallow(self, layer)
+        need_shallow(self, layer, 1 + max(depth for depth, _ in layer.walk()))
         taken = {other.name for other in self.inner}
         if layer.name in taken and layer.keeps_name:
             raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")
@@ -199,32 +198,11 @@ class Layer(Named, family="layer"):
         self.inner.append(layer)
         return layer
 
-    @property
-    def keeps_name(self) -> bool:
-        """Whether the name is final: it was given, or a model uses it."""
-        return self.given_name is not None or self.outer is not None
-
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
         """(depth, layer) for this layer and all layers inside it, in the order of weights."""
         yield depth, self
         for layer in self.inner:
             yield from layer.walk(depth + 1)
-
-    @property
-    def path(self) -> str:
-        """The name within the model: `encoder/dense` for a layer inside a layer."""
-        above = self.outer.path if self.outer is not None else ""
-        return f"{above}/{self.name}" if above else self.name
-
-    @property
-    def trains(self) -> bool:
-        """Whether neither this layer nor one around it is frozen."""
-        return self.trainable and (self.outer is None or self.outer.trains)
-
-    @property
-    def model_seed(self) -> int:
-        """The seed of the model that the layer belongs to."""
-        return self.outer.model_seed if self.outer is not None else 0
 
     @property
     def weights(self) -> list[Weight]:
@@ -244,7 +222,7 @@ class Layer(Named, family="layer"):
     @property
     def marks(self) -> Marks:
         """Marks of all layers inside: whether a program was trained after these weights."""
-        return Marks(layer for _, layer in self.walk())
+        return Marks(layer.learned for _, layer in self.walk())
 
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order. There are none before the layer is built."""

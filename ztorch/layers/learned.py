@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ztorch.layers.layer import Layer
 
 
 class Learned:
@@ -30,8 +26,8 @@ class Learned:
 class Marks:
     """The marks of all layers of a model."""
 
-    def __init__(self, layers: Iterable[Layer]):
-        self._all = [layer.learned for layer in layers]
+    def __init__(self, marks: Iterable[Learned]):
+        self._all = list(marks)
 
     def set(self, elsewhere: bool) -> None:
         """Sets or clears all marks."""

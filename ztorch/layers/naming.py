@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztorch.config import RESERVED
 from ztorch.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ztorch.layers.layer import Layer
-    from ztorch.layers.weight import Weight
+from ztorch.layers.tree import LayerNode
 
 LONGEST_NAME = 200  # characters of the name of a layer
 MOST_NESTED = 64  # depth of layers in layers, which are walked by recursion
-LONGEST_PATH = 900  # characters of a path; artifacts derive longer names from it
 
 
 def snake_case(name: str) -> str:
@@ -44,48 +38,19 @@ def checked_name(name: Any, of: str) -> str:
     return name
 
 
-def need_shallow(outer: Layer, layer: Layer) -> None:
-    """Raises a ConfigError if layers would be nested too deeply for Python's recursion."""
-    deep = 1 + max(depth for depth, _ in layer.walk())
-    above: Layer | None = outer
+def need_shallow(outer: LayerNode, layer: LayerNode, levels: int) -> None:
+    """Raises a ConfigError if layers would be nested too deeply for Python's recursion.
+
+    `levels` is the number of them from `layer` to the innermost one, both included.
+    """
+    deep = levels
+    above: LayerNode | None = outer
     while above is not None:
         deep, above = deep + 1, above.outer
     if deep > MOST_NESTED:
         raise ConfigError(f"with layer {layer.name!r} in it, {outer.name!r} would be layers in "
                           f"layers, {deep} deep; at most {MOST_NESTED} are: put layers that follow "
                           "on one another into one Sequential")
-
-
-def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
-    """Raises a ConfigError if two layers of a model have one path.
-
-    Layers that models share keep their path in the first model, so paths may collide in another.
-    """
-    taken: dict[str, Layer] = {}
-    times = Counter(called)
-    for layer in called:
-        other = taken.setdefault(layer.path, layer)
-        if other is not layer:
-            raise ConfigError(f"model {model.name!r} has two layers named {other.path!r}; give "
-                              "one another name=")
-        if times[layer] > 1:
-            holders = [f"layer {holder.path!r}" if holder.path else f"model {holder.name!r} itself"
-                       for _, holder in model.walk() if layer in holder.inner]
-            raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "
-                              "it, call it twice in one Model, where its weights have one name; "
-                              "else make a second layer")
-
-
-def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None:
-    """Raises a ConfigError if the path of a layer or weight is too long for artifacts."""
-    paths = {layer.path: layer for layer in called} | {w.path: w.layer for w in weights}
-    for path, layer in paths.items():
-        if len(path) > LONGEST_PATH:
-            owner = ("its own" if path == layer.path else
-                    f"that of its weight {path.rpartition('/')[2]!r}")
-            raise ConfigError(f"layer {layer.name!r} lies in {layer.path.count('/')} others, and "
-                              f"with their names {owner} has {len(path):,} characters, above "
-                              f"{LONGEST_PATH}; give them shorter names")
 
 
 def port(role: str, name: str) -> str:

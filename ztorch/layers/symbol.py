@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context, Producers, States
+from ztorch.layers.tree import LayerNode
 
-if TYPE_CHECKING:
-    from ztorch.layers.layer import Layer
 
 class NoNumbers(ConfigError, AttributeError):
     """A symbolic tensor is used where numbers are needed."""
@@ -36,7 +35,8 @@ class SymbolicTensor:
     ((3,), (3,))
     """
 
-    def __init__(self, value: Value, layer: Layer, call: LayerCall | None, producers: Producers):
+    def __init__(self, value: Value, layer: LayerNode, call: LayerCall | None,
+                 producers: Producers):
         self.value = value  # the tensor of a graph for one example
         self.layer = layer  # the layer that makes it
         self.call = call  # the call that makes it; None for an Input
@@ -121,7 +121,7 @@ def _number(x: Any) -> bool:
 class LayerCall:
     """One call of a layer on symbolic tensors."""
 
-    layer: Layer
+    layer: LayerNode
     args: tuple[Any, ...]  # symbolic tensors, or lists and dicts of them
     keywords: dict[str, Any]  # keyword arguments, which may hold symbolic tensors
     result: Any = None  # a symbolic tensor, or a list or dict of them
@@ -168,7 +168,7 @@ def symbols(x: Any) -> list[SymbolicTensor]:
 # -- declaring -------------------------------------------------------------------------------------
 
 
-def declare(layer: Layer, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Calls a layer on symbolic tensors.
 
     The call is traced at once, for one example, so that a mistake shows in the line that makes it.
@@ -193,7 +193,7 @@ def _together(inputs: Iterable[SymbolicTensor]) -> Producers:
     return producers
 
 
-def source(layer: Layer, shape: Shape, d: DType | str) -> SymbolicTensor:
+def source(layer: LayerNode, shape: Shape, d: DType | str) -> SymbolicTensor:
     """The symbolic tensor of an Input."""
     from ztorch.graph.op import leaf
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ztorch.dtypes import need_no_mask
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.initializers import Initializer, Shape, stream
-
-if TYPE_CHECKING:
-    from ztorch.layers.layer import Layer
+from ztorch.layers.tree import LayerNode
 
 
 class Weight:
     """An array of a layer on the host. Its initial values are drawn when it is first read."""
 
-    def __init__(self, layer: Layer, name: str, shape: Shape, initializer: Initializer,
+    def __init__(self, layer: LayerNode, name: str, shape: Shape, initializer: Initializer,
                  trainable: bool):
         self.layer = layer
         self.name = name

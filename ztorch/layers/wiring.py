@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ztorch.config import described
 from ztorch.errors import ConfigError
@@ -13,6 +13,7 @@ from ztorch.layers.context import Context
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested, symbols
+from ztorch.layers.tree import LayerNode
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ def _calls(ends: list[SymbolicTensor], inputs: Mapping[SymbolicTensor, Input],
 def _layers(calls: list[LayerCall], ends: list[SymbolicTensor]) -> list[Layer]:
     """The layers of the calls in Keras' order."""
     depth: dict[LayerCall, int] = {}
-    of_layer: dict[Layer, int] = {}
+    of_layer: dict[LayerNode, int] = {}
     for call in reversed(calls):
         depth[call] = max(depth.get(call, 0), of_layer.get(call.layer, 0))
         of_layer[call.layer] = depth[call]
@@ -230,13 +231,14 @@ def _layers(calls: list[LayerCall], ends: list[SymbolicTensor]) -> list[Layer]:
             if symbol.call is not None:
                 depth[symbol.call] = max(depth.get(symbol.call, 0), depth[call] + 1)
     met = {layer: k for k, layer in enumerate(_met(ends))}
-    return sorted(of_layer, key=lambda layer: (-of_layer[layer], met[layer]))
+    ordered = sorted(of_layer, key=lambda layer: (-of_layer[layer], met[layer]))
+    return cast("list[Layer]", ordered)  # only a Layer is ever called
 
 
-def _met(ends: list[SymbolicTensor]) -> Iterator[Layer]:
+def _met(ends: list[SymbolicTensor]) -> Iterator[LayerNode]:
     """The layers, in the order in which a walk back from the outputs meets them."""
     seen: set[LayerCall] = set()
-    layers: set[Layer] = set()
+    layers: set[LayerNode] = set()
     stack = list(reversed(ends))
     while stack:
         call = stack.pop().call

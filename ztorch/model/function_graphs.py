@@ -12,9 +12,10 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
-from ztorch.layers.decoding import Decoding, need_stepwise
+from ztorch.layers.decoding import Decoding
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
+from ztorch.layers.stepwise import need_stepwise
 from ztorch.model.loss_scale import scaled_updates
 from ztorch.model.objectives import Objective
 from ztorch.optimizers import Optimizer

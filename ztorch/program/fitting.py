@@ -22,12 +22,12 @@ from ztorch.training.hooks import Hooks, as_callbacks
 from ztorch.training.loop import TrainingLoop
 
 if TYPE_CHECKING:
-    from ztorch.program.program import Program
+    from ztorch.program.stateful import Stateful
 
 _USER = 5  # frames from a warning in this file up to the user's call of `fit`
 
 
-def fit(program: Program, x: Any, y: Any, *, batch_size: int | None, epochs: int,
+def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: int,
         verbose: int | str, callbacks: Callback | Iterable[Callback] | None,
         validation_split: float, validation_data: Any, shuffle: bool,
         class_weight: Mapping[int, float] | None, sample_weight: Any, initial_epoch: int | None,
@@ -73,7 +73,7 @@ def check_count(name: str, value: Any) -> None:
         raise ConfigError(f"{name}={value!r} must be a whole number, one or more")
 
 
-def _first_epoch(program: Program, initial_epoch: int | None, epochs: int) -> int:
+def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> int:
     """The epoch to begin with: that of the checkpoint after `load_checkpoint`, else 0."""
     if not isinstance(epochs, (int, np.integer)) or epochs < 0:
         raise ConfigError(f"epochs={epochs!r} must be a whole number, zero or more")
@@ -88,7 +88,7 @@ def _first_epoch(program: Program, initial_epoch: int | None, epochs: int) -> in
     return int(initial_epoch)
 
 
-def _sources(program: Program, x: Any, y: Any, sample_weight: Any,
+def _sources(program: Stateful, x: Any, y: Any, sample_weight: Any,
              class_weight: Mapping[int, float] | None, seed: int | None, split: float,
              validation_data: Any) -> tuple[BatchSource, BatchSource | None]:
     """The batches to train on, and those to validate on."""
@@ -107,7 +107,7 @@ def _sources(program: Program, x: Any, y: Any, sample_weight: Any,
 
 
 @contextmanager
-def _only_fit_of(program: Program) -> Iterator[None]:
+def _only_fit_of(program: Stateful) -> Iterator[None]:
     """Raises where another thread trains the program."""
     if not program.fit_lock.acquire(blocking=False):
         raise ConfigError("this program is being trained already; wait for that fit to end")

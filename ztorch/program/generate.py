@@ -11,7 +11,7 @@ from ztorch.config import number, positive, whole_seed
 from ztorch.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from ztorch.program.predictor import Predictor
+    from ztorch.program.stateful import Stateful
 
 NextLogits = Callable[[int, int], np.ndarray]  # a number and its position -> logits of the next
 
@@ -49,7 +49,7 @@ class Sampler:
         return int(likeliest[min(position, len(likeliest) - 1)])
 
 
-def generate(program: Predictor, prompt: Any, length: int, sampler: Sampler) -> Iterator[int]:
+def generate(program: Stateful, prompt: Any, length: int, sampler: Sampler) -> Iterator[int]:
     """An iterator over `length` numbers that follow the prompt. Arguments are checked at once, not
     when the first number is asked for."""
     start = _checked_prompt(program, prompt)
@@ -95,7 +95,7 @@ def continue_sequence(start: Sequence[int], length: int, capacity: int, next_log
             window.append(token)
 
 
-def _checked_prompt(program: Predictor, prompt: Any) -> list[int]:
+def _checked_prompt(program: Stateful, prompt: Any) -> list[int]:
     if "decode" not in program.executable.functions:
         raise ConfigError(f"program {program.name!r} cannot generate: it was compiled without; "
                           "compile a causal model with decode=True")

@@ -9,12 +9,12 @@ from ztorch.feed.adapter import rows_of
 from ztorch.feed.loops import MeanScores
 
 if TYPE_CHECKING:
-    from ztorch.program.program import Program
+    from ztorch.program.stateful import Stateful
 
 Scores = float | list[float] | dict[str, float]
 
 
-def run_batch(program: Program, function: str, x: Any, y: Any, sample_weight: Any,
+def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: Any,
               class_weight: Mapping[int, float] | None, return_dict: bool) -> Scores:
     """Runs "train" or "evaluate" once; the other arguments are those of `train_on_batch`."""
     program._need(function)

@@ -1,4 +1,4 @@
-"""What every program does: it predicts, generates, and ends.
+"""What every program does: it predicts, generates, describes itself, and ends.
 
 A program that is loaded to predict imports no more than is imported here at the top. Everything
 else is imported where it is used, so that a service starts quickly.
@@ -6,25 +6,23 @@ else is imported where it is used, so that a service starts quickly.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ztorch.arguments import checked
-from ztorch.errors import ConfigError, DataError
-from ztorch.feed.adapter import Columns, DataAdapter, check_batch_size, is_stream, rows_of
-from ztorch.feed.call_pool import BorrowedCall, CallPool
+from ztorch.errors import ConfigError
+from ztorch.feed.adapter import Columns, check_batch_size, is_stream, rows_of
+from ztorch.feed.call_pool import CallPool
 from ztorch.feed.columns import store
-from ztorch.program.stateful import Stateful
+from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ztorch.feed.batches import BatchSource
     from ztorch.runtime.running import Running
-    from ztorch.runtime.snapshot import Metadata
 
 # What users of Keras look for on what they train, and find on the model.
 _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
@@ -33,19 +31,6 @@ _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_sha
 
 class Predictor(Stateful):
     """A compiled model that predicts. Threads may share it."""
-
-    def __init__(self, executable: Running, metadata: Metadata):
-        super().__init__(executable, metadata)
-        predict = executable.functions["predict"]
-        self.batch_size = next(iter(predict.inputs.values())).shape[0]
-        self.adapter = DataAdapter.of(executable.functions, self.metadata)
-        self.calls = CallPool(executable)
-        self.generate_lock = threading.Lock()  # held while `generate` runs: there is one cache
-
-    @property
-    def device(self) -> str:
-        """The device that this program runs on."""
-        return self.executable.device
 
     def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0) -> Any:
         """Computes the model's outputs.
@@ -130,12 +115,6 @@ class Predictor(Stateful):
             return {port[2:]: y for port, y in outputs.items()}
         return list(outputs.values())
 
-    def _need_one_batch(self, columns: Columns) -> Columns:
-        if rows_of(columns) > self.batch_size:
-            raise DataError(f"x has {rows_of(columns)} rows, but this program is compiled for "
-                            f"batches of {self.batch_size}; use fit, evaluate or predict for more")
-        return columns
-
     @checked
     def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
                  top_k: int | None = None, seed: int = 0) -> Iterator[int]:
@@ -172,10 +151,49 @@ class Predictor(Stateful):
 
         return generate(self, prompt, length, Sampler(temperature, top_k, seed))
 
-    def borrow(self, function: str) -> BorrowedCall:
-        """A native call of a function, for a `with` block; its buffers are the caller's until the
-        block ends."""
-        return self.calls.borrow(function)
+    @checked
+    def summary(self, print_fn: Callable[[str], Any] = print) -> None:
+        """Prints the layers, the functions, and the memory of the states.
+
+        Args:
+            print_fn: Is called with each line. Default: `print`.
+
+        Examples:
+            ```python
+            program.summary()
+            ```
+        """
+        from ztorch.program.summary import print_summary
+
+        print_summary(self, print_fn)
+
+    @checked
+    def plot(self, path: Path | None = None, function: str | None = None) -> Any:
+        """Draws what a function does: its kernels, its buffers, and its memory over time.
+
+        The course of training is drawn by `program.history.plot()`.
+
+        Args:
+            path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
+            function: "train", "evaluate", "predict" or "decode"; None: the first of these that the
+                program has. Default: `None`.
+
+        Returns:
+            The matplotlib figure.
+
+        Raises:
+            UnknownName: The program has no such function.
+
+        Examples:
+            ```python
+            program.plot("plan.svg")
+            ```
+        """
+        from ztorch.program.picture import draw_plan
+
+        functions = self.executable.functions
+        default = next(n for n in ("train", "evaluate", "predict") if n in functions)
+        return draw_plan(self.executable.spec, function or default, path)
 
     def close(self) -> None:
         """Frees the memory, when calls in other threads have ended. The program cannot be used

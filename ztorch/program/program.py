@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
@@ -15,10 +14,7 @@ from ztorch.program.stateful import Path
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
-    from ztorch.layers.learned import Marks
     from ztorch.program.one_batch import Scores
-    from ztorch.runtime.running import Running
-    from ztorch.runtime.snapshot import Metadata
     from ztorch.training.history import History
 
 
@@ -44,24 +40,6 @@ class Program(Predictor):
         >>> len(history.history["loss"]), program.predict(x).shape
         (2, (16, 1))
     """
-
-    def __init__(self, executable: Running, metadata: Metadata,
-                 marks: Marks | None = None):
-        super().__init__(executable, metadata)
-        self._marks = marks
-        self.stop_training = False  # a callback sets it to end training
-        self.fit_lock = threading.Lock()  # held while `fit` runs
-
-    @property
-    def metrics_names(self) -> list[str]:
-        """The names of the scores that `evaluate` returns, in its order."""
-        scoring = self._need("evaluate")
-        return ["loss", *(name for name in scoring.outputs if name != "loss")]
-
-    @property
-    def resumed(self) -> bool:
-        """Whether the next `fit` continues the run of a checkpoint."""
-        return self._resumed
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -137,10 +115,6 @@ class Program(Predictor):
                    sample_weight=sample_weight, initial_epoch=initial_epoch,
                    steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
                    validation_freq=validation_freq, nan=nan)
-
-    def start_at(self, epoch: int) -> None:
-        """Begins a run of training: called by `fit` when all its arguments are checked."""
-        self.epoch, self._resumed, self.stop_training = epoch, False, False
 
     @checked
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
@@ -247,58 +221,6 @@ class Program(Predictor):
         from ztorch.program.one_batch import run_batch
 
         return run_batch(self, "evaluate", x, y, sample_weight, None, return_dict)
-
-    def mark_trained(self) -> None:
-        """Tells the layers that their weights are older than those of this program."""
-        if self._marks is not None:
-            self._marks.set(True)
-
-    # -- description ------------------------------------------------------------------------------
-
-    @checked
-    def summary(self, print_fn: Callable[[str], Any] = print) -> None:
-        """Prints the layers, the functions, and the memory of the states.
-
-        Args:
-            print_fn: Is called with each line. Default: `print`.
-
-        Examples:
-            ```python
-            program.summary()
-            ```
-        """
-        from ztorch.program.summary import print_summary
-
-        print_summary(self, print_fn)
-
-    @checked
-    def plot(self, path: Path | None = None, function: str | None = None) -> Any:
-        """Draws what a function does: its kernels, its buffers, and its memory over time.
-
-        The course of training is drawn by `program.history.plot()`.
-
-        Args:
-            path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
-            function: "train", "evaluate", "predict" or "decode"; None: the first of these that the
-                program has. Default: `None`.
-
-        Returns:
-            The matplotlib figure.
-
-        Raises:
-            UnknownName: The program has no such function.
-
-        Examples:
-            ```python
-            program.plot("plan.svg")
-            ```
-        """
-        from ztorch.program.picture import draw_plan
-
-        functions = self.executable.functions
-        default = next(n for n in ("train", "evaluate", "predict") if n in functions)
-        return draw_plan(self.executable.spec, function or default, path)
-
 
 @checked
 def load(path: Path, threads: int | None = None) -> Program:

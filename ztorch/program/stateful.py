@@ -1,8 +1,9 @@
-"""The states of a program: weights in and out, snapshots and checkpoints, the learning rate."""
+"""What a program holds: native calls, weights, snapshots and checkpoints, the learning rate."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,13 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import number
 from ztorch.dtypes import dtype, from_storage
-from ztorch.errors import ConfigError, WeightsError
+from ztorch.errors import ConfigError, DataError, WeightsError
+from ztorch.feed.adapter import Columns, DataAdapter, rows_of
+from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
 
 if TYPE_CHECKING:
+    from ztorch.layers.learned import Marks
     from ztorch.runtime.running import Running
     from ztorch.runtime.snapshot import Curves, Metadata, Snapshot, Training
     from ztorch.training.history import History
@@ -26,9 +30,22 @@ Path = str | os.PathLike[str]
 class Stateful:
     """What a program keeps from call to call, and from session to session."""
 
-    executable: Running
-    name: str
-    batch_size: int
+    def __init__(self, executable: Running, metadata: Metadata, marks: Marks | None = None):
+        self.executable = executable
+        self.metadata = metadata
+        self.name = metadata.name
+        self.batch_size = next(iter(executable.functions["predict"].inputs.values())).shape[0]
+        self.adapter = DataAdapter.of(executable.functions, metadata)
+        self.calls = CallPool(executable)
+        self.generate_lock = threading.Lock()  # held while `generate` runs: there is one cache
+        self.fit_lock = threading.Lock()  # held while `fit` runs
+        self.stop_training = False  # a callback sets it to end training
+        self.seed = metadata.seed
+        self.epoch = 0  # the next one of this run
+        self.epochs_trained = 0  # in all runs: with the seed, it decides the next shuffling
+        self._resumed = False  # whether the next fit continues a run that was loaded
+        self._curves: Curves | None = None  # the history of that run
+        self._marks = marks
 
     @cached_property
     def history(self) -> History:
@@ -37,15 +54,28 @@ class Stateful:
 
         return History() if self._curves is None else History.from_state(vars(self._curves))
 
-    def __init__(self, executable: Running, metadata: Metadata):
-        self.executable = executable
-        self.metadata = metadata
-        self.name = metadata.name
-        self.seed = metadata.seed
-        self.epoch = 0  # the next one of this run
-        self.epochs_trained = 0  # in all runs: with the seed, it decides the next shuffling
-        self._resumed = False  # whether the next fit continues a run that was loaded
-        self._curves: Curves | None = None  # the history of that run
+    @property
+    def device(self) -> str:
+        """The device that this program runs on."""
+        return self.executable.device
+
+    @property
+    def metrics_names(self) -> list[str]:
+        """The names of the scores that `evaluate` returns, in its order."""
+        scoring = self._need("evaluate")
+        return ["loss", *(name for name in scoring.outputs if name != "loss")]
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the next `fit` continues the run of a checkpoint."""
+        return self._resumed
+
+    def borrow(self, function: str) -> BorrowedCall:
+        """A native call of a function, for a `with` block; its buffers are the caller's until the
+        block ends."""
+        return self.calls.borrow(function)
+
+    # -- weights ---------------------------------------------------------------------------------
 
     @property
     def weight_names(self) -> list[str]:
@@ -101,6 +131,17 @@ class Stateful:
 
         shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
         self.set_weights(list(own_files.read(path, shapes, self.name).values()))
+
+    # -- training --------------------------------------------------------------------------------
+
+    def start_at(self, epoch: int) -> None:
+        """Begins a run of training: called by `fit` when all its arguments are checked."""
+        self.epoch, self._resumed, self.stop_training = epoch, False, False
+
+    def mark_trained(self) -> None:
+        """Tells the layers that their weights are older than those of this program."""
+        if self._marks is not None:
+            self._marks.set(True)
 
     # -- all of it ----------------------------------------------------------------------------
 
@@ -189,3 +230,9 @@ class Stateful:
                               f"compile with {needs}, such as compile(..., optimizer='adam', "
                               "loss='mse')")
         return spec
+
+    def _need_one_batch(self, columns: Columns) -> Columns:
+        if rows_of(columns) > self.batch_size:
+            raise DataError(f"x has {rows_of(columns)} rows, but this program is compiled for "
+                            f"batches of {self.batch_size}; use fit, evaluate or predict for more")
+        return columns

@@ -10,10 +10,10 @@ import numpy as np
 from ztorch.runtime.spec import offered, spelled
 
 if TYPE_CHECKING:
-    from ztorch.program.program import Program
+    from ztorch.program.stateful import Stateful
 
 
-def print_summary(program: Program, print_fn: Callable[[str], Any]) -> None:
+def print_summary(program: Stateful, print_fn: Callable[[str], Any]) -> None:
     """Prints the summary, line by line."""
     states = program.executable.states.values()
     rows = [("Layer (type)", "Output shape", "Parameters")]

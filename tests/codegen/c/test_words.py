@@ -14,8 +14,9 @@ from tests.cases.opcodes import kernel_for, opcodes_of, same
 from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.codegen.c.compilers import STRICT, bits, every_compiler, needs_compiler, run
 from tests.parity import answer, run_kernels
-from ztorch.codegen.render import environment, renderer
+from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
+from ztorch.codegen.templates import environment
 from ztorch.compile.cpu_code import render_module
 from ztorch.dtypes import ALL, DType, boolean, f32, i32
 from ztorch.host.settings import using

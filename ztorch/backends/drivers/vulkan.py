@@ -1,23 +1,25 @@
 """The Vulkan backend, through the `vulkan` package: one queue, one submission at a time.
 
-`vulkan_devices` lists the devices and their features, `vulkan_memory` manages their memory.
+`vulkan_devices` lists the devices and their features, `vulkan_memory` manages their memory,
+`vulkan_pipelines` makes pipelines of kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ztorch.backends import spirv, vulkan_devices
+from ztorch.backends import vulkan_devices
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
-from ztorch.backends.vulkan_devices import GROUP_SHUFFLE, NAMES, Physical, vk
+from ztorch.backends.vulkan_devices import Physical, vk
 from ztorch.backends.vulkan_memory import STAGE, Memories, VulkanCalls
-from ztorch.errors import DeviceError, Unsupported
+from ztorch.backends.vulkan_pipelines import LoadedKernels, Pipelines
+from ztorch.errors import DeviceError
 
 FOREVER = (1 << 64) - 1  # nanoseconds
 
@@ -41,14 +43,6 @@ class Vulkan(Backend):
 
 
 @dataclass
-class _Kernels:
-    """A loaded module: one entry per kernel in each list."""
-
-    pipelines: list[Any] = field(default_factory=list)  # compute pipelines
-    layouts: list[tuple[Any, Any]] = field(default_factory=list)  # of descriptor set and pipeline
-
-
-@dataclass
 class _Commands:
     """A recorded command buffer, ready to submit."""
 
@@ -63,7 +57,6 @@ class VulkanDevice(Device):
     def __init__(self, info: DeviceInfo, physical: Physical, direct: bool = True):
         super().__init__("vulkan", info)
         self._physical, self._pending = physical, False
-        self._by_bindings: dict[int, tuple[Any, Any]] = {}
         api = vk()
         self._calls = VulkanCalls(self.id, physical)
         self._memories = Memories(self._calls, physical, direct)
@@ -73,7 +66,7 @@ class VulkanDevice(Device):
             queueFamilyIndex=physical.family)
         self._pool = self._calls.make("CommandPool", pool)
         self._fence = self._calls.make("Fence", api.VkFenceCreateInfo())
-        self._cache = self._calls.make("PipelineCache", api.VkPipelineCacheCreateInfo())
+        self._pipelines = Pipelines(self._calls, physical)
         self._copies = self._commands()
 
     # -- order -------------------------------------------------------------------------------------
@@ -100,10 +93,7 @@ class VulkanDevice(Device):
             self._synchronise()
         finally:
             self._memories.close()
-            for sets, layout in self._by_bindings.values():
-                self._calls.destroy("PipelineLayout", layout)
-                self._calls.destroy("DescriptorSetLayout", sets)
-            self._calls.destroy("PipelineCache", self._cache)
+            self._pipelines.close()
             self._calls.destroy("Fence", self._fence)
             self._calls.destroy("CommandPool", self._pool)
             vk().vkDestroyDevice(self._calls.device, None)
@@ -157,76 +147,12 @@ class VulkanDevice(Device):
 
     # -- code --------------------------------------------------------------------------------------
 
-    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        api, kernels = vk(), _Kernels()
-        modules, stages, infos = [], [], []  # keep the structures alive that others point to
-        try:
-            for e in entries:
-                part = code[e.at:e.at + e.size]
-                needs = self._checked(e, part)
-                info = api.VkShaderModuleCreateInfo(codeSize=len(part), pCode=part)
-                modules.append(self._calls.make("ShaderModule", info))
-                stage, size = self._stage_of(e, modules[-1], needs)
-                stages.append((stage, size))
-                kernels.layouts.append(self._layout(needs.bindings))
-                infos.append(api.VkComputePipelineCreateInfo(stage=stage,
-                                                             layout=kernels.layouts[-1][1]))
-            pipelines = self._calls.on("vkCreateComputePipelines", self._cache, len(infos), infos,
-                                       None)
-            kernels.pipelines = [pipelines[k] for k in range(len(infos))]
-        finally:
-            for module in modules:
-                self._calls.destroy("ShaderModule", module)
-        return kernels
-
-    def _checked(self, entry: KernelEntry, part: bytes) -> spirv.Needs:
-        """The requirements of a kernel; an error if this device does not meet all of them."""
-        try:
-            needs = spirv.needs(part)
-        except ValueError as error:
-            raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {error}") from None
-        if entry.name not in needs.names:
-            raise DeviceError(f"{self.id}: the code has no kernel {entry.name!r}")
-        if missing := needs.capabilities - self._physical.capabilities:
-            names = ", ".join(NAMES.get(c, f"capability {c}") for c in sorted(missing))
-            raise Unsupported(f"{self.id} ({self.info.name}) has no {names}, which kernel "
-                              f"{entry.name} needs; compile with other dtypes, or for another "
-                              "device")
-        return needs
-
-    def _stage_of(self, entry: KernelEntry, module: Any, needs: spirv.Needs) -> tuple[Any, Any]:
-        """The stage of a pipeline, and the structure that it points to.
-
-        Kernels with shuffles get full subgroups of the size that they were compiled for.
-        """
-        api, size, flags = vk(), None, 0
-        if GROUP_SHUFFLE in needs.capabilities:
-            size = api.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(
-                requiredSubgroupSize=self._physical.subgroup)
-            if entry.workgroup[0] % self._physical.subgroup == 0:
-                flags = api.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT
-        return api.VkPipelineShaderStageCreateInfo(
-            pNext=size, flags=flags, stage=api.VK_SHADER_STAGE_COMPUTE_BIT, module=module,
-            pName=entry.name), size
-
-    def _layout(self, bindings: int) -> tuple[Any, Any]:
-        """The layouts of descriptor set and pipeline for a number of buffers; cached."""
-        if bindings not in self._by_bindings:
-            api = vk()
-            slots = [api.VkDescriptorSetLayoutBinding(
-                binding=k, descriptorType=api.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, descriptorCount=1,
-                stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT) for k in range(bindings)]
-            sets = self._calls.make("DescriptorSetLayout", api.VkDescriptorSetLayoutCreateInfo(
-                bindingCount=bindings, pBindings=slots))
-            set_layouts = [sets]
-            info = api.VkPipelineLayoutCreateInfo(setLayoutCount=1, pSetLayouts=set_layouts)
-            self._by_bindings[bindings] = sets, self._calls.make("PipelineLayout", info)
-        return self._by_bindings[bindings]
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> LoadedKernels:
+        return self._pipelines.load(code, entries)
 
     def _unload(self, handles: Any) -> None:
         self._synchronise()
-        for pipeline in handles.pipelines:
-            self._calls.destroy("Pipeline", pipeline)
+        self._pipelines.unload(handles)
 
     # -- recordings --------------------------------------------------------------------------------
 
@@ -284,7 +210,7 @@ class VulkanDevice(Device):
 
         return _Commands(commands, pool, self._recorded(commands, body))
 
-    def _sets(self, pool: Any, kernels: _Kernels, launches: tuple[Launch, ...]) -> list[Any]:
+    def _sets(self, pool: Any, kernels: LoadedKernels, launches: tuple[Launch, ...]) -> list[Any]:
         """A descriptor set for each launch, with the buffer ranges that it binds."""
         api, sets = vk(), []
         for launch in launches:

@@ -100,7 +100,7 @@ class WriteSelector:
 
     def _layer(self, v: Value) -> PendingWrite | None:
         layer, inputs = self.layer_results.get(v, (None, ()))
-        if layer is None or len(inputs) != 1 or type(layer) not in LAYERS:
+        if not isinstance(layer, Layer) or len(inputs) != 1 or type(layer) not in LAYERS:
             return None
         rule, x = LAYERS[type(layer)], inputs[0]
         if not rule.when(layer=layer, x=x) or not self._alone(v, x, layer):

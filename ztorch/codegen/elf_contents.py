@@ -1,0 +1,127 @@
+"""The contents of a library: where the sections of the object and the blobs go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ztorch.abi import BUFFER_ALIGN
+from ztorch.codegen.elf_layout import Bytes, OutputSection, new_parts
+from ztorch.codegen.elf_object import (
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHF_TLS,
+    SHF_WRITE,
+    SHN_COMMON,
+    SHT_NOBITS,
+    SHT_NOTE,
+    SHT_PROGBITS,
+    STB_LOCAL,
+    ElfSymbol,
+    Object,
+    Section,
+)
+from ztorch.errors import LinkError
+
+_LARGE_MODEL = 0x10000000  # SHF_X86_64_LARGE
+_UNWIND_DATA = 0x70000001  # SHT_X86_64_UNWIND
+_STT_TLS, _STT_IFUNC = 6, 10
+_CONSTRUCTORS = (".ctors", ".dtors")  # LLVM's old style: plain PROGBITS with these names
+
+
+@dataclass(frozen=True)
+class Blob:
+    """The contents of a symbol that the object only declares, such as weights.
+
+    Without data, the symbol refers to `size` zero bytes, which take no space in the file.
+
+    >>> Blob(None, 4096, writable=True).align
+    64
+    """
+
+    data: Bytes | None  # the contents; None: zeros
+    size: int  # bytes
+    align: int = BUFFER_ALIGN  # bytes, a power of 2
+    writable: bool = False  # whether code may change it
+
+
+class Contents:
+    """What lies in each section of the library, and where there."""
+
+    def __init__(self, source: Object, blobs: Mapping[str, Blob], page: int):
+        self.source, self.page = source, page
+        self.parts = new_parts()
+        self.homes: dict[int, tuple[OutputSection, int]] = {}  # input section -> its place
+        self.blobs: dict[str, tuple[OutputSection, int, int]] = {}  # name -> place, size
+        self.place_sections()
+        self.place_blobs(blobs)
+
+    def place_sections(self) -> None:
+        for symbol in self.source.symbols:
+            if symbol.section == SHN_COMMON or symbol.type in (_STT_TLS, _STT_IFUNC):
+                raise LinkError(f"{symbol.name!r} is thread-local, indirect or common: not linked")
+        for index, section in enumerate(self.source.sections):
+            if section.flags & SHF_ALLOC and section.size and section.type != SHT_NOTE:
+                part = self.parts[self.part_for(section)]
+                self.homes[index] = part, part.add(section.data, section.size, section.align)
+        if self.parts[".eh_frame"].size:
+            self.parts[".eh_frame"].add(b"\0\0\0\0")  # end marker
+
+    def part_for(self, section: Section) -> str:
+        known = section.type in (SHT_PROGBITS, SHT_NOBITS, _UNWIND_DATA)
+        if not known or section.flags & SHF_TLS or section.name.startswith(_CONSTRUCTORS):
+            raise LinkError(
+                f"section {section.name!r} (type {section.type:#x}, flags {section.flags:#x}):"
+                " a ztorch library has no constructors and no thread-local data"
+            )
+        if section.flags & _LARGE_MODEL:
+            raise LinkError(f"section {section.name!r}: compile with the small code model")
+        if section.align > self.page:
+            raise LinkError(f"section {section.name!r} is aligned to {section.align}, over a page")
+        if section.flags & SHF_EXECINSTR:
+            if section.flags & SHF_WRITE or section.type == SHT_NOBITS:
+                raise LinkError(f"section {section.name!r}: code cannot be writable or empty")
+            return ".text"
+        if section.name == ".eh_frame":
+            return ".eh_frame"
+        if not section.flags & SHF_WRITE:
+            return ".rodata"
+        if section.type == SHT_NOBITS:
+            return ".bss"
+        return ".data.rel.ro" if section.name.startswith(".data.rel.ro") else ".data"
+
+    def place_blobs(self, blobs: Mapping[str, Blob]) -> None:
+        missing = []
+        for symbol in self.source.symbols:
+            if not symbol.undefined:
+                if symbol.name in blobs and symbol.bind != STB_LOCAL:
+                    raise LinkError(f"blob {symbol.name!r}: the object defines it already")
+            elif symbol.name not in blobs:
+                missing.append(symbol.name)
+            else:
+                self.place_blob(symbol.name, blobs[symbol.name])
+        if missing:
+            names = ", ".join(f"'{name}'" for name in missing)
+            raise LinkError(
+                f"the compiled code would import {names}; ztorch libraries import nothing"
+            )
+
+    def place_blob(self, name: str, blob: Blob) -> None:
+        if blob.align < 1 or blob.align & (blob.align - 1) or blob.align > self.page:
+            raise LinkError(f"blob {name!r}: alignment {blob.align} is no power of 2 in a page")
+        data = b"" if blob.data is None else memoryview(blob.data).cast("B")
+        if blob.size < 0 or (blob.data is not None and len(data) != blob.size):
+            raise LinkError(f"blob {name!r}: size is {blob.size} but there are {len(data)} bytes")
+        stored = ".data" if blob.writable else ".rodata"
+        part = self.parts[stored if blob.data is not None else ".bss"]
+        self.blobs[name] = part, part.add(data, max(blob.size, 1), blob.align), blob.size
+
+    def home(self, symbol: ElfSymbol) -> tuple[OutputSection, int] | None:
+        """The place of a symbol: its section of the library and the offset in it."""
+        if symbol.undefined:
+            blob = self.blobs.get(symbol.name)
+            return blob and blob[:2]
+        if symbol.section not in self.homes:
+            return None
+        part, offset = self.homes[symbol.section]
+        return part, offset + symbol.value

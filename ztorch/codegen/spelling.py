@@ -1,0 +1,171 @@
+"""How a target writes types, registers, memories and constants: what macros receive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ztorch.codegen.targets import Target
+from ztorch.codegen.templates import SPELLING, macros
+from ztorch.dtypes import DType, boolean, u16
+from ztorch.errors import Unsupported
+from ztorch.ir.kernel import Fragment, Memory, Operand
+
+
+@dataclass(frozen=True)
+class OperandView:
+    """An operand, as macros receive it."""
+
+    r: str  # its text: a register or a literal
+    t: str  # its type
+    e: str  # the type of one lane
+    p: str  # the type of a predicate with as many lanes
+    id: str  # its number
+    dtype: str  # name of its dtype
+    lanes: int  # number of lanes
+    k: str  # kind of its dtype: f, s, u or b
+    bits: int  # of one lane
+    c: Any  # the value of a constant, else None
+    suffix: str  # the target's suffix for its dtype and lanes
+    parts: tuple[str, ...]  # its registers: several for a matrix fragment
+    fragment: Fragment | None  # the part of a matrix that it holds, if it does
+
+
+@dataclass(frozen=True)
+class MemoryView:
+    """A memory, as macros receive it."""
+
+    r: str  # its name in the text
+    t: str  # the type of an element
+    v: str  # the type of `vec` adjacent elements
+    id: str  # its number
+    dtype: str  # name of its dtype
+    bytes: int  # of an element
+    size: int  # number of elements
+    vec: int  # elements of the vector type that it is declared as an array of
+    space: str  # global, local or shared
+    access: str  # r, w or rw
+
+
+@dataclass(frozen=True)
+class VectorType:
+    """A vector type, for languages that declare types."""
+
+    t: str  # the vector type
+    e: str  # the type of a lane
+    lanes: int  # number of lanes
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant in a kernel's text, for languages that declare constants."""
+
+    r: str  # its text
+    t: str  # its type
+    dtype: str  # name of its dtype
+    bits: int  # the bits of the value, as an integer
+    number: Any  # the value
+
+
+class Spelling:
+    """The spelling of one target, from its template `spelling`."""
+
+    def __init__(self, target: Target):
+        self.target = target
+        self._macros: Any = SimpleNamespace(**macros(target, "spelling", SPELLING))
+        # names of integer dtypes that registers hold in a wider one
+        self.widened = str(getattr(self._macros, "widened", str)()).split()
+        self._types: dict[tuple[str, int], tuple[str, str]] = {}
+
+    def operand(self, o: Operand, number: str) -> OperandView:
+        """An operand, as macros receive it."""
+        o = self.as_stored(o)
+        t, e = self.type(o.dtype, o.lanes)
+        if o.is_const:
+            r = self.literal(o)
+        else:
+            r = str(self._macros.register(o.kind, number))
+        k = o.dtype.kind
+        parts: tuple[str, ...] = (r,)
+        if o.fragment is not None:
+            t, count = self.registers(o)
+            parts = tuple(r if o.is_const else f"{r}_{n}" for n in range(count))
+        return OperandView(
+            r, t, e, self._predicate(o.lanes), number, o.dtype.name, o.lanes, k, o.dtype.bits,
+            o.number if o.is_const else None, str(self._macros.suffix(o.dtype.name, o.lanes)),
+            parts, o.fragment)
+
+    def memory(self, m: Memory, number: str) -> MemoryView:
+        """A memory, as macros receive it."""
+        d = u16 if self.only_stores(m.dtype) else m.dtype
+        return MemoryView(str(self._macros.memory(number)), self.type(d, 1)[0],
+                          self.type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
+                          m.space, m.access)
+
+    def registers(self, o: Operand) -> tuple[str, int]:
+        """The type and the number of the registers that hold an operand."""
+        if o.fragment is None:
+            return self.type(o.dtype, o.lanes)[1], o.lanes
+        spread = str(self._macros.spread(o.dtype.name, o.lanes, o.fragment.role))
+        t, _, count = spread.rpartition(" ")
+        return t, int(count)
+
+    def as_stored(self, o: Operand) -> Operand:
+        """The operand, with the integer dtype in which the text moves it."""
+        return replace(o, dtype=u16) if self.only_stores(o.dtype) else o
+
+    def only_stores(self, d: DType) -> bool:
+        """Whether the target stores a dtype and neither converts it nor computes with it.
+
+        Values then have an integer type in the text, which no machine converts implicitly.
+        """
+        return d.name in self.target.stored_dtypes and d.name not in self.target.converted_dtypes
+
+    def has(self, d: DType) -> bool:
+        """Whether the target has a dtype at all, if only to store it."""
+        return self.only_stores(d) or bool(str(self._macros.type(d.name, 1)))
+
+    def type(self, d: DType, lanes: int) -> tuple[str, str]:
+        """The types of a vector of this dtype and of one of its lanes."""
+        key = (d.name, lanes)
+        if key not in self._types:
+            vector, lane = (str(self._macros.type(d.name, n)) for n in (lanes, 1))
+            if not vector:
+                raise Unsupported(f"{self.target.name} has no {d}; use a dtype that it has, such "
+                                  "as float32 or int32, or another device")
+            self._types[key] = (vector, lane)
+        return self._types[key]
+
+    def _predicate(self, lanes: int) -> str:
+        return self.type(boolean, lanes)[0]
+
+    def constant(self, o: Operand) -> Literal:
+        """A constant, as frames receive it."""
+        o = self.as_stored(o)
+        assert o.bits is not None
+        return Literal(self.literal(o), self.type(o.dtype, 1)[0], o.dtype.name, o.bits, o.number)
+
+    def literal(self, o: Operand) -> str:
+        """The text of a constant.
+
+        The macro receives its bits. For a float, it also receives the bits of the equal double
+        and, if it is finite, the hexadecimal notation of C.
+        """
+        number = o.number
+        hex16 = hex64 = exact = ""
+        if o.dtype.is_float:
+            with np.errstate(all="ignore"):
+                hex64 = f"{int(np.float64(number).view(np.uint64)):016X}"
+            exact = float(number).hex() if np.isfinite(number) else ""
+        if o.dtype.is_float and o.dtype.bits == 16:
+            hex16 = f"{o.bits:04X}"
+        return str(self._macros.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64,
+                                      o.bits, exact))
+
+    def offset(self, number: int, bits: int) -> str:
+        """The text of a constant offset, from the target's macro if it has one."""
+        macro = getattr(self._macros, "offset", None)
+        return str(number if macro is None else macro(number, bits))

@@ -1,0 +1,80 @@
+"""Templates and the macros in them; only this file imports jinja2."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Container
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound
+
+from ztorch.codegen.targets import Target
+from ztorch.dtypes import ALL, DType
+from ztorch.errors import ZtorchError
+from ztorch.host.assets import folder
+from ztorch.ir.opcodes import COMPUTING, OPCODES
+
+_KINDS = {"f": "float", "s": "int", "u": "int", "b": "bool"}  # DType.kind -> name in macros
+
+
+def forms(opcode: str, result: DType, operand: DType) -> tuple[str, ...]:
+    """The names of the macros that can render an opcode, the most specific first.
+
+    A macro can be for one dtype, for a kind of dtypes, or for all. That of a conversion can be for
+    a pair.
+
+    >>> from ztorch.dtypes import f32, i32
+    >>> forms("max", f32, f32), forms("cast", i32, f32)[:2]
+    (('max_f32', 'max_float', 'max'), ('cast_f32_to_i32', 'cast_float_to_int'))
+    """
+    if opcode not in COMPUTING:
+        return (opcode,)
+    kind = _KINDS[operand.kind]
+    if OPCODES[opcode].result == "attr":
+        pair = f"{operand.name}_to_{result.name}", f"{kind}_to_{_KINDS[result.kind]}"
+        return (*(f"{opcode}_{p}" for p in pair), opcode)
+    return f"{opcode}_{operand.name}", f"{opcode}_{kind}", opcode
+
+
+WORDS = frozenset(form for opcode in OPCODES for result in ALL for operand in ALL
+                  for form in forms(opcode, result, operand))
+SPELLING = ("type", "suffix", "register", "memory", "literal", "spread", "offset", "widened")
+
+
+@functools.lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The Jinja environment. Undefined names and missing arguments are errors."""
+    return Environment(
+        loader=FileSystemLoader(folder("templates")), undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+
+
+def macros(target: Target, kind: str, names: Container[str]) -> dict[str, Any]:
+    """The macros of all template folders; those of a more specific folder replace others.
+
+    Names of a template's own helper macros start with an underscore.
+    """
+    merged: dict[str, Any] = {}
+    for folder_name in reversed(target.template_folders):
+        path = f"{folder_name}/{kind}.{target.template_suffix}.j2"
+        with contextlib.suppress(TemplateNotFound):
+            module = environment().get_template(path).module
+            merged |= _checked(path, module, names)
+    return merged
+
+
+def _checked(path: str, module: Any, names: Container[str]) -> dict[str, Any]:
+    """The macros of a template; an error if one has a name that is never used."""
+    macros = {name: m for name, m in vars(module).items() if callable(m)}
+    for name in macros:
+        if name not in names:
+            raise ZtorchError(f"templates/{path}: no opcode is called {name!r}, and no spelling; "
+                              f"rename a helper macro to {'_' + name!r}")
+    return macros
+
+
+def module_text(target: Target, **data: Any) -> str:
+    """The text of a whole module: the frame of the target's most specific folder, filled."""
+    names = [f"{name}/module.{target.template_suffix}.j2" for name in target.template_folders]
+    return environment().select_template(names).render(**data)

@@ -1,0 +1,32 @@
+"""Initial values of weights, drawn by NumPy on the host.
+
+Each weight has its own random stream, which depends only on the model's seed and the weight's
+name. So adding a layer changes no other weight.
+"""
+
+from __future__ import annotations
+
+from ztorch.initializers.constant import Constant, Identity, Ones, Zeros
+from ztorch.initializers.initializer import Initializer, Shape, stream
+from ztorch.initializers.random import (
+    Orthogonal,
+    RandomNormal,
+    RandomUniform,
+    TruncatedNormal,
+)
+from ztorch.initializers.variance_scaling import (
+    GlorotNormal,
+    GlorotUniform,
+    HeNormal,
+    HeUniform,
+    LecunNormal,
+    LecunUniform,
+    VarianceScaling,
+)
+
+__all__ = ["Constant", "GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "Identity",
+           "Initializer", "LecunNormal", "LecunUniform", "Ones", "Orthogonal", "RandomNormal",
+           "RandomUniform", "Shape", "TruncatedNormal", "VarianceScaling", "Zeros", "get",
+           "stream"]
+
+get = Initializer.get

@@ -1,0 +1,56 @@
+"""Which layers can run one position of a sequence at a time, as decoding does."""
+
+from __future__ import annotations
+
+from ztorch.errors import Unsupported
+from ztorch.layers import (
+    activation,
+    attention,
+    containers,
+    core,
+    embedding,
+    normalization,
+    regularization,
+    transformer,
+    unit_scale,
+)
+from ztorch.layers.layer import Layer
+
+
+def need_stepwise(model: Layer) -> None:
+    """Raises Unsupported unless every layer can run one position at a time.
+
+    A layer can if one position and its cache give the same result as the whole row.
+    """
+    for _, layer in list(model.walk())[1:]:
+        if fault := _fault(layer):
+            raise Unsupported(f"layer {layer.path!r} ({type(layer).__name__}) cannot run one "
+                              f"position at a time: {fault}. Leave decode=True out, or change it")
+
+
+def _fault(layer: Layer) -> str:
+    """Why a layer cannot run by position; empty if it can. Subclasses are not trusted, since they
+    may do anything."""
+    kind = type(layer)
+    if isinstance(layer, transformer.TransformerDecoder) and layer.cross_attention is not None:
+        return "it attends to a second sequence"
+    if kind in (attention.MultiHeadAttention, transformer.TransformerEncoder):
+        causal = getattr(layer, "use_causal_mask", False)
+        return "" if causal else "it looks at positions that are yet to come"
+    if kind in _NORMALIZATIONS:
+        return "" if getattr(layer, "axis", None) == -1 else "it mixes positions"
+    if not isinstance(getattr(layer, "activation", None), str | None):
+        return "nobody knows what its activation, a function of yours, does with positions"
+    if kind in (*_POSITIONWISE, transformer.TransformerDecoder, containers.Identity,
+                containers.Residual):
+        return ""
+    return "it mixes positions, or nobody has said that it does not"
+
+
+_NORMALIZATIONS = (normalization.LayerNormalization, unit_scale.RMSNormalization,
+                   normalization.BatchNormalization, unit_scale.UnitNormalization)
+_POSITIONWISE = (
+    core.Dense, core.Rescaling, embedding.Embedding, embedding.PositionEmbedding,
+    embedding.SinusoidalPosition, activation.Activation, activation.ReLU, activation.LeakyReLU,
+    activation.ELU, regularization.Dropout, regularization.SpatialDropout1D,
+    regularization.GaussianNoise, regularization.GaussianDropout, regularization.AlphaDropout)

@@ -1,0 +1,50 @@
+"""Layers as nodes of a tree: their names, and what they take from the layers around them.
+
+The files below `layer.py` know no more of a layer than this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.config import Named
+
+
+class LayerNode(Named, abstract=True):
+    """A layer, to weights, contexts and symbolic tensors. `Layer` is the only subclass."""
+
+    takes_many = False  # whether it is called on a list of tensors
+
+    name: str  # unique among its siblings
+    given_name: str | None  # None: the name is made from the class
+    trainable: bool  # whether an optimizer may change the weights
+    outer: LayerNode | None  # the model or layer that adopted this one
+
+    @property
+    def keeps_name(self) -> bool:
+        """Whether the name is final: it was given, or a model uses it."""
+        return self.given_name is not None or self.outer is not None
+
+    @property
+    def path(self) -> str:
+        """The name within the model: `encoder/dense` for a layer inside a layer."""
+        above = self.outer.path if self.outer is not None else ""
+        return f"{above}/{self.name}" if above else self.name
+
+    @property
+    def trains(self) -> bool:
+        """Whether neither this layer nor one around it is frozen."""
+        return self.trainable and (self.outer is None or self.outer.trains)
+
+    @property
+    def model_seed(self) -> int:
+        """The seed of the model that the layer belongs to."""
+        return self.outer.model_seed if self.outer is not None else 0
+
+    def call(self, x: Any, context: Any) -> Any:
+        """The output for x, a tensor with the batch as axis 0."""
+        raise NotImplementedError(f"{type(self).__name__}.call")
+
+    def __call__(self, *inputs: Any, context: Any = None, **keywords: Any) -> Any:
+        """Traces the layer, and builds it first if needed."""
+        raise NotImplementedError

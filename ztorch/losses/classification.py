@@ -1,0 +1,186 @@
+"""Losses of classes: cross-entropies, divergence and hinges."""
+
+from __future__ import annotations
+
+from ztorch import dtypes
+from ztorch.config import fraction
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.value import Value
+from ztorch.losses.loss import EPSILON, Loss, Shape, TargetSpec
+
+
+class ProbabilityLoss(Loss, abstract=True):
+    """Base of the losses on probabilities.
+
+    Probabilities without known logits are clipped to 1e-7 from 0 and 1.
+    """
+
+    probabilities = True
+
+    def __init__(self, from_logits: bool = False, label_smoothing: float = 0.0):
+        self.from_logits = from_logits
+        self.label_smoothing = fraction("label_smoothing", label_smoothing, below_one=False)
+
+
+class BinaryCrossentropy(ProbabilityLoss, names=("binary_crossentropy", "bce", "BCE")):
+    """The negative log-likelihood of independent yes-or-no outputs.
+
+    Targets hold 0 or 1, or probabilities, in the shape of the predictions. Probabilities without
+    known logits are clipped to 1e-7 from 0 and 1.
+
+    Args:
+        from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
+            model that ends in that activation is still computed from its logits. Default: `False`.
+        label_smoothing: Share by which targets are moved towards 0.5, from 0 to 1. Default: `0.0`.
+
+    Examples:
+        >>> BinaryCrossentropy(from_logits=True)
+        BinaryCrossentropy(from_logits=True, label_smoothing=0.0)
+    """
+
+    logits_of = "sigmoid"
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        s = self.label_smoothing
+        y = y_true * (1.0 - s) + 0.5 * s if s else y_true
+        if from_logits:
+            return OPS.softplus(y_pred) - y_pred * y
+        p = OPS.clip(y_pred, EPSILON, 1.0 - EPSILON)
+        return -(y * OPS.log(p) + (1.0 - y) * OPS.log(1.0 - p))
+
+
+class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy", "cce")):
+    """The negative log-likelihood of the true class; targets hold a probability for each class.
+
+    Probabilities without known logits are clipped to 1e-7 from 0 and 1.
+
+    Args:
+        from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
+            model that ends in that activation is still computed from its logits. Default: `False`.
+        label_smoothing: Share of the target that is spread evenly over all classes, from 0 to 1.
+            Default: `0.0`.
+
+    Examples:
+        >>> CategoricalCrossentropy(label_smoothing=0.1)
+        CategoricalCrossentropy(from_logits=False, label_smoothing=0.1)
+    """
+
+    logits_of = "softmax"
+
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
+        need_classes(self.name, shape)
+        return TargetSpec(shape, d)
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        s = self.label_smoothing
+        y = y_true * (1.0 - s) + s / y_true.shape[-1] if s else y_true
+        return -OPS.sum(y * log_probabilities(y_pred, from_logits), axis=-1)
+
+
+class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentropy", "scce")):
+    """The negative log-likelihood of the true class; targets hold class numbers as int32.
+
+    Args:
+        from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
+            model that ends in that activation is still computed from its logits. Default: `False`.
+
+    Examples:
+        >>> SparseCategoricalCrossentropy()
+        SparseCategoricalCrossentropy(from_logits=False)
+    """
+
+    logits_of = "softmax"
+
+    def __init__(self, from_logits: bool = False):
+        self.from_logits = from_logits
+
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
+        need_classes(self.name, shape)
+        return TargetSpec(shape[:-1], dtypes.i32, shape[-1])
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return -at_label(log_probabilities(y_pred, from_logits), y_true)
+
+
+class KLDivergence(Loss, names=("kl_divergence", "kld", "KLD")):
+    """The sum of `y_true * log(y_true / y_pred)` over the last axis, both clipped to 1e-7 or more.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("kld")
+        KLDivergence()
+    """
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        y, p = OPS.clip(y_true, EPSILON, 1.0), OPS.clip(y_pred, EPSILON, 1.0)
+        return OPS.sum(y * OPS.log(y / p), axis=-1)
+
+
+class Hinge(Loss, names=("hinge",)):
+    """The mean of `max(1 - y_true * y_pred, 0)`, for targets of -1 or 1. Zero counts as -1.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("hinge")
+        Hinge()
+    """
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        sign = OPS.where(y_true > 0.0, OPS.ones_like(y_true), -OPS.ones_like(y_true))
+        return OPS.relu(1.0 - sign * y_pred)
+
+
+class SquaredHinge(Hinge, names=("squared_hinge",)):
+    """The mean of `max(1 - y_true * y_pred, 0) ** 2`, for targets of -1 or 1. Zero counts as -1.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("squared_hinge")
+        SquaredHinge()
+    """
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return OPS.square(super().values(y_true, y_pred, from_logits))
+
+
+class CategoricalHinge(Loss, names=("categorical_hinge",)):
+    """A hinge loss over classes; targets are one-hot.
+
+    The formula is `max(1 + best wrong prediction - prediction of the true class, 0)`.
+
+    Examples:
+        >>> from ztorch import losses
+        >>> losses.get("categorical_hinge")
+        CategoricalHinge()
+    """
+
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
+        need_classes(self.name, shape)
+        return TargetSpec(shape, d)
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        right = OPS.sum(y_true * y_pred, axis=-1)
+        return OPS.relu(OPS.max((1.0 - y_true) * y_pred, axis=-1) - right + 1.0)
+
+
+def need_classes(loss: str, shape: Shape) -> None:
+    if len(shape) < 2 or shape[-1] < 2:
+        raise shape_error(f"loss {loss!r} needs a prediction for each of at least 2 classes, not",
+                          shape[1:], fix="end the model with Dense(number of classes), or use "
+                                         "binary_crossentropy for a single output")
+
+
+def log_probabilities(y_pred: Value, from_logits: bool) -> Value:
+    """Logarithms of probabilities that sum to 1 along the last axis."""
+    if from_logits:
+        return OPS.log_softmax(y_pred, axis=-1)
+    p = y_pred / OPS.sum(y_pred, axis=-1, keepdims=True)
+    return OPS.log(OPS.clip(p, EPSILON, 1.0 - EPSILON))
+
+
+def at_label(x: Value, labels: Value) -> Value:
+    """The element of the last axis at each label; 0 for labels out of range."""
+    position = OPS.iota(x.shape, -1, labels.dtype)
+    hit = OPS.equal(OPS.expand_dims(labels, -1), position)
+    return OPS.sum(OPS.where(hit, x, 0.0), axis=-1)

@@ -1,0 +1,216 @@
+"""The base class of optimizers: weight decay, clipping, and the states of each weight."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+import ztorch.ops  # noqa: F401 (fills OPS)
+from ztorch import dispatch
+from ztorch.config import Named, number
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Value, layer_scope
+from ztorch.schedules import LearningRateSchedule
+
+
+class Slots:
+    """The states that an optimizer keeps for one weight, in its shape. They start at zero."""
+
+    def __init__(self, weight: Value, updates: dict[Value, Value]):
+        self._weight = weight
+        self._updates = updates
+        self._leaves: dict[str, Value] = {}
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self._leaves:
+            w = self._weight
+            self._leaves[name] = leaf(
+                "state", f"optimizer/{w.attrs['name']}/{name}", w.shape, w.dtype,
+                np.zeros(w.shape, w.dtype.working), trainable=False, kind="slot")
+        return self._leaves[name]
+
+    def set(self, name: str, value: Value) -> Value:
+        """Sets the state after this step, and returns it."""
+        self._updates[self[name]] = value
+        return value
+
+
+class Optimizer(Named, family="optimizer", such_as="sgd"):
+    """Base class of optimizers. A subclass implements `step`, what to subtract from one weight.
+
+    At most one kind of clipping may be given.
+
+    Args:
+        learning_rate: A number, which can be changed while training, or a `LearningRateSchedule`.
+            Default: `0.001`.
+        weight_decay: Decoupled weight decay: before each step, `rate * weight_decay * weight` is
+            subtracted from the weight. `None` means none. Default: `None`.
+        clipnorm: Largest norm of the gradient of each weight. `None` means no limit. Default:
+            `None`.
+        clipvalue: Largest absolute value of each element of a gradient. `None` means no limit.
+            Default: `None`.
+        global_clipnorm: Largest norm of all gradients together. `None` means no limit. Default:
+            `None`.
+        **wrong: Collects unknown arguments for the error.
+
+    Raises:
+        ConfigError: A number is out of range, or there are two kinds of clipping.
+
+    Examples:
+        >>> from ztorch.optimizers import Adam
+        >>> Adam(1e-3, clipnorm=1.0).get_config()["clipnorm"]
+        1.0
+    """
+
+    def __init__(self, learning_rate: float | LearningRateSchedule | dict = 0.001, *,
+                 weight_decay: float | None = None, clipnorm: float | None = None,
+                 clipvalue: float | None = None, global_clipnorm: float | None = None,
+                 **wrong: Any):
+        self.refuse(wrong)
+        self.learning_rate = _rate(type(self).__name__, learning_rate)
+        self.weight_decay = weight_decay
+        self.clipnorm, self.clipvalue = clipnorm, clipvalue
+        self.global_clipnorm = global_clipnorm
+        self.undecayed: tuple[str, ...] = ()
+        clips = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
+        chosen = {k: v for k, v in clips.items() if v is not None}
+        if len(chosen) > 1:
+            raise ConfigError(f"{type(self).__name__} takes one of clipnorm, clipvalue and "
+                              f"global_clipnorm, not {' and '.join(chosen)}")
+        for argument, x in chosen.items():
+            number(f"{type(self).__name__}({argument}=...)", x, above=0)
+        if weight_decay is not None:
+            number(f"{type(self).__name__}(weight_decay=...)", weight_decay, least=0)
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        """The amount to subtract from the weight.
+
+        Args:
+            weight: The weight, after weight decay.
+            gradient: Gradient of the loss with respect to the weight, clipped.
+            rate: Learning rate, as `scaled_rate` returns it.
+            slots: States of this weight.
+
+        Returns:
+            A tensor of the weight's shape.
+        """
+        raise NotImplementedError
+
+    def scaled_rate(self, rate: Value, count: Value) -> Value:
+        """The rate that `step` receives.
+
+        Args:
+            rate: The learning rate.
+            count: Number of this step, 1 for the first.
+
+        Returns:
+            A scalar tensor.
+        """
+        return rate
+
+    def apply(self, params: Sequence[Value], grads: Sequence[Value],
+              step: Value) -> dict[Value, Value]:
+        """The new value of every state that one training step changes.
+
+        Args:
+            params: The weights, as state leaves of the graph.
+            grads: Gradient of each weight.
+            step: The integer state that counts steps, 0 at first.
+
+        Returns:
+            A dict from each state to its new value.
+
+        Examples:
+            >>> from ztorch.graph.op import leaf
+            >>> from ztorch.optimizers import SGD
+            >>> w = leaf("state", "w", (3,), "float32", np.ones(3, np.float32))
+            >>> step = leaf("state", "optimizer/step", (), "int32", np.int32(0))
+            >>> sorted(s.attrs["name"] for s in SGD(0.1, momentum=0.9).apply([w], [w], step))
+            ['optimizer/step', 'optimizer/w/momentum', 'w']
+        """
+        updates: dict[Value, Value] = {}
+        with layer_scope("optimizer"):
+            d = params[0].dtype
+            if isinstance(self.learning_rate, LearningRateSchedule):
+                rate = self.learning_rate.graph(OPS.cast(step, d))
+            else:
+                rate = leaf("state", "optimizer/learning_rate", (), d,
+                            np.asarray(self.learning_rate, d.working), trainable=False,
+                            kind="hyper")
+            scaled = self.scaled_rate(rate, OPS.cast(step, d) + 1.0)
+            for w, g in zip(params, self._clipped(grads), strict=True):
+                name = w.attrs["name"]
+                decayed = w
+                if self.weight_decay and not any(re.search(p, name) for p in self.undecayed):
+                    decayed = w - w * self.weight_decay * rate
+                updates[w] = decayed - self.step(decayed, g, scaled, Slots(w, updates))
+            updates[step] = OPS.add(step, 1)
+        return updates
+
+    def update(self, params: Any, grads: Any) -> Any:
+        """The parameters after one step, for training loops of one's own.
+
+        The optimizer keeps its states (slots, step counter) for these parameters, and advances
+        them; in a function that `zt.compiled` made, at each call.
+
+        Args:
+            params: Tensors, or dicts and lists of them.
+            grads: The gradient of each, in the same tree, as `zt.grad` gives it.
+
+        Returns:
+            The new parameters, in the same tree.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> params = {"w": zt.tensor([1.0, 2.0])}
+            >>> zt.optimizers.SGD(0.5).update(params, {"w": zt.tensor([2.0, 0.0])})["w"].tolist()
+            [0.0, 2.0]
+        """
+        return dispatch.update(self, params, grads)
+
+    def exclude_from_weight_decay(self, var_names: Sequence[str]) -> None:
+        """Excludes weights from weight decay.
+
+        Args:
+            var_names: Patterns of names, such as `["bias", "gamma"]`. They replace earlier ones.
+        """
+        self.undecayed = tuple(var_names)
+
+    def get_config(self) -> dict[str, Any]:
+        base = {k: getattr(self, k) for k in ("weight_decay", "clipnorm", "clipvalue",
+                                              "global_clipnorm")}
+        return {**super().get_config(), **base}
+
+    def _clipped(self, grads: Sequence[Value]) -> list[Value]:
+        if self.clipvalue is not None:
+            return [OPS.clip(g, -self.clipvalue, self.clipvalue) for g in grads]
+        if self.clipnorm is not None:
+            return [_shrunk([g], self.clipnorm)[0] for g in grads]
+        if self.global_clipnorm is not None:
+            return _shrunk(grads, self.global_clipnorm)
+        return list(grads)
+
+
+def _shrunk(grads: Sequence[Value], norm: float) -> list[Value]:
+    """Gradients scaled so that their common norm is at most `norm`.
+
+    They are scaled to at most 1 before they are squared, so that no square overflows.
+    """
+    largest = reduce(OPS.maximum, (OPS.max(OPS.abs(g)) for g in grads))
+    scale = OPS.maximum(largest, norm)
+    parts = [g / scale for g in grads]
+    length = OPS.sqrt(reduce(OPS.add, (OPS.sum(p * p) for p in parts)))  # in units of `scale`
+    allowed = norm / scale
+    shrink = norm / OPS.maximum(length, allowed)
+    return [OPS.where(length > allowed, p * shrink, g) for p, g in zip(parts, grads, strict=True)]
+
+
+def _rate(of: str, x: Any) -> float | LearningRateSchedule:
+    if isinstance(x, (LearningRateSchedule, dict)):
+        return LearningRateSchedule.get(x)
+    return number(f"{of}(learning_rate=...)", x, least=0)
