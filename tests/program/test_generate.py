@@ -12,7 +12,7 @@ import ztorch as zt
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
 from ztorch.files.safetensors import read
-from ztorch.program.generate import Sampler
+from ztorch.program.generate import Sampler, continue_sequence
 from ztorch.program.program import Program
 
 LENGTH, WORDS, WIDTH = 10, 7, 12
@@ -96,6 +96,18 @@ def test_the_numbers_of_the_model_without_a_cache(how: dict[str, Any], prompt: l
     want = uncached(program, prompt, 3 * LENGTH, Sampler(**how))
     assert list(program.generate(prompt, 3 * LENGTH, **how)) == want
     assert list(program.generate(prompt, 4, **how)) == want[:4]
+
+
+def test_the_newer_half_is_read_again_where_the_cache_is_full() -> None:
+    read: list[tuple[int, int]] = []
+
+    def count_on(token: int, position: int) -> np.ndarray:
+        read.append((token, position))
+        return np.eye(9)[token + 1]
+
+    written = continue_sequence([0, 1, 2, 3, 4], 3, 5, count_on, Sampler(temperature=0))
+    assert list(written) == [5, 6, 7]
+    assert read == [*((k, k) for k in range(5)), (3, 0), (4, 1), (5, 2), (6, 3)]
 
 
 def test_it_gives_each_number_as_it_is_made() -> None:
@@ -186,12 +198,16 @@ def test_models_that_do_not_write_are_refused() -> None:
             one.trace(1, decode=True)
 
 
-@pytest.mark.parametrize(("prompt", "message"), [
+WRONG_PROMPTS = [
     ([], "one or more whole numbers"), ([[1, 2], [3]], "not several; call it for each"), ([[1, 2]], r"shape \(1, 2\)"), ([1.5], "not float64"),
-    ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1")])
-def test_prompts_that_are_none(prompt: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        compiled("pre-norm").generate(prompt, 3)
+    ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1")]
+
+
+def test_prompts_that_are_none() -> None:
+    program = compiled("pre-norm")
+    for prompt, message in WRONG_PROMPTS:
+        with pytest.raises(DataError, match=message):
+            program.generate(prompt, 3)
 
 
 @pytest.mark.parametrize("how", [{"temperature": -1}, {"temperature": float("nan")}, {"top_k": 0},

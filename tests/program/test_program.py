@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,28 @@ def test_what_the_model_has() -> None:
     with pytest.raises(AttributeError, match=r"its rate is program\.learning_rate"):
         program.optimizer  # noqa: B018
     assert not hasattr(program, "nothing")
+
+
+def test_a_checkpoint_brings_its_history_back(tmp_path: Path) -> None:
+    x, y = flowers(30)
+    program = classifier()
+    program.fit(x, y, epochs=2, verbose=0)
+    program.save_checkpoint(tmp_path / "run.safetensors")
+    saved = program.history.state()
+    program.fit(x, y, epochs=3, verbose=0)
+    assert program.history.state() != saved
+    program.load_checkpoint(tmp_path / "run.safetensors")
+    assert program.history.state() == saved
+
+
+def test_a_snapshot_stays_as_it_was() -> None:
+    x, y = flowers(30)
+    program = classifier()
+    snapshot = program.snapshot()
+    before = snapshot.params.copy()
+    program.fit(x, y, epochs=1, verbose=0)
+    np.testing.assert_array_equal(snapshot.params, before)
+    assert (program.snapshot().params != before).any()
 
 
 def test_single_steps_equal_fit() -> None:
