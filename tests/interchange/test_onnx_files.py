@@ -336,7 +336,7 @@ def test_halves_are_widened(tmp_path: Path) -> None:
 
 
 def test_what_is_no_weight(tmp_path: Path) -> None:
-    """Single numbers, whole numbers and masks of infinities are constants."""
+    """Single numbers, integers and masks of infinities are constants."""
     mask = np.array([0, -np.inf, 0], np.float32)
     nodes = [helper.make_node("Gemm", ["x", "w"], ["h"]), helper.make_node("Mul", ["h", "s"], ["i"]),
              helper.make_node("Add", ["i", "mask"], ["j"]),

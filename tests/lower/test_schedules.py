@@ -150,7 +150,7 @@ NO_SCHEDULES = [
     ("elemnts lanes(8)", "no schedule of kind 'elemnts'.*did you mean 'elements'"),
     ("transpose", r"does not say lanes\(...\)"),
     ("elements lanes(8) order() share(0) tile(rows=3)", r"there is no tile\(rows=...\); there is lanes"),
-    ("transpose lanes(eight)", "takes whole numbers"),
+    ("transpose lanes(eight)", "takes integers"),
     ("transpose lanes(8", r"directive\(argument=number, ...\) is wanted, where it has 'lanes\(8'"),
     ("transpose lanes(8) !", "where it has '!'"),
 ]

@@ -194,12 +194,12 @@ def test_models_that_do_not_write_are_refused() -> None:
     wrong = {"takes .4,. of float32": zt.Sequential([numbers, L.Dense(3)]),
              "several": zt.Model(ids, [L.Embedding(5, 4)(ids), L.Embedding(5, 3)(ids)])}
     for message, one in wrong.items():
-        with pytest.raises(Unsupported, match=f"one input of whole numbers.*{message}"):
+        with pytest.raises(Unsupported, match=f"one input of integers.*{message}"):
             one.trace(1, decode=True)
 
 
 WRONG_PROMPTS = [
-    ([], "one or more whole numbers"), ([[1, 2], [3]], "not several; call it for each"), ([[1, 2]], r"shape \(1, 2\)"), ([1.5], "not float64"),
+    ([], "one or more integers"), ([[1, 2], [3]], "not several; call it for each"), ([[1, 2]], r"shape \(1, 2\)"), ([1.5], "not float64"),
     ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1")]
 
 

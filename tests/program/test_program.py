@@ -266,8 +266,8 @@ def test_a_program_that_only_predicts_says_how_to_train() -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"batch_size": 16}, "compiled for 8 rows"),
-    ({"batch_size": 0}, "whole number, one or more"),
-    ({"batch_size": -3}, "whole number, one or more"),
+    ({"batch_size": 0}, "positive integer"),
+    ({"batch_size": -3}, "positive integer"),
     ({"epochs": -1}, "epochs=-1"),
     ({"verbose": 7}, "verbose=7"),
     ({"nan": "maybe"}, "'stop' or 'ignore'"),

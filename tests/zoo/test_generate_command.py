@@ -66,7 +66,7 @@ ERRORS = [
     (["silent.zt", "a"], "compile a causal model with decode=True"),
     (["net.zt", "a", "--alphabet", "abc"], "36 numbers apart, and the alphabet has 3 letters"),
     (["net.zt", "a", "--weights", "w.safetensors"], "has weights"),
-    (["net.zt", ""], "one or more whole numbers"),
+    (["net.zt", ""], "one or more integers"),
     (["net.py:build", "a"], "has learned nothing yet"),
     (["none.zt", "a"], "cannot read none.zt"),
 ]

@@ -84,7 +84,7 @@ def with_dtypes(public: Public,
         strong = [d for d in strong if dtype_of(d).is_float] or strong[:1]
     common = _common_dtype(public, strong, [o.array for o in promoted if o.weak])
     if opcode is not None and opcode.kinds == "f" and not common.is_float:
-        common = f64  # as NumPy's functions of whole numbers
+        common = f64  # as NumPy's functions of integers
     typed = []
     for k, operand in enumerate(operands):
         array, weak = operand
