@@ -1,4 +1,4 @@
-"""The backends that can be tried here. One that must be there, and is not, fails its tests."""
+"""The backends that this machine has. Tests of a required backend fail if it is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUIRED = {n for n in os.environ.get("ZTORCH_REQUIRE_BACKENDS", "").split(",") 
 
 @functools.cache
 def device(name: str) -> Device:
-    """The first device of a backend, opened; a skip with its reason where there is none."""
+    """The first device of a backend, opened; skips the test if there is none."""
     found, why = registry.seen(name)
     if not found:
         assert name not in REQUIRED, f"backend {name} is required here: {why}"

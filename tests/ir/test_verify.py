@@ -370,7 +370,7 @@ def wrong_lanes(body: list[Instr], rng: Random) -> bool:
 
 
 def use_after_scope(body: list[Instr], rng: Random) -> bool:
-    """A value that a loop or if defines is used behind its end."""
+    """A value that a loop or if defines is used after its end."""
     depth, inside = 0, []
     for i in body:
         depth += (i.opcode in ("loop", "if")) - (i.opcode in ("end_loop", "end_if"))
@@ -384,7 +384,7 @@ def use_after_scope(body: list[Instr], rng: Random) -> bool:
 
 
 def swapped_ends(body: list[Instr], rng: Random) -> bool:
-    """Two ends of blocks that lie in one another change places."""
+    """The ends of two nested blocks are swapped."""
     found = [n for n, i in enumerate(body) if i.opcode in ("loop", "if", "end_loop", "end_if")]
     pairs = [(m, n) for m, n in pairwise(found)
              if body[m].opcode.startswith("end") and body[n].opcode.startswith("end")]

@@ -44,7 +44,7 @@ def repeated(x: Value, w: Value) -> dict[str, Value]:
 
 
 def windows(x: Value, w: Value) -> dict[str, Value]:
-    """The same work further and further along one buffer, as in an unrolled recurrent layer."""
+    """The same work at increasing offsets of one buffer, as in an unrolled recurrent layer."""
     h = hidden(x, w)
     u = ops.slice(w, (0, 0), (1, 1), (8, 8))
     state = ops.slice(x, (0, 0), (1, 1), (ROWS, 8))

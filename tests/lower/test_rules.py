@@ -1,4 +1,4 @@
-"""What the rules of lowering propose, at the numbers where they change their mind."""
+"""What the rules of lowering propose, on both sides of each threshold."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LENGTH, WORDS, WIDTH = 10, 7, 12
 
 
 def model(*middle: L.Layer, last: Any = "softmax", **common: Any) -> zt.Sequential:
-    """From numbers to what may follow each of them, by layers in between."""
+    """A model that predicts the next number at each position; `middle` are its layers."""
     return zt.Sequential([L.Input((LENGTH,), dtype="int32"), L.Embedding(WORDS, WIDTH), *middle,
                           L.Dense(WORDS, activation=last, kernel_initializer="he_normal")],
                          name="writer", seed=3, **common)
@@ -56,7 +56,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
                                                ("cpu", "float64")])
 @pytest.mark.parametrize("name", MODELS)
 def test_step_by_step_is_all_at_once(name: str, device: str, dtype: str) -> None:
-    """At every position, whatever stood in the cache before."""
+    """At every position; the second row runs on the cache of the first."""
     program = compiled(name, device, dtype)
     random = np.random.default_rng(0)
     call = program.executable.bind("decode")
@@ -146,7 +146,7 @@ def test_seeds() -> None:
 
 
 def test_it_writes_what_it_has_learned() -> None:
-    """Weights are those that training changes; the cache is no part of what is kept."""
+    """A model that was trained to count goes on counting."""
     program = MODELS["pre-norm"]().compile(
         "cpu", batch_size=8, decode=True, loss="sparse_categorical_crossentropy",
         optimizer=zt.optimizers.Adam(0.01))

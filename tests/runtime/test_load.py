@@ -130,7 +130,7 @@ def test_bytes_between_members(tmp_path: Path) -> None:
 
 
 def test_bytes_between_the_last_member_and_the_directory(tmp_path: Path) -> None:
-    """The end record says where the directory begins now, so that only the gap is wrong."""
+    """The end record has the new offset of the directory, so only the gap is wrong."""
     data = bytearray(whole())
     end = len(data) - 64 - 22
     start = int.from_bytes(data[end + 16:end + 20], "little")
@@ -275,7 +275,7 @@ def saved(several: bool) -> bytes:
 
 
 def renamed(manifest: Manifest, files: dict[str, bytes]) -> bytes:
-    """An artifact whose code has the symbols that the manifest asks for, whatever sizes it says."""
+    """An artifact whose code has the symbols that the manifest requires, for any sizes in it."""
     found = spec(manifest)
     code = files["code/scalar.so"]
     for f in found["functions"]:
