@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-# One thread for the products of NumPy and PyTorch: files of tests run side by side, and what waits for
-# work spins. NumPy looks when it is imported; OpenMP's number is PyTorch's.
+# NumPy and PyTorch multiply with one thread, because test files run in parallel and idle threads spin.
+# NumPy reads its variable when it is imported; PyTorch reads OpenMP's.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Our own workers still spin and sleep, but sleep sooner: there are more of them than cores.
 os.environ.setdefault("ZTORCH_SPIN", "1000")
 
-# Code that was assembled before is taken from here by all workers, and by the next run.
+# The cache of assembled code, shared by all workers and runs.
 os.environ.setdefault("ZTORCH_CACHE", f"{Path(__file__).parent.parent}/.pytest_cache/ztorch")
 
 import numpy as np
@@ -27,16 +27,16 @@ import pytest
 
 import ztorch
 
-# Graphs, kernels and texts are many small objects that live until a test ends: to look for garbage among
-# them every few hundred takes a third of the time that compiling does.
+# Graphs, kernels and texts are many small objects that live until a test ends. With the usual thresholds,
+# garbage collection takes a third of the time of compiling.
 gc.set_threshold(20_000, 20, 20)
 
 ROOT = Path(__file__).parent.parent
 PEERS = ("torch", "keras")
 collect_ignore = ["interchange/torch_networks.py"]  # imports PyTorch, and has no examples to run
 
-# PoCL takes one or two seconds to optimise a kernel that is run once or twice here, and a tenth to
-# compile it as it stands. Where the optimiser itself is meant, a test asks for it.
+# PoCL takes one or two seconds to optimise a kernel, and a tenth of that without; most kernels run once
+# or twice here. Tests of the optimiser turn it on.
 os.environ.setdefault("ZTORCH_OPENCL_OPTIONS", "-cl-opt-disable")
 
 # Keras picks its backend when it is first imported.
@@ -88,8 +88,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(autouse=True, scope="module")
 def short_collections() -> Iterator[None]:
-    """The garbage of a file's tests is looked for among its own objects: what is there before (thousands
-    of parametrised tests, PyTorch) takes seconds to go through, and many tests collect."""
+    """Keeps objects from before a file (thousands of parametrised tests, PyTorch) out of its garbage
+    collections: they take seconds to traverse, and many tests collect."""
     gc.freeze()
     yield
     gc.unfreeze()
@@ -109,8 +109,8 @@ def no_network() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
-    """Each test draws the same numbers from its file's generator, whichever tests ran before it: what
-    fails among others fails alone."""
+    """Seeds the generators of a file by the name of the test: a test draws the same numbers alone and
+    after others."""
     for value in vars(request.module).values() if request.module else ():
         if isinstance(value, np.random.Generator):
             fresh = np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))

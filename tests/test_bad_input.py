@@ -390,7 +390,7 @@ def test_whole_numbers_are_weights_too(program: Program) -> None:
 # -- the environment -----------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("name", "value", "message"), [
-    ("ZTORCH_THREADS", "abc", "ZTORCH_THREADS='abc' must be a whole number"),
+    ("ZTORCH_THREADS", "abc", "ZTORCH_THREADS='abc' must be an integer"),
     ("ZTORCH_DEBUG", "grph", "ZTORCH_DEBUG='grph' is not a stage; did you mean 'graph'"),
     ("ZTORCH_DUMP", f"{__file__}/x", "ZTORCH_DUMP='.*' cannot be written to: "),
 ])

@@ -1,7 +1,7 @@
 """The tutorial and the guides: their python blocks run, and print what the pages say they print.
 
 The blocks of a page run in order in one namespace, in a folder of their own. A `text` block directly
-behind one is what it prints: the same words, whole numbers the same, and fractions alike, for their last
+behind one is what it prints: the same words, integers the same, and fractions alike, for their last
 digits depend on the processor. Times may differ. `--update-goldens` writes what is printed into the pages.
 """
 

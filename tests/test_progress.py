@@ -131,7 +131,7 @@ def test_fit_is_silent_when_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python has none where whoever started it closed it."""
+    """The stream is None if the parent process closed it."""
     monkeypatch.setattr("sys.stdout", None)
     progress = P.Progress(1, epochs=2)
     progress.begin(0, steps=3)

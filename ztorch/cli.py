@@ -277,7 +277,7 @@ def bench(model: str, batch_sizes: str, **options: Any) -> None:
 
     sizes = batch_sizes.split(",")
     if not all(s.strip().isdigit() and int(s) for s in sizes):
-        raise click.BadParameter("give whole numbers with commas, such as 1,32",
+        raise click.BadParameter("give integers with commas, such as 1,32",
                                  param_hint="--batch-sizes")
     bench(model, batch_sizes=tuple(map(int, sizes)), **options)
 

@@ -35,7 +35,7 @@ def nothing_kept() -> Iterator[None]:
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what is compiled from now on."""
+    """The names of all programs that are compiled from now on."""
     names: list[str] = []
     real = programs.build
 
@@ -159,7 +159,7 @@ def test_an_array_that_lends_itself_is_not_changed() -> None:
     kept = first.copy()
     zt.ops.neg(given * 2)
     np.testing.assert_array_equal(given, X)
-    np.testing.assert_array_equal(first, kept)  # results are nobody's buffer
+    np.testing.assert_array_equal(first, kept)  # each result has its own memory
 
 
 STRONG = [np.array([3, 5], t) for t in ("bool", "uint8", "int8", "int32", "uint32", "int64",

@@ -53,6 +53,15 @@ def test_names_of_layers_and_metrics_stay_apart(tmp_path: Path) -> None:
         run(compiler, *standard, *WARN, "-fsyntax-only", "example.c", cwd=tmp_path)
 
 
+def test_the_checksum_of_a_header_knows_what_the_caller_allocates() -> None:
+    x, y = TensorSpec("x", (2, 3), f32), TensorSpec("y", (2, 3), f32)
+    spec = ProgramSpec("net", "scalar", "x86_64", (), {
+        "predict": FunctionSpec("predict", "f", {"x": x}, {"y": y}, 1.0)}, {}, 64, 64, ())
+    sizes = [spec, spec.replace(arena_bytes=65), spec.replace(params_bytes=65)]
+    assert len({describe(s, "net", ()).abi for s in sizes}) == 3
+    assert describe(spec.replace(arena_bytes=63), "net", ()).abi == describe(spec, "net", ()).abi
+
+
 def test_two_scores_of_one_value_are_both_written(tmp_path: Path) -> None:
     """A metric that is the loss again, and a model without weights."""
     model = Sequential([L.Input((3,)), L.ReLU()], name="net")

@@ -48,7 +48,7 @@ def test_beyond_a_limit(name: str, limit: dict[str, int], says: str) -> None:
 
 
 def test_a_batch_that_is_too_large() -> None:
-    """What a batch takes is a matter of its size; what weights take is none."""
+    """The memory of a batch depends on its size, that of the weights does not."""
     model = Sequential([L.Input((20,)), L.Dense(30, name="wide")])
     with pytest.raises(Unsupported, match=r"layer wide: .* needs 76,800 bytes in one buffer, and vulkan "
                                           "allows 4,000; compile with a smaller batch_size"):

@@ -102,8 +102,8 @@ def test_states_are_updated_where_they_lie(backend: str) -> None:
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("lanes", [2, 4])
 def test_what_many_threads_write_is_read_at_once(backend: str, lanes: int, space: str) -> None:
-    """Each thread writes one element, in the second half of the turns those that lie far apart; none
-    of its neighbours' may be lost."""
+    """Each thread writes one element; in the second half of the turns they are far apart. No element
+    of a neighbour may be lost."""
     device(backend)
     n, turns = 128, 16
     b = Builder("written", i32)

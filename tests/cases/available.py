@@ -1,4 +1,4 @@
-"""The backends that can be tried here. One that must be there, and is not, fails its tests."""
+"""The backends that this machine has. Tests of a required backend fail if it is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUIRED = {n for n in os.environ.get("ZTORCH_REQUIRE_BACKENDS", "").split(",") 
 
 @functools.cache
 def device(name: str) -> Device:
-    """The first device of a backend, opened; a skip with its reason where there is none."""
+    """The first device of a backend, opened; skips the test if there is none."""
     found, why = registry.seen(name)
     if not found:
         assert name not in REQUIRED, f"backend {name} is required here: {why}"
@@ -28,8 +28,9 @@ def fresh(name: str) -> Device:
     return registry.backend(name).open(device(name).info.ordinal)
 
 
-NAMES = registry.names()
-COMPUTING = tuple(n for n in NAMES if n != "dummy")  # which computes nothing
 # Those that a processor plays wherever tests are run, among whom cases are shared out. A device of the
 # others' is rare, and is tried on everything.
 PLAYED = ("opencl", "vulkan", "webgpu")
+# The first is what the fast path takes, so it is one that is there.
+NAMES = tuple(sorted(registry.names(), key=lambda n: (n != "dummy", n not in PLAYED)))
+COMPUTING = tuple(n for n in NAMES if n != "dummy")  # which computes nothing

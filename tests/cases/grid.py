@@ -21,7 +21,7 @@ def job(make, *shapes: tuple[int, ...], d: DType = f32) -> Job:
 
 
 def forward(*xs: Value) -> Value:
-    """In rows that begin anywhere: nothing lies where vectors do."""
+    """In rows that are not aligned to vectors."""
     return ops.concat([x[:, 1:] for x in xs], axis=1) * 2.0
 
 

@@ -1,5 +1,5 @@
 """The table of ops that everything which runs kernels is tried on: each sample of each op as a graph with
-data, in the modes value and gradient (of float32 and float64, and of whole numbers), and in all other
+data, in the modes value and gradient (of float32 and float64, and of integers), and in all other
 dtypes. What of it one machine runs, says `covering.share`."""
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def edges(d: DType) -> list[Any]:
 
 
 def array(values: list[Any], d: DType) -> np.ndarray:
-    """Python numbers as they lie in memory; bool as u8."""
+    """Python numbers as stored in memory; bool as u8."""
     if d.kind == "b":
         return np.array(values, np.uint8)
     return to_storage(d, np.array(values, d.working))

@@ -59,7 +59,7 @@ def cast(x: Any, source: DType, target: DType) -> Any:
 
 
 def bits(x: Any, d: DType) -> int:
-    """How a number of dtype d lies in memory."""
+    """The bytes of a number of dtype d."""
     if d.name == "bf16":
         return int(struct.unpack("<I", struct.pack("<f", x))[0]) >> 16
     if d.is_float:

@@ -1,6 +1,6 @@
 """Random graphs with data to feed them: for property tests of passes and of lowering.
 
-An *exact* graph holds only small whole numbers (in whatever dtype), so that sums may be taken in
+An *exact* graph holds only small integers (in whatever dtype), so that sums may be taken in
 any order and every right implementation gives the same bits. The others use smooth functions, and
 are to be compared with a tolerance; they choose nothing by comparing what was rounded.
 """

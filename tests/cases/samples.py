@@ -1,4 +1,4 @@
-"""Every registered op with arguments to try it on: for the tests of ops, and of what runs them."""
+"""Sample arguments for every registered op, for tests of the ops and of everything that runs them."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import platform
 import shutil
 import struct
@@ -86,6 +88,24 @@ def test_names_up_to_fifteen_bytes_stand_in_the_header() -> None:
         header = index_of(library)["weights"]
         assert header.startswith(b"/0 " if long else f"{name}/".encode())
         assert (b"//" in library) == long
+
+
+def test_each_long_name_stands_in_a_table() -> None:
+    names = [f"{LONG}.{k}" for k in range(3)]
+    library = static_library({n: data_object(f"weights{k}", b"abc", "x86_64", False) for k, n in enumerate(names)})
+    table = library.index(b"//") + 60
+    for k, header in enumerate(index_of(library).values()):
+        start = table + int(header[1:16])
+        assert library[start:library.index(b"/", start)].decode() == names[k]
+
+
+def test_a_library_is_smaller_than_its_index_can_address(tmp_path: Path) -> None:
+    """The member is a file with a hole, which nobody reads."""
+    path = tmp_path / "weights.o"
+    path.write_bytes(data_object("weights", b"abcd", "x86_64", False))
+    os.truncate(path, 1 << 32)
+    with path.open("rb") as file, pytest.raises(LinkError, match=r"of \d+ bytes exceeds the 4 GiB"):
+        static_library({"weights.o": mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)})  # type: ignore[dict-item]
 
 
 @pytest.mark.skipif(not shutil.which("nm") or not shutil.which("ar"), reason="needs binutils")

@@ -13,6 +13,7 @@ from ztorch.codegen.elf_contents import Blob
 from ztorch.codegen.elf_layout import ADDRESS_LIMIT
 from ztorch.codegen.elf_object import SHF_ALLOC, SHT_RELA, Relocation, read_object
 from ztorch.codegen.elf_reloc import AARCH64, X86_64
+from ztorch.codegen.elf_unwind import entries
 from ztorch.errors import LinkError
 
 llvm = pytest.importorskip("llvmlite.binding")
@@ -46,15 +47,15 @@ def linked(obj: bytes, **more: object) -> bytes:
     return link(obj, soname="l.so", exports=["at"], **more)  # type: ignore[arg-type]
 
 
-def sections(obj: bytes) -> list[tuple[int, ...]]:
+def sections(obj: bytes | bytearray) -> list[tuple[int, ...]]:
     table, = struct.unpack_from("<Q", obj, 40)
     count, = struct.unpack_from("<H", obj, 60)
     return [struct.unpack_from("<IIQQQQIIQQ", obj, table + 64 * k) for k in range(count)]
 
 
-def pointers(obj: bytes) -> int:
+def pointers(obj: bytes | bytearray) -> int:
     """Where the relocations of the table of pointers begin."""
-    return next(s[4] for s, read in zip(sections(obj), read_object(obj).sections, strict=True)
+    return next(s[4] for s, read in zip(sections(obj), read_object(bytes(obj)).sections, strict=True)
                 if read.type == SHT_RELA and read.name.startswith(".rela.data"))
 
 
@@ -161,6 +162,21 @@ def test_unwind_entries_end_with_a_mark_and_are_sorted_in_their_table() -> None:
     assert entries != sorted(entries), "the entries were to be out of order"
 
 
+def test_unwind_entries_lie_within_their_section_and_hold_an_address() -> None:
+    head = b"\0\0\0\0" + b"\x01zR\0\x01\x78\x10\x01\x1b\0\0\0"  # addresses are distances of 32 bits
+    group = struct.pack("<I", len(head)) + head
+
+    def function(size: int, address: bytes = bytes(4)) -> bytes:
+        return struct.pack("<II", size, len(group) + 4) + address
+
+    assert list(entries(group + function(8))) == [(len(group), "<i")]
+    assert list(entries(group + bytes(4) + function(8))) == []  # zero marks the end
+    with pytest.raises(LinkError, match=f"entry at {len(group)} has 9 bytes"):
+        list(entries(group + function(9)))
+    with pytest.raises(LinkError, match=f"entry at {len(group)} has no head"):
+        list(entries(group + function(7)))
+
+
 def test_the_hash_table_of_exports_ends_with_an_odd_hash() -> None:
     """As the loader's chain does; the last bit of all others is clear."""
     exports = [f"f{k}" for k in range(5)]
@@ -223,6 +239,18 @@ def test_a_symbol_may_stand_at_the_end_of_its_section_and_no_further() -> None:
         else:
             with pytest.raises(LinkError, match="symbol 'at' lies outside its section"):
                 read_object(bytes(obj))
+
+
+def test_a_relocation_names_a_symbol_that_exists() -> None:
+    obj = bytearray(compiled(POINTERS))
+    count = len(read_object(bytes(obj)).symbols)
+    for symbol, exists in ((count - 1, True), (count, False)):
+        struct.pack_into("<I", obj, pointers(obj) + 12, symbol)
+        if exists:
+            assert symbol in {r.symbol for r in read_object(bytes(obj)).relocations()}
+        else:
+            with pytest.raises(LinkError, match=f"names symbol {count}"):
+                list(read_object(bytes(obj)).relocations())
 
 
 def test_names_of_sections_lie_in_a_section_that_exists() -> None:

@@ -46,27 +46,37 @@ def test_far_targets_are_refused() -> None:
         linked("aarch64", blobs=huge(5_000_000_000))
 
 
-@pytest.mark.parametrize(
-    ("machine", "kind", "target", "before", "after"),
-    [
-        (X86_64, 2, 0x5000, 0, 0x4000),
-        (X86_64, 24, 0x100, 0, (0x100 - 0x1000) & (1 << 64) - 1),
-        (AARCH64, 275, 0x7004, 0x90000000, 0xD0000020),  # adrp x0, +6 pages
-        (AARCH64, 275, 0x0, 0x90000000, 0xF0FFFFE0),  # adrp x0, -1 page
-        (AARCH64, 277, 0x7004, 0x91000000, 0x91001000),  # add x0, x0, #4
-        (AARCH64, 286, 0x7010, 0xF9400000, 0xF9400800),  # ldr x0, [x0, #16]
-        (AARCH64, 299, 0x7010, 0x3DC00000, 0x3DC00400),  # ldr q0, [x0, #16]
-        (AARCH64, 283, 0x2000, 0x94000000, 0x94000400),  # bl +0x1000
-        (AARCH64, 282, 0x0, 0x14000000, 0x17FFFC00),  # b -0x1000
-        (AARCH64, 280, 0x1008, 0x54000000, 0x54000040),  # b.eq +8
-        (AARCH64, 279, 0xFFC, 0x36000000, 0x3607FFE0),  # tbz w0, #0, -4
-        (AARCH64, 261, 0x800, 0, 0xFFFFF800),
-    ],
-)
-def test_instructions_are_patched_as_the_manuals_say(machine, kind, target, before, after) -> None:
-    image = bytearray(before.to_bytes(8, "little"))
-    machine.patch(kind, Spot(image, 0, 0x1000, target, 0, None))
-    assert int.from_bytes(image, "little") == after
+PATCHES = [
+    (X86_64, 2, 0x5000, 0, 0x4000),
+    (X86_64, 24, 0x100, 0, (0x100 - 0x1000) & (1 << 64) - 1),
+    (AARCH64, 275, 0x7004, 0x90000000, 0xD0000020),  # adrp x0, +6 pages
+    (AARCH64, 275, 0x0, 0x90000000, 0xF0FFFFE0),  # adrp x0, -1 page
+    (AARCH64, 277, 0x7004, 0x91000000, 0x91001000),  # add x0, x0, #4
+    (AARCH64, 286, 0x7010, 0xF9400000, 0xF9400800),  # ldr x0, [x0, #16]
+    (AARCH64, 299, 0x7010, 0x3DC00000, 0x3DC00400),  # ldr q0, [x0, #16]
+    (AARCH64, 283, 0x2000, 0x94000000, 0x94000400),  # bl +0x1000
+    (AARCH64, 282, 0x0, 0x14000000, 0x17FFFC00),  # b -0x1000
+    (AARCH64, 280, 0x1008, 0x54000000, 0x54000040),  # b.eq +8
+    (AARCH64, 279, 0xFFC, 0x36000000, 0x3607FFE0),  # tbz w0, #0, -4
+    (AARCH64, 261, 0x800, 0, 0xFFFFF800),
+]
+
+
+def test_instructions_are_patched_as_the_manuals_say() -> None:
+    for machine, kind, target, before, after in PATCHES:
+        image = bytearray(before.to_bytes(8, "little"))
+        machine.patch(kind, Spot(image, 0, 0x1000, target, 0, None))
+        assert int.from_bytes(image, "little") == after
+
+
+def test_distances_up_to_the_last_that_fits() -> None:
+    for machine, kind, unit, bits in ((X86_64, 2, 1, 32), (AARCH64, 261, 1, 32), (AARCH64, 283, 4, 26)):
+        place, reach = 1 << 40, unit << bits - 1
+        for distance in (-reach, reach - unit):
+            machine.patch(kind, Spot(bytearray(8), 0, place, place + distance, 0, None))
+        for distance in (-reach - unit, reach):
+            with pytest.raises(ValueError, match=rf"does not fit {bits} bits"):
+                machine.patch(kind, Spot(bytearray(8), 0, place, place + distance, 0, None))
 
 
 def test_misaligned_loads_are_refused() -> None:

@@ -47,7 +47,7 @@ def _input(name: str, *shape: int) -> Value:
 
 
 def graphs() -> dict[str, Graph]:
-    """Kernels that stand for many; all sizes are odd, or so large that the largest tile is taken."""
+    """Typical kernels; sizes are odd, or large enough for the largest tile."""
     x, w = _input("x", 4096, 4096), _input("w", 4096, 4096)
     narrow, small_w, bias = _input("a", 33, 217), _input("b", 217, 75), _input("c", 75)
     rows, aligned = _input("r", 128, 1003), _input("s", 4096, 1024)

@@ -313,7 +313,7 @@ def test_errors(run: Run, words: list[str], message: str) -> None:
     (["train", "digits_mlp", "--epoch", "3"], "No such option.*--epoch.*--epochs"),
     (["train", "digits_mlp", "--epochs", "0"], "0 is not in the range"),
     (["show", "digits_mlp", "--stage", "ptx"], "'ptx' is not one of"),
-    (["bench", "digits_mlp", "--batch-sizes", "1,x"], "whole numbers with commas"),
+    (["bench", "digits_mlp", "--batch-sizes", "1,x"], "integers with commas"),
     (["completion", "cmd"], "is not one of"),
 ])
 def test_wrong_usage(run: Run, words: list[str], message: str) -> None:

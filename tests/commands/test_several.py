@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import ztorch as zt
 from tests.commands.results import Run, fails, ok
+from ztorch.commands import named_arrays
+from ztorch.commands.named_arrays import PortShapes
 
 TWO = """
 from ztorch import Model, layers as L
@@ -81,7 +82,16 @@ def test_losses_and_metrics_by_output(run: Run, tmp_path: Path) -> None:
     assert "log" in ok(run("show", "two.py", "--function", "train", *loss))
 
 
-@pytest.mark.parametrize(("option", "given", "message"), [
+def test_an_input_and_an_output_may_share_a_name(tmp_path: Path) -> None:
+    """Then the file says which is which, and an array that does not say is neither."""
+    a, b, other = np.ones((2, 3)), np.zeros((2, 1)), np.full((2, 3), 7.0)
+    np.savez(tmp_path / "d.npz", **{"x/same": a, "y/same": b, "same": other})
+    x, y = named_arrays.read(str(tmp_path / "d.npz"), PortShapes({"same": (3,)}, {"same": (1,)}))
+    np.testing.assert_array_equal(x["same"], a)
+    np.testing.assert_array_equal(y["same"], b)
+
+
+WRONG_NAMES = [
     ("--loss", "kinf=mse", "unknown output 'kinf'; did you mean 'kind'. Known: kind, size"),
     ("--loss", "mse,mae", r"'mse,mae' names 2 losses; .*--loss kind=mse,size=mae"),
     ("--loss", "kind=mse,kind=mae", "output 'kind' 2 losses; it takes one"),
@@ -91,12 +101,14 @@ def test_losses_and_metrics_by_output(run: Run, tmp_path: Path) -> None:
     ("--metrics", "mae", "which output it is for; write --metrics kind=mae,size=mae"),
     ("--metrics", "siz=mae", "unknown output 'siz'; did you mean 'size'"),
     ("--metrics", "", "has an empty name"),
-])
-def test_wrong_losses_and_metrics_by_output(run: Run, tmp_path: Path, option: str, given: str,
-                                            message: str) -> None:
+]
+
+
+def test_wrong_losses_and_metrics_by_output(run: Run, tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(TWO)
     np.savez("d.npz", image=np.ones((4, 4)), meta=np.ones((4, 3)), kind=[0, 1, 2, 0], size=np.ones(4))
-    fails(run("train", "two.py", "--data", "d.npz", option, given), message)
+    for option, given, message in WRONG_NAMES:
+        fails(run("train", "two.py", "--data", "d.npz", option, given), message)
 
 
 def test_the_only_output_has_no_name(run: Run, own: Path) -> None:

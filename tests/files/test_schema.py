@@ -90,8 +90,8 @@ def test_values_that_a_field_takes_come_back(kind: Any, value: Any, memory: Any)
 
 
 @pytest.mark.parametrize(("kind", "value", "message"), [
-    (FIVE, 0, "the whole is 0; it must be a whole number from 1 to 5"),
-    (FIVE, 6, "the whole is 6; it must be a whole number"),
+    (FIVE, 0, "the whole is 0; it must be an integer from 1 to 5"),
+    (FIVE, 6, "the whole is 6; it must be an integer"),
     (FIVE, 2.0, "the whole is 2.0; it must"), (FIVE, True, "the whole is True; it must"),
     (FIVE, "2", "the whole is '2'; it must"), (FIVE, None, "the whole is None; it must"),
     (Real(0, 2, "a number"), 2.5, "the whole is 2.5; it must be a number"),
@@ -112,7 +112,7 @@ def test_values_that_a_field_takes_come_back(kind: Any, value: Any, memory: Any)
     (OrNone(FIVE), 7, "is 7"), (OneOrNamed(FIVE), {"a": 7}, "a is 7"),
     (OneOrNamed(FIVE), 7, "is 7"),
     (Shape, {"points": []}, "name is missing; it must be a text"),
-    (Shape, {"name": "s", "points": [[1, 2], [3, 10]]}, "points[1][1] is 10; it must be a whole"),
+    (Shape, {"name": "s", "points": [[1, 2], [3, 10]]}, "points[1][1] is 10; it must be an integer"),
     (Shape, {"name": "s", "points": [[1, 2, 3]]}, "points[0] is [1, 2, 3]; it must be [x, y]"),
     (Shape, {"name": "s", "points": [], "class": "dot"}, "class is 'dot'; it must be one of"),
     (Shape, {"name": "s", "points": [], "class": "area"}, "points is 0; it must be three or more"),
@@ -120,7 +120,7 @@ def test_values_that_a_field_takes_come_back(kind: Any, value: Any, memory: Any)
     (Drawing, {"shapes": [{"name": "s", "points": []}, {"name": "s", "points": []}]},
      "shapes[1].name is 's'; it must be a name that occurs once"),
     (Drawing, {"shapes": [{"name": "s", "points": []}, {"name": "t", "points": [[1, -1]]}]},
-     "shapes[1].points[0][1] is -1; it must be a whole number from 0 to 9"),
+     "shapes[1].points[0][1] is -1; it must be an integer from 0 to 9"),
 ], ids=lambda x: str(x)[:30])
 def test_values_that_a_field_refuses(kind: Any, value: Any, message: str) -> None:
     assert message in wrong(kind, value)

@@ -17,7 +17,7 @@ from tests.cases.available import device
 from ztorch import settings
 from ztorch.backends import registry
 from ztorch.errors import ConfigError, DeviceError
-from ztorch.host.choices import Choices, choices
+from ztorch.host.choices import MOST_BYTES, Choices, choices
 from ztorch.runtime.devices import Where, best_device, devices, resolve
 
 
@@ -59,16 +59,20 @@ def test_an_unknown_key_warns_with_a_suggestion(tmp_path: Path) -> None:
         choices()
 
 
-@pytest.mark.parametrize(("content", "message"), [
+WRONG_VALUES = [
     ({"enabled": "cpu"}, "'enabled' must be a list of names"),
     ({"devices": {"cuda": ["0"]}}, "'devices' must be lists by backend"),
+    ({"devices": {"cuda": [True]}}, "'devices' must be lists by backend"),
     ({"platforms": ["x"]}, "'platforms' must be lists by backend"),
     ({"default": 3}, "'default' must be a device"),
-])
-def test_values_of_the_wrong_kind(tmp_path: Path, content: dict, message: str) -> None:
-    with settings.using(config=config(tmp_path, **content)), pytest.raises(
-            ConfigError, match=message):
-        choices()
+]
+
+
+def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
+    for content, message in WRONG_VALUES:
+        with settings.using(config=config(tmp_path, **content)), pytest.raises(
+                ConfigError, match=message):
+            choices()
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
@@ -80,6 +84,13 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         with settings.using(config=str(tmp_path / "bad.json")), pytest.raises(
                 ConfigError, match="is not JSON"):
             choices()
+
+
+def test_the_largest_file_that_is_read(tmp_path: Path) -> None:
+    text = '{"default": "cpu"}'
+    (tmp_path / "large.json").write_text(text + " " * (MOST_BYTES - len(text)))
+    with settings.using(config=str(tmp_path / "large.json")):
+        assert choices().default == "cpu"
 
 
 def test_a_file_without_end() -> None:

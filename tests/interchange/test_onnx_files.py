@@ -226,7 +226,7 @@ def test_external_data_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_all_that_is_unsupported_is_listed_at_once(tmp_path: Path) -> None:
-    """Nodes behind one that is not supported are looked at as well."""
+    """Nodes after an unsupported one are checked too."""
     image = np.ones((2, 3, 8, 8), np.float32)
     nodes = [helper.make_node("Hardmax", ["x"], ["a"], name="one"),
              helper.make_node("MaxPool", ["a"], ["b", "where"], name="two", kernel_shape=[2, 2]),
@@ -336,7 +336,7 @@ def test_halves_are_widened(tmp_path: Path) -> None:
 
 
 def test_what_is_no_weight(tmp_path: Path) -> None:
-    """Single numbers, whole numbers and masks of infinities are constants."""
+    """Single numbers, integers and masks of infinities are constants."""
     mask = np.array([0, -np.inf, 0], np.float32)
     nodes = [helper.make_node("Gemm", ["x", "w"], ["h"]), helper.make_node("Mul", ["h", "s"], ["i"]),
              helper.make_node("Add", ["i", "mask"], ["j"]),

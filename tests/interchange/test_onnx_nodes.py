@@ -277,7 +277,7 @@ FOLDED = [c for c in CASES if c.op not in ("Dropout", "LSTM", "GRU", "RNN", "Att
 
 @pytest.mark.parametrize("case", FOLDED, ids=label)
 def test_a_node_of_constants_is_worked_out_while_importing(case: Case, tmp_path: Path) -> None:
-    """Its data are constants: the file adds the sum of what it gives to the input."""
+    """All inputs of the node are constants; the model adds its result to the input."""
     lone = single(case.op, case.data, case.known, case.attrs, case.opset, case.count)
     x = floats(2, 1)
     nodes = [*(helper.make_node("Constant", [], [f"x{k}"], value=tensor("", a))

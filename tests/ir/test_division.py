@@ -50,6 +50,7 @@ def check(kernel: Kernel, by: int, least: int, most: int, plain: Kernel, d: DTyp
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 2**31 - 1) | st.integers(1, 1000), st.integers(0, 2**31 - 1),
        st.booleans(), st.sampled_from([1, 4]))
+@example(3, 8, True, 1)  # 8 * 3 >> 3 is 3, though 3 is 8 / 3 rounded up
 @example(7, 2**31 - 1, True, 1)
 @example(641, 2**31 - 1, True, 1)
 @example(2**31 - 1, 2**31 - 1, True, 1)

@@ -101,15 +101,15 @@ BAD = (
 )
 
 
-@pytest.mark.parametrize("text", GOOD)
-def test_well_formed(text: str) -> None:
-    verify(parse(HEAD + text + "\n}\n}"))
-
-
-@pytest.mark.parametrize(("text", "rule"), BAD)
-def test_ill_formed(text: str, rule: str) -> None:
-    with pytest.raises(VerifyError, match=rule):
+def test_well_formed() -> None:
+    for text in GOOD:
         verify(parse(HEAD + text + "\n}\n}"))
+
+
+def test_ill_formed() -> None:
+    for text, rule in BAD:
+        with pytest.raises(VerifyError, match=rule):
+            verify(parse(HEAD + text + "\n}\n}"))
 
 
 def test_half_a_subgroup_is_refused() -> None:

@@ -174,7 +174,7 @@ def test_error_is_below_its_bound(name: str, d: DType) -> None:
 
 
 def count(k: Kernel) -> int:
-    """Instructions that are work: reading bits as another type is none."""
+    """Instructions that do work; a bitcast does none."""
     return sum(i.opcode not in ("loop", "end_loop", "load", "store", "bitcast") for i in k.body)
 
 
@@ -182,7 +182,7 @@ def count(k: Kernel) -> int:
 @pytest.mark.parametrize(("d", "bound", "error"), [(f32, 1e5, 2**-24), (f64, 5e7, 2**-53)],
                          ids=["f32", "f64"])
 def test_reduction_reaches_far(name: str, d: DType, bound: float, error: float) -> None:
-    """2 units as above, or where the result is small and its unit tiny, next to nothing."""
+    """2 units as above; for small results, whose unit is tiny, an absolute bound."""
     x = even(-bound, bound).astype(d.numpy)
     truth = getattr(np, name)(x.astype(WIDER[d]))
     for exact in (True, False):
@@ -322,7 +322,7 @@ def test_rem_of_floats(d: DType) -> None:
 @pytest.mark.parametrize("d", [f16, f32, f64], ids=repr)
 @pytest.mark.parametrize("name", ["round", "floor", "ceil", "trunc"])
 def test_rounding_gives_the_same_bits(name: str, d: DType) -> None:
-    """Any bits, ties, signed zeros, numbers next to those that are whole for want of bits."""
+    """Random bits, ties, signed zeros, and numbers around the first that have no fraction bits."""
     bits = np.dtype(f"u{d.bytes}")
     x = np.concatenate([RNG.integers(0, 2**d.bits, 20_000, bits).view(d.numpy), np.arange(-999, 999) / 4,
                         [-0.0, inf, -inf, nan, 0.49999999999999994, 2.0**22 + 0.5, 2.0**52 - 0.5, 2.0**52]])

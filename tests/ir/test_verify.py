@@ -71,9 +71,9 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("text", GOOD)
-def test_well_formed(text: str) -> None:
-    verify(body(text))
+def test_well_formed() -> None:
+    for text in GOOD:
+        verify(body(text))
 
 
 BAD = [
@@ -215,10 +215,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "rule"), BAD)
-def test_ill_formed(text: str, rule: str) -> None:
-    with pytest.raises(VerifyError, match=r"kernel k, instruction \d+ \(\w+\): .*" + rule):
-        verify(body(text))
+def test_ill_formed() -> None:
+    for text, rule in BAD:
+        with pytest.raises(VerifyError, match=r"kernel k, instruction \d+ \(\w+\): .*" + rule):
+            verify(body(text))
 
 
 def small() -> Kernel:
@@ -273,7 +273,7 @@ def test_what_no_text_can_say_is_refused_too() -> None:
             verify(kernel)
 
 
-@pytest.mark.parametrize(("text", "name", "good", "bad"), [
+ENDS = [
     ("%1:f32 = load x[0]", "off", [0, 15], [-(2**63), 2**63, 1.0, True, None]),
     ("%1:f32 = load x[0]", "align", [0, 1, 4], [-4, 3, 128, True]),
     ("%1:f32x2 = shuffle 1.0:f32x2, 1.0:f32x2 perm=(0, 1)", "perm", [(0, 3), (2, 1)],
@@ -283,18 +283,20 @@ def test_what_no_text_can_say_is_refused_too() -> None:
     ("%1:f32 = shuffle_xor 1.0 mask=1", "mask", [1, 127], [0, 128, -1, True]),
     ("if true:bool {\n}", "els", [False], [0, 1, None]),
     ("loop %1 = 0, 4, 1 serial {\n}", "kind", ["serial", "parallel", "grid"], ["unrolled", "", 0]),
-    ("loop %1 = 0, 4, 1 serial {\n}", "hint", ["fast", 3, True], ["a b", 1.5, "x)", None])])
-def test_attributes_at_the_ends_of_what_is_possible(
-        text: str, name: str, good: list[Any], bad: list[Any]) -> None:
-    k = body(text)
-    for value in (*good, *bad):
-        first = replace(k.body[0], attrs={**k.body[0].attrs, name: value})
-        changed = replace(k, body=(first, *k.body[1:]))
-        if value in good and type(value) in map(type, good):
-            verify(changed)
-        else:
-            with pytest.raises(VerifyError, match=rf"{name}=.* is not possible"):
+    ("loop %1 = 0, 4, 1 serial {\n}", "hint", ["fast", 3, True], ["a b", 1.5, "x)", None])]
+
+
+def test_attributes_at_the_ends_of_what_is_possible() -> None:
+    for text, name, good, bad in ENDS:
+        k = body(text)
+        for value in (*good, *bad):
+            first = replace(k.body[0], attrs={**k.body[0].attrs, name: value})
+            changed = replace(k, body=(first, *k.body[1:]))
+            if value in good and type(value) in map(type, good):
                 verify(changed)
+            else:
+                with pytest.raises(VerifyError, match=rf"{name}=.* is not possible"):
+                    verify(changed)
 
 
 def test_attributes_cannot_smuggle_text() -> None:
@@ -368,7 +370,7 @@ def wrong_lanes(body: list[Instr], rng: Random) -> bool:
 
 
 def use_after_scope(body: list[Instr], rng: Random) -> bool:
-    """A value that a loop or if defines is used behind its end."""
+    """A value that a loop or if defines is used after its end."""
     depth, inside = 0, []
     for i in body:
         depth += (i.opcode in ("loop", "if")) - (i.opcode in ("end_loop", "end_if"))
@@ -382,7 +384,7 @@ def use_after_scope(body: list[Instr], rng: Random) -> bool:
 
 
 def swapped_ends(body: list[Instr], rng: Random) -> bool:
-    """Two ends of blocks that lie in one another change places."""
+    """The ends of two nested blocks are swapped."""
     found = [n for n, i in enumerate(body) if i.opcode in ("loop", "if", "end_loop", "end_if")]
     pairs = [(m, n) for m, n in pairwise(found)
              if body[m].opcode.startswith("end") and body[n].opcode.startswith("end")]

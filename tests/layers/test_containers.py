@@ -196,7 +196,7 @@ def test_weights_of_nested_models_survive_files(tmp_path):
 
 
 def test_a_part_is_a_model_of_its_own(tmp_path):
-    """With the names it has alone, wherever it became a part in between."""
+    """Its weights keep their own names when it becomes a part of another model."""
     part = encoder()
     names = [*part.named_weights()]
     model = Sequential([part, decoder()])

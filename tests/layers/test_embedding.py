@@ -56,7 +56,7 @@ def words(ids: int = 7, dtype: str = "int32", **how: Any) -> Program:
 
 
 @pytest.mark.parametrize(("bad", "message"), [
-    (np.add(IDS, [[0], [1]]), r"x holds 7 in row 1; layer 'words' takes whole numbers from 0 to 6"),
+    (np.add(IDS, [[0], [1]]), r"x holds 7 in row 1; layer 'words' takes integers from 0 to 6"),
     (IDS - 1, r"x holds -1 in row 0; layer 'words'"),
     (IDS + 2.5, r"x holds 2\.5 in row 0"),
     (np.full((1, 4), np.nan), r"x holds nan in row 0"),
@@ -78,7 +78,7 @@ def test_ids_out_of_range_are_refused_with_their_row(bad: np.ndarray, message: s
 @pytest.mark.parametrize("good", [IDS, IDS.astype(np.int64), IDS.astype(float), IDS.astype(bool),
                                   IDS.tolist(), np.zeros((2, 4), np.uint64)],
                          ids=["int32", "int64", "float", "bool", "list", "uint64"])
-def test_any_whole_numbers_are_ids(good: Any) -> None:
+def test_any_integers_are_ids(good: Any) -> None:
     program = words()
     np.testing.assert_array_equal(program.predict(good),
                                   program.predict(np.asarray(good).astype(np.int32)))
@@ -99,7 +99,7 @@ def test_a_damaged_range_is_no_artifact() -> None:
 
     metadata = words().metadata.to_json()
     metadata["input_range"] = {"low": 0, "high": "many", "layer": "words"}
-    with pytest.raises(BadValue, match=r"^input_range\.high is 'many'; it must be a whole number"):
+    with pytest.raises(BadValue, match=r"^input_range\.high is 'many'; it must be an integer"):
         Metadata.from_json(metadata)
     del metadata["input_range"]  # as the first artifacts were
     assert Metadata.from_json(metadata).input_range == {}
@@ -110,8 +110,8 @@ def test_integer_inputs_without_ids_keep_to_their_dtype() -> None:
     program = model.compile("cpu", batch_size=2)
     np.testing.assert_allclose(program.predict([[0, 51, 102, 255.0]]), [[0, 0.2, 0.4, 1]],
                                rtol=1e-6)
-    with pytest.raises(DataError, match=r"x holds 256 in row 1; an input of uint8 takes whole "
-                                        r"numbers from 0 to 255"):
+    with pytest.raises(DataError, match=r"x holds 256 in row 1; an input of uint8 takes "
+                                        r"integers from 0 to 255"):
         program.predict([[0, 1, 2, 3], [0, 0, 0, 256]])
 
 
@@ -128,7 +128,7 @@ def test_two_embeddings_take_what_both_take() -> None:
 
     try:
         program = Sequential([L.Input((4,), dtype="int32"), Both()]).compile("cpu", batch_size=1)
-        with pytest.raises(DataError, match=r"layer 'both/few' takes whole numbers from 0 to 4"):
+        with pytest.raises(DataError, match=r"layer 'both/few' takes integers from 0 to 4"):
             program.predict(IDS + 2)
     finally:
         del L.LAYERS["Both"]

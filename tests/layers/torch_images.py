@@ -70,7 +70,7 @@ class Speaker:
 
 
 class Images(Speaker):
-    """Layers that see windows, and those that bring numbers to one scale."""
+    """Convolution, pooling and normalization layers."""
 
     # -- windows: PyTorch has channels first -------------------------------------------------------
 

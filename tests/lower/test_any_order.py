@@ -44,7 +44,7 @@ def random_job(seed: int) -> Job:
 
 
 def terms(seed: int) -> int:
-    return 1 if seed % 2 == 0 else 200  # exact graphs hold small whole numbers
+    return 1 if seed % 2 == 0 else 200  # exact graphs hold small integers
 
 
 def check_interpreted(seed: int) -> None:

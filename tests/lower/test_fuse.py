@@ -95,6 +95,19 @@ def test_a_product_never_shares_a_kernel_with_its_operands() -> None:
         assert not product or not set(product[0].args) & set(r.members)
 
 
+def test_regions_stay_apart_where_one_kernel_could_not_run() -> None:
+    def members(root: Value) -> list[list[str]]:
+        return [[v.op.name for v in r.members] for r in regions({"y": root})]
+
+    x, w = _input("x", 6, 6), _input("w", 6, 6)
+    early = ops.exp(x)
+    assert members(early * ops.matmul(early, x)) == [["exp"], ["matmul", "mul"]]  # the product's own operand
+    later = ops.matmul(ops.matmul(early, w), w)
+    assert members(early + later) == [["exp"], ["matmul"], ["matmul", "add"]]  # another product is between
+    turned = ops.tanh(x) + ops.transpose(ops.tanh(x)) * 2.0
+    assert members(turned) == [["tanh"], ["mul", "add"]]  # read at two positions
+
+
 def test_adam_is_the_epilogue_of_the_gradient() -> None:
     """No kernel of the step only updates weights: those of a product live in its epilogue."""
     graph, plan = traced("train")

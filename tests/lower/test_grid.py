@@ -37,8 +37,8 @@ def test_products(limits: Limits, m: int, n: int, k: int) -> None:
 
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
 def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> None:
-    """On a machine where who writes a part of a vector may write back the rest, whichever way the
-    operands lie."""
+    """For each layout of the operands, on a machine where a store to a part of a vector may overwrite
+    the rest."""
     def make(x: Value, y: Value) -> Value:
         x, y = (ops.transpose(v) if t else v for v, t in zip((x, y), turned, strict=True))
         return ops.maximum(ops.matmul(x, y) + x[:, :1], 0.0)
@@ -52,8 +52,8 @@ def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> No
 
 
 def test_even_rows_are_read_in_twos() -> None:
-    """In strips that are stored in twos as well, where that matters; elsewhere only if it leaves no
-    thread without anything to read."""
+    """Strips are stored in pairs too, where that matters. Elsewhere pairs are read only if every
+    thread still has something to read."""
     small, large = (job(ops.matmul, (m, 50), (50, n)) for m, n in ((36, 70), (2050, 2050)))
     for one, name, lanes in ((small, "whole", 2), (small, "wide", 1), (large, "wide", 2)):
         limits = MACHINES[name]

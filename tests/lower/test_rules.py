@@ -1,4 +1,4 @@
-"""What the rules of lowering propose, at the numbers where they change their mind."""
+"""What the rules of lowering propose, on both sides of each threshold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.cases.schedules import JOBS, MACHINES
 from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import f32
+from ztorch.dtypes import DType, bf16, f32
+from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
@@ -76,6 +77,23 @@ def test_a_port_that_is_narrower_than_a_vector_takes_turns() -> None:
     halves = replace(wide, processor=ANY._replace(port_bits=256))
     assert choose(6, 96, 256, wide, f32).tile_rows == 6  # 18 multiply-adds take nine cycles
     assert choose(6, 96, 256, halves, f32).tile_rows == 3  # or 18, and then so few loads are no gain
+
+
+def test_tiles_divide_the_panels_of_a_packed_operand() -> None:
+    """Two vectors would be faster where the second cache is slow, and a panel has three."""
+    slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=14.0))
+    assert choose(384, 384, 384, slow, f32, packed=True).tile_vectors == 2
+    assert 3 % choose(384, 384, 384, slow, f32, packed=True, panel=3).tile_vectors == 0
+
+
+def test_few_rows_read_weights_that_never_change_in_16_bits() -> None:
+    def read(rows: int, frozen: bool = True) -> DType:
+        w = ROUNDED(leaf("state", "w", (40, 32), f32, np.zeros((40, 32), np.float32)), dtype=bf16)
+        graph = prepare(Graph({"y": ops.matmul(x(rows, 40), w)}), AVX2, frozen)
+        return graph.outputs["y"].args[1].dtype
+
+    assert [read(tuning.NARROW_ROWS), read(tuning.NARROW_ROWS + 1)] == [bf16, f32]
+    assert read(1, frozen=False) is f32
 
 
 def packs(m: int, n: int, k: int, limits: Limits) -> bool:
@@ -194,6 +212,12 @@ def test_what_costs_more_than_eight_slots_is_stored_for_a_later_pass() -> None:
 
     far = x(4, 64) - ops.mean(x(4, 64), -1, keepdims=True)
     assert stored(far * ops.sum(far * far, -1, keepdims=True)) == 0
+    for count in (tuning.RECOMPUTE_SLOTS, tuning.RECOMPUTE_SLOTS + 1):
+        row = x(4, 64)
+        for _ in range(count):
+            row = row + 1.0
+        assert row.op.cost == 1
+        assert stored(row * ops.sum(row, -1, keepdims=True)) == count - tuning.RECOMPUTE_SLOTS
     slow = ops.exp(x(4, 64))
     assert stored(ops.sqrt(slow) + ops.sum(slow, -1, keepdims=True)) == 1
 

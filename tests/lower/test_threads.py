@@ -38,7 +38,7 @@ def test_the_same_bits_for_any_number_of_threads(module: Module) -> None:
 
 @pytest.mark.parametrize("spin", (0, 20_000))
 def test_many_dispatches(spin: int) -> None:
-    """Awake or asleep in between, workers neither miss a start nor begin one twice."""
+    """Whether workers spin or sleep between runs, each start is seen exactly once."""
     x, n = leaf("input", "x", (300,), f32), leaf("state", "n", (), i32)
     total = leaf("state", "total", (300,), f32)
     feeds = {x: np.arange(300), n: np.array(0), total: np.zeros(300)}

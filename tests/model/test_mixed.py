@@ -185,6 +185,9 @@ def test_an_overflow_is_skipped_and_halves_the_scale() -> None:
         np.testing.assert_array_equal(a, b)
     assert program.executable.state("optimizer/step") == steps
     assert scale_of(program) == np.float32(far) / 2
+    program.executable.set_state("optimizer/loss_scale", np.float32(1))
+    program.train_on_batch(np.full_like(X, np.inf), Y)
+    assert scale_of(program) == 1  # the least
 
 
 def test_calm_doubles_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Every op of the registry compiled in 16-bit floats and in whole numbers of every width."""
+"""Every op of the registry compiled in 16-bit floats and in integers of every width."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def windows(size: int, stride: int, same: bool) -> list[list[np.ndarray]]:
 @pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 1), (3, 2)])
 @pytest.mark.parametrize("name", ["average_pool", "max_pool"])
 def test_values(name: str, size: int, stride: int, padding: str) -> None:
-    """The mean of a window at a border is that of what lies inside."""
+    """At a border, the mean is over the elements inside the image."""
     x = leaf("input", "x", NUMBERS.shape, f32)
     y = getattr(ops, name)(x, size, stride, padding)
     [got] = evaluate([y], {x: NUMBERS})

@@ -43,7 +43,7 @@ def test_every_axis(axis: int) -> None:
 @pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                                   "uint64", "float16", "bfloat16", "float32", "float64"])
 def test_every_dtype_compiled(name: str) -> None:
-    """Whole numbers wrap as NumPy's; floats are within the rounding of one addition a block."""
+    """Integers wrap as NumPy's; floats are within the rounding of one addition a block."""
     d = dtype(name)
     x = leaf("input", "x", (3, 45), d)
     data = (random.normal(size=x.shape) if d.is_float else

@@ -198,7 +198,7 @@ def test_gradients_of_gradients() -> None:
 
 
 def test_padding_never_wins() -> None:
-    """Not where all elements are far below zero, and not for whole numbers."""
+    """Not where all elements are far below zero, and not for integers."""
     for d, low in (("float32", -1e30), ("int8", -128), ("int32", -2**31)):
         x = leaf("input", "x", (1, 3, 3, 1), d)
         array = np.full(x.shape, low, x.dtype.numpy)

@@ -12,14 +12,14 @@ import ztorch as zt
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
 from ztorch.files.safetensors import read
-from ztorch.program.generate import Sampler
+from ztorch.program.generate import Sampler, continue_sequence
 from ztorch.program.program import Program
 
 LENGTH, WORDS, WIDTH = 10, 7, 12
 
 
 def model(*middle: L.Layer, last: Any = "softmax", **common: Any) -> zt.Sequential:
-    """From numbers to what may follow each of them, by layers in between."""
+    """A model that predicts the next number at each position; `middle` are its layers."""
     return zt.Sequential([L.Input((LENGTH,), dtype="int32"), L.Embedding(WORDS, WIDTH), *middle,
                           L.Dense(WORDS, activation=last, kernel_initializer="he_normal")],
                          name="writer", seed=3, **common)
@@ -56,7 +56,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
                                                ("cpu", "float64")])
 @pytest.mark.parametrize("name", MODELS)
 def test_step_by_step_is_all_at_once(name: str, device: str, dtype: str) -> None:
-    """At every position, whatever stood in the cache before."""
+    """At every position; the second row runs on the cache of the first."""
     program = compiled(name, device, dtype)
     random = np.random.default_rng(0)
     call = program.executable.bind("decode")
@@ -98,6 +98,18 @@ def test_the_numbers_of_the_model_without_a_cache(how: dict[str, Any], prompt: l
     assert list(program.generate(prompt, 4, **how)) == want[:4]
 
 
+def test_the_newer_half_is_read_again_where_the_cache_is_full() -> None:
+    read: list[tuple[int, int]] = []
+
+    def count_on(token: int, position: int) -> np.ndarray:
+        read.append((token, position))
+        return np.eye(9)[token + 1]
+
+    written = continue_sequence([0, 1, 2, 3, 4], 3, 5, count_on, Sampler(temperature=0))
+    assert list(written) == [5, 6, 7]
+    assert read == [*((k, k) for k in range(5)), (3, 0), (4, 1), (5, 2), (6, 3)]
+
+
 def test_it_gives_each_number_as_it_is_made() -> None:
     program = compiled("pre-norm")
     writing = program.generate([1, 2], 1_000_000_000)
@@ -134,7 +146,7 @@ def test_seeds() -> None:
 
 
 def test_it_writes_what_it_has_learned() -> None:
-    """Weights are those that training changes; the cache is no part of what is kept."""
+    """A model that was trained to count goes on counting."""
     program = MODELS["pre-norm"]().compile(
         "cpu", batch_size=8, decode=True, loss="sparse_categorical_crossentropy",
         optimizer=zt.optimizers.Adam(0.01))
@@ -182,16 +194,20 @@ def test_models_that_do_not_write_are_refused() -> None:
     wrong = {"takes .4,. of float32": zt.Sequential([numbers, L.Dense(3)]),
              "several": zt.Model(ids, [L.Embedding(5, 4)(ids), L.Embedding(5, 3)(ids)])}
     for message, one in wrong.items():
-        with pytest.raises(Unsupported, match=f"one input of whole numbers.*{message}"):
+        with pytest.raises(Unsupported, match=f"one input of integers.*{message}"):
             one.trace(1, decode=True)
 
 
-@pytest.mark.parametrize(("prompt", "message"), [
-    ([], "one or more whole numbers"), ([[1, 2], [3]], "not several; call it for each"), ([[1, 2]], r"shape \(1, 2\)"), ([1.5], "not float64"),
-    ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1")])
-def test_prompts_that_are_none(prompt: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        compiled("pre-norm").generate(prompt, 3)
+WRONG_PROMPTS = [
+    ([], "one or more integers"), ([[1, 2], [3]], "not several; call it for each"), ([[1, 2]], r"shape \(1, 2\)"), ([1.5], "not float64"),
+    ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1")]
+
+
+def test_prompts_that_are_none() -> None:
+    program = compiled("pre-norm")
+    for prompt, message in WRONG_PROMPTS:
+        with pytest.raises(DataError, match=message):
+            program.generate(prompt, 3)
 
 
 @pytest.mark.parametrize("how", [{"temperature": -1}, {"temperature": float("nan")}, {"top_k": 0},

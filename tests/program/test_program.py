@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,29 @@ def test_what_the_model_has() -> None:
     assert not hasattr(program, "nothing")
 
 
+def test_a_checkpoint_brings_its_history_back(tmp_path: Path) -> None:
+    x, y = flowers(30)
+    program = classifier()
+    program.fit(x, y, epochs=2, verbose=0)
+    program.save_checkpoint(tmp_path / "run.safetensors")
+    saved = program.history.state()
+    program.fit(x, y, epochs=3, verbose=0)
+    assert program.history.state() != saved
+    program.load_checkpoint(tmp_path / "run.safetensors")
+    assert program.history.state() == saved
+
+
+def test_a_snapshot_stays_as_it_was() -> None:
+    x, y = flowers(30)
+    program = Sequential([L.Input((4,)), L.Dense(3)]).compile(
+        "cpu", batch_size=10, optimizer="sgd", loss="sparse_categorical_crossentropy")
+    snapshot = program.snapshot()
+    before = snapshot.params.copy()
+    program.fit(x, y, epochs=1, verbose=0)
+    np.testing.assert_array_equal(snapshot.params, before)
+    assert (program.snapshot().params != before).any()
+
+
 def test_single_steps_equal_fit() -> None:
     x, y = flowers(13)
     a, b = classifier(), classifier()
@@ -242,8 +266,8 @@ def test_a_program_that_only_predicts_says_how_to_train() -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"batch_size": 16}, "compiled for 8 rows"),
-    ({"batch_size": 0}, "whole number, one or more"),
-    ({"batch_size": -3}, "whole number, one or more"),
+    ({"batch_size": 0}, "positive integer"),
+    ({"batch_size": -3}, "positive integer"),
     ({"epochs": -1}, "epochs=-1"),
     ({"verbose": 7}, "verbose=7"),
     ({"nan": "maybe"}, "'stop' or 'ignore'"),

@@ -213,7 +213,7 @@ def test_artifacts_go_on_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    (lambda m: m["program"]["classes"].update(kind=0), "program.classes.kind is 0; it must be a whole"),
+    (lambda m: m["program"]["classes"].update(kind=0), "program.classes.kind is 0; it must be an integer"),
     (lambda m: m["program"]["loss"].update(kind={"name": 3}), "program.loss.kind.name is 3"),
     (lambda m: m["program"]["layers"][0].update(output_shape=[1, [2]]), r"output_shape\[0\] is 1; it "
                                                                         r"must be a list"),
@@ -257,7 +257,7 @@ def test_ids_are_checked_by_input() -> None:
     assert program.predict([ids, np.ones((4, 2))]).shape == (4, 1)
     ids[2, 3] = 10
     with pytest.raises(DataError, match=r"x\['words'\] holds 10 in row 2; layer 'embedding' takes "
-                                        r"whole numbers from 0 to 9"):
+                                        r"integers from 0 to 9"):
         program.predict({"words": ids, "size": np.ones((4, 2))})
 
 

@@ -130,7 +130,7 @@ def test_bytes_between_members(tmp_path: Path) -> None:
 
 
 def test_bytes_between_the_last_member_and_the_directory(tmp_path: Path) -> None:
-    """The end record says where the directory begins now, so that only the gap is wrong."""
+    """The end record has the new offset of the directory, so only the gap is wrong."""
     data = bytearray(whole())
     end = len(data) - 64 - 22
     start = int.from_bytes(data[end + 16:end + 20], "little")
@@ -200,7 +200,7 @@ def spec(m: Manifest) -> dict[str, Any]:
     (lambda m: m.update(targets=[]), "at least one target"),
     (lambda m: m.pop("program"), "program.name is missing|program is missing"),
     (lambda m: m["files"].update(x=3), r"files.x is 3; it must be an object"),
-    (lambda m: m["files"]["code/scalar.so"].update(size=-1), "size is -1; it must be a whole"),
+    (lambda m: m["files"]["code/scalar.so"].update(size=-1), "size is -1; it must be an integer"),
     (lambda m: m["files"]["code/scalar.so"].update(sha256="00"), "must be a SHA-256"),
     (lambda m: m["targets"][0].update(code="code/none.so"), "code is 'code/none.so'; it must be "
                                                             "the name of a member"),
@@ -212,11 +212,11 @@ def spec(m: Manifest) -> dict[str, Any]:
     (lambda m: spec(m)["states"][3].update(offset=spec(m)["params_bytes"]), r"states\[3\].offset "
                                                              r"is \d+; it must be an offset from"),
     (lambda m: spec(m)["states"][1].update(offset=0), "they overlap"),
-    (lambda m: spec(m)["states"][0].update(shape=[4, -6]), r"shape\[1\] is -6; .*whole number"),
-    (lambda m: spec(m)["states"][0].update(shape=[4, 1 << 50]), r"shape\[1\] is \d+; .*whole"),
+    (lambda m: spec(m)["states"][0].update(shape=[4, -6]), r"shape\[1\] is -6; .*integer"),
+    (lambda m: spec(m)["states"][0].update(shape=[4, 1 << 50]), r"shape\[1\] is \d+; .*integer"),
     (lambda m: spec(m)["states"][0].update(shape=[1 << 30, 1 << 30]), "at most 1099511627776 byt"),
-    (lambda m: spec(m)["states"][0].update(shape=[4.0, 6]), r"shape\[0\] is 4.0; .*whole number"),
-    (lambda m: spec(m)["states"][0].update(shape=[True, 6]), r"shape\[0\] is True; .*whole number"),
+    (lambda m: spec(m)["states"][0].update(shape=[4.0, 6]), r"shape\[0\] is 4.0; .*integer"),
+    (lambda m: spec(m)["states"][0].update(shape=[True, 6]), r"shape\[0\] is True; .*integer"),
     (lambda m: spec(m)["states"][0].update(shape="46"), "shape is '46'; it must be a list"),
     (lambda m: spec(m)["states"][0].update(shape=[1] * 20), "at most 16 axes"),
     (lambda m: spec(m)["states"][0].update(shape=[6, 4]), r"of shape \(4, 6\), the manifest says "
@@ -230,7 +230,7 @@ def spec(m: Manifest) -> dict[str, Any]:
      "symbol is 'zt_predict_.*for code that takes the inputs, outputs, params and arena"),
     (lambda m: spec(m)["states"].pop(), "no more than its states and constants take"),
     (lambda m: spec(m).update(params_bytes=1 << 39), "no more than its states and constants take"),
-    (lambda m: spec(m).update(params_bytes=1 << 50), "params_bytes is \\d+; it must be a whole"),
+    (lambda m: spec(m).update(params_bytes=1 << 50), "params_bytes is \\d+; it must be an integer"),
     (lambda m: spec(m).update(arena_bytes=1 << 39), "symbol is 'zt_predict_.*for code that takes"),
     (lambda m: spec(m).update(arena_bytes="64"), "arena_bytes is '64'"),
     (lambda m: spec(m).update(constants=[[0, 4]]), "they overlap"),
@@ -275,7 +275,7 @@ def saved(several: bool) -> bytes:
 
 
 def renamed(manifest: Manifest, files: dict[str, bytes]) -> bytes:
-    """An artifact whose code has the symbols that the manifest asks for, whatever sizes it says."""
+    """An artifact whose code has the symbols that the manifest requires, for any sizes in it."""
     found = spec(manifest)
     code = files["code/scalar.so"]
     for f in found["functions"]:
@@ -418,9 +418,9 @@ def test_states_are_those_of_the_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"epoch": "x"}, r"training\.epoch is 'x'; it must be a whole number from 0"),
-    ({"epoch": -5}, r"training\.epoch is -5; it must be a whole number from 0"),
-    ({"seed": 1 << 64}, r"training\.seed is \d+; it must be a whole number from 0"),
+    ({"epoch": "x"}, r"training\.epoch is 'x'; it must be an integer from 0"),
+    ({"epoch": -5}, r"training\.epoch is -5; it must be an integer from 0"),
+    ({"seed": 1 << 64}, r"training\.seed is \d+; it must be an integer from 0"),
     ({"resumed": 1}, r"training\.resumed is 1; it must be true or false"),
     ({"version": 2}, r"training\.version is 2"),
     ({"history": []}, r"training\.history is \[\]; it must be an object"),

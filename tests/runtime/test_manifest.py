@@ -50,7 +50,7 @@ def refused(spec: ProgramSpec) -> str:
 # -- params ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("states", "constants", "params"), [
+PARAMS_THAT_FIT = [
     ([(0, 64)], [], 64),
     ([(0, 64), (64, 64)], [], 128),  # side by side, without a gap
     ([(64, 64), (0, 64)], [], 128),  # in any order
@@ -58,12 +58,15 @@ def refused(spec: ProgramSpec) -> str:
     ([(0, 64)], [(64, 64)], 128),
     ([], [(0, 3)], 64),
     ([], [], 0),
-])
-def test_params_that_fit(states: Any, constants: Any, params: int) -> None:
-    check_program(program(states, constants, params))
+]
 
 
-@pytest.mark.parametrize(("states", "constants", "params", "message"), [
+def test_params_that_fit() -> None:
+    for states, constants, params in PARAMS_THAT_FIT:
+        check_program(program(states, constants, params))
+
+
+PARAMS_THAT_DO_NOT_FIT = [
     ([(0, 65), (64, 64)], [], 192, r"states[1].offset is 64; it must be at least 65, where the one"),
     ([(64, 64), (0, 65)], [], 192, r"states[0].offset is 64; it must be at least 65, where the one"),
     ([(0, 64), (0, 64)], [], 128, r"states[1].offset is 0; it must be at least 64, where the one"),
@@ -75,9 +78,12 @@ def test_params_that_fit(states: Any, constants: Any, params: int) -> None:
     ([(0, 65)], [], 64, r"states[0].offset is 0; it must be an offset from which 65 bytes"),
     ([(0, 64)], [], 65, r"params_bytes is 65; it must be no more than its states and constants"),
     ([(0, 65)], [], 129, r"params_bytes is 129; it must be no more than its states and constants"),
-])
-def test_params_that_do_not_fit(states: Any, constants: Any, params: int, message: str) -> None:
-    assert refused(program(states, constants, params)).startswith(message)
+]
+
+
+def test_params_that_do_not_fit() -> None:
+    for states, constants, params, message in PARAMS_THAT_DO_NOT_FIT:
+        assert refused(program(states, constants, params)).startswith(message)
 
 
 # -- functions -------------------------------------------------------------------------------------
@@ -91,18 +97,21 @@ def with_ports(name: str, inputs: dict[str, tuple[int, ...]],
     return spec.replace(functions={**spec.functions, name: function(name, *ports, 64, 64)})
 
 
-@pytest.mark.parametrize(("name", "inputs", "outputs"), [
+PORTS = [
     ("train", {"x": (2, 4), "y": (2, 3), "w": (2,)}, {"loss": (), "accuracy": ()}),
     ("train", {"x/a": (2, 4), "x/b": (2, 1), "y": (2, 3), "w": (2,)}, {"loss": ()}),
     ("predict", {"x/a": (2, 4), "x/b": (2, 1)}, {"y/c": (2, 4), "y/d": (2, 1)}),
     ("decode", {"x": (1, 1), "position": (1,)}, {"logits": (1, 9)}),
     ("prepare", {}, {}),
-])
-def test_ports_that_functions_have(name: str, inputs: Any, outputs: Any) -> None:
-    check_program(with_ports(name, inputs, outputs))
+]
 
 
-@pytest.mark.parametrize(("name", "inputs", "outputs", "message"), [
+def test_ports_that_functions_have() -> None:
+    for name, inputs, outputs in PORTS:
+        check_program(with_ports(name, inputs, outputs))
+
+
+WRONG_PORTS = [
     ("train", {"x": (2, 4), "y": (2, 3)}, {"loss": ()}, "inputs is ['x', 'y']; it must be the in"),
     ("train", {"x": (2, 4), "y": (2, 3), "w": (2,)}, {"mae": ()}, "outputs is ['mae']; it must be"),
     ("train", {"x": (), "y": (2, 3), "w": (2,)}, {"loss": ()}, "inputs[0].shape is []; it must be"),
@@ -112,10 +121,13 @@ def test_ports_that_functions_have(name: str, inputs: Any, outputs: Any) -> None
     ("predict", {"x": (2, 4)}, {"y": ()}, "outputs[0].shape is []; it must be a shape that begins"),
     ("decode", {"x": (1, 1), "position": (1,)}, {"y": (1, 9)}, "outputs is ['y']; it must be a li"),
     ("prepare", {"x": (2, 4)}, {}, "inputs is ['x']; it must be the inputs of none"),
-])
-def test_ports_that_functions_have_not(name: str, inputs: Any, outputs: Any, message: str) -> None:
-    number = 0 if name == "predict" else 1
-    assert refused(with_ports(name, inputs, outputs)).startswith(f"functions[{number}].{message}")
+]
+
+
+def test_ports_that_functions_have_not() -> None:
+    for name, inputs, outputs, message in WRONG_PORTS:
+        number = 0 if name == "predict" else 1
+        assert refused(with_ports(name, inputs, outputs)).startswith(f"functions[{number}].{message}")
 
 
 def test_functions_that_must_be_there() -> None:
@@ -143,15 +155,18 @@ def on_a_device(places: Any, entry: int = 0, params: int = 64, wrong_name: bool 
         functions={"predict": function("predict", [x], [Y], 64, 64, (launch,))})
 
 
-@pytest.mark.parametrize("place", [
+PLACES = [
     ("inputs", 0, 32, False), ("outputs", 0, 24, True), ("params", 0, 64, True),
     ("params", 32, 32, False), ("arena", 60, 4, True),
-])
-def test_places_within_their_space(place: Any) -> None:
-    check_program(on_a_device([place]))
+]
 
 
-@pytest.mark.parametrize(("place", "message"), [
+def test_places_within_their_space() -> None:
+    for place in PLACES:
+        check_program(on_a_device([place]))
+
+
+PLACES_BEYOND = [
     (("inputs", 0, 33, False), "[2][0][2] is 33; it must be no more than its tensor takes"),
     (("inputs", 1, 4, False), "[2][0][1] is 1; it must be a slot below 1"),
     (("outputs", 0, 25, True), "[2][0][2] is 25; it must be no more than its tensor takes"),
@@ -159,9 +174,12 @@ def test_places_within_their_space(place: Any) -> None:
     (("params", 0, 65, True), "[2][0][2] is 65; it must be a part within the 64 bytes of params"),
     (("params", 32, 33, True), "[2][0][2] is 33; it must be a part within the 64 bytes of params"),
     (("arena", 64, 1, True), "[2][0][2] is 1; it must be a part within the 64 bytes of arena"),
-])
-def test_places_beyond_their_space(place: Any, message: str) -> None:
-    assert refused(on_a_device([place])) == f"functions[0].launches[0]{message}"
+]
+
+
+def test_places_beyond_their_space() -> None:
+    for place, message in PLACES_BEYOND:
+        assert refused(on_a_device([place])) == f"functions[0].launches[0]{message}"
 
 
 def test_an_element_of_a_bool_takes_up_to_four_bytes() -> None:

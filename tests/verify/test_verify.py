@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,10 @@ from ztorch.dtypes import dtype, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.rounding import bounded
 from ztorch.ir.opcodes import OPCODES
-from ztorch.verify.compare import compare
+from ztorch.lower.placement import Location
+from ztorch.verify import compare as comparing
+from ztorch.verify.compare import Check, compare
+from ztorch.verify.probes import last_writer
 
 FILE = """
 from ztorch import Model, Sequential, layers as L
@@ -169,6 +174,34 @@ def test_a_model_that_cannot_be_written_down(tmp_path: Path) -> None:
     said = run(tmp_path / "m.zt")
     assert said.exit_code == 1 and "'twice' is a Lambda" in said.stderr
     assert "ztorch verify file.py:name" in said.stderr
+
+
+def test_a_comparison_passes_up_to_its_bound_and_no_further() -> None:
+    at, beyond = (Check("predict", "y", error, 1.0, "k0") for error in (1.0, 1.001))
+    assert at.passed and not beyond.passed
+    far, near = (Check("predict", "z", error, 1.0, "k1") for error in (5.0, 0.5))
+    assert comparing._worst([near, at, beyond, far]) is beyond  # the first that failed
+    assert comparing._worst([near, at]) is at
+
+
+def test_what_is_no_number_is_an_error_unless_it_is_expected() -> None:
+    y = leaf("input", "y", (2,), "float32")
+    good, bad = np.array([1.0, 2.0], np.float32), np.array([1.0, np.nan], np.float32)
+    errors = [comparing._check("predict", "y", y, got, (want, 0.1), "k0").error
+              for want in (good, bad) for got in (good, bad)]
+    assert errors == [0.0, np.inf, np.inf, 0.0]
+
+
+def test_a_place_is_blamed_on_its_last_writer() -> None:
+    def step(name: str, place: Location, writes: bool) -> Any:
+        return SimpleNamespace(kernel=SimpleNamespace(name=name), locations=(place,), writes=(writes,))
+
+    place, other = Location("params", 64, 4), Location("params", 0, 4)
+    steps = [step("first", place, True), step("second", place, True), step("other", other, True),
+             step("reader", place, False)]
+    plan: Any = SimpleNamespace(steps=steps)
+    assert last_writer(plan, "params", 64) == (1, "second")
+    assert last_writer(plan, "arena", 64)[0] == -1
 
 
 def test_a_chip_that_is_not_here(net: str) -> None:

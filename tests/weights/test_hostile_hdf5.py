@@ -172,7 +172,7 @@ def wide(file: Any) -> None:
 
 
 def bomb(file: Any) -> None:
-    """Little that unfolds to much: a piece larger than the array, all of it zeros."""
+    """A few bytes that decompress to many: a chunk of zeros, larger than the array."""
     del file["layers/dense/vars/0"]
     data = file["layers/dense/vars"].create_dataset(
         "0", (4, 3), "f4", chunks=(1 << 13, 1 << 13), maxshape=(None, None), compression="gzip")

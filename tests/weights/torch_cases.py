@@ -29,7 +29,7 @@ class Case:
     flatten_from: str | None = None
 
     def model(self, named: bool) -> Sequential:
-        """Our model; with the names of theirs, or with those that classes give."""
+        """Our model, with the names of PyTorch's modules or with default names."""
         layers = self.ours()
         for name, layer in layers.items():
             if named:

@@ -61,19 +61,22 @@ def test_an_alphabet_of_its_own(own: Path) -> None:
     assert said.exit_code == 0 and len(said.stdout) == 33 and set(said.stdout) <= set("abc\n")
 
 
-@pytest.mark.parametrize(("words", "message"), [
+ERRORS = [
     (["net.zt", "é"], "the model does not know 'é'"),
     (["silent.zt", "a"], "compile a causal model with decode=True"),
     (["net.zt", "a", "--alphabet", "abc"], "36 numbers apart, and the alphabet has 3 letters"),
     (["net.zt", "a", "--weights", "w.safetensors"], "has weights"),
-    (["net.zt", ""], "one or more whole numbers"),
+    (["net.zt", ""], "one or more integers"),
     (["net.py:build", "a"], "has learned nothing yet"),
     (["none.zt", "a"], "cannot read none.zt"),
-])
-def test_errors(own: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+]
+
+
+def test_errors(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(own)
-    said = run(*words)
-    assert said.exit_code == 1 and message in said.stderr and said.stderr.count("\n") == 1
+    for words, message in ERRORS:
+        said = run(*words)
+        assert said.exit_code == 1 and message in said.stderr and said.stderr.count("\n") == 1
 
 
 def test_data_of_the_small_variant_do_not_train_the_large_one() -> None:

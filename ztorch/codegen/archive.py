@@ -50,16 +50,16 @@ def static_library(members: Mapping[str, bytes]) -> bytes:
     # The members follow the index, which holds their offsets: so compute its size first.
     at = len(b"!<arch>\n") + _padded(60 + 4 + 4 * len(index) + len(symbols))
     at += _padded(60 + len(names)) if names else 0
-    bodies, offsets, long_at = [], [], 0
+    labels, offsets, long_at = [], [], 0
     for name, data in members.items():
-        label = f"{name}/"
+        labels.append(f"{name}/")
         if len(name.encode()) > 15:
-            label, long_at = f"/{long_at}", long_at + len(name.encode()) + 2
+            labels[-1], long_at = f"/{long_at}", long_at + len(name.encode()) + 2
         offsets.append(at)
-        bodies.append(_member(label, data))
-        at += len(bodies[-1])
-    if at >= 1 << 32:
+        at += 60 + _padded(len(data))
+    if at >= 1 << 32:  # before anything is copied
         raise LinkError(f"a static library of {at} bytes exceeds the 4 GiB of its index")
+    bodies = map(_member, labels, members.values())
     table = struct.pack(f">{1 + len(index)}I", len(index), *(offsets[n] for _, n in index))
     head = [b"!<arch>\n", _member("/", table + symbols)]
     return b"".join([*head, *([_member("//", names)] if names else []), *bodies])

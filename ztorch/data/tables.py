@@ -263,7 +263,7 @@ def _explain(path: str, separator: str, header: bool, width: int, at: int | None
 
 
 def labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Whole numbers as int32, other numbers as float32, texts as class numbers in sorted order."""
+    """Integers as int32, other numbers as float32, texts as class numbers in sorted order."""
     if cells.dtype.kind in "US":
         try:
             cells = cells.astype(np.float64)

@@ -47,7 +47,7 @@ def check_batch_size(requested: int | None, compiled: int) -> None:
     if requested is None or requested == compiled:
         return
     if not isinstance(requested, (int, np.integer)) or requested < 1:
-        raise ConfigError(f"batch_size={requested!r} must be a whole number, one or more")
+        raise ConfigError(f"batch_size={requested!r} must be a positive integer")
     raise ConfigError(f"batch_size={requested}, but this program is compiled for {compiled} rows "
                       f"at a time; leave batch_size out, or compile with batch_size={requested}")
 

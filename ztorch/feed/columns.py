@@ -217,8 +217,8 @@ def _check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, n
     if good.all():
         return
     row = int(np.argwhere(~good)[0][0])
-    raise DataError(f"{name} holds {x[row][~good[row]].flat[0]} in row {row}; {taker} takes whole "
-                    f"numbers from {low} to {high}")
+    raise DataError(f"{name} holds {x[row][~good[row]].flat[0]} in row {row}; {taker} takes "
+                    f"integers from {low} to {high}")
 
 
 def _check_labels(y: np.ndarray, classes: int, name: str, first_row: int) -> None:
@@ -230,7 +230,7 @@ def _check_labels(y: np.ndarray, classes: int, name: str, first_row: int) -> Non
         bad |= y != np.floor(y)
     row = int(np.argwhere(bad)[0][0])
     bad_label = y[row][bad[row]].flat[0]
-    hint = f"the model has {classes} outputs, so labels are whole numbers in 0..{classes - 1}"
+    hint = f"the model has {classes} outputs, so labels are integers in 0..{classes - 1}"
     if bad_label == classes and y.min() >= 1:
         hint += "; these start at 1: pass y - 1"
     raise DataError(f"label {bad_label} in row {row + first_row} of {name} is out of range; "

@@ -29,7 +29,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def whole_ticks(axis: Any) -> None:
-    """Puts the ticks of an axis at whole numbers."""
+    """Puts the ticks of an axis at integers."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

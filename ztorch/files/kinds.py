@@ -62,11 +62,11 @@ class Kind:
 
 
 class Whole(Kind):
-    """A whole number within bounds, both included."""
+    """An integer within bounds, both included."""
 
     def __init__(self, low: int, high: int):
         self.low, self.high = low, high
-        self.says = f"a whole number from {low} to {high}"
+        self.says = f"an integer from {low} to {high}"
 
     def from_json(self, value: Any) -> int:
         if type(value) is not int or not self.low <= value <= self.high:

@@ -54,7 +54,7 @@ def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str
         for name, entry in header.items():
             tag, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
             if any(type(n) is not int or n < 0 for n in (*shape, start, end)):
-                raise ValueError(f"tensor {name!r} has a shape or offset that is no whole number")
+                raise ValueError(f"tensor {name!r} has a shape or offset that is not an integer")
             if tag not in _DTYPES:
                 raise WeightsError(f"{where}: tensor {name!r} has dtype {tag}, which ztorch does "
                                    "not compute with; convert it to F32")

@@ -12,7 +12,7 @@
     >>> Window.from_json({"title": "a", "size": [3, -4]})
     Traceback (most recent call last):
     ...
-    ztorch.files.kinds.BadValue: size[1] is -4; it must be a whole number from 1 to 99
+    ztorch.files.kinds.BadValue: size[1] is -4; it must be an integer from 1 to 99
 
 Each value is checked, and an error has the path of the first one that is wrong. A missing field
 takes its default; one without a default must be there. Keys that no field has are ignored. A class

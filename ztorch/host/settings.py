@@ -83,7 +83,7 @@ def _whole(name: str, default: int) -> int:
     if not text:
         return default
     if not text.isdigit():
-        raise ConfigError(f"{name}={text!r} must be a whole number, zero or more")
+        raise ConfigError(f"{name}={text!r} must be an integer of at least 0")
     return int(text)
 
 

@@ -122,7 +122,7 @@ class KerasReader:
     # -- models ------------------------------------------------------------------------------------
 
     def input(self, config: dict[str, Any], ids: bool = False) -> Input | None:
-        """The Input that an InputLayer describes; `ids`: an Embedding reads it as whole numbers."""
+        """The Input that an InputLayer describes; `ids`: an Embedding reads it as integers."""
         shape = config.get("batch_shape") or config.get("batch_input_shape")
         d = config.get("dtype") or "float32"
         d = d["config"]["name"] if isinstance(d, dict) else d

@@ -86,7 +86,7 @@ def _factor(by: int, most: int, shift: int) -> int:
     """The number f with (x * f) >> shift equal to x // by for all x from 0 to `most`; 0: none.
 
     f is 2^shift / by rounded up, by an error of e / by. It adds x e / (by 2^shift) to a quotient,
-    whose fraction is at most (by - 1) / by: so no whole number is reached where x e < 2^shift.
+    whose fraction is at most (by - 1) / by: so no integer is reached where x e < 2^shift.
     """
     power = 1 << shift
     factor = -(-power // by)

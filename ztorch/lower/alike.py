@@ -1,9 +1,9 @@
-"""Regions that are alike, to be lowered once: the same work on other buffers, or further along.
+"""Finds regions that can share one kernel, so that each kernel is lowered once.
 
-A model repeats itself: every step of a recurrent layer, every block of a deep one. What a kernel
-does depends on the ops of its region and on the positions at which it reads, not on where buffers
-lie; and a position that is only moved on by a constant is the same position of a buffer that begins
-there.
+Models repeat themselves: the steps of a recurrent layer do the same work, and so do the blocks of
+a deep network. A kernel depends on the ops of its region and on the positions that it reads, not on
+the addresses of its buffers. Positions that differ only by a constant offset are made equal: each
+buffer then starts at the first element that its region reads.
 """
 
 from __future__ import annotations
@@ -23,57 +23,64 @@ from ztorch.lower.region import Region, is_view, traced
 class Span:
     """The part of a buffer that a region reads, in elements."""
 
-    start: int  # its first element
-    size: int  # how many there are
+    start: int  # first element
+    size: int  # number of elements
 
 
 @dataclass
 class RegionShape:
-    """What a region does, apart from where its buffers lie. Equal keys, equal kernels."""
+    """What a region computes, without the places of its buffers."""
 
-    key: tuple
-    spans: dict[Value, Span]
+    key: tuple  # regions with equal keys share a kernel
+    spans: dict[Value, Span]  # the part of each buffer that the region uses
 
 
 def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, bool],
-             rest: tuple) -> RegionShape:
-    """The shape of a region. Buffers that are `fixed` are read from their beginning; `rest` is what
-    else the kernel depends on."""
-    look = _Look(region, {v: k for k, v in enumerate(buffers)})
-    members = tuple(look.member(v) for v in region.members)
+             context: tuple) -> RegionShape:
+    """The shape of a region.
+
+    Args:
+        region: The region.
+        buffers: The buffers of its kernel, in order.
+        fixed: Whether a buffer must be passed from its first element on.
+        context: What else the kernel depends on.
+    """
+    reads = _Reads(region, {v: k for k, v in enumerate(buffers)})
+    members = tuple(reads.of_member(v) for v in region.members)
     spans = {}
     for v in buffers:
-        low, high = look.ends.get(v, (0, v.size))
-        if fixed[v] or v in look.anywhere or v not in look.ends:
-            low, high = 0, v.size
-        spans[v] = Span(low, high - low)
+        start, end = 0, v.size
+        if not fixed[v] and v not in reads.unbounded:
+            start, end = reads.ranges.get(v, (start, end))
+        spans[v] = Span(start, end - start)
     starts = tuple(spans[v].start for v in buffers)
-    moved = tuple(_moved(m, starts) for m in members)
+    members = tuple(_from_starts(m, starts) for m in members)
     layouts = tuple((v.dtype, v.shape if fixed[v] else spans[v].size, v.rank) for v in buffers)
     key = (region.kind, region.outer, region.inner, region.full, region.size, region.axes,
            region.shape, tuple(region.flat[v] for v in region.members),
-           tuple(region.members.index(v) for v in region.stores), moved, layouts, rest)
+           tuple(region.members.index(v) for v in region.stores), members, layouts, context)
     return RegionShape(key, spans)
 
 
 @dataclass(frozen=True)
 class _Read:
-    """An element of buffer number `buffer`, at a position."""
+    """A read of one element of a buffer."""
 
-    buffer: int
-    at: Index
+    buffer: int  # number of the buffer
+    at: Index  # position in the buffer
 
 
-class _Look:
-    """Walks through what members read, down to buffers and other members."""
+class _Reads:
+    """Describes the reads of members, through views down to buffers and other members."""
 
     def __init__(self, region: Region, number: Mapping[Value, int]):
         self.region, self.number = region, number
         self.order = {v: k for k, v in enumerate(region.members)}
-        self.ends: dict[Value, tuple[int, int]] = {}
-        self.anywhere: set[Value] = set()  # read where a loop's range does not tell
+        self.ranges: dict[Value, tuple[int, int]] = {}  # elements read: the first, and the end
+        self.unbounded: set[Value] = set()  # buffers with a read whose range is not known
 
-    def member(self, v: Value) -> tuple:
+    def of_member(self, v: Value) -> tuple:
+        """What a member computes, and from which positions."""
         region = self.region
         if v.op.kind == "map":
             index = unflatten(region.flat[v], v.shape)
@@ -101,28 +108,28 @@ class _Look:
         if is_view(v):
             trace = traced(v, index)
             if v.op.movement and len(trace.reads) == 1 and not trace.computed:
-                return self._read(*trace.reads[0], certain)  # it only says where
+                return self._read(*trace.reads[0], certain)  # only the position changes
             return (v.op.name, attribute_key(v.attrs), v.shape, v.dtype,
                     self._body(v, index, certain and not trace.computed))
         flat = flatten(index, v.shape)
         low, high = flat.range
         if certain and low == flat.const:
-            first, last = self.ends.get(v, (low, high + 1))
-            self.ends[v] = min(first, low), max(last, high + 1)
+            start, end = self.ranges.get(v, (low, high + 1))
+            self.ranges[v] = min(start, low), max(end, high + 1)
         else:
-            self.anywhere.add(v)
+            self.unbounded.add(v)
         return _Read(self.number[v], flat)
 
 
-def _moved(x: Any, starts: Sequence[int]) -> Any:
-    """Every position counted from where its buffer's span begins."""
+def _from_starts(x: Any, starts: Sequence[int]) -> Any:
+    """A description with all positions relative to the starts of the buffers' spans."""
     if isinstance(x, _Read):
         return _Read(x.buffer, x.at - starts[x.buffer])
-    return tuple(_moved(part, starts) for part in x) if isinstance(x, tuple) else x
+    return tuple(_from_starts(part, starts) for part in x) if isinstance(x, tuple) else x
 
 
 def rebased(kernel: Kernel, spans: Mapping[str, Span]) -> Kernel:
-    """The kernel with its memories beginning where their spans do."""
+    """The kernel with each memory reduced to its span."""
     body = []
     for i in kernel.body:
         span = spans.get(i.attrs.get("mem", ""))

@@ -1,10 +1,11 @@
-"""Which values share a kernel: a greedy walk that joins each value to a region it reads from.
+"""Groups values into regions, each of which becomes one kernel.
 
-A value may join a region if it is computed element by element at the very positions where the
-region computes what it reads (then nothing has to leave registers), and if no other kernel would
-have to run in between. Reductions over the same rows share a region, so softmax, layer
-normalisation and the losses are one kernel each; elementwise work after a matrix product becomes
-its epilogue, the optimiser's update after a weight gradient included.
+A greedy pass visits the values in order and adds each to a region that it reads from, if possible.
+An elementwise value can join if it reads the region's values at the positions at which the region
+computes them, so that they stay in registers, and if no other kernel has to run in between.
+Reductions over the same rows share a region: softmax, layer normalisation and each loss are one
+kernel. Elementwise values after a matrix product are its epilogue; this includes the optimizer's
+update after a weight gradient.
 """
 
 from __future__ import annotations
@@ -22,66 +23,74 @@ from ztorch.lower.region import (
 )
 
 
-def fuse(graph: Graph, enabled: bool = True, most: int | None = None) -> list[Region]:
-    """Regions in an order in which they can run. With enabled=False each value has a region of its
-    own. No region of several values names more than `most` buffers."""
+def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None) -> list[Region]:
+    """The regions of a graph, in an order in which they can run.
+
+    With `enabled=False` each value gets its own region. A region of several values uses at most
+    `max_buffers` buffers; None means no limit.
+    """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
-    state = _Fusion(enabled, most)
-    if most is not None:
-        state.look_ahead(graph, nodes)
+    state = _Fusion(enabled, max_buffers)
+    if max_buffers is not None:
+        state.find_readers(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
         state.assign(v)
     return state.finish(graph)
 
 
 class _Fusion:
-    def __init__(self, enabled: bool, most: int | None):
-        self.enabled, self.most = enabled, most
-        self.readers: dict[Value, set[Value | None]] = {}  # of a value; None: a root, to be stored
-        self.regions: dict[int, Region] = {}  # by their numbers
-        self.home: dict[Value, int] = {}  # the region of a value
-        self.before: dict[int, int] = {}  # bit set of the regions that must run earlier
-        self.sources: dict[Value, list[Value]] = {}  # what a value reads
-        self.serial = 0  # the number of the next region
+    """The regions so far, and what each must wait for. Regions are known by their numbers."""
+
+    def __init__(self, enabled: bool, max_buffers: int | None):
+        self.enabled, self.max_buffers = enabled, max_buffers
+        self.readers: dict[Value, set[Value | None]] = {}  # of each value; None stands for a root
+        self.regions: dict[int, Region] = {}  # by number
+        self.region_of: dict[Value, int] = {}  # number of each value's region
+        self.before: dict[int, int] = {}  # bit set of the regions that must run before each
+        self.sources: dict[Value, list[Value]] = {}  # the values that each value reads
+        self.next_number = 0  # of the next region
 
     # -- joining ---------------------------------------------------------------------------------
 
-    def look_ahead(self, graph: Graph, nodes: list[Value]) -> None:
-        """Who will read what."""
+    def find_readers(self, graph: Graph, nodes: list[Value]) -> None:
+        """Records the readers of each value, for `_few_buffers`."""
         for v in nodes:
             for s in self._sources(v):
                 self.readers.setdefault(s, set()).add(v)
         for root in graph.roots:
             self.readers.setdefault(root, set()).add(None)
 
-    def _few(self, *members: Value) -> bool:
-        """Whether a kernel of these values would name few enough buffers. A reader that has no
-        region yet may join another, and then what it reads has to be stored."""
-        if self.most is None:
+    def _few_buffers(self, *members: Value) -> bool:
+        """Whether a kernel of these values stays within the limit of buffers.
+
+        A reader outside of `members` counts, because it may end up in another region, and then its
+        source must be stored.
+        """
+        if self.max_buffers is None:
             return True
         inside = set(members)
-        named = {s for v in members for s in self._sources(v)} - inside
-        named |= {v for v in members if self.readers.get(v, set()) - inside}
-        return len(named) <= self.most
+        buffers = {s for v in members for s in self._sources(v)} - inside
+        buffers |= {v for v in members if self.readers.get(v, set()) - inside}
+        return len(buffers) <= self.max_buffers
 
     def assign(self, v: Value) -> None:
-        """Give a value to a region that it can join, or to a new one."""
-        sources = {self.home[s] for s in self._sources(v) if s in self.home}
+        """Adds a value to a region that it can join, or to a new one."""
+        sources = {self.region_of[s] for s in self._sources(v) if s in self.region_of}
         if self.enabled and v.op.kind != "contract":
-            order = {"contract": 0, "reduce": 1, "map": 2}
-            for k in sorted(sources, key=lambda k: (order[self.regions[k].kind], -k)):
+            priority = {"contract": 0, "reduce": 1, "map": 2}
+            for k in sorted(sources, key=lambda k: (priority[self.regions[k].kind], -k)):
                 if self._join(v, k, sources):
                     return
-        self._open(v, sources)
+        self._new_region(v, sources)
 
     def _sources(self, v: Value) -> list[Value]:
         if v not in self.sources:
             self.sources[v] = _sources(v)
         return self.sources[v]
 
-    def _open(self, v: Value, sources: set[int]) -> None:
-        k = self.serial
-        self.serial += 1
+    def _new_region(self, v: Value, sources: set[int]) -> None:
+        k = self.next_number
+        self.next_number += 1
         if v.op.kind == "reduce":
             x, axes = v.args[0], v.attrs["axes"]
             outer, inner, full = reduce_domain(x.shape, axes)
@@ -91,14 +100,17 @@ class _Fusion:
             region = map_region(v)
             region.kind = v.op.kind
         self.regions[k] = region
-        self.home[v] = k
+        self.region_of[v] = k
         self.before[k] = 0
-        self._depend(k, sources)
+        self._add_dependencies(k, sources)
 
     def _join(self, v: Value, k: int, sources: set[int]) -> bool:
+        """Adds a value to region k if it can; then also merges the other regions that it reads."""
         region = self.regions[k]
         others = sources - {k}
-        if any(self.before[h] >> k & 1 for h in others) or not self._few(*region.members, v):
+        if any(self.before[h] >> k & 1 for h in others):
+            return False
+        if not self._few_buffers(*region.members, v):
             return False
         if v.op.kind == "reduce":
             return self._join_reduce(v, k, others)
@@ -108,8 +120,8 @@ class _Fusion:
         for flat in levels:
             if region.aligned(v, flat):
                 region.add(v, flat)
-                self.home[v] = k
-                self._depend(k, others)
+                self.region_of[v] = k
+                self._add_dependencies(k, others)
                 for h in sorted(others):
                     self._merge(h, k)
                 return True
@@ -122,26 +134,27 @@ class _Fusion:
         if region.kind == "contract" or region.size != x.size:
             return False
         if region.kind == "map":
-            if outer.extent == region.size:  # reduces nothing: not worth a structure
+            if outer.extent == region.size:  # it reduces axes of size 1: keep the plain loop
                 return False
-            trial = {s: at.replace({region.outer: full}) for s, at in region.flat.items()}
+            flats = {s: at.replace({region.outer: full}) for s, at in region.flat.items()}
         elif (region.outer, region.inner, region.full) == (outer, inner, full):
-            trial = region.flat
+            flats = region.flat
         else:
             return False
         base = view_of(x, unflatten(full, x.shape))
-        if base is None or (base[0] in trial and trial[base[0]] != base[1]):
+        if base is None or (base[0] in flats and flats[base[0]] != base[1]):
             return False
         if region.kind == "map":
             region.restructure(x.shape, axes)
         region.add(v, Index.of(outer))
-        self.home[v] = k
-        self._depend(k, others)
+        self.region_of[v] = k
+        self._add_dependencies(k, others)
         return True
 
     # -- order -----------------------------------------------------------------------------------
 
-    def _depend(self, k: int, on: set[int]) -> None:
+    def _add_dependencies(self, k: int, on: set[int]) -> None:
+        """Region k, and all that run after it, run after the regions `on`."""
         known = self.before[k]
         for h in on - {k}:
             self.before[k] |= self.before[h] | 1 << h
@@ -152,11 +165,11 @@ class _Fusion:
                 self.before[other] |= self.before[k]
 
     def _merge(self, h: int, k: int) -> None:
-        """Bring an elementwise region into region k, if both can run as one."""
+        """Merges the elementwise region h into region k, if one kernel can compute both."""
         source, target = self.regions.get(h), self.regions[k]
         if source is None or source.kind != "map" or source.size != target.size:
             return
-        if not self._few(*source.members, *target.members):
+        if not self._few_buffers(*source.members, *target.members):
             return
         for x, before in self.before.items():
             if x in (h, k) or x not in self.regions:
@@ -169,7 +182,7 @@ class _Fusion:
         joined = target.flat | flats
         for v in [*target.members, *source.members]:
             if v.op.kind == "contract":
-                if any(s in flats for s in self._sources(v)):  # it reads all of its operands
+                if any(s in flats for s in self._sources(v)):  # its operands must be complete
                     return
                 continue
             for s, at in self._reads_at(v, joined[v], target):
@@ -178,7 +191,7 @@ class _Fusion:
         target.members = sorted([*target.members, *source.members], key=lambda v: v.serial)
         target.flat = joined
         for v in source.members:
-            self.home[v] = k
+            self.region_of[v] = k
         del self.regions[h]
         bit = 1 << h
         self.before[k] = (self.before[k] | self.before.pop(h)) & ~bit & ~(1 << k)
@@ -196,26 +209,27 @@ class _Fusion:
     # -- result ----------------------------------------------------------------------------------
 
     def finish(self, graph: Graph) -> list[Region]:
-        wanted = set(graph.roots)
+        """Decides which values each region stores, and sorts the regions."""
+        stored = set(graph.roots)
         needs: dict[int, set[int]] = {k: set() for k in self.regions}
-        for v, k in self.home.items():
+        for v, k in self.region_of.items():
             for s in self._sources(v):
-                if s in self.home and self.home[s] != k:
-                    wanted.add(s)
-                    needs[k].add(self.home[s])
-        # a state is overwritten only after everyone has read its old value
-        writer = {state: self.home[new] for state, new in _updated(graph)}
-        for v, k in self.home.items():
+                if s in self.region_of and self.region_of[s] != k:
+                    stored.add(s)
+                    needs[k].add(self.region_of[s])
+        # A state is overwritten after its readers have run, except those that need the new value.
+        writer = {state: self.region_of[new] for state, new in _updated(graph)}
+        for v, k in self.region_of.items():
             for s in self._sources(v):
                 if s in writer and writer[s] != k and not self._reaches(writer[s], k, needs):
                     needs[writer[s]].add(k)
         for region in self.regions.values():
             region.members.sort(key=lambda v: v.serial)
-            region.stores = [v for v in region.members if v in wanted]
+            region.stores = [v for v in region.members if v in stored]
         return [self.regions[k] for k in _ordered(needs)]
 
     def _reaches(self, start: int, end: int, needs: dict[int, set[int]]) -> bool:
-        """Whether `end` already waits for `start` (then the writer cannot wait for it)."""
+        """Whether region `end` needs region `start`, directly or through others."""
         stack, seen = [end], set()
         while stack:
             k = stack.pop()
@@ -228,7 +242,7 @@ class _Fusion:
 
 
 def _sources(v: Value) -> list[Value]:
-    """The computed values and leaves that v reads, through views."""
+    """The computed values and leaves that v reads, directly or through views."""
     if v.op.kind == "map":
         return [s for s, _ in real_reads(v, unflatten(Index(), v.shape))]
     bases = (view_of(a, unflatten(Index(), a.shape)) for a in v.args)
@@ -236,12 +250,13 @@ def _sources(v: Value) -> list[Value]:
 
 
 def _updated(graph: Graph) -> list[tuple[Value, Value]]:
+    """Each state that the graph reads and updates, with its new value."""
     by_name = {s.attrs["name"]: s for s in graph.leaves("state")}
     return [(by_name[n], v) for n, v in graph.updates.items() if n in by_name]
 
 
 def _ordered(needs: dict[int, set[int]]) -> list[int]:
-    """Kahn's order; among those that are ready, the oldest first."""
+    """A topological order; of the regions that are ready, the lowest number is next."""
     done: list[int] = []
     placed: set[int] = set()
     waiting = dict(needs)

@@ -86,11 +86,11 @@ class ThreadNest(Strips):
     def _lay_out(self, side: int, length: int, pad: int, n: int) -> int:
         """The strip of an operand; how many neighbours along the tile are loaded at once, n at
         most."""
-        whole, grid = self.whole(side), self.limits.grid
+        whole, grid = self.store_width(side), self.limits.grid
         assert grid is not None
         if whole > 1 and self.lies_along_k(side):  # stored as they come, so that side by side is k
             self.steps = whole
-            self.strip(self.tile.depth, length, deep=True)
+            self.strip(self.tile.depth, length, along_k=True)
             return 1
         self.strip(length + pad, self.tile.depth)
         return n if grid.scalar_stores_readable_as_vectors else whole if n % whole == 0 else 1
@@ -99,12 +99,12 @@ class ThreadNest(Strips):
             through: bool) -> None:
         b, tile = self.b, self.tile
         sums = [[b.var(self.of, 1, 0) for _ in range(tile.wide)] for _ in range(tile.high)]
-        at, lead = self.lead(which)
+        at, batch = self.batch_index(which)
         row = b.mul(b.div(t, tile.across), tile.high)
         column = b.mul(b.rem(t, tile.across), self.vectors[1])
         with b.loop(0, self.k, tile.depth) as k:
-            self.bring(0, lead, at, first, k, t)
-            self.bring(1, lead, at, left, k, t)
+            self.load_strip(0, batch, at, first, k, t)
+            self.load_strip(1, batch, at, left, k, t)
             b.barrier()
             with b.loop(0, tile.depth, self.steps) as d:
                 down, along = self._start(0, row, d), self._start(1, column, d)
@@ -122,13 +122,13 @@ class ThreadNest(Strips):
             for i, line in enumerate(sums):
                 for j, variable in enumerate(line):
                     b.store(array, start, b.get(variable), off=i * tile.columns + self._column(j))
-            self.sweep(array, tile.columns, at, lead, first, left, t)
+            self.tile_epilogue(array, tile.columns, at, batch, first, left, t)
             return
         for i in range(tile.high):
             for j in range(tile.wide):
                 x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
-                self.finish(at, lead, b.add(first, b.add(row, i)),
-                            b.add(left, b.add(column, self._column(j))), x)
+                self.element_epilogue(at, batch, b.add(first, b.add(row, i)),
+                                      b.add(left, b.add(column, self._column(j))), x)
 
     def _column(self, j: int) -> int:
         """How far the j-th column of a thread is from its first: vectors of neighbours, as far
@@ -138,13 +138,13 @@ class ThreadNest(Strips):
 
     def _start(self, side: int, first: Operand, d: Operand) -> Operand:
         """Where a thread's part of a strip begins, d along k."""
-        far, near = (first, d) if self.strips[side].deep else (d, first)
+        far, near = (first, d) if self.strips[side].along_k else (d, first)
         return self.b.add(self.b.mul(far, self.strips[side].pitch), near)
 
     def _elements_of(self, side: int, start: Operand, offs: Sequence[int]) -> list[list[Operand]]:
         """For each step along k the elements of a strip, neighbours loaded together."""
         strip = self.strips[side]
-        if strip.deep:
+        if strip.along_k:
             lines = [self._load(strip, start, off * strip.pitch, self.steps) for off in offs]
             return [list(step) for step in zip(*lines, strict=True)]
         n = self.vectors[side]

@@ -122,7 +122,7 @@ class MatrixNest(Strips):
         self.tile = tile
         for side, length in enumerate((tile.rows, tile.columns)):
             if self.lies_along_k(side):
-                self.strip(_deep_pitch(tile), length, deep=True)
+                self.strip(_deep_pitch(tile), length, along_k=True)
             else:
                 self.strip(length + MMA_PADDING, tile.depth)
 
@@ -130,13 +130,13 @@ class MatrixNest(Strips):
         b, tile, shape = self.b, self.tile, self.tile.shape
         c = Fragment("c", shape)
         sums = [[b.matrix(c, tile.subgroup, 0) for _ in range(tile.wide)] for _ in range(tile.high)]
-        at, lead = self.lead(which)
+        at, batch = self.batch_index(which)
         number = b.div(t, tile.subgroup)
         row = b.mul(b.div(number, tile.across), tile.high * shape.m)
         column = b.mul(b.rem(number, tile.across), tile.wide * shape.n)
         with b.loop(0, self.k, tile.depth) as k:
-            self.bring(0, lead, at, first, k, t)
-            self.bring(1, lead, at, left, k, t)
+            self.load_strip(0, batch, at, first, k, t)
+            self.load_strip(1, batch, at, left, k, t)
             b.barrier()
             for d in range(0, tile.depth, shape.k):
                 lefts = [self._matrix(0, row, i * shape.m, d) for i in range(tile.high)]
@@ -151,13 +151,13 @@ class MatrixNest(Strips):
             for j, v in enumerate(line):
                 b.mma_store(array, start, b.get(v), tile.pitch,
                             off=i * shape.m * tile.pitch + j * shape.n)
-        self.sweep(array, tile.pitch, at, lead, first, left, t)
+        self.tile_epilogue(array, tile.pitch, at, batch, first, left, t)
 
     def _matrix(self, side: int, start: Operand, line: int, d: int) -> Operand:
         """A matrix out of a strip: `line` beyond where the subgroup's part starts, d along k."""
         b, strip = self.b, self.strips[side]
-        index = b.mul(start, strip.pitch) if strip.deep else start
-        off = line * strip.pitch + d if strip.deep else d * strip.pitch + line
+        index = b.mul(start, strip.pitch) if strip.along_k else start
+        off = line * strip.pitch + d if strip.along_k else d * strip.pitch + line
         return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),
-                          self.tile.subgroup, strip.pitch, turned=strip.deep == (side == 1),
+                          self.tile.subgroup, strip.pitch, turned=strip.along_k == (side == 1),
                           off=off, align=MMA_ALIGN_BYTES)

@@ -1,8 +1,8 @@
-"""What every schedule of a matrix product does on a machine of workgroups: strips of the operands
-into memory that threads share, and the epilogue of each element.
+"""The parts that all matrix products on GPUs share: loading strips of the operands into shared
+memory, and the epilogue of each element.
 
-Operands are read element by element wherever their views say, so transposes, windows of a
-convolution and paddings need no copy.
+Operands are read through their views, so transposes, windows of a convolution and paddings need no
+copy.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ztorch.lower.region import Region, certain, view_of
 
 @dataclass(frozen=True)
 class Block:
-    """What a workgroup computes of a product at once."""
+    """The tile of a product that a workgroup computes."""
 
-    rows: int  # of its tile
-    columns: int  # of its tile
-    depth: int  # steps along k of each strip
+    rows: int  # of the tile
+    columns: int  # of the tile
+    depth: int  # steps along k of one strip
 
     @property
     def threads(self) -> int:
@@ -44,79 +44,82 @@ class Strip:
 
     name: str  # of the memory
     pitch: int  # elements from one line to the next
-    deep: bool  # neighbours are neighbours along k, else along the tile
+    along_k: bool  # whether lines run along k; else along the tile
 
 
 class Strips:
-    """One workgroup's tile of a product: what its operands are, and where its results go."""
+    """Emits a workgroup's tile of a product."""
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: Block, of: DType):
-        """`of` is the dtype that the strips are held in."""
+        """`of` is the dtype of the strips."""
         self.b, self.region, self.product = b, region, product
         self.memory, self.target, self.limits = memory, target, limits
-        self.area, self.of = tile, of
+        self.block, self.of = tile, of
         self.m, self.n = product.shape[-2:]
         self.k = product.args[0].shape[-1]
         self.strips: list[Strip] = []
 
-    def strip(self, pitch: int, lines: int, deep: bool = False) -> None:
-        """The shared memory for the strip of the next operand."""
+    def strip(self, pitch: int, lines: int, along_k: bool = False) -> None:
+        """Declares the shared memory for the strip of the next operand."""
         name = self.b.memory(f"strip_{'ab'[len(self.strips)]}", self.of, lines * pitch, "shared",
                              "rw")
-        self.strips.append(Strip(name, pitch, deep))
+        self.strips.append(Strip(name, pitch, along_k))
 
-    def lead(self, which: Operand) -> tuple[dict[Var, Operand], tuple[Index, ...]]:
-        """Which of a batch of products this is: as what expressions are bound to, as indices."""
+    def batch_index(self, number: Operand) -> tuple[dict[Var, Operand], tuple[Index, ...]]:
+        """The position in the batch of product `number`: a binding, and indices that use it."""
         shape = self.product.shape[:-2]
-        batch = Var("b", math.prod(shape))
-        return {batch: which}, unflatten(Index.of(batch), shape)
+        var = Var("b", math.prod(shape))
+        return {var: number}, unflatten(Index.of(var), shape)
 
-    def bring(self, side: int, lead: tuple[Index, ...], at: dict[Var, Operand], start: Operand,
-              k: Operand, t: Operand) -> None:
-        """A strip of an operand into shared memory; zeros beyond its edges. Neighbouring threads
-        read neighbours in memory, several at once where these are sure to lie side by side."""
-        b, tile = self.b, self.area
+    def load_strip(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand],
+                   start: Operand, k: Operand, t: Operand) -> None:
+        """Loads a strip of an operand into shared memory, with zeros outside the operand.
+
+        Neighbouring threads read neighbouring elements. Each thread loads several at once if they
+        are known to be contiguous.
+        """
+        b, tile = self.b, self.block
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
-        deep, strip = self.lies_along_k(side), self.strips[side]
-        n = self._together(side, deep)
-        across, down = (tile.depth // n, length) if deep else (length // n, tile.depth)
-        count = math.ceil(across * down / tile.threads)
+        along_k, strip = self.lies_along_k(side), self.strips[side]
+        n = self._load_width(side, along_k)
+        columns, rows = (tile.depth // n, length) if along_k else (length // n, tile.depth)
+        count = math.ceil(columns * rows / tile.threads)
         for turn in range(count):
             number = b.add(t, turn * tile.threads)
-            inner, outer = b.mul(b.rem(number, across), n), b.div(number, across)
-            line, d = (outer, inner) if deep else (inner, outer)
-            over = (turn + 1) * tile.threads > across * down
-            with where(b, b.lt(number, across * down) if over else None):
-                x, kk = b.add(start, line), b.add(k, d)
-                tests = [b.lt(p, most) for p, most, step in (
-                    (x, extent, length), (kk, self.k, tile.depth)) if most % step]
+            inner, outer = b.mul(b.rem(number, columns), n), b.div(number, columns)
+            line, d = (outer, inner) if along_k else (inner, outer)
+            partial = (turn + 1) * tile.threads > columns * rows
+            with where(b, b.lt(number, columns * rows) if partial else None):
+                x, depth = b.add(start, line), b.add(k, d)
+                tests = [b.lt(p, end) for p, end, step in (
+                    (x, extent, length), (depth, self.k, tile.depth)) if end % step]
                 inside = functools.reduce(b.and_, tests) if tests else None
-                values = self._elements(side, lead, at, x, kk, inside, deep, n)
-                far, near = (line, d) if strip.deep else (d, line)
-                offset = b.add(b.mul(far, strip.pitch), near)
-                step = 1 if deep == strip.deep else strip.pitch
+                values = self._elements(side, batch, at, x, depth, inside, along_k, n)
+                major, minor = (line, d) if strip.along_k else (d, line)
+                offset = b.add(b.mul(major, strip.pitch), minor)
+                step = 1 if along_k == strip.along_k else strip.pitch
                 for i, value in enumerate(values):
                     align = value.lanes * self.of.bytes if value.lanes > 1 else 0
                     b.store(strip.name, offset, value, off=i * step, align=align)
 
-    def _elements(self, side: int, lead: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
-                  kk: Operand, inside: Operand | None, deep: bool, n: int) -> list[Operand]:
-        """n neighbours of an operand, along k if it is deep; zeros where they are not inside."""
+    def _elements(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
+                  depth: Operand, inside: Operand | None, along_k: bool, n: int) -> list[Operand]:
+        """n neighbours of an operand, along k or else along the tile; zeros if not `inside`."""
         b, operand = self.b, self.product.args[side]
-        line, other = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
-        e = Emitter(b, self.memory, {**at, line: x, other: kk}, members=self.region.flat)
-        index = (*lead, Index.of(line), Index.of(other)) if side == 0 else (
-            *lead, Index.of(other), Index.of(line))
+        line, step = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
+        e = Emitter(b, self.memory, {**at, line: x, step: depth}, members=self.region.flat)
+        index = (*batch, Index.of(line), Index.of(step)) if side == 0 else (
+            *batch, Index.of(step), Index.of(line))
         if n == 1:
             element = b.cast(e.element(operand, index, inside), dtype=self.of)
-            plain = inside is None or operand in self.memory  # a masked load is zero by itself
-            return [element if plain else b.select(inside, element, 0)]
+            is_zero = inside is None or operand in self.memory  # outside: a masked load gives zero
+            return [element if is_zero else b.select(inside, element, 0)]
         base = view_of(operand, index)
         assert base is not None
         at_first = base[1]
-        if not at_first.is_affine:  # in multiples of n, so that it is seen to be one
-            axis, position = (other, kk) if deep else (line, x)
+        if not at_first.is_affine:  # as a multiple of n, so that the alignment is known
+            axis, position = (step, depth) if along_k else (line, x)
             begin = beside(at_first, axis, n)
             assert begin is not None
             at_first = begin
@@ -125,66 +128,72 @@ class Strips:
         offset = e.value(at_first)
         if inside is not None:
             offset = b.select(inside, offset, 0)
-        together = b.load(self.memory[base[0]], offset, lanes=n, align=n * base[0].dtype.bytes)
-        values, whole = [together], self.whole(side) > 1
-        if together.dtype != self.of or not whole:
-            values = [b.cast(b.extract(together, i), dtype=self.of) for i in range(n)]
-            values = [b.join(*values)] if whole else values
+        vector = b.load(self.memory[base[0]], offset, lanes=n, align=n * base[0].dtype.bytes)
+        values, as_vector = [vector], self.store_width(side) > 1
+        if vector.dtype != self.of or not as_vector:
+            values = [b.cast(b.extract(vector, i), dtype=self.of) for i in range(n)]
+            values = [b.join(*values)] if as_vector else values
         return values if inside is None else [b.select(inside, v, 0) for v in values]
 
-    def _together(self, side: int, deep: bool) -> int:
-        """How many neighbours one thread loads at once: the machine's load width, half of it, or 1.
+    def _load_width(self, side: int, along_k: bool) -> int:
+        """How many neighbours a thread loads at once: the machine's load width, half of it, or 1.
 
-        Neighbours must lie side by side, aligned, and all inside or all outside the matrix. Half
-        the width is worth it only if every thread still has something to load, or if only vector
-        stores can be read back as vectors.
+        They must be contiguous, aligned, and all inside or all outside the matrix. Half the width
+        pays only if every thread still has something to load, or if the machine can read back as
+        vectors only what was stored as vectors.
         """
         assert self.limits.grid is not None
-        operand, tile = self.product.args[side], self.area
+        operand, tile = self.product.args[side], self.block
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
         loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
         index = [Index.of(v) for v in loops]
         base = view_of(operand, index)
-        step, most = (tile.depth, self.k) if deep else (length, extent)
+        step, extent = (tile.depth, self.k) if along_k else (length, extent)
         if base is None or not certain(operand, index):
             return 1
         widest = self.limits.grid.load_width
         vector_stores_only = not self.limits.grid.scalar_stores_readable_as_vectors
-        busy = length * tile.depth >= widest // 2 * tile.threads  # every thread, at half the width
+        busy = length * tile.depth >= widest // 2 * tile.threads  # all threads, at half the width
         widths = [widest, widest // 2] if vector_stores_only or busy else [widest]
         for n in widths if widest > 1 else ():
-            first = beside(base[1], loops[-1 if deep == (side == 0) else -2], n)
+            first = beside(base[1], loops[-1 if along_k == (side == 0) else -2], n)
             if first is not None and not any(f % n for f in (
-                    step, most, base[0].size, *(f for _, f in first.terms), first.const)):
+                    step, extent, base[0].size, *(f for _, f in first.terms), first.const)):
                 return n
         return 1
 
-    def whole(self, side: int) -> int:
-        """How many neighbours one store writes, on a machine where only vector stores can be read
-        back as vectors; else 1. Elements that are converted are joined again, always by fours."""
+    def store_width(self, side: int) -> int:
+        """How many neighbours one store to a strip writes.
+
+        1, unless the machine can read back as vectors only what was stored as vectors. Converted
+        elements are joined again by fours only.
+        """
         assert self.limits.grid is not None
-        n = self._together(side, self.lies_along_k(side))
-        as_it_is = self.product.args[side].dtype == self.of
+        n = self._load_width(side, self.lies_along_k(side))
+        same_dtype = self.product.args[side].dtype == self.of
         vector_stores_only = not self.limits.grid.scalar_stores_readable_as_vectors
-        return n if vector_stores_only and (as_it_is or n == 4) else 1
+        return n if vector_stores_only and (same_dtype or n == 4) else 1
 
     def lies_along_k(self, side: int) -> bool:
-        """Whether neighbours in memory are neighbours along k, all of them or in twos or threes:
-        channels below a place of a window."""
+        """Whether neighbours in memory are neighbours along k: all, or groups of two or three, such
+        as the channels at one position of a window."""
         operand = self.product.args[side]
         axes = [Var(f"d{i}", n) for i, n in enumerate(operand.shape)]
         base = view_of(operand, [Index.of(v) for v in axes])
-        along_k = axes[-1] if side == 0 else axes[-2]
-        return base is not None and (base[1].factor(along_k) == 1 or any(
-            self.k % n == 0 and beside(base[1], along_k, n) is not None for n in (2, 3)))
+        axis = axes[-1] if side == 0 else axes[-2]
+        return base is not None and (base[1].factor(axis) == 1 or any(
+            self.k % n == 0 and beside(base[1], axis, n) is not None for n in (2, 3)))
 
     # -- the epilogue ----------------------------------------------------------------------------
 
-    def sweep(self, array: str, pitch: int, at: dict[Var, Operand], lead: tuple[Index, ...],
-              first: Operand, left: Operand, t: Operand) -> None:
-        """The epilogue of a finished tile in shared memory: so it stands once, in a loop, and
-        neighbouring threads have neighbouring elements."""
-        b, tile = self.b, self.area
+    def tile_epilogue(self, array: str, pitch: int, at: dict[Var, Operand],
+                      batch: tuple[Index, ...], row: Operand, column: Operand, t: Operand) -> None:
+        """The epilogue of a finished tile in shared memory.
+
+        It is a loop, so its code is emitted once, and neighbouring threads have neighbouring
+        elements. `row` and `column` are the first ones of the tile.
+        """
+        b, tile = self.b, self.block
         b.barrier()
         with b.loop(t, tile.rows * tile.columns, tile.threads) as number:
             offset = number
@@ -192,16 +201,16 @@ class Strips:
                 line = b.mul(b.div(number, tile.columns), pitch)
                 offset = b.add(line, b.rem(number, tile.columns))
             x = b.cast(b.load(array, offset), dtype=self.product.dtype)
-            self.finish(at, lead, b.add(first, b.div(number, tile.columns)),
-                        b.add(left, b.rem(number, tile.columns)), x)
+            self.element_epilogue(at, batch, b.add(row, b.div(number, tile.columns)),
+                                  b.add(column, b.rem(number, tile.columns)), x)
         b.barrier()  # before another tile's sums
 
-    def finish(self, at: dict[Var, Operand], lead: tuple[Index, ...], row: Operand,
-               column: Operand, x: Operand) -> None:
+    def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
+                         column: Operand, x: Operand) -> None:
         """The epilogue of one element."""
         b, inside = self.b, None
-        for offset, extent, step in ((row, self.m, self.area.rows),
-                                    (column, self.n, self.area.columns)):
+        for offset, extent, step in ((row, self.m, self.block.rows),
+                                     (column, self.n, self.block.columns)):
             if extent % step:
                 test = b.lt(offset, extent)
                 inside = test if inside is None else b.and_(inside, test)
@@ -209,5 +218,5 @@ class Strips:
         with where(b, inside):
             e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat)
             e.here[self.product] = x
-            flat = flatten((*lead, Index.of(m), Index.of(n)), self.product.shape)
+            flat = flatten((*batch, Index.of(m), Index.of(n)), self.product.shape)
             evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)

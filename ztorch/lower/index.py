@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A loop variable: a whole number in [0, extent). One that must stay visible (lanes, steps) is
+    """A loop variable: an integer in [0, extent). One that must stay visible (lanes, steps) is
     `kept` even where it can only be zero."""
 
     name: str

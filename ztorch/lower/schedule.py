@@ -210,7 +210,7 @@ def _arguments(text: str, directive: str, inside: str, types: dict[str, str]) ->
             name, equals, number = part.rpartition("=")
             values[f"{directive}_{name.strip()}" if equals else directive] = int(number)
     except ValueError:
-        raise IllegalSchedule(f"{text!r}: {directive}({inside}) takes whole numbers") from None
+        raise IllegalSchedule(f"{text!r}: {directive}({inside}) takes integers") from None
     if unknown := [name for name in values if name not in types]:
         known = ", ".join(map(_spelled, types))
         raise IllegalSchedule(f"{text!r}: there is no {_spelled(unknown[0])}; there is {known}")

@@ -110,7 +110,7 @@ def decode_graph(model: Network, states: States) -> Graph:
     need_stepwise(model)
 
     def unsupported(reason: str) -> Unsupported:
-        return Unsupported("decode=True takes a model with one input of whole numbers, (length,), "
+        return Unsupported("decode=True takes a model with one input of integers, (length,), "
                            f"which gives logits, (length, classes); model {model.name!r} {reason}")
 
     if list(model.inputs) != [""] or model.output_names != [""]:

@@ -247,7 +247,7 @@ class Model(Network):
             loss_weights: The weights of the losses of several outputs in their sum, a list or a
                 dict; None: all 1. Default: `None`.
             decode: Whether the program can `generate`. The model must be causal, and take (length,)
-                whole numbers. Default: `False`.
+                integers. Default: `False`.
             matmul_precision: "float32", or "tf32": a device may round the operands of float32
                 products to 10 bits of mantissa where that is faster. Default: `"float32"`.
 

@@ -68,15 +68,15 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
 
 
 def check_count(name: str, value: Any) -> None:
-    """Raises unless a count is None, or a whole number above zero."""
+    """Raises unless a count is None, or an integer above zero."""
     if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
-        raise ConfigError(f"{name}={value!r} must be a whole number, one or more")
+        raise ConfigError(f"{name}={value!r} must be a positive integer")
 
 
 def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> int:
     """The epoch to begin with: that of the checkpoint after `load_checkpoint`, else 0."""
     if not isinstance(epochs, (int, np.integer)) or epochs < 0:
-        raise ConfigError(f"epochs={epochs!r} must be a whole number, zero or more")
+        raise ConfigError(f"epochs={epochs!r} must be an integer of at least 0")
     if initial_epoch is None:
         if program.resumed and epochs <= program.epoch:
             warnings.warn(f"the checkpoint stands after epoch {program.epoch} already; pass "
@@ -84,7 +84,7 @@ def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> i
                           stacklevel=_USER)
         return program.epoch if program.resumed else 0
     if not isinstance(initial_epoch, (int, np.integer)) or initial_epoch < 0:
-        raise ConfigError(f"initial_epoch={initial_epoch!r} must be a whole number, zero or more")
+        raise ConfigError(f"initial_epoch={initial_epoch!r} must be an integer of at least 0")
     return int(initial_epoch)
 
 

@@ -102,10 +102,10 @@ def _checked_prompt(program: Stateful, prompt: Any) -> list[int]:
     try:
         tokens = np.asarray(prompt)
     except ValueError:  # rows of several lengths
-        raise DataError("generate takes one list of whole numbers to go on from, not several; call "
+        raise DataError("generate takes one list of integers to go on from, not several; call "
                         "it for each") from None
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
-        raise DataError("generate takes a list of one or more whole numbers to go on from, not "
+        raise DataError("generate takes a list of one or more integers to go on from, not "
                         f"{tokens.dtype} of shape {tokens.shape}")
     limits = program.metadata.input_range.get("")
     if limits and not (limits.low <= tokens.min() and tokens.max() <= limits.high):

@@ -124,7 +124,7 @@ class Predictor(Stateful):
         is longer than the model's input, the older half of it is forgotten.
 
         Args:
-            prompt: One or more whole numbers to begin with.
+            prompt: One or more integers to begin with.
             length: How many numbers to draw.
             temperature: Above 1 makes unlikely numbers likelier, below 1 less likely; 0 always
                 takes the likeliest. Default: `1.0`.

@@ -43,7 +43,7 @@ class NamedConfig(Record):
 
 
 class IdRange(Record):
-    """The whole numbers that an input may hold, and the layer that they are for."""
+    """The integers that an input may hold, and the layer that they are for."""
 
     low: int = field(ID)  # the least
     high: int = field(ID)  # the greatest

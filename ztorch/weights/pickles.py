@@ -186,7 +186,7 @@ class _PickleReader:
 def _whole_numbers(role: str, numbers: Any) -> tuple[int, ...]:
     if not isinstance(numbers, tuple) or len(numbers) > _MOST_AXES or any(
             type(n) is not int or n < 0 for n in numbers):
-        raise ValueError(f"{role} that is no tuple of whole numbers")
+        raise ValueError(f"{role} that is no tuple of integers")
     return numbers
 
 

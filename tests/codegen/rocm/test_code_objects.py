@@ -31,6 +31,7 @@ from ztorch import ops
 from ztorch.backends import hip
 from ztorch.codegen import amdgcn, assemble
 from ztorch.codegen.elf_amdgcn import link
+from ztorch.codegen.elf_object import read_object
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import ALL, DType, bf16, f16, f32, f64, i32
@@ -60,7 +61,7 @@ def _input(name: str, *shape: int, d: DType = f32) -> Value:
 
 
 def graphs() -> dict[str, Graph]:
-    """Kernels that stand for many; all sizes are odd, or so large that the largest tile is taken."""
+    """Typical kernels; sizes are odd, or large enough for the largest tile."""
     x, w = _input("x", 4096, 4096), _input("w", 4096, 4096)
     narrow, low, bias = _input("a", 33, 217), _input("b", 217, 75), _input("c", 75)
     rows, aligned = _input("r", 128, 1003), _input("s", 4096, 1024)
@@ -154,6 +155,19 @@ def test_what_the_linker_does_not_understand_it_refuses() -> None:
     for cut in range(0, len(obj), 997):
         with pytest.raises(LinkError):
             link(obj[:cut])
+
+
+def test_a_relocation_ends_with_its_descriptors() -> None:
+    obj = assemble.assemble(rendered([kernel_for("add", f32, 1, i32)[0]], target("gfx90a"))[0], target("gfx90a"))
+    parts = {s.name: s for s in read_object(obj).sections}
+    at = obj.index(bytes(parts[".rela.rodata"].data))
+    for offset, fits in ((parts[".rodata"].size - 8, True), (parts[".rodata"].size - 7, False)):
+        moved = obj[:at] + offset.to_bytes(8, "little") + obj[at + 8:]
+        if fits:
+            link(moved)
+        else:
+            with pytest.raises(LinkError, match=r"a relocation outside '\.rodata'"):
+                link(moved)
 
 
 def test_a_call_of_nothing_is_refused() -> None:

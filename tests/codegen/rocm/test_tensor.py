@@ -70,7 +70,7 @@ FIRST = r"(call <.*?> @llvm\.amdgcn\.(?:mfma|wmma)\S+?\((?:<.*?>|\w+) )%\w+"
 
 
 def broken(target: Target, shape: MmaShape, old: str, new: str) -> str:
-    """Why it is noticed that the words are others, which may reach beyond what they should."""
+    """How it shows that a word was replaced; the new word may access too much."""
     kernel = kernel_for(target, shape, align=16)
     want = numbers(kernel)
     got = {n: np.concatenate([a, np.zeros(1 << 14, a.dtype)])[:len(a)] for n, a in want.items()}

@@ -125,7 +125,7 @@ def _high(a: np.ndarray, b: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Truncates; what PTX leaves open gives odd numbers, so that they do not pass for right."""
+    """Truncates; where PTX leaves the result open it is an odd number, which no test expects."""
     odd = (b == 0) | ((b == -1) & (a == np.iinfo(a.dtype).min)) if a.dtype.kind == "i" else b == 0
     safe = np.where(odd, 1, b).astype(b.dtype)
     q, r = a // safe, a % safe

@@ -45,7 +45,7 @@ CASES: dict[str, Case] = {
     "an input that is a number": lambda: L.Input(28),
     "an input of an unknown dtype": lambda: L.Input((3,), dtype="float33"),
     "dense on nothing": lambda: zt.Sequential([L.Input(()), L.Dense(2)]).build(),
-    "dense on whole numbers": lambda: zt.Sequential(
+    "dense on integers": lambda: zt.Sequential(
         [L.Input((4,), dtype="int32"), L.Dense(2)]).build(),
     "reshape to another size": lambda: row(L.Reshape((4, 2))),
     "reshape with two open axes": lambda: row(L.Reshape((-1, -1))),
@@ -106,7 +106,7 @@ CASES: dict[str, Case] = {
     "an activation that gives a number": lambda: row(L.Dense(
         3, activation=lambda x: 2.0, name="mine")),
     "a lambda that is a layer": lambda: L.Lambda(L.ReLU()),
-    "a normalisation of whole numbers": lambda: zt.Sequential(
+    "a normalisation of integers": lambda: zt.Sequential(
         [L.Input((4,), dtype="int32"), L.BatchNormalization()]).build(),
     "a layer that returns nothing": lambda: row(Silent()),
     "a layer told to train": lambda: L.Dropout(0.5)(L.Input((4,)), training=True),

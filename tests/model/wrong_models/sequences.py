@@ -69,7 +69,7 @@ CASES: dict[str, Case] = {
         WORDS, MEMORY, encoder_padding_mask=L.Input((5,), dtype="bool")),
     "an encoder's mask for a decoder": lambda: L.TransformerDecoder(16, 2)(
         WORDS, MEMORY, padding_mask=L.Input((5,), dtype="bool")),
-    "recurrence over whole numbers": lambda: begins(7, 3, dtype="int32")(L.GRU(2)),
+    "recurrence over integers": lambda: begins(7, 3, dtype="int32")(L.GRU(2)),
     "attention among truths": lambda: begins(7, 4, dtype="bool")(L.MultiHeadAttention(2)),
     "no memory": lambda: L.LSTM(0),
     "recurrence over rows": lambda: row(L.LSTM(4)),

@@ -50,7 +50,7 @@ def test_messages(family: str, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize(("family", "name"), EACH, ids=[f"{f}: {n}" for f, n in EACH])
 def test_each_message_helps(family: str, name: str) -> None:
-    """One line of a bearable length, for this case, and free of what belongs to one machine."""
+    """One line of limited length for this case, without anything specific to this machine."""
     kind, _, said = goldens(family)[name].partition(": ")
     assert kind != "ZtorchError" and 20 < len(said) < 420 and "\n" not in said
     assert not re.search(r"0x[0-9a-f]{6}|/tmp/|/home/|object at", said)

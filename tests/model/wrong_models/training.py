@@ -55,7 +55,7 @@ CASES: dict[str, Case] = {
     "smoothing above one": lambda: zt.losses.CategoricalCrossentropy(label_smoothing=2),
     "a delta of zero": lambda: zt.losses.Huber(delta=0),
     "a batch of nothing": lambda: row(L.Dense(1)).trace(0),
-    "a model of whole numbers": lambda: row(L.Dense(1)).trace(4, dtype="int32"),
+    "a model of integers": lambda: row(L.Dense(1)).trace(4, dtype="int32"),
     "two outputs for one loss": lambda: row(L.Dense(1)).trace(4, "sgd", ["mse", "mse"]),
     # data
     "rows of another width": lambda: fitted(X[:, :5], LABELS),

@@ -37,7 +37,7 @@ class UnsupportedNode:
 class OnnxGraph(Layer):
     """The nodes of a file between its inputs and outputs.
 
-    Float initializers with at least one axis are weights, named as in the file. Whole numbers,
+    Float initializers with at least one axis are weights, named as in the file. Integers,
     single numbers, and arrays with infinities or NaN are constants.
     """
 

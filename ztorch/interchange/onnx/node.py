@@ -116,7 +116,7 @@ class Node:
         return value
 
     def ints(self, name: str, k: int | None = None) -> tuple[int, ...] | None:
-        """Whole numbers from an attribute or, as later opsets have it, from input k."""
+        """Integers from an attribute or, as later opsets have it, from input k."""
         if k is not None and self.has(k):
             return tuple(int(n) for n in self.array(k).reshape(-1))
         numbers = self.attr(name)

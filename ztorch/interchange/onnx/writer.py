@@ -142,7 +142,7 @@ class Writer:
         return self._stored[key]
 
     def integers(self, numbers: Any) -> str:
-        """An initializer with whole numbers."""
+        """An initializer with integers."""
         return self.array(np.array(list(numbers), np.int64))
 
     def scalar(self, x: Any, like: Value) -> str:

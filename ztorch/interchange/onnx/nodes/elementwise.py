@@ -76,7 +76,7 @@ def _mod(n: Node) -> Result:
     if n.attr("fmod", 0):
         return remainder
     if a.dtype.is_float:
-        n.unsupported("fmod=0 is for whole numbers")
+        n.unsupported("fmod=0 is for integers")
     if a.dtype.kind == "u":
         return remainder
     zero = OPS.zeros_like(remainder)  # the result has the sign of the divisor
