@@ -28,8 +28,8 @@ from ztorch.ir.floating import (
 )
 from ztorch.ir.kernel import Operand
 
-__all__ = ["atan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "log", "log1p", "log2",
-           "nearest", "power", "rem", "rsqrt", "sin", "tanh", "trunc"]
+__all__ = ["atan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "log", "log1p",
+           "log2", "nearest", "power", "rem", "rsqrt", "sin", "tanh", "trunc"]
 
 # Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among their
 # neighbours for the least error with all roundings. Above these ranges both rise past one, to be

@@ -135,7 +135,7 @@ def roll(x: Value, shift: Axes, axis: Axes | None = None) -> Value:
         at = int(by) % n if n else 0
         if at:
             before = (slice(None),) * a
-            x = OPS.concat(x[(*before, slice(n - at, n))], x[(*before, slice(0, n - at))], axis=a)
+            x = OPS.concat(x[before + (slice(n - at, n),)], x[before + (slice(0, n - at),)], axis=a)
     return x
 
 

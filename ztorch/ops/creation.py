@@ -85,7 +85,7 @@ def eye(rows: int, columns: int | None = None, k: int = 0,
 
 @op(Sample((), {"start": 2, "stop": 11, "step": 3}), Sample((), {"start": 1.0, "step": -0.25,
     "stop": -0.1}), numpy=lambda start, stop=None, step=1: np.arange(
-        *((0, start) if stop is None else (start, stop)), step))
+        0 if stop is None else start, start if stop is None else stop, step))
 def arange(start: float, stop: float | None = None, step: float = 1,
            dtype: DType | str | None = None) -> Value:
     """Numbers at equal distances up to an end, which is left out, inside a model.

@@ -1,4 +1,4 @@
-"""Quotients and remainders as in Python and NumPy: `div` and `rem`, the opcodes, truncate instead."""
+"""Quotients and remainders as in Python and NumPy; the opcodes `div` and `rem` truncate."""
 
 from __future__ import annotations
 

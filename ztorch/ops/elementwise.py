@@ -35,6 +35,11 @@ _DOMAIN = {"log": (0.1, 4.0), "log2": (0.1, 4.0), "sqrt": (0.1, 4.0), "rsqrt": (
            "shl": (0, 7), "shr": (0, 7)}
 
 
+# Opcodes that leave every number of a kind as it is, which take floats or signed integers.
+_UNCHANGED = {"s": ("floor", "ceil", "round", "trunc"),
+              "u": ("floor", "ceil", "round", "trunc", "abs")}
+
+
 def _primitive(row: Opcode) -> Op:
     """The primitive op that applies an opcode to each element."""
     name = TENSOR_NAMES.get(row.name, row.name)
@@ -67,6 +72,8 @@ def _declare(row: Opcode) -> None:
             raise TypeError(f"ops.{primitive.name}({', '.join(names)}) takes {row.arity} tensors, "
                             f"not {len(args)}")
         values = broadcast_together(*args, dtypes_from=1 if row.name == "select" else 0)
+        if row.name in _UNCHANGED.get(values[-1].dtype.kind, ()):
+            return values[0]
         return primitive(*values)
 
     names = ["c", "a", "b"] if row.name == "select" else ["a", "b", "c"][:row.arity]

@@ -107,7 +107,8 @@ def isinf(x: Value) -> Value:
     return _of(_INFINITE, x, False)
 
 
-@op(Sample((_ODD.shapes[0].astype(np.float64),), {"posinf": 9.0, "neginf": -7.0}), numpy=np.nan_to_num)
+@op(Sample((_ODD.shapes[0].astype(np.float64),), {"posinf": 9.0, "neginf": -7.0}),
+    numpy=np.nan_to_num)
 def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None,
                neginf: float | None = None) -> Value:
     """x with numbers in place of NaN and infinities. Their gradients are 0.

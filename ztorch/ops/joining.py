@@ -64,7 +64,7 @@ def unstack(x: Value, axis: int = 0) -> tuple[Value, ...]:
         (array([1, 3]), array([2, 4]))
     """
     [a] = normal_axes(axis, x.rank)
-    return tuple(x[(*(slice(None),) * a, k)] for k in range(x.shape[a]))
+    return tuple(x[(slice(None),) * a + (k,)] for k in range(x.shape[a]))
 
 
 @op(Sample(((5, 3),), {"indices_or_sections": (2,)}),
@@ -99,7 +99,7 @@ def split(x: Value, indices_or_sections: int | tuple[int, ...],
         each, more = divmod(n, parts)
         cuts = [0, *itertools.accumulate(each + (k < more) for k in range(parts))]
     before = (slice(None),) * a
-    return tuple(x[(*before, slice(low, high))] for low, high in itertools.pairwise(cuts))
+    return tuple(x[before + (slice(low, high),)] for low, high in itertools.pairwise(cuts))
 
 
 @op(Sample(((3,), (3,))), numpy=lambda *xs: np.hstack(xs))

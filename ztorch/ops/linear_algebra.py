@@ -30,9 +30,9 @@ def _matrices(name: str, x: Value, square: bool = True) -> Value:
         raise shape_error(f"ops.{name} needs {'square ' if square else ''}matrices, not", x.shape)
     n = min(x.shape[-2:])
     if n > LARGEST:
-        raise Unsupported(f"ops.{name} of {x.shape[-2]} x {x.shape[-1]} matrices of {x.dtype}: each "
-                          f"of {n} columns would be kernels of its own; {LARGEST} columns are the "
-                          "most")
+        raise Unsupported(f"ops.{name} of {x.shape[-2]} x {x.shape[-1]} matrices of {x.dtype}: "
+                          f"each of {n} columns would be kernels of its own; {LARGEST} columns are "
+                          "the most")
     return widened(x)
 
 
@@ -315,7 +315,7 @@ def matrix_norm(x: Value, ord: float | str = "fro", keepdims: bool = False) -> V
     if ord not in (1, -1, math.inf, -math.inf):
         raise shape_error(f"ops.matrix_norm(ord={ord!r}) is none of 'fro', 1, -1, math.inf and "
                           "-math.inf")
-    along, across = (-2, -1) if abs(ord) == 1 else (-1, -2)  # type: ignore[arg-type]
+    along, across = (-2, -1) if ord in (1, -1) else (-1, -2)
     sums = OPS.norm(x, 1, along, True)
-    y = (OPS.max if ord > 0 else OPS.min)(sums, across, True)  # type: ignore[operator]
+    y = (OPS.max if ord in (1, math.inf) else OPS.min)(sums, across, True)
     return y if keepdims else OPS.reshape(y, x.shape[:-2])

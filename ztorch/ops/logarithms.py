@@ -12,6 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.floating import step
 from ztorch.ops.formulas import as_floats, formula
 
+
 def _logaddexp(b: Any, x: Any, y: Any) -> Any:
     gap = b.select(b.eq(x, y), 0.0, b.abs(b.sub(x, y)))
     return b.add(b.max(x, y), b.log1p(b.exp(b.neg(gap))))

@@ -77,7 +77,7 @@ _RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
 
 
 @op(Sample(((4, 6),), {"shape": (3, -1)}, dtypes="fsub"), Sample(((2, 3, 4),), {"shape": (24,)}),
-    primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape))
+    primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape), aliases=("view",))
 def reshape(x: Value, shape: Shape) -> Value:
     """The same elements in another shape.
 

@@ -68,7 +68,7 @@ def repeat(x: Value, repeats: int | tuple[int, ...], axis: int | None = None) ->
             raise shape_error(f"ops.repeat got repeats {tuple(repeats)} for the {n} elements along "
                               f"axis {axis} of", x.shape)
         if not sum(repeats):
-            return x[(*(slice(None),) * a, slice(0, 0))]
+            return x[(slice(None),) * a + (slice(0, 0),)]
         return OPS.take(x, constant(np.repeat(np.arange(n, dtype=np.int32), repeats)), a)
     if repeats < 0:
         raise shape_error(f"ops.repeat cannot repeat {repeats} times", x.shape)

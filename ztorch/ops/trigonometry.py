@@ -1,7 +1,4 @@
-"""Trigonometric functions beside `sin`, `cos` and `atan`, which are opcodes.
-
-Greatest errors measured, in units of the last place, are in the table of tests/ops/test_formulas.py.
-"""
+"""Trigonometric functions beside `sin`, `cos` and `atan`, which are opcodes."""
 
 from __future__ import annotations
 
