@@ -89,7 +89,7 @@ FAULTS = [
     Fault("lower", "ztorch/lower/fuse.py", "if s in joined and joined[s] != at:", "if False:", "lower/test_fuse.py"),
     Fault("lower", "ztorch/lower/fuse.py", "            if between:", "            if False:", "lower/test_fuse.py"),
     Fault("codegen", "ztorch/codegen/elf.py", "relocation.offset + width > len(section.data)", "relocation.offset > len(section.data)", "codegen/test_elf_checks.py"),
-    Fault("codegen", "ztorch/codegen/elf.py", '.add(b"\\0\\0\\0\\0")  # end marker', '.add(b"")  # end marker', "codegen/test_elf.py codegen/test_elf_limits.py"),
+    Fault("codegen", "ztorch/codegen/elf_contents.py", '.add(b"\\0\\0\\0\\0")  # end marker', '.add(b"")  # end marker', "codegen/test_elf.py codegen/test_elf_limits.py"),
     Fault("codegen", "ztorch/codegen/elf_unwind.py", "for row in sorted(rows))", "for row in rows)", "codegen/test_elf.py codegen/test_elf_limits.py"),
     Fault("codegen", "ztorch/codegen/elf_unwind.py", "if size < 4 or end > len(frame):", "if size < 4:", "codegen/test_elf_limits.py"),
     Fault("codegen", "ztorch/codegen/elf_unwind.py", "at + 8 + struct.calcsize(form) > end", "at + 8 > end", "codegen/test_elf_limits.py"),

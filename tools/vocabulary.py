@@ -81,9 +81,11 @@ def _arguments(public: Public) -> str:
 
 
 def _summary(public: Public) -> str:
-    """The first paragraph of the docstring."""
+    """The first paragraph of the docstring, and the op's other names."""
     first = " ".join(inspect.cleandoc(public.call.__doc__ or "").split("\n\n")[0].split())
-    return first.removesuffix("; element by element, with broadcasting.")
+    first = first.removesuffix("; element by element, with broadcasting.")
+    also = ", ".join(f"`{alias}`" for alias in public.aliases)
+    return f"{first.removesuffix('.')}. Also {also}" if also else first
 
 
 def _kinds(public: Public) -> str:

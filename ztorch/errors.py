@@ -65,8 +65,13 @@ class OutOfMemory(DeviceError):
     """A device has too little free memory."""
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     """A suggestion to append to a message; empty if no name is near.
+
+    Args:
+        name: The name that is not known.
+        known: The names that may be meant.
+        likeness: How much of two names must agree, from 0 to 1. Default: `0.5`.
 
     >>> nearest("CPU", ["auto", "cpu"])
     "; did you mean 'cpu'?"
@@ -78,7 +83,8 @@ def nearest(name: object, known: Iterable[str]) -> str:
     folded = {k.lower(): k for k in sorted(known)}
     # letters in another order are the most common typing error
     swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]
-    near = swapped or difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    near = swapped or difflib.get_close_matches(str(name).lower(), folded, n=1,
+                                                 cutoff=likeness)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 

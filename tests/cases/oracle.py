@@ -155,6 +155,7 @@ NEAR: dict[str, Callable[..., float]] = {
     "expm1": _total(math.expm1), "log": _total(math.log, (0.0, -INF)),
     "log2": _total(math.log2, (0.0, -INF)), "log1p": _total(math.log1p, (-1.0, -INF)),
     "tanh": math.tanh, "erf": math.erf, "sin": _total(math.sin), "cos": _total(math.cos),
+    "atan": math.atan,
     "pow": _pow,
 }
 """Opcodes that are good to a few units in the last place."""

@@ -36,14 +36,16 @@ class Public:
     primitive: Op | None  # None for a function of other ops
     reference: Callable[..., Any] | None = None  # the same function on NumPy arrays
     results: tuple[str, ...] = ()  # names of the results, if there are several
+    aliases: tuple[str, ...] = ()  # other names of the op
 
 
 REGISTRY: dict[str, Public] = {}
+ALIASES: dict[str, str] = {}  # the name of the op that has this other name
 
 
 def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
-       numpy: Callable[..., Any] | None = None,
-       results: tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
+       numpy: Callable[..., Any] | None = None, results: tuple[str, ...] = (),
+       aliases: tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
     """Registers a function of values as an op. This is all it takes to add one.
 
     A function of other ops gets its gradient, fusion and code from them.
@@ -54,7 +56,9 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
         primitive: The primitive op that the function makes nodes of. `None` if it is a function of
             other ops. Default: `None`.
         numpy: The same function on NumPy arrays, which tests compare with. Default: `None`.
-        results: Names of the results, if there are several. Default: `()`.
+        results: Names of the results, if there are several. If their number varies, those that the
+            samples give. Default: `()`.
+        aliases: Other names of the op, such as those of NumPy, Keras and PyTorch. Default: `()`.
 
     Returns:
         The decorator.
@@ -62,8 +66,10 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
 
     def register(function: Callable) -> Callable:
         public = name or function.__name__
-        assert public not in REGISTRY, f"op {public} is registered twice"
-        REGISTRY[public] = Public(public, function, samples, primitive, numpy, results)
+        for each in (public, *aliases):
+            assert each not in REGISTRY and each not in ALIASES, f"op {each} is registered twice"
+        REGISTRY[public] = Public(public, function, samples, primitive, numpy, results, aliases)
+        ALIASES.update(dict.fromkeys(aliases, public))
         return function
 
     return register
@@ -99,8 +105,9 @@ class _Namespace:
     """Every registered op as an attribute, for gradients, layers and operators."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        name = ALIASES.get(name, name)
         if name not in REGISTRY:
-            raise unknown("op", name, REGISTRY)
+            raise unknown("op", name, REGISTRY, also=ALIASES)
         calls, function = _calls.get(), REGISTRY[name].call
         if calls is None:
             return function
@@ -259,4 +266,4 @@ def _apply_op(name: str, *args: Any, **attrs: Any) -> Any:
 
 
 Value.apply_op = staticmethod(_apply_op)  # type: ignore[method-assign]
-Value.op_names = staticmethod(lambda: list(REGISTRY))  # type: ignore[method-assign]
+Value.op_names = staticmethod(lambda: [*REGISTRY, *ALIASES])  # type: ignore[method-assign]

@@ -92,6 +92,10 @@ class Expressions:
             return constant(np.asarray(folded).item(), result, lanes)
         return self._pure(opcode, result, lanes, typed)
 
+    def apply(self, formula: Callable[..., Operand], *args: Operand) -> Operand:
+        """What a function of a builder and operands emits, such as a rewriting."""
+        return formula(self, *args)
+
     def _adapt(self, args: tuple[Arg, ...], first: int = 0) -> tuple[Operand, ...]:
         """Turn numbers into constants of the dtype of args[first:]; broadcast scalars to lanes."""
         operands = [a for a in args if isinstance(a, Operand)]

@@ -113,6 +113,8 @@ _row("sin", 1, "sine", np.sin, kinds="f", via=poly.sin, cost=24,
      grad=lambda o, g, y, a: (g * o.cos(a),))
 _row("cos", 1, "cosine", np.cos, kinds="f", via=poly.cos, cost=24,
      grad=lambda o, g, y, a: (-(g * o.sin(a)),))
+_row("atan", 1, "arctangent", np.arctan, kinds="f", via=poly.atan, cost=34,
+     grad=lambda o, g, y, a: (g / (a * a + 1.0),))
 _row("pow", 2, "a ** b", np.power, kinds="f", via=poly.power, cost=50,
      grad=lambda o, g, y, a, b: (
          g * b * o.power(a, b - 1.0),

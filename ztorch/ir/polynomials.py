@@ -7,8 +7,8 @@ on every machine. `exponentials` says how the coefficients were obtained.
 Greatest errors measured, in units of the last place, f32 and f64: log 0.9 0.8, exp2 1.2 1.1,
 exp 1.2 1.2, log1p 1.4 1.4, rsqrt 1.5 1.5, log2 1.5 1.5, expm1 1.7 2.2, sin and cos 2.2 2.1 (of
 arguments up to 20), pow 4.2 33 (below 1.5 for results from 2^-20 to 2^20), tanh 6.2 2.6, erf 6.1
-1.5. The last two are worst next to +-1, where 6 units are 3.6e-7. f16 and bf16 are computed in f32
-and rounded. NaN gives NaN. sin, expm1 and log1p of -0.0 are +0.0.
+1.5, atan 2.1 2.1. tanh and erf are worst next to +-1, where 6 units are 3.6e-7. f16 and bf16 are
+computed in f32 and rounded. NaN gives NaN. sin, expm1 and log1p of -0.0 are +0.0.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ztorch.ir.floating import (
 )
 from ztorch.ir.kernel import Operand
 
-__all__ = ["ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "log", "log1p", "log2",
-           "nearest", "power", "rem", "rsqrt", "sin", "tanh", "trunc"]
+__all__ = ["atan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "log", "log1p",
+           "log2", "nearest", "power", "rem", "rsqrt", "sin", "tanh", "trunc"]
 
 # Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among their
 # neighbours for the least error with all roundings. Above these ranges both rise past one, to be
@@ -64,6 +64,32 @@ PI: Coefficients = {
     f32: (3.140625, 0.00096893310546875, -1.2814998626708984e-06, 1.984187258941006e-09),
     f64: (3.141592651605606, 1.9841871617964912e-09, -2.435410355594793e-18)}
 HALF_TURNS = 0.3183098861837907  # in one radian
+
+# (atan(t) / t - 1) / t^2 in t^2 for |t| < sqrt(2) - 1, error of atan 2^-30.4, 2^-59.4.
+ARCTANGENT: Coefficients = {
+    f32: (-0.060900524, 0.105991684, -0.14244391, 0.19998528, -0.33333316),
+    f64: (-0.017907501482782782, 0.03806467321452599, -0.05039303299250824, 0.058478878103727816,
+          -0.06663103709724935, 0.07692060178121746, -0.090908977558294, 0.11111110783438832,
+          -0.14285714280198608, 0.19999999999953666, -0.333333333333332)}
+# pi / 4 and what its rounding leaves.
+QUARTER_PI: Coefficients = {f32: (0.785398185253143, -2.1855695e-08),
+                            f64: (0.7853981633974483, 3.061616997868383e-17)}
+
+
+@widened
+def atan(b: Arithmetic, x: Operand) -> Operand:
+    """The arctangent, by t = x, (x - 1) / (x + 1) or -1 / x: it lies 0, 1 or 2 eighths of a turn
+    below that of x."""
+    size = b.abs(x)
+    middle, far = b.gt(size, 0.4142135623730951), b.gt(size, 2.414213562373095)
+    over = b.select(far, -1.0, b.select(middle, b.sub(size, 1.0), size))
+    under = b.select(far, size, b.select(middle, b.add(size, 1.0), 1.0))
+    t = b.div(over, under)
+    z = b.mul(t, t)
+    rest = step(b, b.mul(t, z), horner(b, z, ARCTANGENT[x.dtype]), t)
+    high, low = QUARTER_PI[x.dtype]
+    eighths = b.select(far, b.const(2.0, x.dtype), b.select(middle, b.const(1.0, x.dtype), 0.0))
+    return with_sign_of(b, b.add(b.mul(eighths, high), step(b, eighths, low, rest)), x)
 
 
 @widened

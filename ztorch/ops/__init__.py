@@ -18,20 +18,24 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.dtypes import DType, need_no_mask
 from ztorch.errors import nearest
-from ztorch.graph.op import OPS, REGISTRY, Public, as_value, leaf
+from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.value import Value
+from ztorch.ops.absent import INSTEAD
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
-for _name in REGISTRY:
+for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
 __all__ = sorted(REGISTRY)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
+    name = ALIASES.get(name, name)
     if name not in REGISTRY:
-        hint = "" if name.startswith("_") else nearest(name, REGISTRY)
+        hint = f"; {INSTEAD[name]}" if name in INSTEAD else ""
+        if not hint and not name.startswith("_"):
+            hint = nearest(name, (*REGISTRY, *ALIASES), likeness=0.7)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
     return _public(name)  # not stored: names such as `any` would shadow Python's in this file
 

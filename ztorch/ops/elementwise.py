@@ -12,7 +12,7 @@ from ztorch.dtypes import DType
 from ztorch.graph.op import OPS, Sample, broadcast_together, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
-from ztorch.ops.fills import ones_like, zeros_like
+from ztorch.ops.fills import ones_like
 
 # Names of ops that differ from their opcode's: those of NumPy and Keras.
 TENSOR_NAMES = {
@@ -21,10 +21,23 @@ TENSOR_NAMES = {
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not",
     "shl": "shift_left", "shr": "shift_right",
 }
+# Other names of ops, by opcode: those of the array API standard, NumPy, Keras and PyTorch.
+_ALIASES = {
+    "abs": ("absolute", "fabs"), "sub": ("subtract",), "mul": ("multiply",), "neg": ("negative",),
+    "rem": ("fmod",), "pow": ("pow", "float_power"), "round": ("rint",), "trunc": ("fix",),
+    "atan": ("arctan",), "lt": ("lt", "less_than"), "le": ("le",), "gt": ("gt", "greater_than"),
+    "ge": ("ge",), "eq": ("eq",), "ne": ("ne",), "not": ("bitwise_invert", "invert"),
+    "shl": ("bitwise_left_shift", "left_shift"), "shr": ("bitwise_right_shift", "right_shift"),
+}
 # Ranges of random inputs on which an opcode is defined and well conditioned.
 _DOMAIN = {"log": (0.1, 4.0), "log2": (0.1, 4.0), "sqrt": (0.1, 4.0), "rsqrt": (0.1, 4.0),
            "pow": (0.1, 2.0), "log1p": (-0.5, 3.0), "div": (0.5, 2.0), "rem": (0.5, 2.0),
            "shl": (0, 7), "shr": (0, 7)}
+
+
+# Opcodes that leave every number of a kind as it is, which take floats or signed integers.
+_UNCHANGED = {"s": ("floor", "ceil", "round", "trunc"),
+              "u": ("floor", "ceil", "round", "trunc", "abs")}
 
 
 def _primitive(row: Opcode) -> Op:
@@ -59,6 +72,8 @@ def _declare(row: Opcode) -> None:
             raise TypeError(f"ops.{primitive.name}({', '.join(names)}) takes {row.arity} tensors, "
                             f"not {len(args)}")
         values = broadcast_together(*args, dtypes_from=1 if row.name == "select" else 0)
+        if row.name in _UNCHANGED.get(values[-1].dtype.kind, ()):
+            return values[0]
         return primitive(*values)
 
     names = ["c", "a", "b"] if row.name == "select" else ["a", "b", "c"][:row.arity]
@@ -73,7 +88,8 @@ def _declare(row: Opcode) -> None:
     samples = [Sample(shapes, {}, low, high, kinds)]
     if row.arity == 2:
         samples.append(Sample(((4, 1, 3), (2, 1)), {}, low, high, kinds))
-    op(*samples, name=primitive.name, primitive=primitive, numpy=row.meaning)(call)
+    op(*samples, name=primitive.name, primitive=primitive, numpy=row.meaning,
+       aliases=_ALIASES.get(row.name, ()))(call)
 
 
 _KINDS = {"f": "floats", "s": "signed integers", "u": "unsigned integers", "b": "bools"}
@@ -172,16 +188,16 @@ def stop_gradient(x: Value) -> Value:
 
 @op(Sample(((3, 5),)), numpy=np.sign)
 def sign(x: Value) -> Value:
-    """-1 for negative elements, 0 for zero, 1 for positive ones.
+    """-1 for negative elements, 0 for zero, 1 for positive ones, NaN for NaN.
 
     Args:
-        x: Float tensor.
+        x: Tensor of numbers.
 
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    zeros = zeros_like(x)
-    return OPS.where(x > 0.0, ones_like(x), OPS.where(x < 0.0, -ones_like(x), zeros))
+    positive = OPS.where(x > 0.0, ones_like(x), stop_gradient(x))  # zero and NaN stay
+    return positive if x.dtype.kind == "u" else OPS.where(x < 0.0, -ones_like(x), positive)
 
 
 @op(Sample(((3, 5),)), numpy=np.square)
@@ -197,17 +213,24 @@ def square(x: Value) -> Value:
     return x * x
 
 
-@op(Sample(((3, 5),), {"low": -1.0, "high": 0.5}),
-    numpy=lambda x, low, high: np.clip(x, low, high))
-def clip(x: Value, low: Value | float, high: Value | float) -> Value:
-    """x limited to the range from low to high.
+def _clip_numpy(x: Any, min: Any = None, max: Any = None) -> Any:
+    return np.clip(x, min, max) if min is not None or max is not None else x
+
+
+@op(Sample(((3, 5),), {"min": -1.0, "max": 0.5}), Sample(((3, 5),), {"max": 1}, dtypes="s"),
+    numpy=_clip_numpy, aliases=("clamp",))
+def clip(x: Value, min: Value | float | None = None, max: Value | float | None = None) -> Value:
+    """x limited to the range from min to max.
 
     Args:
         x: Tensor of numbers.
-        low: Smallest result: a number, or a tensor that broadcasts with `x`.
-        high: Largest result: a number, or a tensor that broadcasts with `x`.
+        min: Smallest result: a number, or a tensor that broadcasts with `x`. `None` for no limit.
+            Default: `None`.
+        max: Largest result: a number, or a tensor that broadcasts with `x`. `None` for no limit.
+            Default: `None`.
 
     Returns:
         A tensor of the broadcast shape and the dtype of `x`.
     """
-    return OPS.minimum(OPS.maximum(x, low), high)
+    x = x if min is None else OPS.maximum(x, min)
+    return x if max is None else OPS.minimum(x, max)

@@ -70,27 +70,48 @@ def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -
     return _IOTA(shape=tuple(shape), axis=at, dtype=dtypes.dtype(dtype))
 
 
-@op(Sample(((2, 3),)), numpy=np.zeros_like)
-def zeros_like(x: Value) -> Value:
-    """Zeros of the shape and dtype of x.
+def _like(x: Value, value: Any, d: DType | str | None) -> Value:
+    return full(x.shape, value, x.dtype if d is None else d)
+
+
+@op(Sample(((2, 3),)), numpy=np.zeros_like, aliases=("empty_like",))
+def zeros_like(x: Value, dtype: DType | str | None = None) -> Value:
+    """Zeros of the shape of x.
 
     Args:
         x: Tensor of any dtype.
+        dtype: Dtype of the result. `None` for that of `x`. Default: `None`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape of `x`.
     """
-    return full(x.shape, 0, x.dtype)
+    return _like(x, 0, dtype)
 
 
 @op(Sample(((2, 3),)), numpy=np.ones_like)
-def ones_like(x: Value) -> Value:
-    """Ones of the shape and dtype of x.
+def ones_like(x: Value, dtype: DType | str | None = None) -> Value:
+    """Ones of the shape of x.
 
     Args:
         x: Tensor of any dtype.
+        dtype: Dtype of the result. `None` for that of `x`. Default: `None`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape of `x`.
     """
-    return full(x.shape, 1, x.dtype)
+    return _like(x, 1, dtype)
+
+
+@op(Sample(((2, 3),), {"value": 2.5}), numpy=lambda x, value: np.full_like(x, value))
+def full_like(x: Value, value: float, dtype: DType | str | None = None) -> Value:
+    """One number everywhere, in the shape of x.
+
+    Args:
+        x: Tensor of any dtype.
+        value: The number.
+        dtype: Dtype of the result. `None` for that of `x`. Default: `None`.
+
+    Returns:
+        A tensor of the shape of `x`.
+    """
+    return _like(x, value, dtype)

@@ -9,11 +9,14 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
-from ztorch.graph.op import Sample, op, shape_error
+from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
+from ztorch.ops.fills import full
 
 # The exponent bits of a float: also the bits of infinity.
 _EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF << 52}
+_LARGEST = {"f16": 65504.0, "bf16": (2.0 - 2.0**-7) * 2.0**127,
+            "f32": (2.0 - 2.0**-23) * 2.0**127, "f64": (2.0 - 2.0**-52) * 2.0**1023}
 _ODD = Sample((np.array([1.0, -2.0, np.nan, 0.0, np.inf, -np.inf], np.float32),))
 
 
@@ -42,6 +45,12 @@ def _by_bits(name: str, compare: str, numpy: Callable) -> Op:
 
 _FINITE = _by_bits("isfinite", "lt", np.isfinite)
 _NAN = _by_bits("isnan", "gt", np.isnan)
+_INFINITE = _by_bits("isinf", "eq", np.isinf)
+
+
+def _of(primitive: Op, x: Value, whole: bool) -> Value:
+    """The test of floats; whole numbers and bools all have one answer."""
+    return primitive(x, of=x.dtype) if x.dtype.is_float else full(x.shape, whole, dtypes.boolean)
 
 
 @op(Sample(((3, 5),)), _ODD, primitive=_FINITE, numpy=np.isfinite)
@@ -49,7 +58,7 @@ def isfinite(x: Value) -> Value:
     """Whether each element is neither infinite nor NaN.
 
     Args:
-        x: Float tensor.
+        x: Tensor of any dtype.
 
     Returns:
         A bool tensor of the shape of `x`.
@@ -59,7 +68,7 @@ def isfinite(x: Value) -> Value:
         >>> zt.ops.isfinite(np.array([1.0, np.inf, np.nan]))
         array([ True, False, False])
     """
-    return _FINITE(x, of=x.dtype)
+    return _of(_FINITE, x, True)
 
 
 @op(Sample(((3, 5),)), _ODD, primitive=_NAN, numpy=np.isnan)
@@ -67,7 +76,7 @@ def isnan(x: Value) -> Value:
     """Whether each element is NaN, such as the result of 0 / 0.
 
     Args:
-        x: Float tensor.
+        x: Tensor of any dtype.
 
     Returns:
         A bool tensor of the shape of `x`.
@@ -77,4 +86,51 @@ def isnan(x: Value) -> Value:
         >>> zt.ops.isnan(np.array([1.0, np.inf, np.nan]))
         array([False, False,  True])
     """
-    return _NAN(x, of=x.dtype)
+    return _of(_NAN, x, False)
+
+
+@op(_ODD, primitive=_INFINITE, numpy=np.isinf)
+def isinf(x: Value) -> Value:
+    """Whether each element is infinity or minus infinity.
+
+    Args:
+        x: Tensor of any dtype.
+
+    Returns:
+        A bool tensor of the shape of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.isinf(np.array([1.0, -np.inf, np.nan]))
+        array([False,  True, False])
+    """
+    return _of(_INFINITE, x, False)
+
+
+@op(Sample((_ODD.shapes[0].astype(np.float64),), {"posinf": 9.0, "neginf": -7.0}),
+    numpy=np.nan_to_num)
+def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None,
+               neginf: float | None = None) -> Value:
+    """x with numbers in place of NaN and infinities. Their gradients are 0.
+
+    Args:
+        x: Tensor of any dtype.
+        nan: Number in place of NaN. Default: `0.0`.
+        posinf: Number in place of infinity. `None` for the largest of the dtype. Default: `None`.
+        neginf: Number in place of minus infinity. `None` for the least of the dtype. Default:
+            `None`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.nan_to_num(np.array([1.0, np.nan, np.inf]), posinf=9.0)
+        array([1., 0., 9.])
+    """
+    if not x.dtype.is_float:
+        return x
+    largest = _LARGEST[x.dtype.name]
+    least, most = -largest if neginf is None else neginf, largest if posinf is None else posinf
+    y = OPS.where(isinf(x), OPS.where(x > 0.0, most, OPS.full((), least, x.dtype)), x)
+    return OPS.where(isnan(x), nan, y)

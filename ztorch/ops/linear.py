@@ -37,7 +37,8 @@ _CONTRACT = Op(
 
 
 @op(Sample(((3, 5), (5, 4))), Sample(((2, 3, 4), (2, 4, 5))), Sample(((2, 3, 4), (4, 5))),
-    Sample(((4,), (4, 3))), Sample(((3, 4), (4,))), primitive=_CONTRACT, numpy=np.matmul)
+    Sample(((4,), (4, 3))), Sample(((3, 4), (4,))), primitive=_CONTRACT, numpy=np.matmul,
+    aliases=("mm", "bmm", "mv"))
 def matmul(a: Value, b: Value) -> Value:
     """The matrix product over the last two axes; leading axes broadcast, as in NumPy.
 

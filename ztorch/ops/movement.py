@@ -77,7 +77,7 @@ _RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
 
 
 @op(Sample(((4, 6),), {"shape": (3, -1)}, dtypes="fsub"), Sample(((2, 3, 4),), {"shape": (24,)}),
-    primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape))
+    primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape), aliases=("view",))
 def reshape(x: Value, shape: Shape) -> Value:
     """The same elements in another shape.
 
@@ -115,7 +115,8 @@ _TRANSPOSE = Op("transpose", "map", _transpose_infer,
 
 
 @op(Sample(((2, 3, 4),), {"axes": (2, 0, 1)}, dtypes="fsub"), Sample(((5, 7),)),
-    primitive=_TRANSPOSE, numpy=lambda x, axes=None: np.transpose(x, axes))
+    primitive=_TRANSPOSE, numpy=lambda x, axes=None: np.transpose(x, axes),
+    aliases=("permute_dims", "permute"))
 def transpose(x: Value, axes: Shape | None = None) -> Value:
     """The axes of x in another order.
 
@@ -134,16 +135,20 @@ def transpose(x: Value, axes: Shape | None = None) -> Value:
     return x if order == tuple(range(x.rank)) else _TRANSPOSE(x, axes=order)
 
 
-@op(Sample(((3, 4),), {"axis": 1}, dtypes="fsub"), numpy=np.expand_dims)
-def expand_dims(x: Value, axis: int) -> Value:
-    """x with a new axis of size 1.
+@op(Sample(((3, 4),), {"axis": 1}, dtypes="fsub"), numpy=np.expand_dims, aliases=("unsqueeze",))
+def expand_dims(x: Value, axis: int | tuple[int, ...]) -> Value:
+    """x with new axes of size 1.
 
     Args:
         x: Tensor of any dtype.
-        axis: Position of the new axis in the result.
+        axis: Position of the new axis in the result, or a tuple of them.
 
     Returns:
         A tensor of the dtype of `x`.
     """
-    [at] = normal_axes(axis, x.rank + 1)
-    return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+    count = len(axis) if isinstance(axis, (list, tuple)) else 1
+    new = normal_axes(axis, x.rank + count)
+    if len(new) < count:
+        raise shape_error(f"ops.expand_dims got an axis twice in {axis} for", x.shape)
+    sizes = iter(x.shape)
+    return reshape(x, tuple(1 if k in new else next(sizes) for k in range(x.rank + count)))

@@ -70,36 +70,43 @@ def _reduce(which: str, x: Value, axis: Axes, keepdims: bool) -> Value:
 
 
 @op(*REDUCTION_SAMPLES, _WHOLE, name="sum", primitive=_OPS["sum"], numpy=np.sum)
-def sum_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def sum_(x: Value, axis: Axes = None, keepdims: bool = False,
+         dtype: DType | str | None = None) -> Value:
     """The sum along axes. Integers wrap.
 
     Args:
-        x: Tensor of numbers; bool is not accepted.
+        x: Tensor of numbers; bool is accepted only with a dtype.
         axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        dtype: Dtype of the elements and of the result. `None` for that of `x`, also for small
+            integers, which NumPy widens. Default: `None`.
 
     Returns:
-        A tensor of the dtype of `x` without these axes.
+        A tensor without these axes.
     """
-    return _reduce("sum", x, axis, keepdims)
+    return _reduce("sum", x if dtype is None else OPS.cast(x, dtype), axis, keepdims)
 
 
 @op(*REDUCTION_SAMPLES, _WHOLE, primitive=_OPS["prod"], numpy=np.prod)
-def prod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def prod(x: Value, axis: Axes = None, keepdims: bool = False,
+         dtype: DType | str | None = None) -> Value:
     """The product along axes. Integers wrap.
 
     Args:
-        x: Tensor of numbers; bool is not accepted.
+        x: Tensor of numbers; bool is accepted only with a dtype.
         axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        dtype: Dtype of the elements and of the result. `None` for that of `x`, also for small
+            integers, which NumPy widens. Default: `None`.
 
     Returns:
-        A tensor of the dtype of `x` without these axes.
+        A tensor without these axes.
     """
-    return _reduce("prod", x, axis, keepdims)
+    return _reduce("prod", x if dtype is None else OPS.cast(x, dtype), axis, keepdims)
 
 
-@op(*REDUCTION_SAMPLES, _WHOLE, name="max", primitive=_OPS["max"], numpy=np.max)
+@op(*REDUCTION_SAMPLES, _WHOLE, name="max", primitive=_OPS["max"], numpy=np.max,
+    aliases=("amax",))
 def max_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The largest element along axes; NaN if one is NaN.
 
@@ -114,7 +121,8 @@ def max_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     return _reduce("max", x, axis, keepdims)
 
 
-@op(*REDUCTION_SAMPLES, _WHOLE, name="min", primitive=_OPS["min"], numpy=np.min)
+@op(*REDUCTION_SAMPLES, _WHOLE, name="min", primitive=_OPS["min"], numpy=np.min,
+    aliases=("amin",))
 def min_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The smallest element along axes; NaN if one is NaN.
 
@@ -153,7 +161,7 @@ def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
 
 
 def _arg_numpy(function: Any) -> Any:
-    def positions(x: Any, axis: Axes = -1, keepdims: bool = False) -> Any:
+    def positions(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
         axes = normal_axes(axis, x.ndim)
         rows = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(
             *(n for k, n in enumerate(x.shape) if k not in axes), -1)
@@ -170,12 +178,13 @@ _ARGS = (Sample(((3, 5),), {"axis": 1}, dtypes="fsu"),
 
 
 @op(*_ARGS, numpy=_arg_numpy(np.argmax))
-def argmax(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
+def argmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The first position of the largest element along an axis, or of NaN if there is one.
 
     Args:
         x: Tensor of numbers.
-        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default: `-1`.
+        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default:
+            `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
 
     Returns:
@@ -183,19 +192,20 @@ def argmax(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
 
     Examples:
         >>> import ztorch as zt
-        >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]))
+        >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]), axis=1)
         array([1, 0], dtype=int32)
     """
     return _arg_extreme(x, axis, keepdims, max_)
 
 
 @op(*_ARGS, numpy=_arg_numpy(np.argmin))
-def argmin(x: Value, axis: Axes = -1, keepdims: bool = False) -> Value:
+def argmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The first position of the smallest element along an axis, or of NaN if there is one.
 
     Args:
         x: Tensor of numbers.
-        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default: `-1`.
+        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default:
+            `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
 
     Returns:
@@ -256,3 +266,23 @@ def any_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         array([ True, False])
     """
     return OPS.equal((max_ if x.size else sum_)(_flags(x), axis, keepdims), 1)
+
+
+@op(Sample(((3, 5),), {"axis": 1}, dtypes="s"), numpy=np.count_nonzero)
+def count_nonzero(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The number of elements along axes that are not zero.
+
+    Args:
+        x: Tensor of any dtype.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
+        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+
+    Returns:
+        An int32 tensor without these axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.count_nonzero(np.array([[1, 0], [2, 3]]), axis=0)
+        array([2, 1], dtype=int32)
+    """
+    return sum_(OPS.cast(OPS.cast(x, dtypes.boolean), dtypes.i32), axis, keepdims)

@@ -12,58 +12,113 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import boolean
-from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
+from ztorch.dtypes import DType, boolean
+from ztorch.graph.op import OPS, Sample, as_value, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.ops.reduction import widened
 
 BLOCK = 16  # elements: the work within a block grows with its square
 
-_SAMPLES = (Sample(((3, 5),), dtypes="fsu"), Sample(((1, 40, 2),), {"axis": 1}, 0.5, 1.25))
+_SAMPLES = (Sample(((3, 5),), dtypes="fsu"), Sample(((1, 40, 2),), {"axis": 1}, 0.5, 1.25),
+            Sample(((3, 5),), {"axis": 0, "include_initial": True}, 0.5, 1.25))
 
 
-@op(*_SAMPLES, numpy=lambda x, axis=-1: np.cumsum(x, axis, x.dtype))
-def cumsum(x: Value, axis: int = -1) -> Value:
+def _scan_numpy(function: Callable[..., Any], first: int) -> Callable[..., Any]:
+    def scanned(x: Any, axis: int = -1, dtype: Any = None, include_initial: bool = False) -> Any:
+        y = function(x, axis, dtype or x.dtype)
+        start = np.full_like(np.take(y, [0], axis), first)
+        return np.concatenate([start, y], axis) if include_initial else y
+
+    return scanned
+
+
+@op(*_SAMPLES, numpy=_scan_numpy(np.cumsum, 0), aliases=("cumulative_sum",))
+def cumsum(x: Value, axis: int = -1, dtype: DType | str | None = None,
+           include_initial: bool = False) -> Value:
     """The sum of each element and all before it along an axis.
 
     Args:
         x: Tensor of numbers; bool is not accepted. Integers wrap.
         axis: Axis of the sum. Default: `-1`.
+        dtype: Dtype of the elements and of the result. `None` for that of `x`. Default: `None`.
+        include_initial: Whether the result begins with 0, and is longer by one. Default: `False`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape of `x`, or longer by one along the axis.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.cumsum(np.array([1.0, 2.0, 3.0]))
         array([1., 3., 6.])
     """
-    return _along("cumsum", x, axis, OPS.sum, OPS.add, "add")
+    return _along("cumsum", x, axis, dtype, include_initial, OPS.sum, OPS.add, "add")
 
 
-@op(*_SAMPLES, numpy=lambda x, axis=-1: np.cumprod(x, axis, x.dtype))
-def cumprod(x: Value, axis: int = -1) -> Value:
+@op(*_SAMPLES, numpy=_scan_numpy(np.cumprod, 1), aliases=("cumulative_prod",))
+def cumprod(x: Value, axis: int = -1, dtype: DType | str | None = None,
+            include_initial: bool = False) -> Value:
     """The product of each element and all before it along an axis.
 
     Args:
         x: Tensor of numbers; bool is not accepted. Integers wrap.
         axis: Axis of the product. Default: `-1`.
+        dtype: Dtype of the elements and of the result. `None` for that of `x`. Default: `None`.
+        include_initial: Whether the result begins with 1, and is longer by one. Default: `False`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape of `x`, or longer by one along the axis.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.cumprod(np.array([1.0, 2.0, 3.0, 4.0]))
         array([ 1.,  2.,  6., 24.])
     """
-    return _along("cumprod", x, axis, OPS.prod, OPS.mul, "mul")
+    return _along("cumprod", x, axis, dtype, include_initial, OPS.prod, OPS.mul, "mul")
 
 
-def _along(name: str, x: Value, axis: int, reduce: Callable[..., Value],
-           combine: Callable[..., Value], opcode: str) -> Value:
+@op(Sample(((3, 5),), {"axis": 0, "n": 2}, dtypes="fs"), numpy=lambda x, axis=-1, n=1: np.diff(
+    x, n, axis))
+def diff(x: Value, axis: int = -1, n: int = 1, prepend: Value | float | None = None,
+         append: Value | float | None = None) -> Value:
+    """The difference of each element and the one before it along an axis.
+
+    Args:
+        x: Tensor of numbers. Integers wrap.
+        axis: Axis of the differences. Default: `-1`.
+        n: How often differences are taken. Default: `1`.
+        prepend: Number, or a tensor, to put before x along the axis. Default: `None`.
+        append: Number, or a tensor, to put after x along the axis. Default: `None`.
+
+    Returns:
+        A tensor of the dtype of `x`, shorter by `n` along the axis.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.diff(np.array([1, 4, 9, 16]), prepend=0)
+        array([1, 3, 5, 7])
+    """
     [a] = normal_axes(axis, x.rank)
+    if n < 0:
+        raise shape_error(f"ops.diff(n={n}) is negative for", x.shape)
+    one = tuple(1 if k == a else m for k, m in enumerate(x.shape))
+    ends = [y if y is None or (isinstance(y, Value) and y.rank) else
+            OPS.broadcast_to(as_value(y, x), one) for y in (prepend, append)]
+    x = OPS.concat(*(y for y in (ends[0], x, ends[1]) if y is not None), axis=a)
+    before = (slice(None),) * a
+    for _ in range(n):
+        x = x[before + (slice(1, None),)] - x[before + (slice(None, -1),)]
+    return x
+
+
+def _along(name: str, x: Value, axis: int, dtype: DType | str | None, initial: bool,
+           reduce: Callable[..., Value], combine: Callable[..., Value], opcode: str) -> Value:
+    x = x if dtype is None else OPS.cast(x, dtype)
+    [a] = normal_axes(axis, x.rank)
+    if initial:
+        y = _along(name, x, a, None, False, reduce, combine, opcode)
+        before = tuple(int(k == a) for k in range(x.rank))
+        return OPS.pad(y, before, (0,) * x.rank, identity(opcode, x.dtype))
     if x.dtype is boolean:
         raise shape_error(f"ops.{name} does not take bool", fix="cast it to a number first")
     if x.size == 0:

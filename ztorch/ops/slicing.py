@@ -210,13 +210,13 @@ _CONCAT = Op("concat", "map", _concat_infer,
 
 @op(Sample(((2, 3), (2, 4)), {"axis": 1}, dtypes="fsub"),
     Sample(((2, 3), (1, 3), (4, 3)), {"axis": 0}), primitive=_CONCAT,
-    numpy=lambda *xs, axis=-1: np.concatenate(xs, axis))
-def concat(*xs: Value, axis: int = -1) -> Value:
+    numpy=lambda *xs, axis=-1: np.concatenate(xs, axis), aliases=("concatenate", "cat"))
+def concat(*xs: Value, axis: int | None = -1) -> Value:
     """Tensors joined along an axis.
 
     Args:
         *xs: Tensors of one dtype that differ only along the axis, or one list of them.
-        axis: Axis along which they are joined. Default: `-1`.
+        axis: Axis along which they are joined. `None` flattens them first. Default: `-1`.
 
     Returns:
         A tensor with the sizes along the axis added up.
@@ -228,6 +228,8 @@ def concat(*xs: Value, axis: int = -1) -> Value:
     """
     if len(xs) == 1 and isinstance(xs[0], (list, tuple)):
         xs = tuple(xs[0])
+    if axis is None:
+        xs, axis = tuple(reshape(x, (x.size,)) for x in xs), 0
     if len(xs) == 1:
         return xs[0]
     [a] = normal_axes(axis, xs[0].rank)

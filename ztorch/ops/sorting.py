@@ -38,7 +38,7 @@ _SAMPLES = (Sample(((3, 5),), {}, -9.0, 9.0, "fsu"), Sample(((2, 7, 3),), {"axis
 
 
 @op(*_SAMPLES, numpy=_order_numpy)
-def argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
+def argsort(x: Value, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
     """The positions that bring x into order along an axis.
 
     The order is stable, and NaN comes last.
@@ -47,6 +47,7 @@ def argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
         x: Tensor of any dtype, with at most 65,536 elements along the axis.
         axis: Axis to sort along. Default: `-1`.
         descending: Whether the largest element comes first. Default: `False`.
+        stable: Whether equal elements must keep their order. They always do. Default: `True`.
 
     Returns:
         An int32 tensor of the shape of `x`.
@@ -77,13 +78,14 @@ def argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
 
 
 @op(*_SAMPLES, numpy=_sort_numpy)
-def sort(x: Value, axis: int = -1, descending: bool = False) -> Value:
+def sort(x: Value, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
     """x in order along an axis. NaN comes last, in both directions.
 
     Args:
         x: Tensor of any dtype, with at most 65,536 elements along the axis.
         axis: Axis to sort along. Default: `-1`.
         descending: Whether the largest element comes first. Default: `False`.
+        stable: Whether equal elements must keep their order. They always do. Default: `True`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -103,7 +105,7 @@ def _top_numpy(x: Any, k: int, axis: int = -1) -> Any:
 
 
 @op(Sample(((3, 5),), {"k": 2}, -9.0, 9.0, "fs"), Sample(((6, 3),), {"k": 6, "axis": 0}),
-    numpy=_top_numpy, results=("values", "indices"))
+    numpy=_top_numpy, results=("values", "indices"), aliases=("topk",))
 def top_k(x: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
     """The k largest elements along an axis, largest first, and their positions.
 
@@ -133,7 +135,8 @@ def top_k(x: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
 @op(Sample((np.arange(-4.0, 4.0), (3, 5))), Sample((np.array([0.0, 1.0, 1.0, 2.0]),
     np.array([0.0, 1.0, 1.5, 9.0])), {"side": "right"}), numpy=lambda sorted, values, side="left":
     np.searchsorted(sorted, values, side).astype(np.int32))
-def searchsorted(sorted: Value, values: Value | float, side: str = "left") -> Value:
+def searchsorted(sorted: Value, values: Value | float, side: str = "left",
+                 sorter: Value | None = None) -> Value:
     """The number of elements of an ascending vector that come before each value.
 
     Args:
@@ -141,6 +144,8 @@ def searchsorted(sorted: Value, values: Value | float, side: str = "left") -> Va
         values: Tensor of the same dtype, or a number.
         side: `"left"` counts elements below the value, `"right"` also those equal to it. Default:
             `"left"`.
+        sorter: Integer vector: the order that sorts `sorted`, which need not be sorted then.
+            Default: `None`.
 
     Returns:
         An int32 tensor of the shape of `values`.
@@ -152,6 +157,8 @@ def searchsorted(sorted: Value, values: Value | float, side: str = "left") -> Va
     """
     if sorted.rank != 1:
         raise shape_error("ops.searchsorted needs a vector of sorted numbers, not", sorted.shape)
+    if sorter is not None:
+        sorted = OPS.take(sorted, sorter, 0)
     if side not in ("left", "right"):
         raise shape_error(f"side {side!r} is neither 'left' nor 'right'")
     values = as_value(values, sorted)

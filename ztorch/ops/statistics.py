@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Value
-from ztorch.ops.reduction import REDUCTION_SAMPLES, Axes, max_, sum_, widened
+from ztorch.ops.reduction import REDUCTION_SAMPLES, Axes, max_, min_, sum_, widened
 
 
 @op(*REDUCTION_SAMPLES, Sample(((4, 3),), {"axis": 0}, dtypes="su"), numpy=np.mean)
@@ -45,7 +45,8 @@ _SPREADS = (*REDUCTION_SAMPLES, Sample(((3, 5),), {"axis": 1, "ddof": 1}))
 
 
 @op(*_SPREADS, numpy=_spread_numpy(np.var))
-def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
+def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: float = 0,
+        correction: float | None = None) -> Value:
     """The variance along axes, exact also where the mean is large.
 
     It is the mean of squared differences from the mean, minus the square of the rounding error left
@@ -56,6 +57,7 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> V
         axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
         ddof: Delta degrees of freedom: the sum is divided by the count minus `ddof`. Default: `0`.
+        correction: Another name of `ddof`, which it replaces. Default: `None`.
 
     Returns:
         A tensor without these axes, of the dtype of `x`; float64 for integers.
@@ -68,6 +70,7 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> V
         >>> zt.ops.var(np.array([10001.0, 10003.0], np.float32))
         array(1., dtype=float32)
     """
+    ddof = ddof if correction is None else correction
     if not x.dtype.is_float:
         return var(OPS.cast(x, "float64"), axis, keepdims, ddof)
     count = math.prod(x.shape[a] for a in normal_axes(axis, x.rank))
@@ -90,7 +93,8 @@ def root(x: Value) -> Value:
 
 
 @op(*_SPREADS, numpy=_spread_numpy(np.std))
-def std(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Value:
+def std(x: Value, axis: Axes = None, keepdims: bool = False, ddof: float = 0,
+        correction: float | None = None) -> Value:
     """The standard deviation along axes: the square root of `var`.
 
     Its gradient is 0 where all elements are equal.
@@ -100,6 +104,7 @@ def std(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> V
         axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
         ddof: Delta degrees of freedom: the sum is divided by the count minus `ddof`. Default: `0`.
+        correction: Another name of `ddof`, which it replaces. Default: `None`.
 
     Returns:
         A tensor without these axes, of the dtype of `x`; float64 for integers.
@@ -109,26 +114,31 @@ def std(x: Value, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> V
         >>> zt.ops.std(np.array([1.0, 3.0]))
         array(1.)
     """
+    ddof = ddof if correction is None else correction
     if not x.dtype.is_float:
         x = OPS.cast(x, "float64")
     return OPS.cast(root(var(widened(x), axis, keepdims, ddof)), x.dtype)
 
 
 def _norm_numpy(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Any:
-    if ord == math.inf:
-        return np.max(np.abs(x), axis, keepdims=keepdims)
+    if ord in (math.inf, -math.inf):
+        return (np.max if ord > 0 else np.min)(np.abs(x), axis, keepdims=keepdims)
+    if ord == 0:
+        return np.sum(x != 0, axis, keepdims=keepdims).astype(x.dtype)
     return np.sum(np.abs(x) ** ord, axis, keepdims=keepdims) ** (1 / ord)
 
 
 @op(*REDUCTION_SAMPLES, Sample(((3, 5),), {"ord": 1, "axis": 1}),
-    Sample(((3, 5),), {"ord": math.inf}), numpy=_norm_numpy)
+    Sample(((3, 5),), {"ord": math.inf}), Sample(((3, 5),), {"ord": 3, "axis": 1}),
+    numpy=_norm_numpy, aliases=("vector_norm",))
 def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Value:
     """The norm of vectors along axes, without overflow or underflow.
 
     Args:
         x: Float tensor.
-        ord: Order of the norm: 2 for the root of the sum of squares, 1 for the sum of absolute
-            values, `math.inf` for the largest absolute value. Default: `2`.
+        ord: Order of the norm: the root of the sum of powers of absolute values. 0 counts the
+            elements that are not zero; `math.inf` gives the largest absolute value, `-math.inf`
+            the smallest. Default: `2`.
         axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
 
@@ -140,21 +150,26 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
         >>> zt.ops.norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
         array([5.e+30, 0.e+00], dtype=float32)
     """
-    if ord not in (1, 2, math.inf):
-        raise shape_error(f"ops.norm(ord={ord!r}) is none of 1, 2 and math.inf")
+    if isinstance(ord, str) or math.isnan(ord):
+        raise shape_error(f"ops.norm(ord={ord!r}) is no number", fix="matrices have "
+                          "ops.matrix_norm")
     if not x.dtype.is_float:
         raise shape_error(f"ops.norm does not take {x.dtype}", fix="cast it to a float first")
     size = OPS.abs(widened(x))
-    if ord != 2:
-        y = (sum_ if ord == 1 else max_)(size, axis, keepdims)
-        return OPS.cast(y, x.dtype)
+    if ord in (0, 1, math.inf, -math.inf):
+        reduce = {1: sum_, math.inf: max_, -math.inf: min_}.get(ord, sum_)
+        size = OPS.cast(OPS.not_equal(size, 0.0), size.dtype) if ord == 0 else size
+        return OPS.cast(reduce(size, axis, keepdims), x.dtype)
     if x.size == 0:
         return sum_(x, axis, keepdims)
     largest = OPS.stop_gradient(max_(size, axis, True))
     usual = OPS.bitwise_and(OPS.greater(largest, 0.0), OPS.less(largest, math.inf))
     scale = OPS.where(usual, largest, 1.0)
-    part = widened(x) / scale
-    y = root(sum_(part * part, axis, True)) * scale
+    if ord == 2:
+        part = widened(x) / scale
+        y = root(sum_(part * part, axis, True)) * scale
+    else:
+        y = OPS.power(sum_(OPS.power(size / scale, ord), axis, True), 1.0 / ord) * scale
     shape = tuple(1 if k in normal_axes(axis, x.rank) else n for k, n in enumerate(x.shape))
     kept = tuple(n for k, n in enumerate(shape) if k not in normal_axes(axis, x.rank))
     return OPS.cast(OPS.reshape(y, shape if keepdims else kept), x.dtype)

@@ -1,0 +1,154 @@
+"""Tensors made from numbers alone, beside `full` and `iota`.
+
+They have no tensor argument, so they always make nodes of a graph and never NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch import dtypes
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.value import Value
+
+Shape = int | tuple[int, ...]
+
+
+def _full(shape: Shape, value: Any, dtype: DType | str) -> Value:
+    return OPS.full((shape,) if isinstance(shape, int) else tuple(shape), value, dtype)
+
+
+@op(Sample((), {"shape": (2, 3)}), numpy=np.zeros, aliases=("empty",))
+def zeros(shape: Shape, dtype: DType | str = "float32") -> Value:
+    """Zeros, inside a model.
+
+    Args:
+        shape: Shape of the result, or the length of a vector.
+        dtype: Dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A value of the graph.
+
+    Examples:
+        >>> zeros((2, 3))
+        <full f32[2x3]>
+    """
+    return _full(shape, 0, dtype)
+
+
+@op(Sample((), {"shape": (2, 3)}), numpy=np.ones)
+def ones(shape: Shape, dtype: DType | str = "float32") -> Value:
+    """Ones, inside a model.
+
+    Args:
+        shape: Shape of the result, or the length of a vector.
+        dtype: Dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A value of the graph.
+
+    Examples:
+        >>> ones((2, 3))
+        <full f32[2x3]>
+    """
+    return _full(shape, 1, dtype)
+
+
+@op(Sample((), {"rows": 3, "columns": 4, "k": 1}),
+    numpy=lambda rows, columns=None, k=0, dtype=float: np.eye(rows, columns, k, dtype),
+    aliases=("identity",))
+def eye(rows: int, columns: int | None = None, k: int = 0,
+        dtype: DType | str = "float32") -> Value:
+    """A matrix with ones on a diagonal and zeros elsewhere, inside a model.
+
+    Args:
+        rows: Number of rows.
+        columns: Number of columns. `None` for as many as rows. Default: `None`.
+        k: Which diagonal: 0 for the main one, positive above it. Default: `0`.
+        dtype: Dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A value of the graph.
+
+    Examples:
+        >>> eye(3)
+        <cast f32[3x3]>
+    """
+    columns = rows if columns is None else columns
+    on = OPS.equal(OPS.iota((rows, columns), 0) + k, OPS.iota((rows, columns), 1))
+    return OPS.cast(on, dtype)
+
+
+@op(Sample((), {"start": 2, "stop": 11, "step": 3}), Sample((), {"start": 1.0, "step": -0.25,
+    "stop": -0.1}), numpy=lambda start, stop=None, step=1: np.arange(
+        0 if stop is None else start, start if stop is None else stop, step))
+def arange(start: float, stop: float | None = None, step: float = 1,
+           dtype: DType | str | None = None) -> Value:
+    """Numbers at equal distances up to an end, which is left out, inside a model.
+
+    Args:
+        start: First number; the end, if it is the only one.
+        stop: The end. `None` counts from 0 to `start`. Default: `None`.
+        step: Distance; negative ones count down. Default: `1`.
+        dtype: Dtype of the result. `None` for int32 if all three are whole numbers of Python, else
+            float32. Default: `None`.
+
+    Returns:
+        A vector of the graph.
+
+    Examples:
+        >>> arange(5)
+        <iota i32[5]>
+    """
+    whole = all(isinstance(n, int) for n in (start, stop, step) if n is not None)
+    low, high = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise shape_error("ops.arange counts in steps of 0", fix="give another step")
+    n = max(0, math.ceil((high - low) / step))
+    to = dtypes.dtype(dtype if dtype is not None else "int32" if whole else "float32")
+    numbers = OPS.iota((n,), 0, "int32" if whole and to.is_float else to)
+    if whole:
+        return OPS.cast(_moved(numbers, low, step), to)
+    return _moved(numbers, low, step)
+
+
+def _moved(numbers: Value, low: float, step: float) -> Value:
+    numbers = numbers if step == 1 else numbers * step
+    return numbers if low == 0 else numbers + low
+
+
+@op(Sample((), {"start": -1.0, "stop": 2.0, "num": 7}),
+    Sample((), {"start": 0.0, "stop": 1.0, "num": 5, "endpoint": False}), numpy=np.linspace)
+def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
+             dtype: DType | str = "float32") -> Value:
+    """A number of points at equal distances, inside a model.
+
+    Args:
+        start: First point.
+        stop: Last point, or the end if it is left out.
+        num: Number of points. Default: `50`.
+        endpoint: Whether the last point is `stop`. Default: `True`.
+        dtype: Dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A vector of the graph.
+
+    Examples:
+        >>> linspace(0.0, 1.0, 5)
+        <where f32[5]>
+    """
+    to = dtypes.dtype(dtype)
+    if not to.is_float:
+        return OPS.cast(linspace(start, stop, num, endpoint, "float64"), to)
+    if num < 0:
+        raise shape_error(f"ops.linspace(num={num}) is negative")
+    parts = num - endpoint
+    step = (stop - start) / parts if parts > 0 else 0.0
+    at = OPS.iota((num,), 0, to)
+    # from the nearer end, so that both ends are exact
+    first, last = at * step + start, (at - float(parts)) * step + stop
+    return OPS.where(OPS.less(at, parts / 2 + 0.25), first, last)

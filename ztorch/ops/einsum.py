@@ -1,0 +1,155 @@
+"""Einstein's sums: products and sums, with a letter for each axis."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from inspect import Parameter, Signature
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.value import Value
+
+Sizes = dict[str, int]  # of axes, by their letters
+
+
+class _Term:
+    """A tensor with a letter for each axis."""
+
+    def __init__(self, x: Value, letters: str):
+        self.x, self.letters = x, letters
+
+    def diagonals(self) -> _Term:
+        """Without a letter twice: such axes go along their diagonal."""
+        x, letters = self.x, self.letters
+        for letter in dict.fromkeys(letters):
+            while letters.count(letter) > 1:
+                first, second = (m.start() for m in list(re.finditer(letter, letters))[:2])
+                x = OPS.diagonal(x, 0, first, second)
+                letters = "".join(c for k, c in enumerate(letters) if k not in (first, second))
+                letters += letter
+        return _Term(x, letters)
+
+    def summed(self, keep: str) -> _Term:
+        """Summed over all letters but these."""
+        axes = tuple(k for k, c in enumerate(self.letters) if c not in keep)
+        x = OPS.sum(self.x, axis=axes) if axes else self.x
+        return _Term(x, "".join(c for c in self.letters if c in keep))
+
+    def arranged(self, letters: str) -> Value:
+        """The tensor with its axes in this order."""
+        return OPS.transpose(self.x, tuple(self.letters.index(c) for c in letters))
+
+    def times(self, other: _Term, keep: str, sizes: Sizes) -> _Term:
+        """The product, summed over the letters that both have and nobody keeps."""
+        both = [c for c in self.letters if c in other.letters]
+        batch = "".join(c for c in both if c in keep)
+        shared = "".join(c for c in both if c not in keep)
+        left = "".join(c for c in self.letters if c not in both)
+        right = "".join(c for c in other.letters if c not in both)
+
+        def size(letters: str) -> int:
+            return math.prod(sizes[c] for c in letters)
+
+        a = OPS.reshape(self.arranged(batch + left + shared),
+                        (*(sizes[c] for c in batch), size(left), size(shared)))
+        b = OPS.reshape(other.arranged(batch + shared + right),
+                        (*(sizes[c] for c in batch), size(shared), size(right)))
+        y = OPS.matmul(a, b) if shared else a * b
+        letters = batch + left + right
+        return _Term(OPS.reshape(y, tuple(sizes[c] for c in letters)), letters)
+
+
+def _numpy(*operands: Any, subscripts: str) -> Any:
+    return np.einsum(subscripts, *operands)
+
+
+def _einsum(*operands: Any, subscripts: str | None = None) -> Value:
+    """A sum of products, written with a letter for each axis.
+
+    Letters that stand for axes of several operands tie them together; those that the result does
+    not name are summed over. Operands are multiplied from left to right.
+
+    Args:
+        subscripts: Letters of each operand, separated by commas, then `->` and those of the
+            result. Without `->` the result has all letters that stand once, in alphabetical
+            order. An ellipsis stands for axes without letters, which broadcast.
+        *operands: Tensors of floats, of one dtype.
+
+    Returns:
+        A tensor of the axes that the result names.
+
+    Raises:
+        ShapeError: Letters and axes do not agree.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.einsum("ij,j->i", np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 10.0]))
+        array([21., 43.])
+    """
+    if subscripts is None:
+        subscripts, *rest = operands
+        operands = tuple(rest)
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    terms, result, sizes = _parsed(str(subscripts), operands)
+    terms = [term.diagonals() for term in terms]
+    total = terms[0]
+    for k, term in enumerate(terms[1:], 1):
+        later = result + "".join(t.letters for t in terms[k + 1:])
+        total = total.summed(later + term.letters)
+        total = total.times(term.summed(later + total.letters), later, sizes)
+    return total.summed(result).arranged(result)
+
+
+def _parsed(subscripts: str, operands: tuple[Value, ...]) -> tuple[list[_Term], str, Sizes]:
+    """Operands with a letter for each axis, the letters of the result, and sizes."""
+    text = subscripts.replace(" ", "")
+    if not re.fullmatch(r"[A-Za-z.,]*(->[A-Za-z.]*)?", text) or "." in text.replace("...", ""):
+        raise shape_error(f"ops.einsum cannot read {subscripts!r}", fix="write letters of each "
+                          "operand, commas, -> and letters of the result, such as 'ij,jk->ik'")
+    left, arrow, result = text.partition("->")
+    parts = left.split(",")
+    if len(parts) != len(operands):
+        raise shape_error(f"ops.einsum({subscripts!r}) names {len(parts)} operands, not "
+                          f"{len(operands)}")
+    spare = "".join(c for c in reversed(string.ascii_letters) if c not in text)
+    most = max(x.rank - len(p.replace("...", "")) for p, x in zip(parts, operands, strict=True))
+    dots = spare[:max(most, 0)] if "..." in left else ""
+    sizes: Sizes = {}
+    terms = []
+    for part, x in zip(parts, operands, strict=True):
+        named = len(part.replace("...", ""))
+        letters = part.replace("...", dots[len(dots) - (x.rank - named):] if x.rank > named else "")
+        if len(letters) != x.rank:
+            raise shape_error(f"ops.einsum({subscripts!r}): {part!r} does not fit the axes of",
+                              x.shape)
+        for letter, n in zip(letters, x.shape, strict=True):
+            if letter in dots and 1 in (n, sizes.get(letter, 1)):
+                sizes[letter] = max(n, sizes.get(letter, 1))
+            elif sizes.setdefault(letter, n) != n:
+                raise shape_error(f"ops.einsum({subscripts!r}): axis {letter} has sizes "
+                                  f"{sizes[letter]} and {n} in", *(v.shape for v in operands))
+        terms.append(_Term(x, letters))
+    terms = [_Term(OPS.broadcast_to(t.x, tuple(sizes[c] for c in t.letters)), t.letters)
+             for t in terms]
+    if not arrow:
+        once = sorted(c for c in set(left) - set(".,") if left.count(c) == 1)
+        result = ("..." if dots else "") + "".join(once)
+    result = result.replace("...", dots)
+    if missing := [c for c in result if c not in sizes]:
+        raise shape_error(f"ops.einsum({subscripts!r}): no operand has {', '.join(missing)}")
+    if len(set(result)) < len(result):
+        raise shape_error(f"ops.einsum({subscripts!r}) names an axis of the result twice")
+    return terms, result, sizes
+
+
+# the subscripts may come first, as in NumPy, or by name
+_einsum.__signature__ = Signature([  # type: ignore[attr-defined]
+    Parameter("subscripts", Parameter.POSITIONAL_OR_KEYWORD, annotation="str"),
+    Parameter("operands", Parameter.VAR_POSITIONAL, annotation="Value")], return_annotation="Value")
+op(Sample(((2, 3, 4), (2, 4, 3)), {"subscripts": "bij,bjk->bik"}),
+   Sample(((3, 3), (2, 3)), {"subscripts": "ii,...i->..."}), name="einsum", numpy=_numpy)(_einsum)
