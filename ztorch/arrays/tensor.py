@@ -237,15 +237,16 @@ class Tensor(Operators):
 class _View:
     """The memory of a tensor, which it keeps alive, as NumPy asks for it."""
 
-    __slots__ = ("__array_interface__", "tensor")
+    __slots__ = ("__array_interface__", "block")
 
     def __init__(self, tensor: Tensor):
         node = tensor.realize().node
-        assert node.block is not None
-        self.tensor = tensor
+        block = node.block  # not the tensor: another thread may compute it too and replace its block
+        assert block is not None
+        self.block = block
         self.__array_interface__ = {
             "shape": node.spec.shape, "typestr": node.spec.dtype.numpy.str, "version": 3,
-            "data": (node.block.place, True)}
+            "data": (block.place, True)}
 
 
 def tensor_of(node: Node) -> Tensor:
