@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ztorch.arrays.calls import Call
+from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.node import MAX_DEPTH, Node
 from ztorch.arrays.realize import realize
 from ztorch.host.settings import current
@@ -68,11 +69,11 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[Node]:
     for o in operands:
         if type(o) is Node and o.depth > depth:
             depth = o.depth
-    if depth >= MAX_DEPTH:  # long loops that nobody looks into
+    if depth >= MAX_DEPTH and not is_tracing():  # long loops that nobody looks into
         realize([o for o in operands if type(o) is Node])
         depth = 0
     results = [Node(s, None, call, operands, k, depth + 1) if alias is None else operands[alias]
                for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
-    if not _laziness.on:
+    if not _laziness.on and not is_tracing():
         realize(results)
     return results
