@@ -84,7 +84,7 @@ def _argument(label: str, x: Any, place: str) -> Any:
         return Node(spec((), kind, place, number=True), block)
     if isinstance(x, (bool, int, str)) or callable(x):
         return x
-    return operand(label, x, False, place)
+    return operand(label, x, False, place, copy=False)
 
 
 class _Version(NamedTuple):

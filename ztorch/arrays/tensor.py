@@ -346,8 +346,10 @@ def _compute_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     if any(isinstance(x, Value) for x in bound.operands):
         return getattr(ops, name)(*args, **attrs)  # in a model, tensors are constants
     place = common_memory(name, bound.labels, bound.operands)
-    operands = tuple(operand(f"zt.ops.{name}: {label}", x, weak, place) for label, x, weak in zip(
-        bound.labels, bound.operands, bound.takes_numbers(), strict=True))
+    pending = any(isinstance(x, Tensor) for x in bound.operands)  # arrays may change until then
+    operands = tuple(operand(f"zt.ops.{name}: {label}", x, weak, place, pending)
+                     for label, x, weak in zip(
+                         bound.labels, bound.operands, bound.takes_numbers(), strict=True))
     call = call_for(bound, tuple(o.spec if type(o) is Node else type(o) for o in operands), place)
     if key and not any(x == 0 for x in bound.attributes.values() if isinstance(x, float)):
         with contextlib.suppress(TypeError):  # 0.0 and -0.0 are one key, and a list is none
@@ -355,16 +357,24 @@ def _compute_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     return _results(call, operands)
 
 
-def operand(label: str, x: Any, weak: bool, place: str) -> Any:
-    """An argument of an op as a node in a memory, or as a number."""
+def operand(label: str, x: Any, weak: bool, place: str, copy: bool) -> Any:
+    """An argument of an op as a node in a memory, or as a number.
+
+    Args:
+        label: What errors call it.
+        x: The argument.
+        weak: Whether Python's numbers stay numbers.
+        place: The memory.
+        copy: Whether an array must be copied, since it may change before it is read.
+    """
     if isinstance(x, Tensor):
         return x.node if x.device == place else x.to(place).node
-    if weak and isinstance(x, NUMBERS):
-        return x
+    if weak and isinstance(x, NUMBERS) and not isinstance(x, np.generic):
+        return x if type(x) in NUMBERS else float(x) if isinstance(x, float) else int(x)
     array = as_host_array(label, x)
     kind, pool = dtype_of(array.dtype), memory(place)
     numbers = stored(array, kind)
-    block = pool.lend(numbers) if isinstance(pool, HostMemory) else None
+    block = pool.lend(numbers) if isinstance(pool, HostMemory) and not copy else None
     return Node(spec(array.shape, kind, place), block or pool.upload(numbers))
 
 
@@ -426,9 +436,9 @@ def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
 def array_of(node: Node) -> np.ndarray:
     """The elements of a node that nobody else refers to, as an array that can be written."""
     own = node.spec
-    if own.memory != "cpu":
-        return tensor_of(node).numpy().copy()
     realize([node])
     assert node.block is not None
+    if own.memory != "cpu" or node.block.memory is None:  # None: it is an argument's memory
+        return tensor_of(node).numpy().copy()
     bytes_ = node.block.detached()[:own.nbytes]
     return shown(bytes_.view(own.dtype.numpy).reshape(own.shape), own.dtype)
