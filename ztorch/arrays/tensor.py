@@ -22,7 +22,7 @@ from ztorch.arrays.specs import spec
 from ztorch import ops
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import DeviceError, ShapeError
-from ztorch.graph.op import REGISTRY
+from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.operators import Operators
 from ztorch.graph.value import Value
 
@@ -96,6 +96,9 @@ class Tensor(Operators):
 
     def __str__(self) -> str:
         return repr(self) if is_tracing() else str(self.numpy())
+
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how and not self.shape else format(str(self), how)
 
     # -- its elements ------------------------------------------------------------------------------
 
@@ -215,8 +218,9 @@ class Tensor(Operators):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's functions of elements give tensors where there is such an op, else arrays."""
-        if method == "__call__" and not options and ufunc.__name__ in REGISTRY:
-            return compute(ufunc.__name__, inputs, {})
+        name = ALIASES.get(ufunc.__name__, ufunc.__name__)
+        if method == "__call__" and not options and name in REGISTRY:
+            return compute(name, inputs, {})
         arrays = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
         return getattr(ufunc, method)(*arrays, **options)
 
@@ -225,10 +229,41 @@ class Tensor(Operators):
                                  lambda k: isinstance(k, Tensor))
         return result
 
+    # Values of a graph divide integers as kernels do, towards zero; tensors as Python does.
+
+    def __truediv__(self, other: Any) -> Any:
+        return compute("divide", (self, other), {})
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return compute("divide", (other, self), {})
+
+    def __mod__(self, other: Any) -> Any:
+        return compute("remainder", (self, other), {})
+
+    def __rmod__(self, other: Any) -> Any:
+        return compute("remainder", (other, self), {})
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError("a tensor never changes; make another one with zt.ops.where or "
+                        "zt.ops.concat")
+
+    def __contains__(self, x: Any) -> bool:
+        return bool((self == x).any())
+
     def __eq__(self, other: object) -> Any:
+        if other is None:
+            return NotImplemented  # so that None may lie beside tensors in a list
         return compute("equal", (self, other), {})
 
     def __ne__(self, other: object) -> Any:
+        if other is None:
+            return NotImplemented
         return compute("not_equal", (self, other), {})
 
     __hash__ = object.__hash__
