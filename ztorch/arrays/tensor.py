@@ -20,7 +20,7 @@ from ztorch.arrays.realize import realize
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import spec
 from ztorch import ops
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import DType, bf16, dtype, from_storage
 from ztorch.errors import DeviceError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.operators import Operators
@@ -91,11 +91,11 @@ class Tensor(Operators):
     def __repr__(self) -> str:
         if is_tracing():
             return f"<tensor {self.node.spec!r} of a function that is being compiled>"
-        numbers = np.array2string(self.numpy(), separator=", ", prefix="tensor(")
+        numbers = np.array2string(self._readable(), separator=", ", prefix="tensor(")
         return f"tensor({numbers}, dtype={self.dtype}, device={self.device!r})"
 
     def __str__(self) -> str:
-        return repr(self) if is_tracing() else str(self.numpy())
+        return repr(self) if is_tracing() else str(self._readable())
 
     def __format__(self, how: str) -> str:
         return format(self.item(), how) if how and not self.shape else format(str(self), how)
@@ -124,16 +124,7 @@ class Tensor(Operators):
             >>> zt.tensor([1, 2]).numpy()
             array([1, 2])
         """
-        own = self.node.spec
-        if own.memory == "cpu":
-            array = np.asarray(_View(self))
-        else:
-            array = np.empty(own.shape, own.dtype.numpy)
-            block = self.realize().node.block
-            assert block is not None
-            memory(own.memory).download(block, array)
-            array.flags.writeable = False
-        return shown(array, own.dtype)
+        return shown(stored_array(self), self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype, copy=copy)
@@ -143,12 +134,16 @@ class Tensor(Operators):
         self.realize()
         if self.size != 1:
             raise ShapeError(f"item() takes a tensor of one element, not of shape {self.shape}")
-        number: float | int | bool = self.numpy().item()
+        number: float | int | bool = self._readable().item()
         return number
 
     def tolist(self) -> Any:
         """Its elements as nested lists of Python's numbers."""
-        return self.numpy().tolist()
+        return self._readable().tolist()
+
+    def _readable(self) -> np.ndarray:
+        """Its elements in a dtype of NumPy's own: bfloat16 as float32."""
+        return from_storage(self.dtype, stored_array(self))
 
     def __bool__(self) -> bool:
         self.realize()
@@ -192,6 +187,8 @@ class Tensor(Operators):
 
     def __dlpack__(self, **options: Any) -> Any:
         self._need_cpu("DLPack")
+        if self.dtype is bf16:
+            raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -302,12 +299,13 @@ def node_from(x: Any, d: DType | str | None, device: str | None, copy: bool) -> 
     if isinstance(x, Tensor):
         moved = x.to(device) if device is not None else x
         return (moved if d is None else moved.astype(d)).node
-    array = as_host_array("tensor's data", x)
-    kind = dtype(d) if d is not None else default_dtype(x, array)
+    wanted = dtype(d) if d is not None else None
+    array = as_host_array("tensor's data", x, wanted if wanted and wanted.is_int else None)
+    kind = wanted or default_dtype(x, array)
     pool = memory(memory_of(device or default_device()))
     numbers = stored(array, kind)
     block = None
-    if isinstance(pool, HostMemory) and (not copy or numbers is not array):
+    if isinstance(pool, HostMemory) and not (copy and np.may_share_memory(numbers, array)):
         block = pool.lend(numbers)
     return Node(spec(array.shape, kind, pool.name), block or pool.upload(numbers))
 
@@ -323,9 +321,16 @@ def from_stored(array: np.ndarray, d: str, device: str) -> Tensor:
 
 
 def stored_array(tensor: Tensor) -> np.ndarray:
-    """A tensor's elements as its memory holds them."""
-    array = tensor.numpy()
-    return array if array.dtype == tensor.dtype.numpy else array.view(tensor.dtype.numpy)
+    """A tensor's elements as its memory holds them, to be read only."""
+    own = tensor.node.spec
+    if own.memory == "cpu":
+        return np.asarray(_View(tensor))
+    array = np.empty(own.shape, own.dtype.numpy)
+    block = tensor.realize().node.block
+    assert block is not None
+    memory(own.memory).download(block, array)
+    array.flags.writeable = False
+    return array
 
 
 # -- ops on tensors ------------------------------------------------------------------------------------
