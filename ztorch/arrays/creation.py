@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.node import Node
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.tensor import Tensor, compute, node_from, tensor_of

@@ -17,12 +17,11 @@ import numpy as np
 from ztorch.arrays.calls import Call
 from ztorch.arrays.memory import Block, memory
 from ztorch.arrays.node import Node
-from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import number_dtypes, rebuild
 from ztorch.compile.pipeline import build
 from ztorch.dtypes import to_storage
 from ztorch.graph.op import OPS, constant, leaf
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph
 
 CAPACITY = 1024  # programs that are kept at most
 CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept whatever it takes

@@ -23,7 +23,7 @@ _OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"),
              **dict.fromkeys(("floor_divide", "remainder", "shift_left", "shift_right"), i8)}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def result_type(*dtypes: DType) -> DType:
     """The dtype that can hold all of these, as `numpy.result_type` has it. With integers, bfloat16
     stays bfloat16.

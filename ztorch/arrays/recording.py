@@ -7,7 +7,6 @@ arguments, so that recording costs little.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +27,7 @@ class _Laziness(threading.local):
 _laziness = _Laziness()
 
 
-class lazy:  # noqa: N801 (users call it as a function)
+class lazy:
     """Switches recording on or off in this thread; inside a `with` block, until its end.
 
     Without recording each op is computed at once: slower, but a debugger sees every result, and an

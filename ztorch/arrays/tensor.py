@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.arrays.cells import is_tracing
+from ztorch import ops
 from ztorch.arrays.calls import NUMBERS, Call, bind, call_for, layout
+from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.exchange import as_host_array, default_dtype, dtype_of, shown, stored
 from ztorch.arrays.indexing import indexed
 from ztorch.arrays.memory import HostMemory, memory
@@ -19,7 +20,6 @@ from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import spec
-from ztorch import ops
 from ztorch.dtypes import DType, bf16, dtype, from_storage
 from ztorch.errors import DeviceError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
@@ -273,7 +273,7 @@ class _View:
 
     def __init__(self, tensor: Tensor):
         node = tensor.realize().node
-        block = node.block  # not the tensor: another thread may compute it too and replace its block
+        block = node.block  # not the tensor's: another thread that computes it replaces that
         assert block is not None
         self.block = block
         self.__array_interface__ = {
