@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
+    from ztorch.arrays.applying import allow_transfers as allow_transfers
     from ztorch.arrays.creation import asarray as asarray
     from ztorch.arrays.creation import empty as empty
     from ztorch.arrays.creation import from_dlpack as from_dlpack
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from ztorch.arrays.placement import set_default_device as set_default_device
     from ztorch.arrays.recording import lazy as lazy
     from ztorch.arrays.tensor import Tensor as Tensor
-    from ztorch.arrays.tensor import allow_transfers as allow_transfers
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.model.model import Model as Model
@@ -57,7 +57,7 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
           "compiled": "arrays.functions",
-          "Tensor": "arrays.tensor", "allow_transfers": "arrays.tensor", "lazy": "arrays.recording",
+          "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying", "lazy": "arrays.recording",
           **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
                           "arrays.creation"),
           **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),

@@ -1,5 +1,5 @@
-"""NumPy's indexing: integers, slices, None and Ellipsis choose; arrays of integers gather; arrays of
-bools gather what they mark.
+"""NumPy's indexing: integers, slices, None and Ellipsis choose; arrays of integers gather; arrays
+of bools gather what they mark.
 
 How many elements bools mark is part of the result's shape, so an array of bools must have values;
 in a function that is being compiled it cannot be a tensor that the function computes.
@@ -61,7 +61,7 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
 def _plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
     """A part of a key: an array for a list, and for a tensor of bools, which must have values."""
     if is_tensor(k):
-        return k.numpy() if k.dtype.kind == "b" else k if k.shape else k
+        return k.numpy() if k.dtype.kind == "b" else k
     if isinstance(k, (list, np.ndarray)):
         array = np.asarray(k)
         if array.dtype.kind not in "iub" and array.size:
@@ -99,7 +99,8 @@ def _checked(positions: np.ndarray, size: int) -> np.ndarray:
     """Positions counted from the start; an error if one is out of range."""
     outside = (positions < -size) | (positions >= size)
     if outside.any():
-        raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size {size}")
+        raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size "
+                         f"{size}")
     return np.where(positions < 0, positions + size, positions)
 
 

@@ -16,7 +16,7 @@ _RANK = {"b": 0, "u": 1, "s": 1, "f": 2}  # of kinds of dtypes: which one can ho
 _KINDS = {bool: "b", int: "s", float: "f"}  # of Python's numbers
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def result_type(*dtypes: DType) -> DType:
     """The dtype that can hold all of these, as `numpy.result_type` has it. With integers, bfloat16
     stays bfloat16.
