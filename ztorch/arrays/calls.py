@@ -189,17 +189,17 @@ def _builder(public: Public, bound: Bound) -> Build:
 
     def build(values: Sequence[Value]) -> Any:
         remaining: Iterator[Value] = iter(values)
-        positional: list[Any] = []
-        named = dict(attributes)
-        for parameter, count in counts.items():
-            if count is not None:
-                positional += [next(remaining) for _ in range(count)]
-            elif declared.parameters[parameter].kind is inspect.Parameter.POSITIONAL_ONLY:
-                positional.append(next(remaining))
-            else:
-                named[parameter] = next(remaining)
+        arguments: dict[str, Any] = {}
+        for parameter in declared.parameters:  # in this order, as BoundArguments wants them
+            if parameter in attributes:
+                arguments[parameter] = attributes[parameter]
+            elif parameter in counts:
+                count = counts[parameter]
+                arguments[parameter] = next(remaining) if count is None else tuple(
+                    next(remaining) for _ in range(count))
+        call = inspect.BoundArguments(declared, arguments)
         try:
-            return getattr(OPS, public.name)(*positional, **named)
+            return getattr(OPS, public.name)(*call.args, **call.kwargs)
         except ZtorchError:
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:

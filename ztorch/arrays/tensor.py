@@ -170,16 +170,16 @@ class Tensor(Handle, Operators):
         return self if node is self.node else tensor_of(node)
 
     def __dlpack__(self, **options: Any) -> Any:
-        self._need_cpu("DLPack")
+        self._need_cpu()
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        self._need_cpu("DLPack")
+        self._need_cpu()
         return 1, 0  # kDLCPU
 
-    def _need_cpu(self, what: str) -> None:
+    def _need_cpu(self) -> None:
         if self.device != "cpu":
-            raise DeviceError(f"{what} lends tensors of the CPU only; this one lies on "
+            raise DeviceError("DLPack lends tensors of the CPU only; this one lies on "
                               f"{self.device}: use .to('cpu')")
 
     def __reduce__(self) -> tuple[Any, ...]:
