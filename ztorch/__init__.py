@@ -95,20 +95,21 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'ztorch' has no attribute {name!r}{hint}")
 
 
-def _on_arrays(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    from ztorch.arrays.tensor import on_arrays  # the compiler loads when it is first needed
+def _lazily(room: str, name: str) -> Any:
+    """A function of a room, which is imported when it is first called."""
 
-    return on_arrays(op.name, args, attrs)
+    def call(*args: Any, **options: Any) -> Any:
+        import importlib
+
+        return getattr(importlib.import_module(f"ztorch.{room}"), name)(*args, **options)
+
+    return call
 
 
-def _update(optimizer: Any, params: Any, grads: Any) -> Any:
-    from ztorch.arrays.updates import update
-
-    return update(optimizer, params, grads)
-
-
-dispatch.on_arrays = _on_arrays
-dispatch.update = _update
+dispatch.on_arrays = _lazily("arrays.tensor", "on_arrays")
+dispatch.update = _lazily("arrays.updates", "update")
+dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
+dispatch.stateless_call = _lazily("arrays.layer_calls", "stateless_call")
 
 
 def __dir__() -> list[str]:
