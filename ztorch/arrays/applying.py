@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from ztorch import ops
 from ztorch.arrays.calls import NUMBERS, Call, bind, call_for, tensor_places
 from ztorch.arrays.elements import array_of, operand_of
@@ -72,8 +74,10 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     if any(isinstance(x, Value) for x in bound.operands):
         return getattr(ops, name)(*args, **attrs)  # in a model, tensors are constants
     place = common_memory(f"zt.ops.{name}", bound.labels, bound.operands)
+    later = any(isinstance(x, Handle) for x in bound.operands)  # until then, arrays may change
     operands = tuple(
-        x if weak and isinstance(x, NUMBERS) else operand_of(f"zt.ops.{name}: {label}", x, place)
+        _number(x) if weak and isinstance(x, NUMBERS) and not isinstance(x, np.generic) else
+        operand_of(f"zt.ops.{name}: {label}", x, place, copy=later)
         for label, x, weak in zip(bound.labels, bound.operands, bound.takes_numbers(), strict=True))
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
     call = call_for(bound, kinds, place)
@@ -82,6 +86,11 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
         _recorded[key] = call
     nodes = record(call, operands)
     return nodes[0] if call.single else nodes
+
+
+def _number(x: Any) -> Any:
+    """One of Python's numbers, for one of a subclass."""
+    return x if type(x) in NUMBERS else float(x) if isinstance(x, float) else int(x)
 
 
 @contextlib.contextmanager

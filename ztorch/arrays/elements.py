@@ -74,13 +74,19 @@ def node_of_array(array: np.ndarray, d: DType, place: str, copy: bool) -> Tensor
     return TensorNode(spec(array.shape, d, place), block or pool.upload(elements))
 
 
-def operand_of(label: str, x: Any, place: str) -> TensorNode:
-    """An argument of an op as a node in a memory; an array is read before the op returns, or
-    copied."""
+def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
+    """An argument of an op as a node in a memory.
+
+    Args:
+        label: What errors call it.
+        x: The argument.
+        place: The memory.
+        copy: Whether an array must be copied, since it may change before it is read.
+    """
     if isinstance(x, Handle):
         return moved(x.node, place)
     array = as_host_array(label, x)
-    return node_of_array(array, dtype_of(array.dtype), place, copy=False)
+    return node_of_array(array, dtype_of(array.dtype), place, copy)
 
 
 def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> TensorNode:

@@ -86,7 +86,7 @@ def _argument(label: str, x: Any, place: str) -> Any:
         return TensorNode(spec((), kind, place, number=True), block)
     if isinstance(x, (bool, int, str)) or callable(x):
         return x
-    return operand_of(label, x, place)
+    return operand_of(label, x, place, copy=False)
 
 
 class _Version(NamedTuple):

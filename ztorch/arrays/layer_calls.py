@@ -68,7 +68,7 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
             raise WeightsError(f"layer {layer.name!r} has {len(own)} {kind} weights, "
                                f"{len(theirs)} were given")
         for w, x in zip(own, theirs, strict=True):
-            given[w] = operand_of(f"weight {w.path!r}", x, place)
+            given[w] = operand_of(f"weight {w.path!r}", x, place, copy=True)
             if given[w].spec.shape != w.shape:
                 raise WeightsError(f"weight {w.path!r} has shape {w.shape}, the given tensor "
                                    f"{given[w].spec.shape}")
@@ -102,7 +102,8 @@ def _called(layer: Layer, weights: Sequence[TensorNode], inputs: tuple[Any, ...]
             place: str) -> tuple[Any, dict[Weight, TensorNode]]:
     """The outputs of a layer, and its weights after the call."""
     leaves, tree = flatten(inputs)
-    nodes = [*weights, *(operand_of(f"layer {layer.name!r}", x, place) for x in leaves)]
+    nodes = [*weights, *(operand_of(f"layer {layer.name!r}", x, place, True)
+                          for x in leaves)]
     specs = tuple(n.spec for n in nodes)
     versions = _traced.setdefault(layer, {})
     traced = versions.get((tree, specs, training))

@@ -60,9 +60,8 @@ class ArrayProgram:
             elif not _same(numbers, self._numbers):
                 self._adapt(numbers, leaves)
             if self._call is not None:
-                inputs = [leaves[k].block.place  # type: ignore[union-attr]
-                          for k in self._leaves_read]
-                self._call(inputs + self._numbers_read,
+                blocks = [leaves[k].block for k in self._leaves_read]  # alive until the end
+                self._call([b.place for b in blocks if b is not None] + self._numbers_read,
                            [outputs[k].place for k in self._sized])
 
     def _adapt(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:

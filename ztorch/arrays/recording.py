@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from ztorch.arrays.calls import Call
+from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.node import MAX_DEPTH, TensorNode
 from ztorch.arrays.realize import realize
 from ztorch.host.settings import current
@@ -67,12 +68,12 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     for o in operands:
         if type(o) is TensorNode and o.depth > depth:
             depth = o.depth
-    if depth >= MAX_DEPTH:  # long loops that nobody looks into
+    if depth >= MAX_DEPTH and not is_tracing():  # long loops that nobody looks into
         realize([o for o in operands if type(o) is TensorNode])
         depth = 0
     results = [
         TensorNode(s, None, call, operands, k, depth + 1) if alias is None else operands[alias]
         for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
-    if not _laziness.on:
+    if not _laziness.on and not is_tracing():
         realize(results)
     return results

@@ -92,6 +92,9 @@ class Tensor(Handle, Operators):
     def __str__(self) -> str:
         return repr(self) if is_tracing() else str(self.numpy())
 
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how and not self.shape else format(str(self), how)
+
     # -- its elements ------------------------------------------------------------------------------
 
     def realize(self) -> Tensor:
@@ -207,10 +210,21 @@ class Tensor(Handle, Operators):
         result: Tensor = indexed(self, key, compute, lambda k: isinstance(k, Tensor))
         return result
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError("a tensor never changes; make another one with zt.ops.where or "
+                        "zt.ops.concat")
+
+    def __contains__(self, x: Any) -> bool:
+        return bool((self == x).any())
+
     def __eq__(self, other: object) -> Any:
+        if other is None:
+            return NotImplemented  # so that None may lie beside tensors in a list
         return compute("equal", (self, other), {})
 
     def __ne__(self, other: object) -> Any:
+        if other is None:
+            return NotImplemented
         return compute("not_equal", (self, other), {})
 
     __hash__ = object.__hash__

@@ -16,7 +16,7 @@ BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "divide", "pow": 
           "and": "bitwise_and", "or": "bitwise_or",
           "xor": "bitwise_xor", "lshift": "shift_left", "rshift": "shift_right"}
 COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
-UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+UNARY = {"neg": "neg", "pos": "positive", "abs": "abs", "invert": "bitwise_not"}
 
 
 class Operators:
@@ -36,6 +36,12 @@ class Operators:
     def op_names() -> list[str]:
         """The ops that are methods."""
         raise NotImplementedError
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other  # type: ignore[operator]
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
 
     def __getitem__(self, key: Any) -> Any:
         return self.apply_op("slice_by", self, key)
@@ -63,7 +69,7 @@ class Operators:
     def transpose(self, *axes: Any) -> Any:
         """The axes in another order; without arguments, in reverse."""
         order = axes[0] if _is_tuple(axes) else axes
-        return self.apply_op("transpose", self, tuple(order)) if order else self.T
+        return self.T if order in ((), (None,)) else self.apply_op("transpose", self, tuple(order))
 
     def astype(self, dtype: Any) -> Any:
         """The elements converted to another dtype."""
@@ -88,6 +94,7 @@ class Operators:
     if TYPE_CHECKING:  # defined below, by the tables
 
         def __neg__(self) -> Any: ...
+        def __pos__(self) -> Any: ...
         def __abs__(self) -> Any: ...
         def __invert__(self) -> Any: ...
         def __add__(self, other: Any) -> Any: ...
