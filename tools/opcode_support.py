@@ -42,7 +42,7 @@ def has(target: Target, d: DType) -> bool:
     >>> has(TARGETS["avx2"], f64), has(TARGETS["webgpu"], f64)
     (True, False)
     """
-    # Dtypes that are stored and never converted are moved as integers.
+    # Dtypes that are stored and never converted are moved as whole numbers.
     moved = d.name in target.stored_dtypes and d.name not in target.converted_dtypes
     return moved or bool(str(renderer(target).spelling.type(d.name, 1)))
 
