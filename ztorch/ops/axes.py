@@ -135,7 +135,9 @@ def roll(x: Value, shift: Axes, axis: Axes | None = None) -> Value:
         at = int(by) % n if n else 0
         if at:
             before = (slice(None),) * a
-            x = OPS.concat(x[before + (slice(n - at, n),)], x[before + (slice(0, n - at),)], axis=a)
+            end, start = (OPS.slice_by(x, (*before, part)) for part in (
+                slice(n - at, n), slice(0, n - at)))
+            x = OPS.concat(end, start, axis=a)
     return x
 
 
