@@ -12,10 +12,10 @@ Axes = int | tuple[int, ...]
 
 def _order(x: Value, axes: Axes) -> tuple[int, ...]:
     """Axes from 0 up, in the order in which they are given."""
-    given = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
-    order = tuple(normal_axes(a, x.rank)[0] for a in given)
+    axes = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
+    order = tuple(normal_axes(a, x.rank)[0] for a in axes)
     if len(set(order)) < len(order):
-        raise shape_error(f"an axis is named twice in {given} for", x.shape)
+        raise shape_error(f"an axis is named twice in {axes} for", x.shape)
     return order
 
 
