@@ -61,18 +61,18 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
     place = common_memory(f"layer {layer.name!r}", [f"tensor {k}" for k in range(len(values))],
                           values)
     _build(layer, inputs)
-    given = {}
+    by_weight: dict[Weight, TensorNode] = {}
     for kind, own, theirs in (("trainable", layer.trainable_weights, trainable),
                               ("non-trainable", layer.non_trainable_weights, non_trainable)):
         if len(own) != len(theirs):
             raise WeightsError(f"layer {layer.name!r} has {len(own)} {kind} weights, "
                                f"{len(theirs)} were given")
         for w, x in zip(own, theirs, strict=True):
-            given[w] = operand_of(f"weight {w.path!r}", x, place, copy=True)
-            if given[w].spec.shape != w.shape:
+            by_weight[w] = operand_of(f"weight {w.path!r}", x, place, copy=True)
+            if by_weight[w].spec.shape != w.shape:
                 raise WeightsError(f"weight {w.path!r} has shape {w.shape}, the given tensor "
-                                   f"{given[w].spec.shape}")
-    outputs, new = _called(layer, [given[w] for w in layer.weights], inputs, training, place)
+                                   f"{by_weight[w].spec.shape}")
+    outputs, new = _called(layer, [by_weight[w] for w in layer.weights], inputs, training, place)
     return outputs, [tensor_of(new[w]) for w in layer.non_trainable_weights]
 
 

@@ -19,8 +19,8 @@ from ztorch.layers.axes import checked_shape
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
 from ztorch.layers.learned import Learned, Marks
-from ztorch.layers.on_tensors import OnTensors, has_tensors
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
+from ztorch.layers.on_tensors import OnTensors, has_tensors
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
