@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.covering import full
-from tests.cases.jobs import jobs, sharing
+from tests.cases.covering import full, share
+from tests.cases.jobs import jobs
 from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.zoo import BATCH, NAMES, small
 from tests.machines.rocm.code_object import (
