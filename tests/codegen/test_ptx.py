@@ -125,7 +125,8 @@ def test_products_of_matrices_are_taken(chip: str) -> None:
 
 
 # Chips differ in their words for 16-bit floats, so the oldest and newest take these in each run.
-@pytest.mark.parametrize(("chip", "d"), pairs(CHIPS, ALL, [(c, d) for c in ("sm_75", "sm_100") for d in (f16, bf16)]))
+@pytest.mark.parametrize(("chip", "d"), pairs(
+    CHIPS, ALL, [(c, d) for c in ("sm_75", "sm_100") for d in (f16, bf16)]), ids=str)
 def test_every_opcode_is_taken(chip: str, d: DType) -> None:
     """Each run takes each dtype for one chip, a full run for all."""
     kernels = [kernel_for(opcode, d, 1)[0] for opcode in opcodes_of(d)]
