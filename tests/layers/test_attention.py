@@ -225,7 +225,7 @@ def in_torch(start: dict[str, np.ndarray], x: np.ndarray, d: str) -> tuple[list[
 
 
 @pytest.mark.parametrize(("device", "d"), [
-    ("cpu", "float32"), ("cpu:scalar", "float32"),
+    ("cpu", "float32"), pytest.param("cpu:scalar", "float32", marks=pytest.mark.full),
     pytest.param("cpu", "float64", marks=pytest.mark.slow)])
 def test_twenty_training_steps_are_pytorchs(device: str, d: str) -> None:
     """Ids that follow a rule, two causal blocks, Adam: losses and weights are no farther from those
