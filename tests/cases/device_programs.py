@@ -12,7 +12,7 @@ from ztorch.backends.device import Device
 from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
-from ztorch.compile.device_code import DeviceCode, device_code, within_limits
+from ztorch.compile.device_code import device_code, within_limits
 from ztorch.compile.kernels import Kernels
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.watch import Watch
@@ -54,24 +54,19 @@ class Module:
         return outputs + [_read(v.dtype, remote.state(n)) for n, v in graph.updates.items()]
 
 
-def rendered(kernels: Sequence[Kernel], target: Target) -> DeviceCode:
-    """Kernels as a device's code, each the only launch of a function k0, k1 ... of its own."""
+def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
+                backend: str) -> None:
+    """Compiles kernels together and runs each on its buffers, in place."""
+    here = device(backend)
     plans = {}
     for k, kernel in enumerate(kernels):
         given = [m for m in kernel.memories if m.space == "global"]
         places = tuple(Location("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
         step = KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
-    return device_code(plans, target, Watch())
-
-
-def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
-                backend: str) -> None:
-    """Compiles kernels together and runs each on its buffers, in place."""
-    here = device(backend)
-    made = rendered(kernels, target_of(here))
+    made = device_code(plans, target_of(here), Watch())
     module = here.load(made.code, [KernelEntry(*e) for e in made.entries])
-    for name, kernel, held in zip(made.launches, kernels, buffers, strict=True):
+    for name, kernel, held in zip(plans, kernels, buffers, strict=True):
         arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
         there = [here.alloc(a.nbytes) for a in arrays]
         for buffer, a in zip(there, arrays, strict=True):
