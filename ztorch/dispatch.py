@@ -1,6 +1,6 @@
-"""What rooms far below the compiler do with arrays: it is compiled and run.
+"""What rooms below the compiler do with tensors: it is recorded, compiled and run.
 
-Ops and optimizers may not import `arrays/`, which stands on the compiler. So they call these
+Ops, optimizers and layers may not import `arrays/`, which stands on the compiler. They call these
 functions, which `ztorch/__init__.py`, the one file that may import every room, sets when the
 package is imported.
 """
@@ -14,3 +14,5 @@ if TYPE_CHECKING:
 
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters
+call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
+stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.elements import node_from, stored_array
+from ztorch.arrays.exchange import as_host_array
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.promotion import integer_range
-from ztorch.arrays.tensor import Tensor, compute, node_from, tensor_of
+from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import DType
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ConfigError, DataError, ShapeError
@@ -67,9 +69,11 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
         >>> zt.asarray(np.arange(3))
         tensor([0, 1, 2], dtype=int64, device='cpu')
     """
-    node = node_from(data, dtype, device, copy=bool(copy))
-    owned = node.block is not None and node.block.memory is not None
-    if copy is False and owned and not isinstance(data, Tensor):
+    d = None if dtype is None else dtype_named(dtype)
+    node = node_from(data, None if dtype is None else dtype_named(dtype), device, bool(copy))
+    if copy is False and not isinstance(data, Tensor) and node.spec.size and not (
+            node.spec.memory == "cpu" and np.may_share_memory(
+                stored_array(node), as_host_array("a tensor's data", data))):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
                           "tensor's device, in C order, at a multiple of 64 bytes, in the same "
                           "dtype; leave copy=False out")

@@ -15,10 +15,11 @@ from ztorch.arrays.derivatives import (
     tensors_of,
     vjp_rule,
 )
-from ztorch.arrays.node import Node
-from ztorch.arrays.tensor import Tensor, node_from, tensor_of
+from ztorch.arrays.elements import node_from
+from ztorch.arrays.node import TensorNode
+from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
-from ztorch.errors import ShapeError, Unsupported
+from ztorch.errors import ConfigError, ShapeError, Unsupported
 
 HESSIAN_ELEMENTS = 64  # at most: each is a gradient of its own in the code
 
@@ -47,10 +48,12 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
         (45.0, 30.0)
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not callable(function):
+        raise ConfigError(f"a function of tensors can be differentiated, not {function!r}")
 
     @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        ran = run_watched(function, args, [k % len(args) for k in numbers])
+    def run(*args: Any, **named: Any) -> Any:
+        ran = run_watched(functools.partial(function, **named), args, _positions(numbers, len(args)))
         value, aux = ran.result if has_aux else (ran.result, None)
         _need_number(function, value)
         extra, aux_tree = tensors_of("what a function returns beside its value", aux)
@@ -87,8 +90,8 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0,
     both = value_and_grad(function, argnums, has_aux)
 
     @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        value, slope = both(*args)
+    def run(*args: Any, **named: Any) -> Any:
+        value, slope = both(*args, **named)
         return (slope, value[1]) if has_aux else slope
 
     return run
@@ -116,9 +119,9 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
     recorded = Recorded(results, ran.watched)
 
     def pullback(cotangents: Any) -> Any:
-        leaves, given = flatten(cotangents)
+        leaves, shape = flatten(cotangents)
         nodes = [_like(n, x, "cotangent") for n, x in zip(results, leaves, strict=False)]
-        if given != tree:
+        if shape != tree:
             raise ShapeError(f"pullback takes a tensor for each of {len(results)} results, in the "
                              f"same tree, not {cotangents!r}")
         slopes = map(tensor_of, recorded.derive("vjp", vjp_rule, nodes))
@@ -189,6 +192,18 @@ def hessian(function: Callable[..., Any]) -> Callable[[Any], Tensor]:
     return run
 
 
+def _positions(argnums: Sequence[int], count: int) -> list[int]:
+    """The numbers of arguments, counted from the first."""
+    for k in argnums:
+        if not -count <= k < count:
+            raise ConfigError(f"argnums={k}, but there are {count} arguments; those to "
+                              "differentiate come by position")
+    positions = [k % count for k in argnums]
+    if len({*positions}) < len(positions):
+        raise ConfigError(f"argnums={tuple(argnums)} names an argument twice")
+    return positions
+
+
 def _need_number(function: Callable[..., Any], value: Any) -> None:
     name = getattr(function, "__name__", "the function")
     if not isinstance(value, Tensor):
@@ -199,9 +214,9 @@ def _need_number(function: Callable[..., Any], value: Any) -> None:
                          f"{value.node.spec!r}; use .sum() or .mean()")
 
 
-def _like(node: Node, x: Any, what: str) -> Node:
+def _like(node: TensorNode, x: Any, role: str) -> TensorNode:
     other = node_from(x, node.spec.dtype, node.spec.memory, copy=True)
     if other.spec.shape != node.spec.shape:
-        raise ShapeError(f"a {what} of shape {other.spec.shape} for a tensor of shape "
+        raise ShapeError(f"a {role} of shape {other.spec.shape} for a tensor of shape "
                          f"{node.spec.shape}")
     return other

@@ -111,7 +111,7 @@ def _is_mask(k: Any) -> bool:
     return isinstance(k, np.ndarray) and k.dtype == bool
 
 
-# -- integers and slices -----------------------------------------------------------------------------
+# -- integers and slices ---------------------------------------------------------------------------
 
 
 def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
@@ -145,7 +145,7 @@ def _varies(pattern: Any, start: int) -> bool:
     return start not in starts
 
 
-# -- arrays ------------------------------------------------------------------------------------------
+# -- arrays ----------------------------------------------------------------------------------------
 
 
 def _gathered(x: Any, keys: list[Any], compute: Compute, is_tensor: Callable[[Any], bool]) -> Any:
