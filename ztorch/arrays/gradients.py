@@ -53,7 +53,8 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
-        ran = run_watched(functools.partial(function, **named), args, _positions(numbers, len(args)))
+        ran = run_watched(functools.partial(function, **named), args,
+                          _positions(numbers, len(args)))
         value, aux = ran.result if has_aux else (ran.result, None)
         _need_number(function, value)
         extra, aux_tree = tensors_of("what a function returns beside its value", aux)
