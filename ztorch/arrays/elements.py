@@ -100,7 +100,7 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
     """
     if isinstance(x, Handle) and (d is None or d is x.node.spec.dtype):
         return x.node if device is None else moved(x.node, memory_of(device))
-    array = as_host_array("a tensor's data", x)
+    array = as_host_array("a tensor's data", x, d if d is not None and d.is_int else None)
     return node_of_array(array, d or default_dtype(x, array),
                          memory_of(device or default_device()), copy)
 
