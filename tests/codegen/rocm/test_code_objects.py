@@ -293,7 +293,7 @@ def test_every_opcode_is_taken(chip: str) -> None:
 QUICK = ("matmul", "softmax", "conv'", "sort", "where", "attention'", "cumsum")
 
 
-@every
+@pytest.mark.parametrize("chip", [pytest.param(c, marks=() if c in FAST else pytest.mark.full) for c in CHIPS])
 def test_a_few_ops_are_taken(chip: str) -> None:
     some = {f"f{k}": jobs()[n][0].alone(f"f{k}") for k, n in enumerate(n for n in QUICK if n in jobs())}
     code = compile_functions(some, target(chip), "ops").code
