@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ztorch import (  # isort: skip
+        backends as backends,
         callbacks as callbacks,
         data as data,
         errors as errors,
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
 
-_MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "metrics", "ops",
-            "optimizers", "schedules")
+_MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers", "losses",
+            "metrics", "ops", "optimizers", "schedules")
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
@@ -106,7 +107,14 @@ def _update(optimizer: Any, params: Any, grads: Any) -> Any:
     return update(optimizer, params, grads)
 
 
+def _from_library(name: str) -> Any:
+    from ztorch.library import device_library
+
+    return getattr(device_library, name)
+
+
 dispatch.on_arrays = _on_arrays
+dispatch.from_library = _from_library
 dispatch.update = _update
 
 

@@ -1,8 +1,8 @@
-"""What rooms far below the compiler do with arrays: it is compiled and run.
+"""What rooms far below the compiler need of rooms above it.
 
-Ops and optimizers may not import `arrays/`, which stands on the compiler. So they call these
-functions, which `ztorch/__init__.py`, the one file that may import every room, sets when the
-package is imported.
+Ops and optimizers may not import `arrays/`, nor drivers `library/`: both stand on the compiler. So
+they call these functions, which `ztorch/__init__.py`, the one file that may import every room, sets
+when the package is imported.
 """
 
 from __future__ import annotations
@@ -14,3 +14,4 @@ if TYPE_CHECKING:
 
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters
+from_library: Callable[[str], Any]  # a public name of `library/` -> what has that name
