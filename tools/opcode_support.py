@@ -24,6 +24,17 @@ def opcode_cells(target: Target) -> dict[str, str]:
     >>> opcode_cells(TARGETS["avx2"])["sqrt"]
     'native; via f16 bf16'
     """
+    vocabulary = (target.template_folders, target.template_suffix, target.missing_opcodes,
+                  target.stored_dtypes, target.converted_dtypes, target.limits.index)
+    if vocabulary not in _CELLS:
+        _CELLS[vocabulary] = _opcode_cells(target)
+    return dict(_CELLS[vocabulary])
+
+
+_CELLS: dict[tuple, dict[str, str]] = {}  # by what decides them, which many targets share
+
+
+def _opcode_cells(target: Target) -> dict[str, str]:
     words, able = renderer(target), [d for d in ALL if has(target, d)]
     out = {o: _cell({d: scalar_state(o, d, target) for d in able if d.kind in OPCODES[o].kinds})
            for o in SCALAR}

@@ -37,7 +37,8 @@ table of opcodes has one (g is the gradient of the result y), else whether there
 
 
 COLUMNS = ("op", "what it gives", "dtypes", "gradient", "example", "FLOPs", "bytes")
-_UNSAMPLED = {"slice_by": "yes", "dropout": "yes"}  # ops that no sample can describe
+# Gradients of ops that no sample can describe.
+_UNSAMPLED = {"slice_by": "yes", "einsum": "yes", "dropout": "yes"}
 _EXAMPLES = {"f": f64, "s": i32, "u": u32, "b": boolean}
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
+    from ztorch.arrays.applying import allow_transfers as allow_transfers
     from ztorch.arrays.creation import asarray as asarray
     from ztorch.arrays.creation import empty as empty
     from ztorch.arrays.creation import from_dlpack as from_dlpack
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from ztorch.arrays.placement import set_default_device as set_default_device
     from ztorch.arrays.recording import lazy as lazy
     from ztorch.arrays.tensor import Tensor as Tensor
-    from ztorch.arrays.tensor import allow_transfers as allow_transfers
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.model.model import Model as Model
@@ -58,7 +58,8 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
           "compiled": "arrays.functions",
-          "Tensor": "arrays.tensor", "allow_transfers": "arrays.tensor", "lazy": "arrays.recording",
+          "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
+          "lazy": "arrays.recording",
           **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
                           "arrays.creation"),
           **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),
@@ -95,27 +96,22 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'ztorch' has no attribute {name!r}{hint}")
 
 
-def _on_arrays(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    from ztorch.arrays.tensor import on_arrays  # the compiler loads when it is first needed
+def _lazily(room: str, name: str) -> Any:
+    """A function of a room, which is imported when it is first called."""
 
-    return on_arrays(op.name, args, attrs)
+    def call(*args: Any, **options: Any) -> Any:
+        import importlib
 
+        return getattr(importlib.import_module(f"ztorch.{room}"), name)(*args, **options)
 
-def _update(optimizer: Any, params: Any, grads: Any) -> Any:
-    from ztorch.arrays.updates import update
-
-    return update(optimizer, params, grads)
-
-
-def _from_library(name: str) -> Any:
-    from ztorch.library import device_library
-
-    return getattr(device_library, name)
+    return call
 
 
-dispatch.on_arrays = _on_arrays
-dispatch.from_library = _from_library
-dispatch.update = _update
+dispatch.on_arrays = _lazily("arrays.tensor", "on_arrays")
+dispatch.update = _lazily("arrays.updates", "update")
+dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
+dispatch.stateless_call = _lazily("arrays.layer_calls", "stateless_call")
+dispatch.from_library = _lazily("library.device_library", "public")
 
 
 def __dir__() -> list[str]:

@@ -80,6 +80,8 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     """
     import difflib  # slow to import, and only needed for errors
 
+    if str(name).startswith("_"):  # Python and its tools ask objects for these
+        return ""
     folded = {k.lower(): k for k in sorted(known)}
     # letters in another order are the most common typing error
     swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]

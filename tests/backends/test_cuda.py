@@ -16,7 +16,7 @@ import ztorch as zt
 from tests.cases import available, contract
 from tests.cases.device_programs import Module, all_agree
 from tests.cases.jobs import QUICK, jobs, sharing
-from tests.cases.zoo import BATCH, rows, small
+from tests.cases.zoo import BATCH, STEPS, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry, parse
 from tests.parity import Job, agree
@@ -88,12 +88,13 @@ def test_every_op(op: str, fake: FakeCuda) -> None:
 
 @pytest.mark.parametrize("name", [
     "digits_mlp", *(pytest.param(n, marks=pytest.mark.slow) for n in (
-        "digits_cnn", "lstm_classifier", "text_classifier", "autoencoder", "tabular_regressor"))])
+        "digits_cnn", "lstm_classifier", "text_classifier")),
+    *(pytest.param(n, marks=pytest.mark.full) for n in ("autoencoder", "tabular_regressor"))])
 def test_models_train_as_on_the_cpu(name: str, fake: FakeCuda) -> None:
     recipe, losses, predicted = small(name), {}, {}
     for device in ("cpu", "cuda:0"):
         program = compiled(recipe, device, BATCH)
-        x, y = rows(program.executable, program.metadata, recipe, 3)
+        x, y = rows(program.executable, program.metadata, recipe, STEPS)
         losses[device] = program.fit(x, y, epochs=1, verbose=0, shuffle=False).history["loss"]
         predicted[device] = program.predict(x)
     np.testing.assert_allclose(losses["cuda:0"], losses["cpu"], rtol=1e-5)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.cases import available, contract
+from tests.cases.covering import full, pairs
 from tests.cases.device_programs import all_agree
 from tests.cases.jobs import QUICK, jobs, sharing
 from tests.cases.zoo import assert_verified
@@ -134,17 +135,19 @@ def test_every_op(ops: list[str], fake: FakeHip) -> None:
 MODELS = ("digits_mlp", "digits_cnn", "lstm_classifier", "tiny_gpt")
 FAST = ("gfx1100", "digits_mlp")
 # Waves of 64 and of 32 threads: chips of one kind get the same kernels but for their products of
-# matrices, so the first model is for all chips, and each other for one of each kind, in turn.
+# matrices, so the first model is for all chips, and each other for one of each kind, in turn; of the
+# two kinds a run that is not full takes one.
 KINDS = [[c for c in WAVES if WAVES[c] == wave] for wave in (64, 32)]
-PAIRS = [(c, n) for k, n in enumerate(MODELS) for kind in KINDS
+PAIRS = [(c, n, bool(k) and at != k % 2) for k, n in enumerate(MODELS) for at, kind in enumerate(KINDS)
          for c in (kind[k % len(kind):][:1] if k else kind)]
 
 
 @pytest.mark.parametrize(("chip", "name"), [
-    pytest.param(*pair, marks=() if pair == FAST else pytest.mark.slow) for pair in PAIRS])
+    pytest.param(c, n, marks=() if (c, n) == FAST else (
+        pytest.mark.slow, *([pytest.mark.full] if rare else []))) for c, n, rare in PAIRS])
 def test_predicting_and_training(chip: str, name: str, install: Callable[..., FakeHip]) -> None:
     fake = install(chip)
-    assert_verified("rocm", name)
+    assert_verified("rocm", name, probed=full() or (chip, name) == FAST)
     assert resolve("rocm:0").target == f"rocm:{chip}" and fake.calls.count("hipGraphLaunch") > 3
     close()
     assert not fake.buffers and not fake.handles, "something was not given back"
@@ -154,8 +157,8 @@ NARROW = ("gfx942 float16", "gfx1100 bfloat16")  # the others are slow
 
 
 @pytest.mark.parametrize(("chip", "of"), [
-    pytest.param(c, of, marks=() if f"{c} {of}" in NARROW else pytest.mark.slow)
-    for c in WAVES for of in ("float16", "bfloat16")])
+    pytest.param(*p.values, marks=p.marks if " ".join(p.values) in NARROW else (*p.marks, pytest.mark.slow))
+    for p in pairs(list(WAVES), ("float16", "bfloat16"), [tuple(n.split()) for n in NARROW])])
 def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHip]) -> None:
     """Products and those of their gradients by matrices, beside a CPU's by elements: sums of another
     order, by which a few of them round to another number of 16 bits."""

@@ -174,7 +174,8 @@ def complaints(source: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["digits_cnn", "tiny_gpt"])
+@pytest.mark.parametrize("model", [
+    "digits_cnn", pytest.param("tiny_gpt", marks=pytest.mark.full)])
 def test_nothing_is_used_against_the_rules(model: str) -> None:
     assert complaints(TRAIN.format(model=model)) == ""
 

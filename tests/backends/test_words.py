@@ -9,13 +9,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.cases.available import COMPUTING, device
+from tests.cases.available import COMPUTING, PLAYED, device
+from tests.cases.covering import among_devices, pairs
 from tests.cases.device_programs import run_kernels, target_of
 from tests.cases.opcodes import kernel_for, numbers, opcodes_of, same
 from tests.cases.random_kernels import EXACT, random_buffers, random_kernel
 from tests.parity import answer
 from ztorch.codegen.render import renderer
-from ztorch.dtypes import ALL, DType, f32, f64, i32
+from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i32, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
@@ -26,9 +27,16 @@ from ztorch.lower.passes import decompose
 computing = pytest.mark.parametrize("backend", [n for n in COMPUTING if n != "webgpu"])
 
 
-@pytest.mark.parametrize("backend, d", [
-    pytest.param(n, d, marks=() if d in (f32, i32) else pytest.mark.slow, id=f"{n}-{d!r}")
-    for d in ALL for n in COMPUTING if n != "webgpu" or d.is_int])
+TRIED = [*among_devices([d for d in ALL if d.is_int], (i32, u32)),
+         *(pytest.param(n, d) for d in (f32, f64, boolean) for n in COMPUTING if n != "webgpu"),
+         *pairs(("opencl", "vulkan"), (f16, bf16)),
+         *(pytest.param(n, d) for d in (f16, bf16) for n in COMPUTING if n not in PLAYED)]
+
+
+@pytest.mark.parametrize(("backend", "d"), [
+    pytest.param(*p.values, id="{}-{!r}".format(*p.values),
+                 marks=p.marks if p.values[1] in (f32, i32) else (*p.marks, pytest.mark.slow))
+    for p in TRIED])
 def test_every_opcode(backend: str, d: DType) -> None:
     words = renderer(target_of(device(backend)))
     for opcode in opcodes_of(d):

@@ -19,6 +19,7 @@ KINDS = {"f": f32, "s": i32, "u": u32, "b": boolean}
 # Ops that a sample cannot describe, and where else they are tested.
 UNSAMPLED = {
     "slice_by": "takes a Python key: test_movement",
+    "einsum": "takes a string first: test_products",
     "bitcast": "its meaning depends on the width: test_elementwise",
     "stop_gradient": "its gradient is zero on purpose: test_autodiff",
     "random_bits": "against Threefry itself: test_random",

@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from tests.cases.covering import full
-from tests.cases.jobs import jobs, sharing
+from tests.cases.covering import full, pairs, share
+from tests.cases.jobs import jobs
 from tests.cases.matrices import products
 from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.zoo import BATCH, NAMES, small
@@ -23,7 +23,7 @@ from ztorch import ops
 from ztorch.codegen import ptx
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
-from ztorch.dtypes import ALL, bf16, f16, f32
+from ztorch.dtypes import ALL, DType, bf16, f16, f32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -35,8 +35,10 @@ GOLDENS = Path(__file__).parent / "goldens" / "ptx.json"
 SLACK = 16  # registers more that another version of the assembler may take
 
 
-def in_part(chips: tuple[str, ...]) -> list:
-    return [pytest.param(c, marks=() if c in chips else pytest.mark.slow) for c in CHIPS]
+def in_part(chips: Iterable[str]) -> list:
+    """Each run takes the oldest and the newest of them, and those of SOME."""
+    chips = list(chips)
+    return [pytest.param(c, marks=() if c in (*SOME, chips[0], chips[-1]) else pytest.mark.full) for c in chips]
 
 
 # -- figures -----------------------------------------------------------------------------------------
@@ -78,7 +80,7 @@ def figures(log: str) -> list[list[int]]:
     return found
 
 
-@pytest.mark.parametrize("chip", in_part(SOME))
+@pytest.mark.parametrize("chip", in_part(CHIPS))
 def test_figures(chip: str) -> None:
     found = {}
     for name, graph in graphs().items():
@@ -100,7 +102,8 @@ def test_figures(chip: str) -> None:
             assert registers <= were + SLACK and spilled <= spilt and shared == had, name
 
 
-@pytest.mark.parametrize("chip", [t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma_shapes])
+@pytest.mark.parametrize("chip", in_part(
+    t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma_shapes))
 def test_products_of_matrices_are_taken(chip: str) -> None:
     """Every shape and layout, from shared memory and not; and whole products, without spills."""
     target = TARGETS[f"cuda:{chip}"].with_precision("tf32")
@@ -121,12 +124,14 @@ def test_products_of_matrices_are_taken(chip: str) -> None:
 # -- acceptance --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chip", in_part(("sm_75",)))
-def test_every_opcode_is_taken(chip: str) -> None:
-    for d in ALL:
-        kernels = [kernel_for(opcode, d, 1)[0] for opcode in opcodes_of(d)]
-        code, log = ptx.cubin(rendered(kernels, chip), chip)
-        assert code.startswith(b"\x7fELF") and len(figures(log)) == len(kernels)
+# Chips differ in their words for 16-bit floats, so the oldest and newest take these in each run.
+@pytest.mark.parametrize(("chip", "d"), pairs(
+    CHIPS, ALL, [(c, d) for c in ("sm_75", "sm_100") for d in (f16, bf16)]), ids=str)
+def test_every_opcode_is_taken(chip: str, d: DType) -> None:
+    """Each run takes each dtype for one chip, a full run for all."""
+    kernels = [kernel_for(opcode, d, 1)[0] for opcode in opcodes_of(d)]
+    code, log = ptx.cubin(rendered(kernels, chip), chip)
+    assert code.startswith(b"\x7fELF") and len(figures(log)) == len(kernels)
 
 
 def _modules(every: list[Graph], size: int = 60) -> Iterator[dict[str, Graph]]:
@@ -137,10 +142,11 @@ def _modules(every: list[Graph], size: int = 60) -> Iterator[dict[str, Graph]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", SOME)
 def test_every_op_is_taken(chip: str) -> None:
-    """Each for one of the chips, in turn."""
-    of_chip = jobs() if full() else sharing(SOME.index(chip), 6)
-    every = [job.alone(f"{name}{k}") for name, some in of_chip.items() for k, job in enumerate(some)]
-    for module in _modules(every[SOME.index(chip)::len(SOME)] if full() else every):
+    """Each op for one of the chips, in turn; in a full run each sample of it."""
+    turn = SOME.index(chip)
+    graphs = [job.alone(f"{op}{n}") for k, (op, of_op) in enumerate(jobs().items())
+              if full() or k % len(SOME) == turn for n, job in enumerate(share(of_op, k, 6))]
+    for module in _modules(graphs[turn::len(SOME)] if full() else graphs):
         made = compile_functions(module, TARGETS[f"cuda:{chip}"], "ops")
         assert len(figures(ptx.cubin(made.text, chip)[1])) == len(made.spec.entries)
 
@@ -157,9 +163,13 @@ def test_a_few_ops_are_taken(chip: str) -> None:
             assert registers <= 255 and not spilled
 
 
-# The rows of one vocabulary differ in little but their names: the oldest and newest stand for them.
-ZOO = [(n, c) for k, n in enumerate(NAMES)
-       for c in (CHIPS if n == "digits_cnn" else (("sm_75", "sm_100")[k % 2],))]
+# Chips of one vocabulary differ in little but their names: the oldest and newest stand for them. Other
+# models are made of the same kinds of layers, and compile for other devices in backends/test_zoo.py.
+EVERY_RUN = {("digits_cnn", "sm_75"), ("digits_cnn", "sm_90"), ("lstm_classifier", "sm_75"),
+             ("tiny_gpt", "sm_75"), ("text_classifier", "sm_100")}
+ZOO = [pytest.param(name, chip, marks=() if (name, chip) in EVERY_RUN else pytest.mark.full)
+       for k, name in enumerate(NAMES)
+       for chip in (CHIPS if name == "digits_cnn" else (("sm_75", "sm_100")[k % 2],))]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@ interpreter does, to the bit."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from random import Random
@@ -42,9 +43,12 @@ BEST = HERE[-1]
 LEVELS = [pytest.param(t, marks=() if t == BEST else pytest.mark.slow) for t in HERE]
 
 
-# Each dtype with each level in one number of lanes, which goes round, and on the best level in 4.
-ON_LANES = [(d, target, lanes) for k, d in enumerate(ALL) for j, target in enumerate(HERE)
-            for lanes in ((1, 4, 16) if full() else {(1, 4, 16)[(k + j) % 3], *([4] * (target == BEST))})]
+# A full run takes each dtype on each level in 1, 4 and 16 lanes. Others take each dtype on the best level in 4
+# lanes, and once more on a level and in a number of lanes that go round.
+LANES = (1, 4, 16)
+EVERY = {(d, BEST, 4) for d in ALL} | {
+    (d, HERE[k % len(HERE)], LANES[(k + k // len(HERE)) % 3]) for k, d in enumerate(ALL)}
+ON_LANES = [each for each in itertools.product(ALL, HERE, LANES) if full() or each in EVERY]
 
 
 @pytest.mark.parametrize(("d", "target", "lanes"), [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.covering import pairs
 from tests.cases.jobs import jobs, sharing
 from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.vectors import loads, stores
@@ -71,9 +72,7 @@ def agree_with_khronos(texts: list[str], folder: Path, flavour: str = "vulkan",
 
 
 @tools
-@both
-@pytest.mark.parametrize("d", [pytest.param(d, marks=() if d in (f32, i64) else pytest.mark.slow)
-                               for d in ALL], ids=repr)
+@pytest.mark.parametrize(("flavour", "d"), pairs([*FLAVOURS], ALL), ids=str)
 def test_every_opcode(flavour: str, d: DType, tmp_path: Path) -> None:
     texts = texts_of([kernel_for(o, d, 1, i32)[0] for o in opcodes_of(d)], flavour)
     assert len(texts) > 5
@@ -90,8 +89,8 @@ def test_several_at_once(flavour: str, tmp_path: Path) -> None:
 
 # The driver here takes more of Vulkan's modules than the rules allow; OpenCL's it does not take at all.
 QUICK = ("matmul", "softmax'", "conv", "sum'", "where", "take'")
-OPS = [*((f, op) for f in FLAVOURS for op in QUICK),
-       *(pytest.param(f, op, marks=pytest.mark.slow) for f in FLAVOURS for op in jobs() if op not in QUICK)]
+OPS = pairs([*FLAVOURS], [*QUICK, *(op for op in jobs() if op not in QUICK)],
+            [(f, op) for f in FLAVOURS for op in QUICK])
 
 
 @tools

@@ -196,55 +196,69 @@ def test_masks_of_blocks_that_do_not_fit() -> None:
         L.TransformerEncoder(16, 2)(x, padding_mask=L.Input((5,)))
 
 
-@pytest.mark.parametrize(("device", "d"), [
-    ("cpu", "float32"), ("cpu:scalar", "float32"),
-    pytest.param("cpu", "float64", marks=pytest.mark.slow)])
-def test_twenty_training_steps_are_pytorchs(device: str, d: str) -> None:
-    """Ids, two causal blocks, Adam: losses and weights, in float32 up to its rounding."""
-    torch = references.torch()
-    ids, width, steps = 11, 16, 20
-    model = Sequential([
-        L.Input((6,), dtype="int32"), L.Embedding(ids, width, name="ids"),
-        L.TransformerDecoder(32, 2, activation="gelu", normalize_first=True, name="first"),
-        L.TransformerDecoder(32, 2, name="second"),
-        L.Dense(ids, activation="softmax", name="next")], seed=2)
-    program = model.compile(device, batch_size=4, optimizer=Adam(3e-3, epsilon=1e-30),
-                            loss="sparse_categorical_crossentropy", dtype=d)
-    x = random.integers(0, ids, (steps, 4, 7)).astype(np.int32)
-    start = program.weights
-    losses = [program.train_on_batch(rows[:, :-1], rows[:, 1:]) for rows in x]
+IDS, WIDTH, STEPS, RATE = 11, 16, 20, 3e-3
 
-    blocks = [loaded(torch_block(first, activation, width, 32), block_arrays(start, name), d)
-              for name, first, activation in (("first", True, "gelu"), ("second", False, "relu"))]
-    table, kernel, bias = (torch.tensor(start[n], requires_grad=True)
+
+def in_torch(start: dict[str, np.ndarray], x: np.ndarray, d: str) -> tuple[list[float], dict[str, np.ndarray]]:
+    """The model of the test below in PyTorch, from the same weights: losses, and weights by our names."""
+    torch = references.torch()
+    blocks = {name: loaded(torch_block(first, activation, WIDTH, 32), block_arrays(start, name), d)
+              for name, first, activation in (("first", True, "gelu"), ("second", False, "relu"))}
+    table, kernel, bias = (torch.tensor(start[n], dtype=getattr(torch, d), requires_grad=True)
                            for n in ("ids/embeddings", "next/kernel", "next/bias"))
-    parameters = [table, kernel, bias, *(p for b in blocks for p in b.parameters())]
-    optimizer, wanted = torch.optim.Adam(parameters, lr=3e-3, eps=1e-30), []
+    parameters = [table, kernel, bias, *(p for b in blocks.values() for p in b.parameters())]
+    optimizer, losses = torch.optim.Adam(parameters, lr=RATE, eps=1e-30), []
     hidden = torch.ones(6, 6).triu(1).bool()
     for rows in torch.tensor(x, dtype=torch.int64):
         h = table[rows[:, :-1]]
-        for block in blocks:
+        for block in blocks.values():
             h = block(h, src_mask=hidden)
-        loss = torch.nn.functional.cross_entropy((h @ kernel + bias).reshape(-1, ids),
+        loss = torch.nn.functional.cross_entropy((h @ kernel + bias).reshape(-1, IDS),
                                                  rows[:, 1:].reshape(-1))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        wanted.append(float(loss.detach()))
-    tolerance = 1e-8 if d == "float64" else 2e-4
-    np.testing.assert_allclose(losses, wanted, rtol=tolerance)
-    assert losses[-1] < losses[0]
+        losses.append(float(loss.detach()))
+    weights = {"embeddings": table, "kernel": kernel, "bias": bias,
+               **{f"{name}.{n}": p for name, b in blocks.items() for n, p in b.named_parameters()}}
+    return losses, {n: w.detach().numpy() for n, w in weights.items()}
+
+
+@pytest.mark.parametrize(("device", "d"), [
+    ("cpu", "float32"), pytest.param("cpu:scalar", "float32", marks=pytest.mark.full),
+    pytest.param("cpu", "float64", marks=pytest.mark.slow)])
+def test_twenty_training_steps_are_pytorchs(device: str, d: str) -> None:
+    """Ids that follow a rule, two causal blocks, Adam: losses and weights are no farther from those
+    of PyTorch in float64 than a few times what PyTorch's own are."""
+    model = Sequential([
+        L.Input((6,), dtype="int32"), L.Embedding(IDS, WIDTH, name="ids"),
+        L.TransformerDecoder(32, 2, activation="gelu", normalize_first=True, name="first"),
+        L.TransformerDecoder(32, 2, name="second"),
+        L.Dense(IDS, activation="softmax", name="next")], seed=2)
+    program = model.compile(device, batch_size=4, optimizer=Adam(RATE, epsilon=1e-30),
+                            loss="sparse_categorical_crossentropy", dtype=d)
+    x = random.integers(0, IDS, (STEPS, 4, 7)).astype(np.int32)
+    for k in range(1, 7):
+        x[..., k] = (x[..., k - 1] * 2 + 1) % IDS
+    start = program.weights
+    losses = [program.train_on_batch(rows[:, :-1], rows[:, 1:]) for rows in x]
+    exact_losses, exact = in_torch(start, x, "float64")
+    their_losses, theirs = in_torch(start, x, d)
+    rounding = 16 * float(np.finfo(d).eps)  # where PyTorch happens to be exact, and in float64
+    allowed = 3 * np.abs(np.subtract(their_losses, exact_losses)).max() + rounding
+    np.testing.assert_allclose(losses, exact_losses, rtol=0, atol=allowed)
+    assert losses[-1] < losses[0] - 0.1  # there was something to learn
+
     last = program.weights
-    # The bias of keys changes no score, so its gradient is rounding alone, which Adam makes a step.
-    for name, block in zip(("first", "second"), blocks, strict=True):
-        for n, ours in block_arrays(last, name).items():
-            theirs = block.get_parameter(n).detach().numpy()
-            if n == "self_attn.in_proj_bias":
-                ours, theirs = np.delete(ours, np.s_[width:2 * width]), np.delete(
-                    theirs, np.s_[width:2 * width])
-            assert np.abs(ours - theirs).mean() < tolerance, n
-    for ours, theirs in ((last["ids/embeddings"], table), (last["next/kernel"], kernel)):
-        assert np.abs(ours - theirs.detach().numpy()).mean() < tolerance
+    ours = {"embeddings": last["ids/embeddings"], "kernel": last["next/kernel"],
+            "bias": last["next/bias"], **{f"{name}.{n}": a for name in ("first", "second")
+                                          for n, a in block_arrays(last, name).items()}}
+    assert ours.keys() == exact.keys()
+    for name, want in exact.items():
+        # The bias of keys changes no score, so its gradient is rounding alone, which Adam makes a step.
+        seen = np.r_[:WIDTH, 2 * WIDTH:3 * WIDTH] if name.endswith("in_proj_bias") else np.s_[:]
+        error, theirs_off = (np.abs(a[seen] - want[seen]).mean() for a in (ours[name], theirs[name]))
+        assert error <= 3 * theirs_off + rounding, name
 
 
 # -- what has no peer ------------------------------------------------------------------------------------

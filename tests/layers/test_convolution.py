@@ -9,6 +9,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
+from tests.cases.covering import pairs
 from tests.layers.against_keras import is_keras
 from ztorch import layers as L
 from ztorch.commands.recipe import find
@@ -81,8 +82,7 @@ PADDED: dict[str, tuple[str, dict[str, Any], tuple[int, ...], Any]] = {
 }
 
 
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize(("name", "first"), pairs(list(PADDED), [False, True]))
 def test_padding_in_numbers_is_a_layer_of_zeros_before(name: str, first: bool) -> None:
     """When predicting, and after three training steps."""
     kind, how, (_, *axes, channels), padding = PADDED[name]

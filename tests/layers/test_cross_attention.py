@@ -11,6 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
+from tests.cases.covering import pairs
 from ztorch import layers as L
 from ztorch.errors import ShapeError, Unsupported
 from ztorch.model.model import Model
@@ -48,8 +49,8 @@ def in_torch(ours: Model, path: Path, first: bool, activation: str) -> Any:
     return module
 
 
-FORMS = pytest.mark.parametrize(("first", "activation"), [(False, "relu"), (True, "gelu")],
-                                ids=["post", "pre"])
+ACTIVATIONS = {False: "relu", True: "gelu"}  # by whether the block normalises first
+FORMS = pytest.mark.parametrize(("first", "activation"), ACTIVATIONS.items(), ids=["post", "pre"])
 
 
 @FORMS
@@ -109,11 +110,10 @@ def program_loss(program: Any, weights: list[np.ndarray], x: Any, y: Any) -> flo
     return program.evaluate(x, y, verbose=0)
 
 
-@pytest.mark.parametrize("masks", [*((name,) for name in MASKS), tuple(MASKS)], ids="+".join)
-@FORMS
-def test_masks_are_pytorchs(first: bool, activation: str, masks: tuple[str, ...],
-                            tmp_path: Path) -> None:
-    torch = references.torch()
+@pytest.mark.parametrize(("masks", "first"), pairs(
+    [*((name,) for name in MASKS), tuple(MASKS)], [*ACTIVATIONS]), ids=str)
+def test_masks_are_pytorchs(masks: tuple[str, ...], first: bool, tmp_path: Path) -> None:
+    torch, activation = references.torch(), ACTIVATIONS[first]
     ours = model(masks=masks, normalize_first=first, activation=activation)
     program = ours.compile(batch_size=3, dtype="float64")
     got = program.predict({"words": X, "memory": MEMORY, **{n: MASKS[n] for n in masks}})

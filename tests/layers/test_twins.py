@@ -116,16 +116,18 @@ def test_compiled_outputs_and_gradients_are_pytorchs(target: str) -> None:
 
 OTHERS = [case for case in CASES if case not in FIRST]
 # Variants of a layer are other graphs of the same ops, each of which every level runs in
-# lower/test_every_op.py: all are for the best level, and each for one of the others, in turn.
-TURNS = [*((t, "float32") for t in HERE[:-1]), ("scalar", "float64"), (BEST, "float64")]
+# lower/test_every_op.py: each is for one level and dtype, in turn. The first of each layer are for two
+# levels above, and here for one of the others.
+TURNS = [*((t, "float32") for t in HERE), ("scalar", "float64"), (BEST, "float64")]
+MORE = [turn for turn in TURNS if turn not in (("scalar", "float32"), (BEST, "float32"))]
 
 
 @slow
-@pytest.mark.parametrize(("target", "d", "cases"), [
-    pytest.param(BEST, "float32", OTHERS, id=f"{BEST}-float32"),  # the first of each: above
-    *(pytest.param(t, d, [*share(FIRST, k, 3), *OTHERS[k::len(TURNS)]], id=f"{t}-{d}") for k, (t, d) in enumerate(TURNS))])
-def test_every_variant_is_pytorchs(target: str, d: str, cases: list[Case]) -> None:
-    compiled_all(cases, target, d)
+@pytest.mark.parametrize(("target", "d"), TURNS)
+def test_every_variant_is_pytorchs(target: str, d: str) -> None:
+    turn = TURNS.index((target, d))
+    first = share(FIRST, MORE.index((target, d)), len(MORE)) if (target, d) in MORE else []
+    compiled_all([*first, *share(OTHERS, turn, len(TURNS))], target, d)
 
 
 LIMITS = {"scalar": SCALAR, "wide": WIDE, "groups": GROUPS}
@@ -231,16 +233,18 @@ def train_all(cases: list[Case], target: str, d: str) -> None:
                 assert np.abs(got[name] - first[name]).max() > 5e-5, f"{case} learned nothing"
 
 
+TRAINING = [(BEST, "float32"), *((t, "float32") for t in HERE[:-1]), (BEST, "float64")]
+
+
 @pytest.mark.parametrize(("target", "d"), [
-    pytest.param(t, d, marks=() if t in ("scalar", BEST) and d == "float32" else slow)
-    for t, d in (*((t, "float32") for t in HERE), (BEST, "float64"))])
+    pytest.param(*turn, marks=() if turn == TRAINING[0] else slow) for turn in TRAINING])
 def test_the_same_weights_after_twenty_steps(target: str, d: str) -> None:
-    turn = [*HERE].index(target) + (d == "float64")
-    train_all(FIRST if (target, d) == (BEST, "float32") else share(FIRST, turn, 3), target, d)
+    """Each layer on one level and dtype, in turn; a full run trains all on all."""
+    train_all(share(FIRST, TRAINING.index((target, d)), len(TRAINING)), target, d)
 
 
 @slow
 @pytest.mark.parametrize("part", range(4))
 def test_every_variant_trains_as_pytorch_does(part: int) -> None:
     variants = [case for case in OTHERS if case.layer != "Activation"]
-    train_all(share(variants[part::4], part, 2), BEST, "float32")
+    train_all(share(variants[part::4], part, 4), BEST, "float32")

@@ -74,7 +74,7 @@ def test_interpreted(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [s if s < 10_150 else pytest.param(s, marks=pytest.mark.full)
+@pytest.mark.parametrize("seed", [s if s < 10_075 else pytest.param(s, marks=pytest.mark.full)
                                   for s in range(10_000, 10_300, 25)])
 def test_more_interpreted(seed: int) -> None:
     for s in range(seed, seed + 25):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases.covering import pairs
 from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted
 from ztorch import ops
 from ztorch.dtypes import DType, f32, f64
@@ -112,9 +113,8 @@ def product(m: int, n: int, k: int, d: DType = f32) -> Job:
     return Job(graph, feeds, f"{m}x{n}x{k}")
 
 
-@pytest.mark.parametrize("limits", (NARROW, WIDE), ids=("narrow", "wide"))
-@pytest.mark.parametrize("m", (3, *(pytest.param(m, marks=pytest.mark.slow)
-                                    for m in (1, 2, 5, 9))))
+@pytest.mark.parametrize(("m", "limits"), pairs((3, 1, 2, 5, 9), (NARROW, WIDE)),
+                         ids=lambda v: v if isinstance(v, int) else f"{v.vector_bits} bits")
 def test_every_remainder_interpreted(m: int, limits: Limits) -> None:
     for n, k in itertools.product((1, 2, 3, 4, 5, 7, 8, 9, 16, 17), (1, 3, 4, 5)):
         job = product(m, n, k)
@@ -137,8 +137,7 @@ def test_some_sizes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", HERE)
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(("part", "target"), pairs(range(4), HERE))
 def test_sweep(part: int, target: str) -> None:
     check(SWEEP[part::32], target, f64 if part == 3 else f32)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases.covering import full
 from tests.cases.schedules import JOBS, MACHINES, MATRICES, WIDE_GRID
 from tests.parity import (
     GROUPS,
@@ -111,7 +112,7 @@ def test_no_schedule_changes_results(name: str, machine: str) -> None:
 def test_no_schedule_changes_results_of_compiled_code(name: str, target: str) -> None:
     one, limits = JOBS[name], TARGETS[target].limits
     stem = main_step(one, limits).key.partition("/")[2]
-    found = random_schedules(one, limits, 8)
+    found = random_schedules(one, limits, 8 if full() else 4)
     module = Module([one] * (1 + len(found)), target,
                     schedules={f"j{k}/{stem}": s for k, s in enumerate(found, 1)})
     usual = module.run(0)[0]

@@ -1,7 +1,7 @@
 """Calls of ops on tensors: checked and typed once for each combination of shapes and dtypes.
 
-A `Call` is an op with its attributes, for operands of certain shapes and dtypes. There is one object
-of each, so a recorded computation is compared by the identity of its calls.
+A `Call` is an op with its attributes, for operands of certain shapes and dtypes. There is one
+object of each, so recorded computations are compared by the identity of their calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ztorch.arrays.promotion import integer_range, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, DataError, UnknownName, ZtorchError
-from ztorch.graph.op import OPS, REGISTRY, Public, leaf
+from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, leaf
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
 from ztorch.ops import signature
@@ -81,10 +81,10 @@ class Call:
         return f"<call of {self.name}>"
 
 
-# -- how the arguments of an op are bound --------------------------------------------------------------
+# -- how the arguments of an op are bound ----------------------------------------------------------
 
 
-class Layout(NamedTuple):
+class TensorPlaces(NamedTuple):
     """Where an op takes tensors."""
 
     positions: frozenset[int]  # of positional arguments that are tensors
@@ -92,16 +92,16 @@ class Layout(NamedTuple):
 
 
 @functools.cache
-def layout(name: str) -> Layout:
+def tensor_places(name: str) -> TensorPlaces:
     """Where the op of that name takes tensors by position."""
-    declared, tensors = signature(name)
+    declared, tensors = signature(ALIASES.get(name, name))
     positions, rest = set(), 1 << 30
     for k, p in enumerate(declared.parameters.values()):
         if p.kind is inspect.Parameter.VAR_POSITIONAL and p.name in tensors:
             rest = k
         elif p.name in tensors:
             positions.add(k)
-    return Layout(frozenset(positions), rest)
+    return TensorPlaces(frozenset(positions), rest)
 
 
 class Bound(NamedTuple):
@@ -189,17 +189,17 @@ def _builder(public: Public, bound: Bound) -> Build:
 
     def build(values: Sequence[Value]) -> Any:
         remaining: Iterator[Value] = iter(values)
-        positional: list[Any] = []
-        named = dict(attributes)
-        for parameter, count in counts.items():
-            if count is not None:
-                positional += [next(remaining) for _ in range(count)]
-            elif declared.parameters[parameter].kind is inspect.Parameter.POSITIONAL_ONLY:
-                positional.append(next(remaining))
-            else:
-                named[parameter] = next(remaining)
+        arguments: dict[str, Any] = {}
+        for parameter in declared.parameters:  # in this order, as BoundArguments wants them
+            if parameter in attributes:
+                arguments[parameter] = attributes[parameter]
+            elif parameter in counts:
+                count = counts[parameter]
+                arguments[parameter] = next(remaining) if count is None else tuple(
+                    next(remaining) for _ in range(count))
+        call = inspect.BoundArguments(declared, arguments)
         try:
-            return getattr(OPS, public.name)(*positional, **named)
+            return getattr(OPS, public.name)(*call.args, **call.kwargs)
         except ZtorchError:
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from ztorch.arrays.node import Node, placeholder
+from ztorch.arrays.node import TensorNode, placeholder
 
 
 class Cell:
@@ -18,15 +18,15 @@ class Cell:
 
     __slots__ = ("node",)
 
-    def __init__(self, node: Node):
+    def __init__(self, node: TensorNode):
         self.node = node
 
-    def get(self) -> Node:
+    def get(self) -> TensorNode:
         """The tensor now; in a function that is being compiled, the one at its call."""
         trace = _trace.get()
         return self.node if trace is None else trace.get(self)
 
-    def set(self, node: Node) -> None:
+    def set(self, node: TensorNode) -> None:
         """Replaces the tensor by one of the same spec."""
         trace = _trace.get()
         if trace is None:
@@ -39,10 +39,10 @@ class Trace:
     """The cells that a function reads and changes while it is being compiled."""
 
     def __init__(self) -> None:
-        self.read: dict[Cell, Node] = {}  # with the placeholder of each
-        self.written: dict[Cell, Node] = {}  # with the new tensor of each
+        self.read: dict[Cell, TensorNode] = {}  # with the placeholder of each
+        self.written: dict[Cell, TensorNode] = {}  # with the new tensor of each
 
-    def get(self, cell: Cell) -> Node:
+    def get(self, cell: Cell) -> TensorNode:
         if cell in self.written:
             return self.written[cell]
         if cell not in self.read:

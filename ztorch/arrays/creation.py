@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch.arrays.node import Node
+from ztorch.arrays.elements import node_from
 from ztorch.arrays.placement import device as on_device
-from ztorch.arrays.tensor import Tensor, compute, node_from, tensor_of
+from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import DType
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ConfigError
@@ -62,7 +62,8 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
         >>> zt.asarray(np.arange(3))
         tensor([0, 1, 2], dtype=int64, device='cpu')
     """
-    node = node_from(data, dtype, device, copy=bool(copy))
+    d = None if dtype is None else dtype_named(dtype)
+    node = node_from(data, d, device, copy=bool(copy))
     owned = node.block is not None and node.block.memory is not None
     if copy is False and owned and not isinstance(data, Tensor):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
@@ -113,7 +114,7 @@ def full(shape: Shape, fill_value: float, dtype: DType | str | None = None,
     """
     if dtype is None:
         dtype = {bool: "bool", int: "int64"}.get(type(fill_value), "float32")
-    sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)  # type: ignore[arg-type]
+    sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)
     attrs = {"shape": sizes, "value": fill_value, "dtype": dtype_named(dtype)}
     if device is None:
         result: Tensor = compute("full", (), attrs)

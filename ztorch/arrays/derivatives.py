@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ztorch.arrays.calls import Build, Call
-from ztorch.arrays.node import Node
+from ztorch.arrays.elements import node_from
+from ztorch.arrays.node import TensorNode
 from ztorch.arrays.realize import operands_kept
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
-from ztorch.arrays.tensor import Tensor, node_from, tensor_of
+from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
 from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
@@ -29,17 +30,18 @@ WATCHED = Op("watched", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
              alias=True)
 
 
-class Run(NamedTuple):
+class WatchedRun(NamedTuple):
     """A function that ran on watched tensors."""
 
     result: Any  # what it returned
-    watched: list[Node]  # the tensors to differentiate with respect to
+    watched: list[TensorNode]  # the tensors to differentiate with respect to
     trees: list[Any]  # their arguments' shapes, as trees
 
 
-def run_watched(function: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Run:
+def run_watched(function: Callable[..., Any], args: Sequence[Any],
+                argnums: Sequence[int]) -> WatchedRun:
     """Calls a function with some of its arguments watched."""
-    watched: list[Node] = []
+    watched: list[TensorNode] = []
     trees, replaced = [], list(args)
     for k in argnums:
         leaves, tree = flatten(args[k])
@@ -48,14 +50,14 @@ def run_watched(function: Callable[..., Any], args: Sequence[Any], argnums: Sequ
         watched += nodes
         trees.append(tree)
     with operands_kept():
-        return Run(function(*replaced), watched, trees)
+        return WatchedRun(function(*replaced), watched, trees)
 
 
-def _watch(node: Node, argument: int) -> Node:
+def _watch(node: TensorNode, argument: int) -> TensorNode:
     if not node.spec.dtype.is_float:
         raise ShapeError(f"argument {argument} is a tensor of {node.spec.dtype}, which has no "
                          "derivatives; use .astype('float32'), or argnums= for other arguments")
-    return Node(node.spec, None, _watch_call(node.spec), (node,), 0, node.depth + 1)
+    return TensorNode(node.spec, None, _watch_call(node.spec), (node,), 0, node.depth + 1)
 
 
 @functools.cache
@@ -66,7 +68,7 @@ def _watch_call(s: Spec) -> Call:
 class Recorded:
     """What was recorded from watched tensors to some results."""
 
-    def __init__(self, results: Sequence[Node], watched: Sequence[Node]):
+    def __init__(self, results: Sequence[TensorNode], watched: Sequence[TensorNode]):
         within = dependents(results, watched)
         self.pending: Pending = walk([*results, *watched], within=within)
         slots = self.pending.slots
@@ -74,7 +76,7 @@ class Recorded:
         self.watched = tuple(slots[id(n)] for n in watched)
 
     def derive(self, name: str, rule: Callable[..., Sequence[Value]],
-               extra: Sequence[Node] = ()) -> list[Node]:
+               extra: Sequence[TensorNode] = ()) -> list[TensorNode]:
         """Records a call that computes what a rule makes of the graph.
 
         Args:
@@ -84,13 +86,13 @@ class Recorded:
         """
         leaves, numbers = self.pending.leaves, self.pending.numbers
         operands = (*leaves, *numbers, *extra)
-        kinds = tuple(o.spec if isinstance(o, Node) else type(o) for o in operands)
+        kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
         key = (rule, tuple(self.pending.key), self.results, self.watched, kinds)
         call = _derived.get(key)
         if call is None:
             dtypes = [*(n.spec.dtype for n in leaves), *number_dtypes(self.pending.key),
                       *(n.spec.dtype for n in extra)]
-            place = next(o.spec.memory for o in operands if isinstance(o, Node))
+            place = next(o.spec.memory for o in operands if isinstance(o, TensorNode))
             call = _derived[key] = Call(name, kinds, dtypes, self._builder(rule), place)
         return record(call, operands)
 
@@ -150,7 +152,7 @@ def hessian_rule(results: Sequence[Value], watched: Sequence[Value],
                         x.shape + x.shape)]
 
 
-def tensors_of(label: str, tree: Any) -> tuple[list[Node], Any]:
+def tensors_of(label: str, tree: Any) -> tuple[list[TensorNode], Any]:
     """The nodes of a tree of tensors, and its shape."""
     leaves, shape = flatten(tree)
     for x in leaves:

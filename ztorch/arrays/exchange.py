@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, bf16, dtype, f32, f64, need_no_mask
-from ztorch.errors import DataError, Unsupported, UnknownName
+from ztorch.errors import DataError, UnknownName, Unsupported
 
 dtype_of = functools.lru_cache(dtype)
 

@@ -7,15 +7,17 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing, tracing
+from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import Node, placeholder
+from ztorch.arrays.node import TensorNode, placeholder
 from ztorch.arrays.placement import code_for
 from ztorch.arrays.programs import ArrayProgram
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import walk
-from ztorch.arrays.tensor import Tensor, array_of, common_memory, operand, tensor_of
+from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError, ZtorchError
@@ -60,7 +62,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         leaves, shape = flatten((args, named))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
         nodes = [_argument(f"{name}: argument {k}", x, place) for k, x in enumerate(leaves)]
-        key = (shape, code_for(place), *(n.spec if isinstance(n, Node) else (type(n), n)
+        key = (shape, code_for(place), *(n.spec if isinstance(n, TensorNode) else (type(n), n)
                                          for n in nodes))
         version = versions.get(key)
         if version is None:
@@ -68,7 +70,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                 version = versions.get(key)
                 if version is None:
                     version = versions[key] = _trace(function, name, nodes, shape, place)
-        results = version.run([n for n in nodes if isinstance(n, Node)])
+        results = version.run([n for n in nodes if isinstance(n, TensorNode)])
         of_numpy = leaves and not any(isinstance(x, Tensor) for x in leaves)
         finish = array_of if of_numpy else tensor_of
         return unflatten(version.tree, iter([finish(r) for r in results]))
@@ -81,10 +83,10 @@ def _argument(label: str, x: Any, place: str) -> Any:
     if isinstance(x, float):
         kind = f64 if place == "cpu" else f32
         block = memory(place).upload(kind.numpy.type(x))
-        return Node(spec((), kind, place, number=True), block)
+        return TensorNode(spec((), kind, place, number=True), block)
     if isinstance(x, (bool, int, str)) or callable(x):
         return x
-    return operand(label, x, False, place)
+    return operand_of(label, x, place, copy=False)
 
 
 class _Version(NamedTuple):
@@ -94,19 +96,19 @@ class _Version(NamedTuple):
     numbers: list[Any]  # Python's numbers, which it was compiled for
     tree: Any  # shape of the tree of results
     results: list[Spec]  # of the leaves of that tree, then of the cells that change
-    captured: list[Node]  # computed tensors that the function refers to
+    captured: list[TensorNode]  # computed tensors that the function refers to
     read: list[Cell]  # cells that it reads
     written: list[Cell]  # cells that it changes
     place: str  # the memory that all of it lies in
 
-    def run(self, arguments: Sequence[Node]) -> list[Node]:
+    def run(self, arguments: Sequence[TensorNode]) -> list[TensorNode]:
         """The leaves of its results."""
         before = [*arguments, *(cell.node for cell in self.read)]
         realize(before)
         pool = memory(self.place)
         blocks = [pool.alloc(s.nbytes) for s in self.results]
         self.program.run([*before, *self.captured], self.numbers, blocks)
-        nodes = [Node(s, block) for s, block in zip(self.results, blocks, strict=True)]
+        nodes = [TensorNode(s, block) for s, block in zip(self.results, blocks, strict=True)]
         count = len(nodes) - len(self.written)
         for cell, node in zip(self.written, nodes[count:], strict=True):
             cell.node = node
@@ -116,8 +118,9 @@ class _Version(NamedTuple):
 def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], shape: Any,
            place: str) -> _Version:
     """Calls a function with tensors that have no values, and compiles what it does with them."""
-    inside = [placeholder(a.spec) if isinstance(a, Node) else a for a in arguments]
-    tree = unflatten(shape, iter([tensor_of(a) if isinstance(a, Node) else a for a in inside]))
+    inside = [placeholder(a.spec) if isinstance(a, TensorNode) else a for a in arguments]
+    tree = unflatten(shape, iter([tensor_of(a) if isinstance(a, TensorNode) else a
+                                  for a in inside]))
     try:
         with tracing() as trace:
             leaves, result_tree = flatten(traced(_spread(function), name, tree))
@@ -125,11 +128,11 @@ def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], sh
             raise NotTraced(f"{name} must give a tensor, or a tree of tensors, not "
                             f"{next((y for y in leaves if not isinstance(y, Tensor)), None)!r}")
     except ZtorchError as error:
-        shown = ", ".join(repr(a.spec) if isinstance(a, Node) else repr(a) for a in arguments)
+        shown = ", ".join(repr(a.spec) if isinstance(a, TensorNode) else repr(a) for a in arguments)
         raise type(error)(f"{error}\n    in {name}({shown})") from None
     nodes = [*(y.node for y in leaves), *trace.written.values()]
-    pending = walk(nodes, [*(a for a in inside if isinstance(a, Node)), *trace.read.values()])
-    captured = pending.leaves[sum(isinstance(a, Node) for a in inside) + len(trace.read):]
+    pending = walk(nodes, [*(a for a in inside if isinstance(a, TensorNode)), *trace.read.values()])
+    captured = pending.leaves[sum(isinstance(a, TensorNode) for a in inside) + len(trace.read):]
     slots = tuple(pending.slots[id(n)] for n in nodes)
     program = ArrayProgram(tuple(pending.key), slots, place, code_for(place), name)
     return _Version(program, pending.numbers, result_tree, [n.spec for n in nodes], captured,

@@ -15,8 +15,9 @@ from ztorch.arrays.derivatives import (
     tensors_of,
     vjp_rule,
 )
-from ztorch.arrays.node import Node
-from ztorch.arrays.tensor import Tensor, node_from, tensor_of
+from ztorch.arrays.elements import node_from
+from ztorch.arrays.node import TensorNode
+from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
 from ztorch.errors import ShapeError, Unsupported
 
@@ -116,9 +117,9 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
     recorded = Recorded(results, ran.watched)
 
     def pullback(cotangents: Any) -> Any:
-        leaves, given = flatten(cotangents)
+        leaves, shape = flatten(cotangents)
         nodes = [_like(n, x, "cotangent") for n, x in zip(results, leaves, strict=False)]
-        if given != tree:
+        if shape != tree:
             raise ShapeError(f"pullback takes a tensor for each of {len(results)} results, in the "
                              f"same tree, not {cotangents!r}")
         slopes = map(tensor_of, recorded.derive("vjp", vjp_rule, nodes))
@@ -199,9 +200,9 @@ def _need_number(function: Callable[..., Any], value: Any) -> None:
                          f"{value.node.spec!r}; use .sum() or .mean()")
 
 
-def _like(node: Node, x: Any, what: str) -> Node:
+def _like(node: TensorNode, x: Any, role: str) -> TensorNode:
     other = node_from(x, node.spec.dtype, node.spec.memory, copy=True)
     if other.spec.shape != node.spec.shape:
-        raise ShapeError(f"a {what} of shape {other.spec.shape} for a tensor of shape "
+        raise ShapeError(f"a {role} of shape {other.spec.shape} for a tensor of shape "
                          f"{node.spec.shape}")
     return other

@@ -3,19 +3,27 @@ bools gather what they mark.
 
 How many elements bools mark is part of the result's shape, so an array of bools must have values;
 in a function that is being compiled it cannot be a tensor that the function computes.
+
+Integers and slices are compiled in. A loop over rows or batches comes with another one each time:
+after a few of them, the positions on the leading axis become an input.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ztorch.arrays.cells import is_tracing
 from ztorch.errors import ShapeError
 
 Compute = Callable[..., Any]  # compute(op, args, attrs): calls an op
+
+STATIC = 4  # positions on the leading axis that are compiled in, for keys of one pattern
+PATTERNS = 4096  # patterns of keys that are remembered
 
 
 def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]) -> Any:
@@ -30,23 +38,124 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
     Raises:
         ShapeError: The key does not fit the tensor's shape, or a position is out of range.
     """
-    keys = [_plain(k, is_tensor) for k in (key if isinstance(key, tuple) else (key,))]
-    keys = [part for k in keys for part in _positions(k)]
-    if not any(_is_array(k, is_tensor) for k in keys):
+    parts = [_plain(k, is_tensor) for k in (key if isinstance(key, tuple) else (key,))]
+    keys = _for_each_axis(parts, x.shape)
+    if any(isinstance(k, np.ndarray) or is_tensor(k) for k in keys):
+        return _gathered(x, keys, compute, is_tensor)
+    return _chosen(x, keys, compute)
+
+
+def _plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
+    """A part of a key: an integer, a slice, None, Ellipsis, an array, or a tensor of integers."""
+    if k is None or k is Ellipsis or type(k) is int:
+        return k
+    if isinstance(k, slice):
+        return slice(*(None if bound is None else operator.index(bound)
+                       for bound in (k.start, k.stop, k.step)))
+    if isinstance(k, (bool, np.bool_)):
+        raise ShapeError("a tensor cannot be indexed by one bool; use ops.where to choose")
+    if is_tensor(k) and k.dtype.kind != "b":
+        _need_positions(k.dtype, k.dtype.is_int)
+        return k
+    if not hasattr(k, "__array__"):
+        if hasattr(k, "__index__"):
+            return operator.index(k)
+        if not isinstance(k, (list, tuple, range)):
+            raise ShapeError(f"a tensor cannot be indexed by {k!r}; use integers, slices, None, "
+                             "Ellipsis, and arrays of integers or bools")
+    array = np.asarray(k)
+    if not array.size and not hasattr(k, "dtype"):
+        array = array.astype(np.int64)  # an empty list
+    _need_positions(array.dtype, array.dtype.kind in "iub")
+    if array.dtype == bool and not array.ndim:
+        raise ShapeError("a tensor cannot be indexed by one bool; use ops.where to choose")
+    return array.item() if isinstance(k, np.integer) else array
+
+
+def _need_positions(dtype: Any, fits: bool) -> None:
+    if not fits:
+        raise ShapeError(f"a tensor cannot be indexed by an array of {dtype}; use integers or bools")
+
+
+def _for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> list[Any]:
+    """Keys with a slice for each axis that they leave out, and arrays of positions for bools."""
+    sizes = [k.ndim if _is_mask(k) else int(k is not None and k is not Ellipsis) for k in parts]
+    used = sum(sizes)
+    if used > len(shape):
+        raise ShapeError(f"{used} indices for a tensor of shape {shape}")
+    dots = [at for at, k in enumerate(parts) if k is Ellipsis]
+    if len(dots) > 1:
+        raise ShapeError("a key has one Ellipsis at most")
+    at = dots[0] if dots else len(parts)
+    every = [slice(None)] * (len(shape) - used)
+    parts = [*parts[:at], *every, *parts[at + len(dots):]]
+    keys: list[Any] = []
+    axis = 0
+    for k in parts:
+        if _is_mask(k):
+            if k.shape != shape[axis:axis + k.ndim]:
+                raise ShapeError(f"an array of bools of shape {k.shape} for axes of sizes "
+                                 f"{shape[axis:axis + k.ndim]}")
+            keys += k.nonzero()
+            axis += k.ndim
+            continue
+        if isinstance(k, int) and not -shape[axis] <= k < shape[axis]:
+            raise ShapeError(f"index {k} is out of range for axis {axis} of shape {shape}")
+        keys.append(k)
+        axis += k is not None
+    return keys
+
+
+def _is_mask(k: Any) -> bool:
+    return isinstance(k, np.ndarray) and k.dtype == bool
+
+
+# -- integers and slices ------------------------------------------------------------------------------
+
+
+def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
+    """The elements that integers, slices and None choose."""
+    size = x.shape[0] if x.shape else 0
+    first, *rest = keys or [None]
+    if isinstance(first, int):
+        positions = np.asarray(first % size, np.int32)
+    elif isinstance(first, slice) and 0 < len(range(size)[first]) < size:
+        positions = np.arange(size, dtype=np.int32)[first]
+    else:
         return compute("slice_by", (x, tuple(keys)), {})
-    keys = _without_ellipsis(keys, x.shape)
-    gathers = [_is_array(k, is_tensor) or isinstance(k, int) for k in keys]
+    pattern = x.shape, x.dtype, positions.shape, getattr(first, "step", None), repr(rest)
+    if size >= 1 << 31 or is_tracing() or not _varies(pattern, int(positions.flat[0])):
+        return compute("slice_by", (x, tuple(keys)), {})
+    x = compute("take", (x, positions), {"axis": 0})
+    rest = [slice(None)] * positions.ndim + rest
+    return x if all(k == slice(None) for k in rest) else compute("slice_by", (x, tuple(rest)), {})
+
+
+_starts: dict[Any, set[int]] = {}  # the first few positions of each pattern of keys
+
+
+def _varies(pattern: Any, start: int) -> bool:
+    """Whether a pattern has come with many positions."""
+    if len(_starts) >= PATTERNS:
+        _starts.clear()
+    starts = _starts.setdefault(pattern, set())
+    if len(starts) < STATIC:
+        starts.add(start)
+    return start not in starts
+
+
+# -- arrays --------------------------------------------------------------------------------------------
+
+
+def _gathered(x: Any, keys: list[Any], compute: Compute, is_tensor: Callable[[Any], bool]) -> Any:
+    """The elements that arrays choose, with integers, slices and None beside them."""
+    gathers = [isinstance(k, (int, np.ndarray)) or is_tensor(k) for k in keys]
     basic = tuple(slice(None) if gather else k for k, gather in zip(keys, gathers, strict=True))
     x = compute("slice_by", (x, basic), {})
     axes = [at for at, gather in enumerate(gathers) if gather]
     arrays = [keys[at] for at in axes]
-    if not any(map(is_tensor, arrays)):
-        arrays = list(np.broadcast_arrays(*arrays))
-        sizes = [x.shape[at] for at in axes]
-        arrays = [_checked(a, n) for a, n in zip(arrays, sizes, strict=True)]
-        flat = np.ravel_multi_index(arrays, sizes) if arrays[0].size else arrays[0]
-    else:
-        flat = _flat(arrays, [x.shape[at] for at in axes], compute)
+    sizes = [x.shape[at] for at in axes]
+    flat = (_flat if any(map(is_tensor, arrays)) else _flat_of_arrays)(arrays, sizes, compute)
     first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     rest = [at for at in range(len(x.shape)) if at not in axes]
     order = (*rest[:first], *axes, *rest[first:])
@@ -58,41 +167,15 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
     return compute("take", (x, flat), {"axis": first})
 
 
-def _plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
-    """A part of a key: an array for a list, and for a tensor of bools, which must have values."""
-    if is_tensor(k):
-        return k.numpy() if k.dtype.kind == "b" else k if k.shape else k
-    if isinstance(k, (list, np.ndarray)):
-        array = np.asarray(k)
-        if array.dtype.kind not in "iub" and array.size:
-            raise ShapeError(f"a tensor cannot be indexed by an array of {array.dtype}; use "
-                             "integers or bools")
-        return array if array.size else array.astype(np.int64)
-    return int(k) if isinstance(k, np.integer) else k
-
-
-def _positions(k: Any) -> list[Any]:
-    """An array of bools as an array of positions for each of its axes."""
-    if isinstance(k, np.ndarray) and k.dtype == bool:
-        if not k.ndim:
-            raise ShapeError("a tensor cannot be indexed by one bool; use ops.where to choose")
-        return list(k.nonzero())
-    return [k]
-
-
-def _is_array(k: Any, is_tensor: Callable[[Any], bool]) -> bool:
-    return isinstance(k, np.ndarray) or is_tensor(k)
-
-
-def _without_ellipsis(keys: list[Any], shape: tuple[int, ...]) -> list[Any]:
-    """Keys with a slice for each axis that they leave out."""
-    used = sum(k is not None and k is not Ellipsis for k in keys)
-    if used > len(shape):
-        raise ShapeError(f"{used} indices for a tensor of shape {shape}")
-    missing = [slice(None)] * (len(shape) - used)
-    dots = [at for at, k in enumerate(keys) if k is Ellipsis]
-    at = dots[0] if dots else len(keys)
-    return [*keys[:at], *missing, *keys[at + len(dots):]]
+def _flat_of_arrays(arrays: list[Any], sizes: list[int], compute: Compute) -> np.ndarray:
+    """Positions along several axes as positions along all of them joined."""
+    try:
+        arrays = list(np.broadcast_arrays(*arrays))
+    except ValueError:
+        shapes = " and ".join(str(np.shape(a)) for a in arrays)
+        raise ShapeError(f"indices of shapes {shapes} cannot be broadcast together") from None
+    checked = tuple(_checked(a, n) for a, n in zip(arrays, sizes, strict=True))
+    return np.ravel_multi_index(checked, sizes) if checked[0].size else checked[0]
 
 
 def _checked(positions: np.ndarray, size: int) -> np.ndarray:
@@ -100,18 +183,22 @@ def _checked(positions: np.ndarray, size: int) -> np.ndarray:
     outside = (positions < -size) | (positions >= size)
     if outside.any():
         raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size {size}")
-    return np.where(positions < 0, positions + size, positions)
+    return np.where(positions < 0, positions + size, positions).astype(np.int64)
 
 
 def _flat(arrays: list[Any], sizes: list[int], compute: Compute) -> Any:
-    """Positions along several axes as positions along all of them joined. Those of tensors are not
-    checked: what is out of range is taken to the nearest end of each axis."""
+    """As `_flat_of_arrays`, for tensors among them. Those are not checked: what is out of range is
+    taken to the nearest end of each axis."""
     flat: Any = None
+    narrow = "int32" if math.prod(sizes) < 1 << 31 else "int64"
     for k, n in zip(arrays, sizes, strict=True):
-        k = compute("cast", (k, "int32"), {}) if not isinstance(k, (int, np.ndarray)) else (
-            np.asarray(k, np.int32))
-        k = compute("where", (compute("less", (k, 0), {}), compute("add", (k, n), {}), k), {})
-        k = compute("clip", (k, 0, n - 1), {})
+        if isinstance(k, (int, np.ndarray)):
+            k = _checked(np.asarray(k), n).astype(narrow)
+        else:
+            wide = "int64" if k.dtype.bits == 64 or k.dtype.long == "uint32" else "int32"
+            k = compute("clip", (compute("cast", (k, wide), {}), -n, n - 1), {})
+            k = compute("cast", (k, narrow), {})
+            k = compute("where", (compute("less", (k, 0), {}), compute("add", (k, n), {}), k), {})
         flat = k if flat is None else compute(
             "add", (compute("mul", (flat, n), {}), k), {})
     return flat

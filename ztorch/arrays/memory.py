@@ -19,12 +19,12 @@ from ztorch.host.memory import aligned
 KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse
 
 
-class Block:
+class Allocation:
     """A piece of memory that tensors own. It returns to its memory when nobody refers to it."""
 
     __slots__ = ("handle", "memory", "nbytes", "place")
 
-    def __init__(self, memory: Memory | None, nbytes: int, handle: Any, place: Any):
+    def __init__(self, memory: Pool | None, nbytes: int, handle: Any, place: Any):
         self.memory = memory  # None: the handle's owner frees it
         self.nbytes = nbytes
         self.handle = handle  # of the host: an array of bytes; of a device: its buffer
@@ -40,7 +40,7 @@ class Block:
             self.memory.take_back(self)
 
 
-class Memory(ABC):
+class Pool(ABC):
     """The memory of one device."""
 
     def __init__(self, name: str):
@@ -48,7 +48,7 @@ class Memory(ABC):
         self._free: dict[int, list[Any]] = {}  # handles of freed blocks, by size
         self._kept = 0  # bytes of them
 
-    def alloc(self, nbytes: int) -> Block:
+    def alloc(self, nbytes: int) -> Allocation:
         """A block of unspecified contents."""
         size = align_up(nbytes or 1, BUFFER_ALIGN)
         try:
@@ -56,9 +56,9 @@ class Memory(ABC):
             self._kept -= size
         except (KeyError, IndexError):
             handle = self._alloc(size)
-        return Block(self, size, handle, self._place(handle))
+        return Allocation(self, size, handle, self._place(handle))
 
-    def take_back(self, block: Block) -> None:
+    def take_back(self, block: Allocation) -> None:
         """Keeps a freed block for reuse; if too much is kept, everything kept is released."""
         if self._kept + block.nbytes > KEPT_BYTES:
             self.release()
@@ -75,18 +75,18 @@ class Memory(ABC):
             for handle in handles:
                 self._release(handle)
 
-    def upload(self, array: np.ndarray) -> Block:
+    def upload(self, array: np.ndarray) -> Allocation:
         """A block with a copy of an array's elements, in C order."""
         block = self.alloc(array.nbytes)
         self.write(block, array)
         return block
 
     @abstractmethod
-    def write(self, block: Block, array: np.ndarray) -> None:
+    def write(self, block: Allocation, array: np.ndarray) -> None:
         """Copies an array's elements, in C order, to the beginning of a block."""
 
     @abstractmethod
-    def download(self, block: Block, out: np.ndarray) -> None:
+    def download(self, block: Allocation, out: np.ndarray) -> None:
         """Copies the beginning of a block into a contiguous array."""
 
     @abstractmethod
@@ -99,21 +99,21 @@ class Memory(ABC):
         return handle
 
 
-class HostMemory(Memory):
+class HostPool(Pool):
     """The memory of the CPU."""
 
-    def write(self, block: Block, array: np.ndarray) -> None:
+    def write(self, block: Allocation, array: np.ndarray) -> None:
         np.copyto(block.handle[:array.nbytes].view(array.dtype).reshape(array.shape), array)
 
-    def download(self, block: Block, out: np.ndarray) -> None:
+    def download(self, block: Allocation, out: np.ndarray) -> None:
         out.reshape(-1).view(np.uint8)[:] = block.handle[:out.nbytes]
 
-    def lend(self, array: np.ndarray) -> Block | None:
+    def lend(self, array: np.ndarray) -> Allocation | None:
         """A block that is the array itself, or None if compiled code cannot read it in place."""
         address = array.__array_interface__["data"][0]
         if address % BUFFER_ALIGN or not array.flags.c_contiguous or not array.dtype.isnative:
             return None
-        return Block(None, array.nbytes, array.reshape(-1).view(np.uint8), address)
+        return Allocation(None, array.nbytes, array.reshape(-1).view(np.uint8), address)
 
     def _alloc(self, nbytes: int) -> np.ndarray:
         return aligned(nbytes)
@@ -126,7 +126,7 @@ class HostMemory(Memory):
         return address
 
 
-class DeviceMemory(Memory):
+class DevicePool(Pool):
     """The memory of a device that has its own."""
 
     def __init__(self, name: str):
@@ -134,10 +134,10 @@ class DeviceMemory(Memory):
         backend, _, ordinal = name.partition(":")
         self.device = registry.opened(backend, int(ordinal))
 
-    def write(self, block: Block, array: np.ndarray) -> None:
+    def write(self, block: Allocation, array: np.ndarray) -> None:
         self.device.write(block.handle, array)
 
-    def download(self, block: Block, out: np.ndarray) -> None:
+    def download(self, block: Allocation, out: np.ndarray) -> None:
         self.device.read(block.handle, out)
 
     def _alloc(self, nbytes: int) -> Any:
@@ -148,17 +148,17 @@ class DeviceMemory(Memory):
             self.device.free(handle)
 
 
-_memories: dict[str, Memory] = {}
+_memories: dict[str, Pool] = {}
 _making = threading.Lock()
 
 
-def memory(name: str) -> Memory:
+def memory(name: str) -> Pool:
     """The memory called "cpu", or that of a device, such as "vulkan:0"."""
     known = _memories.get(name)
     if known is None:
         with _making:
             known = _memories.get(name)
             if known is None:
-                known = HostMemory("cpu") if name == "cpu" else DeviceMemory(name)
+                known = HostPool("cpu") if name == "cpu" else DevicePool(name)
                 _memories[name] = known
     return known

@@ -8,12 +8,12 @@ from ztorch.arrays.specs import Spec
 
 if TYPE_CHECKING:
     from ztorch.arrays.calls import Call
-    from ztorch.arrays.memory import Block
+    from ztorch.arrays.memory import Allocation
 
 MAX_DEPTH = 200  # calls that may lie one upon the other before they are computed
 
 
-class Node:
+class TensorNode:
     """A tensor as the recorder sees it: memory that holds it, or the call that gives it.
 
     Attributes:
@@ -27,7 +27,7 @@ class Node:
 
     __slots__ = ("__weakref__", "block", "call", "depth", "index", "operands", "spec")
 
-    def __init__(self, spec: Spec, block: Block | None = None, call: Call | None = None,
+    def __init__(self, spec: Spec, block: Allocation | None = None, call: Call | None = None,
                  operands: tuple[Any, ...] = (), index: int = 0, depth: int = 0):
         self.spec = spec
         self.block = block
@@ -36,7 +36,7 @@ class Node:
         self.index = index
         self.depth = depth
 
-    def settle(self, block: Block) -> None:
+    def settle(self, block: Allocation) -> None:
         """Says where its elements lie now. What it was computed from may go."""
         self.block = block  # first: other threads read it before they follow the operands
         self.call = None
@@ -44,6 +44,14 @@ class Node:
         self.depth = 0
 
 
-def placeholder(spec: Spec) -> Node:
-    """An argument of a function that is being compiled: it has no value, and nothing computes it."""
-    return Node(spec)
+def placeholder(spec: Spec) -> TensorNode:
+    """An argument of a function that is being compiled: it has no value."""
+    return TensorNode(spec)
+
+
+class Handle:
+    """What a user holds of a node: the base of `Tensor`, for what must know tensors when it sees
+    one."""
+
+    __slots__ = ("node",)
+    node: TensorNode

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.calls import Call
-from ztorch.arrays.memory import Block, memory
-from ztorch.arrays.node import Node
-from ztorch.arrays.specs import Spec
+from ztorch.arrays.memory import Allocation, memory
+from ztorch.arrays.node import TensorNode
 from ztorch.arrays.structure import number_dtypes, rebuild
 from ztorch.compile.pipeline import build
 from ztorch.dtypes import to_storage
 from ztorch.graph.op import OPS, constant, leaf
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph
 
 CAPACITY = 1024  # programs that are kept at most
 CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept whatever it takes
@@ -46,13 +45,14 @@ class ArrayProgram:
         self._device = device
         self._number_dtypes = number_dtypes(key)
         self._numbers: list[Any] = []  # those it was compiled for, or ran with last
-        self._varying: dict[int, Block] = {}  # which of them are inputs, and where these lie
+        self._varying: dict[int, Allocation] = {}  # which of them are inputs, and where these lie
         self._leaves_read: list[int] = []  # leaves that are inputs, in the order of the function
         self._numbers_read: list[Any] = []  # memory of the numbers that are inputs, likewise
         self._sized: list[int] = []  # results that are not empty
         self._call: Any = None  # the compiled function; None if all its results are empty
 
-    def run(self, leaves: Sequence[Node], numbers: list[Any], outputs: Sequence[Block]) -> None:
+    def run(self, leaves: Sequence[TensorNode], numbers: list[Any],
+            outputs: Sequence[Allocation]) -> None:
         """Computes the results into blocks."""
         with self._lock:
             if not self.compiled:
@@ -60,12 +60,11 @@ class ArrayProgram:
             elif not _same(numbers, self._numbers):
                 self._adapt(numbers, leaves)
             if self._call is not None:
-                inputs = [leaves[k].block.place  # type: ignore[union-attr]
-                          for k in self._leaves_read]
-                self._call(inputs + self._numbers_read,
+                blocks = [leaves[k].block for k in self._leaves_read]  # alive until the end
+                self._call([b.place for b in blocks if b is not None] + self._numbers_read,
                            [outputs[k].place for k in self._sized])
 
-    def _adapt(self, numbers: list[Any], leaves: Sequence[Node]) -> None:
+    def _adapt(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         """Makes inputs of the numbers that have changed, and sets all that are inputs."""
         changed = {k for k, (a, b) in enumerate(zip(numbers, self._numbers, strict=True))
                    if not _same([a], [b])}
@@ -77,7 +76,7 @@ class ArrayProgram:
             self._memory.write(block, to_storage(d, np.asarray(numbers[k], d.working)))
         self._numbers = numbers
 
-    def _compile(self, numbers: list[Any], leaves: Sequence[Node]) -> None:
+    def _compile(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         specs = [node.spec for node in leaves]
         xs = [leaf("input", f"x{k}", s.shape, s.dtype) if s.size else
               constant(np.zeros(s.shape), s.dtype) for k, s in enumerate(specs)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, boolean, dtype, f16, f32, f64, i64
+from ztorch.dtypes import DType, bf16, boolean, dtype, f16, f32, f64, i8, i64, u8
 from ztorch.errors import DataError
 from ztorch.graph.op import Public
 from ztorch.ir.opcodes import OPCODES
@@ -15,8 +15,15 @@ from ztorch.ir.opcodes import OPCODES
 _RANK = {"b": 0, "u": 1, "s": 1, "f": 2}  # of kinds of dtypes: which one can hold the other
 _KINDS = {bool: "b", int: "s", float: "f"}  # of Python's numbers
 
+# Functions of elements that are neither an opcode nor one of NumPy's ufuncs.
+_OF_ELEMENTS = ("clip", "isclose", "nextafter", "remainder", "where")
 
-@functools.lru_cache(maxsize=None)
+# The dtype that bools are computed in, where ops take none.
+_OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), u8),
+             **dict.fromkeys(("floor_divide", "remainder", "shift_left", "shift_right"), i8)}
+
+
+@functools.cache
 def result_type(*dtypes: DType) -> DType:
     """The dtype that can hold all of these, as `numpy.result_type` has it. With integers, bfloat16
     stays bfloat16.
@@ -45,7 +52,8 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
     """
     opcode = OPCODES.get(public.primitive.opcode) if public.primitive and (
         public.primitive.kind == "map") else None
-    elementwise = opcode is not None or public.name == "clip"
+    elementwise = opcode is not None or public.name in _OF_ELEMENTS or (
+        isinstance(public.reference, np.ufunc) and public.reference.signature is None)
     first = 1 if public.name == "where" else 0  # the condition keeps its own dtype
     strong = [d for d in operands[first:] if isinstance(d, DType)]
     if not elementwise:
@@ -54,6 +62,8 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
                            [n for n in operands[first:] if not isinstance(n, DType)])
     if opcode is not None and opcode.kinds == "f" and not common.is_float:
         common = f64  # as NumPy's functions of integers
+    if common is boolean:
+        common = _OF_BOOLS.get(public.name, boolean)
     return [common if not isinstance(d, DType) or (
                 k >= first and (elementwise or d.is_float)) else d
             for k, d in enumerate(operands)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import Node
+from ztorch.arrays.node import TensorNode
 from ztorch.arrays.placement import code_for
 from ztorch.arrays.programs import program_for
 from ztorch.arrays.structure import needed_elsewhere, walk
@@ -25,7 +25,7 @@ def operands_kept() -> Iterator[None]:
         _keeps_operands.reset(token)
 
 
-def realize(nodes: Sequence[Node]) -> None:
+def realize(nodes: Sequence[TensorNode]) -> None:
     """Computes pending nodes, all that lie in one memory by one native call.
 
     What they are computed from is kept where somebody else refers to it, so nothing is computed
@@ -36,7 +36,7 @@ def realize(nodes: Sequence[Node]) -> None:
         _compute([n for n in pending if n.spec.memory == place], place)
 
 
-def _compute(roots: Sequence[Node], place: str) -> None:
+def _compute(roots: Sequence[TensorNode], place: str) -> None:
     pending = walk(roots)
     results = list(dict.fromkeys(roots)) + needed_elsewhere(pending, roots)
     pool = memory(place)

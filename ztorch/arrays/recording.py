@@ -7,12 +7,12 @@ arguments, so that recording costs little.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from ztorch.arrays.calls import Call
-from ztorch.arrays.node import MAX_DEPTH, Node
+from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.node import MAX_DEPTH, TensorNode
 from ztorch.arrays.realize import realize
 from ztorch.host.settings import current
 
@@ -27,7 +27,7 @@ class _Laziness(threading.local):
 _laziness = _Laziness()
 
 
-class lazy:  # noqa: N801 (users call it as a function)
+class lazy:
     """Switches recording on or off in this thread; inside a `with` block, until its end.
 
     Without recording each op is computed at once: slower, but a debugger sees every result, and an
@@ -55,7 +55,7 @@ class lazy:  # noqa: N801 (users call it as a function)
         _laziness.on = self._before
 
 
-def record(call: Call, operands: tuple[Any, ...]) -> list[Node]:
+def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     """The results of a call, pending.
 
     Args:
@@ -66,13 +66,14 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[Node]:
         call.check_numbers(operands)
     depth = 0
     for o in operands:
-        if type(o) is Node and o.depth > depth:
+        if type(o) is TensorNode and o.depth > depth:
             depth = o.depth
-    if depth >= MAX_DEPTH:  # long loops that nobody looks into
-        realize([o for o in operands if type(o) is Node])
+    if depth >= MAX_DEPTH and not is_tracing():  # long loops that nobody looks into
+        realize([o for o in operands if type(o) is TensorNode])
         depth = 0
-    results = [Node(s, None, call, operands, k, depth + 1) if alias is None else operands[alias]
-               for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
-    if not _laziness.on:
+    results = [
+        TensorNode(s, None, call, operands, k, depth + 1) if alias is None else operands[alias]
+        for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
+    if not _laziness.on and not is_tracing():
         realize(results)
     return results

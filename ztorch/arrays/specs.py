@@ -16,7 +16,7 @@ class Spec:
         self.shape = shape
         self.dtype = dtype
         self.memory = memory  # where it lies: "cpu", or a device such as "vulkan:0"
-        self.kind = float if number else dtype  # of promotion: as one of Python's floats, or a dtype
+        self.kind = float if number else dtype  # what promotion sees: one of Python's floats
         self.size = math.prod(shape)  # elements
         self.nbytes = self.size * dtype.bytes
 

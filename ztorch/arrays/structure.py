@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ztorch.arrays.calls import Call
-from ztorch.arrays.node import Node
+from ztorch.arrays.node import TensorNode
 from ztorch.arrays.specs import Spec
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
@@ -19,13 +19,13 @@ class Pending(NamedTuple):
     """Everything that some nodes depend on."""
 
     key: list[Any]  # the structure; see `walk`
-    leaves: list[Node]  # computed nodes, in the order of the key
+    leaves: list[TensorNode]  # computed nodes, in the order of the key
     numbers: list[Any]  # Python's numbers, in the order of the key
-    order: list[Node]  # nodes to compute, each after its operands
+    order: list[TensorNode]  # nodes to compute, each after its operands
     slots: dict[int, int]  # id of a node -> its number in the key
 
 
-def walk(roots: Sequence[Node], arguments: Sequence[Node] = (),
+def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
          within: set[int] | None = None) -> Pending:
     """Follows nodes down to what is computed.
 
@@ -42,9 +42,9 @@ def walk(roots: Sequence[Node], arguments: Sequence[Node] = (),
         NotTraced: They depend on an argument of a function that is being compiled.
     """
     key: list[Any] = [node.spec for node in arguments]
-    leaves: list[Node] = list(arguments)
+    leaves: list[TensorNode] = list(arguments)
     numbers: list[Any] = []
-    order: list[Node] = []
+    order: list[TensorNode] = []
     slots: dict[int, int] = {id(node): k for k, node in enumerate(arguments)}
     stack = list(roots)
     while stack:
@@ -63,7 +63,7 @@ def walk(roots: Sequence[Node], arguments: Sequence[Node] = (),
         if call is None:
             raise NotTraced("a tensor has no value while the function that takes it is compiled or "
                             "differentiated as a whole; use ops.where to choose by its value")
-        unvisited = [o for o in operands if type(o) is Node and id(o) not in slots]
+        unvisited = [o for o in operands if type(o) is TensorNode and id(o) not in slots]
         if unvisited:
             stack += unvisited
             continue
@@ -71,7 +71,7 @@ def walk(roots: Sequence[Node], arguments: Sequence[Node] = (),
         key.append(call)
         key.append(node.index)
         for o in operands:
-            if type(o) is Node:
+            if type(o) is TensorNode:
                 key.append(slots[id(o)])
             else:
                 key.append(NUMBER)
@@ -81,13 +81,13 @@ def walk(roots: Sequence[Node], arguments: Sequence[Node] = (),
     return Pending(key, leaves, numbers, order, slots)
 
 
-def dependents(roots: Sequence[Node], sources: Sequence[Node]) -> set[int]:
+def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> set[int]:
     """The ids of the nodes on the way from sources to roots, with both."""
     depends = dict.fromkeys(map(id, sources), True)
     stack = list(roots)
     while stack:
         node = stack[-1]
-        operands = [o for o in node.operands if type(o) is Node]
+        operands = [o for o in node.operands if type(o) is TensorNode]
         unvisited = [] if id(node) in depends else [o for o in operands if id(o) not in depends]
         if unvisited:
             stack += unvisited
@@ -97,7 +97,7 @@ def dependents(roots: Sequence[Node], sources: Sequence[Node]) -> set[int]:
     return {key for key, reached in depends.items() if reached}
 
 
-def needed_elsewhere(pending: Pending, roots: Sequence[Node]) -> list[Node]:
+def needed_elsewhere(pending: Pending, roots: Sequence[TensorNode]) -> list[TensorNode]:
     """The nodes on the way to the roots that somebody else refers to: a variable of the user's, or
     a pending computation of another kind. They are worth keeping once they are computed."""
     if len(pending.order) == len(roots):

@@ -14,11 +14,12 @@ import numpy as np
 
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell
+from ztorch.arrays.elements import node_from
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import Node
+from ztorch.arrays.node import TensorNode
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
-from ztorch.arrays.tensor import node_from, tensor_of
+from ztorch.arrays.tensor import tensor_of
 from ztorch.arrays.trees import flatten, unflatten
 from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, ShapeError
@@ -35,18 +36,18 @@ class _Rate(Cell):
 
     __slots__ = ("_node", "_optimizer", "_rate")
 
-    def __init__(self, optimizer: Optimizer, node: Node):
+    def __init__(self, optimizer: Optimizer, node: TensorNode):
         self._optimizer = weakref.ref(optimizer)
         self._rate = optimizer.learning_rate
         self._node = node
 
     @property
-    def node(self) -> Node:  # type: ignore[override]
+    def node(self) -> TensorNode:  # type: ignore[override]
         optimizer, own = self._optimizer(), self._node.spec
         if optimizer is not None and optimizer.learning_rate != self._rate:
             self._rate = optimizer.learning_rate
             number = to_storage(own.dtype, np.asarray(self._rate, own.dtype.working))
-            self._node = Node(own, memory(own.memory).upload(number))
+            self._node = TensorNode(own, memory(own.memory).upload(number))
         return self._node
 
 
@@ -110,5 +111,5 @@ def _cell(optimizer: Optimizer, state: Value, place: str) -> Cell:
     """The cell of a state, with its first value."""
     data = np.asarray(state.attrs["data"])
     block = memory(place).upload(to_storage(state.dtype, data))
-    node = Node(spec(state.shape, state.dtype, place), block)
+    node = TensorNode(spec(state.shape, state.dtype, place), block)
     return _Rate(optimizer, node) if state.attrs["name"] == RATE else Cell(node)

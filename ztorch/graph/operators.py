@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 # Python's name of an operator -> the op. Those with two operands exist reflected as well.
-BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "power",
-          "matmul": "matmul", "mod": "rem", "and": "bitwise_and", "or": "bitwise_or",
+BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "divide", "pow": "power",
+          "matmul": "matmul", "floordiv": "floor_divide", "mod": "remainder",
+          "and": "bitwise_and", "or": "bitwise_or",
           "xor": "bitwise_xor", "lshift": "shift_left", "rshift": "shift_right"}
 COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
-UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+UNARY = {"neg": "neg", "pos": "positive", "abs": "abs", "invert": "bitwise_not"}
 
 
 class Operators:
@@ -36,6 +37,12 @@ class Operators:
         """The ops that are methods."""
         raise NotImplementedError
 
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
     def __getitem__(self, key: Any) -> Any:
         return self.apply_op("slice_by", self, key)
 
@@ -45,12 +52,12 @@ class Operators:
         return len(self.shape)
 
     @property
-    def T(self) -> Any:  # noqa: N802 (the name in the array API)
+    def T(self) -> Any:
         """The transpose: all axes in reverse order."""
         return self.apply_op("transpose", self, tuple(range(self.ndim))[::-1])
 
     @property
-    def mT(self) -> Any:  # noqa: N802
+    def mT(self) -> Any:
         """The transpose of each matrix: the last two axes swapped."""
         *batch, rows, columns = range(self.ndim)
         return self.apply_op("transpose", self, (*batch, columns, rows))
@@ -62,7 +69,7 @@ class Operators:
     def transpose(self, *axes: Any) -> Any:
         """The axes in another order; without arguments, in reverse."""
         order = axes[0] if _is_tuple(axes) else axes
-        return self.apply_op("transpose", self, tuple(order)) if order else self.T
+        return self.T if order in ((), (None,)) else self.apply_op("transpose", self, tuple(order))
 
     def astype(self, dtype: Any) -> Any:
         """The elements converted to another dtype."""
@@ -87,12 +94,14 @@ class Operators:
     if TYPE_CHECKING:  # defined below, by the tables
 
         def __neg__(self) -> Any: ...
+        def __pos__(self) -> Any: ...
         def __abs__(self) -> Any: ...
         def __invert__(self) -> Any: ...
         def __add__(self, other: Any) -> Any: ...
 
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
-        __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __mod__ = __rmod__ = __add__
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __add__
+        __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
         __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __add__
         __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
         __lt__ = __le__ = __gt__ = __ge__ = __add__

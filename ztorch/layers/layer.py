@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import shape_error
@@ -19,6 +20,7 @@ from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
 from ztorch.layers.learned import Learned, Marks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
+from ztorch.layers.on_tensors import OnTensors, has_tensors
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
@@ -26,7 +28,7 @@ from ztorch.layers.weight import Weight
 _serial = itertools.count()
 
 
-class Layer(LayerNode, family="layer", such_as="ReLU"):
+class Layer(LayerNode, OnTensors, family="layer", such_as="ReLU"):
     """Base class of all layers.
 
     A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
@@ -92,13 +94,13 @@ class Layer(LayerNode, family="layer", such_as="ReLU"):
         raise NotImplementedError(f"{type(self).__name__}.call")
 
     def __call__(self, *inputs: Any, context: Context | None = None, **keywords: Any) -> Any:
-        """Traces the layer and builds it first if needed.
+        """Computes the output for tensors; traces the layer; or declares a part of a Model.
 
         Args:
-            *inputs: Tensors, or symbolic tensors such as an Input, which declare part of a Model.
-                The context may be the last of them.
+            *inputs: Tensors; values of a graph; or symbolic tensors such as an Input. The context
+                of a trace may be the last of them.
             context: Context of the trace. `None` makes a new one. Default: `None`.
-            **keywords: Other arguments of `call`.
+            **keywords: Other arguments of `call`; on tensors, `training`.
 
         Returns:
             What `call` returns.
@@ -108,6 +110,8 @@ class Layer(LayerNode, family="layer", such_as="ReLU"):
         """
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
+        if context is None and has_tensors(inputs):
+            return dispatch.call_layer(self, inputs, **keywords)
         with layer_scope(self.path or self.name):
             check_call(self, inputs, keywords, context)
         if context is None and symbols((inputs, keywords)):

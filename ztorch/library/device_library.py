@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ztorch.library.elementwise import Elementwise
 from ztorch.library.networks import Networks
@@ -54,6 +55,11 @@ def get(name: str) -> DeviceLibrary:
     if known is None or not known.is_available:
         known = _libraries[name] = DeviceLibrary(Options(name))
     return known
+
+
+def public(name: str) -> Any:
+    """What `zt.backends` calls by a name."""
+    return {"get": get}[name]
 
 
 if hasattr(os, "register_at_fork"):  # locks of other threads would never be released

@@ -193,7 +193,7 @@ def tiling(rows: int, wide: int, m: int, n: int, lanes: int, packed: bool = Fals
     any_height = {h for h in range(1, TILE_ROWS_MAX + 1) if h <= m}.issubset(heights)
     down = (split if any_height else _equal)(m, rows)
     panels = (_equal if packed else split)(vectors, wide)
-    if tail and (panels[-1].count > 1 or len(panels) > 1):
+    if tail:
         last = panels[-1]
         panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
                   Run(last.start + last.size * (last.count - 1), last.size, 1))

@@ -68,7 +68,7 @@ def _public(name: str) -> Callable[..., Any]:
         if _has_values((*args, *attrs.values())):
             args, attrs = _as_values(name, args, attrs)
             return getattr(OPS, name)(*args, **attrs)
-        return dispatch.on_arrays(public, args, attrs)
+        return dispatch.on_arrays(name, args, attrs)
 
     call.__doc__ = _with_example(public)
     return call

@@ -12,10 +12,10 @@ Axes = int | tuple[int, ...]
 
 def _order(x: Value, axes: Axes) -> tuple[int, ...]:
     """Axes from 0 up, in the order in which they are given."""
-    given = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
-    order = tuple(normal_axes(a, x.rank)[0] for a in given)
+    axes = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
+    order = tuple(normal_axes(a, x.rank)[0] for a in axes)
     if len(set(order)) < len(order):
-        raise shape_error(f"an axis is named twice in {given} for", x.shape)
+        raise shape_error(f"an axis is named twice in {axes} for", x.shape)
     return order
 
 
@@ -135,7 +135,9 @@ def roll(x: Value, shift: Axes, axis: Axes | None = None) -> Value:
         at = int(by) % n if n else 0
         if at:
             before = (slice(None),) * a
-            x = OPS.concat(x[before + (slice(n - at, n),)], x[before + (slice(0, n - at),)], axis=a)
+            end, start = (OPS.slice_by(x, (*before, part)) for part in (
+                slice(n - at, n), slice(0, n - at)))
+            x = OPS.concat(end, start, axis=a)
     return x
 
 

@@ -139,7 +139,7 @@ def acosh(x: Value) -> Value:
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.acosh(np.array([1.0, 2.0]))
-        array([0.        , 1.3169579])
+        array([0.       , 1.3169579])
     """
     return _ACOSH(*as_floats(x))
 

@@ -99,7 +99,8 @@ def split(x: Value, indices_or_sections: int | tuple[int, ...],
         each, more = divmod(n, parts)
         cuts = [0, *itertools.accumulate(each + (k < more) for k in range(parts))]
     before = (slice(None),) * a
-    return tuple(x[before + (slice(low, high),)] for low, high in itertools.pairwise(cuts))
+    return tuple(OPS.slice_by(x, (*before, slice(low, high)))
+                 for low, high in itertools.pairwise(cuts))
 
 
 @op(Sample(((3,), (3,))), numpy=lambda *xs: np.hstack(xs))

@@ -89,6 +89,11 @@ def isclose(a: Value | float, b: Value | float, rtol: float = 1e-5, atol: float 
 
     Returns:
         A bool tensor of the broadcast shape.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.isclose(np.array([1.0, 2.0]), np.array([1.000001, 2.1]))
+        array([ True, False])
     """
     a, b = as_floats(a, b)
     near = OPS.less_equal(OPS.abs(a - b), OPS.abs(b) * rtol + atol)

@@ -107,7 +107,8 @@ def diff(x: Value, axis: int = -1, n: int = 1, prepend: Value | float | None = N
     x = OPS.concat(*(y for y in (ends[0], x, ends[1]) if y is not None), axis=a)
     before = (slice(None),) * a
     for _ in range(n):
-        x = x[before + (slice(1, None),)] - x[before + (slice(None, -1),)]
+        x = (OPS.slice_by(x, (*before, slice(1, None)))
+             - OPS.slice_by(x, (*before, slice(None, -1))))
     return x
 
 

@@ -48,6 +48,7 @@ def _atan2(b: Any, y: Any, x: Any) -> Any:
 
 def _atan2_gradient(o: Any, g: Value, z: Value, y: Value, x: Value) -> tuple:
     length = o.hypot(x, y)
+    length = o.where(length > 0.0, length, 1.0)  # 0 at 0
     return g * (x / length) / length, -(g * (y / length) / length)
 
 

@@ -119,8 +119,8 @@ class HostMemoryCall(MemoryCall):
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         native = self._native
         if inputs:
-            native.inputs[:] = inputs
-        native.outputs[:] = outputs
+            native.inputs[:] = list(inputs)
+        native.outputs[:] = list(outputs)
         native.run()
 
 

@@ -27,7 +27,7 @@ _FIX = ("write the state dict alone, torch.save(model.state_dict(), path), or "
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class PickledTensor:
     """A tensor as a view of its storage: no byte is copied yet."""
 
     dtype: DType
@@ -140,22 +140,23 @@ class _PickleReader:
             raise _refused(self.source, f"calls {function.path}")
         return make(self, *arguments)
 
-    def rebuild(self, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
+    def rebuild(self, storage: Any, offset: Any, size: Any, stride: Any,
+                *rest: Any) -> PickledTensor:
         """torch._utils._rebuild_tensor_v2; the rest is about gradients."""
         if not isinstance(storage, _Storage) or storage.dtype is None:
             raise ValueError("a tensor without a storage")
         return _view(storage.data, storage.dtype, offset, size, stride)
 
     def rebuild_untyped(self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any,
-                        hooks: Any, dtype: Any, *rest: Any) -> Tensor:
+                        hooks: Any, dtype: Any, *rest: Any) -> PickledTensor:
         """torch._utils._rebuild_tensor_v3: the tensor says the dtype, not the storage."""
         d = _DTYPES.get(dtype.path.removeprefix("torch.")) if isinstance(dtype, _Name) else None
         if not isinstance(storage, _Storage) or d is None:
             raise ValueError("a tensor without a storage or a dtype")
         return _view(storage.data, d, offset, size, stride)
 
-    def parameter(self, tensor: Any, *rest: Any) -> Tensor:
-        if not isinstance(tensor, Tensor):
+    def parameter(self, tensor: Any, *rest: Any) -> PickledTensor:
+        if not isinstance(tensor, PickledTensor):
             raise ValueError("a parameter that is no tensor")
         return tensor
 
@@ -190,7 +191,7 @@ def _whole_numbers(role: str, numbers: Any) -> tuple[int, ...]:
     return numbers
 
 
-def _view(data: bytes, d: DType, offset: Any, size: Any, stride: Any) -> Tensor:
+def _view(data: bytes, d: DType, offset: Any, size: Any, stride: Any) -> PickledTensor:
     """A tensor as a view of its storage, when it is certain that no element lies outside."""
     _whole_numbers("an offset", (offset,))
     size, stride = _whole_numbers("a size", size), _whole_numbers("a stride", stride)
@@ -202,9 +203,10 @@ def _view(data: bytes, d: DType, offset: Any, size: Any, stride: Any) -> Tensor:
         raise ValueError(f"a tensor of shape {size} at {offset} that ends beyond its storage of "
                          f"{capacity} elements")
     if not count:
-        return Tensor(d, np.empty(size, d.numpy))
+        return PickledTensor(d, np.empty(size, d.numpy))
     steps = tuple(s * d.bytes if n > 1 else d.bytes for n, s in zip(size, stride, strict=True))
-    return Tensor(d, np.ndarray(size, d.numpy.newbyteorder("<"), data, offset * d.bytes, steps))
+    array = np.ndarray(size, d.numpy.newbyteorder("<"), data, offset * d.bytes, steps)
+    return PickledTensor(d, array)
 
 
 _CALLS: dict[str, Callable[..., Any]] = {

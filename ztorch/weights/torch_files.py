@@ -13,7 +13,7 @@ from ztorch.files.zips import StoredZip
 from ztorch.weights import pickles
 from ztorch.weights.matching import natural
 from ztorch.weights.modules import FileModule, StoredTensor
-from ztorch.weights.pickles import Tensor
+from ztorch.weights.pickles import PickledTensor
 
 LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of torch.save before 1.6
 _STATE_DICT_KEYS = (  # entries of checkpoints that may hold the state dict
@@ -52,11 +52,11 @@ def state_dict(archive: StoredZip) -> Tensors:
     return {name: (t.dtype, t.array) for name, t in _tensors(content, source).items()}
 
 
-def _tensors(content: Any, source: str) -> dict[str, Tensor]:
+def _tensors(content: Any, source: str) -> dict[str, PickledTensor]:
     """The state dict in a pickled object: the object itself, or an entry of a checkpoint."""
-    def tensors_in(x: Any) -> dict[str, Tensor]:
+    def tensors_in(x: Any) -> dict[str, PickledTensor]:
         return {k: v for k, v in x.items() if isinstance(k, str) and isinstance(
-            v, Tensor)} if isinstance(x, dict) else {}
+            v, PickledTensor)} if isinstance(x, dict) else {}
 
     if tensors_in(content):
         return tensors_in(content)

@@ -32,7 +32,7 @@ from ztorch.host import c_compiler
 from ztorch.host.settings import using
 
 pytestmark = needs_compiler
-EVERY = [job for some in sharing(3, 3).values() for job in some]
+EVERY = [job for of_op in sharing(3, 6).values() for job in of_op]
 
 
 def equal(got: list[np.ndarray], want: list[np.ndarray], label: str) -> None:
@@ -155,11 +155,11 @@ def scalar_module(part: str) -> Module:
 
 
 @pytest.mark.parametrize(("part", "compiler"), [
-    pytest.param(part, c, marks=() if part == "some" else pytest.mark.slow)
-    for part in PARTS for k, c in enumerate(COMPILERS) if not k or part in ("some", "1")])
+    pytest.param(part, c, marks=() if part == "some" else pytest.mark.slow if c == COMPILERS[
+        (part == "1") % len(COMPILERS)] else pytest.mark.full) for part in PARTS for c in COMPILERS])
 def test_every_op(part: str, compiler: str, tmp_path: Path) -> None:
-    """The bits of scalar code; all is read by every compiler, and run under the sanitizers of the first;
-    a third is compiled by the other, and run under its sanitizers, too."""
+    """The bits of scalar code; all is read by every compiler, and run under the sanitizers of one, a third
+    of it under those of the other; in a full run all under both."""
     jobs_, scalar = PARTS[part], scalar_module(part)
     with using(cc=compiler):
         module = Module(jobs_, "c")

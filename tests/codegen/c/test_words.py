@@ -10,15 +10,23 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.cases.covering import pairs
 from tests.cases.opcodes import kernel_for, opcodes_of, same
 from tests.cases.random_kernels import random_buffers, random_kernel
-from tests.codegen.c.compilers import STRICT, bits, every_compiler, needs_compiler, run
+from tests.codegen.c.compilers import (
+    COMPILERS,
+    STRICT,
+    bits,
+    every_compiler,
+    needs_compiler,
+    run,
+)
 from tests.parity import answer, run_kernels
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.codegen.templates import environment
 from ztorch.compile.cpu_code import render_module
-from ztorch.dtypes import ALL, DType, boolean, f32, i32
+from ztorch.dtypes import ALL, DType, boolean
 from ztorch.host.settings import using
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
@@ -30,10 +38,9 @@ pytestmark = needs_compiler
 C = TARGETS["c"]
 
 
-@every_compiler
-@pytest.mark.parametrize("d", [pytest.param(d, marks=() if d in (f32, i32) else pytest.mark.slow)
-                               for d in ALL], ids=repr)
-def test_every_opcode(d: DType, compiler: str, tmp_path: Path) -> None:
+# Each run takes each dtype by one of the compilers, a full run by all.
+@pytest.mark.parametrize(("compiler", "d"), pairs(COMPILERS, ALL), ids=str)
+def test_every_opcode(compiler: str, d: DType, tmp_path: Path) -> None:
     made = [(o, *kernel_for(o, d, 1)) for o in opcodes_of(d)]
     speaks = renderer(C).speaks
     ready = [decompose(kernel, speaks, "c") for _, kernel, _ in made]

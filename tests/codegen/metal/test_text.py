@@ -86,7 +86,7 @@ def mac() -> Iterator[Mac]:
 
 
 def _able() -> list[Job]:
-    return [job for some in sharing(2).values() for job in some
+    return [job for some in sharing(2, 8).values() for job in some
             if not any(v.dtype == f64 for v in job.graph.nodes())]
 
 

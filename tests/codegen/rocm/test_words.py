@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.cases.covering import pairs
 from tests.cases.jobs import jobs
 from tests.cases.opcodes import kernel_for, opcodes_of, same
 from tests.cases.random_kernels import EXACT, random_buffers, random_kernel
@@ -27,14 +28,13 @@ from ztorch.ir.interpret import interpret
 from ztorch.lower.passes import decompose
 
 TARGET = ("rocm:gfx90a", "rocm:gfx1100", "rocm:hip")
-FEW = ("f32", "i32", "u8", "f16")
 targets = pytest.mark.parametrize("name", [
     pytest.param(n, marks=pytest.mark.slow if n == "rocm:gfx1100" else ()) for n in TARGET])
 
 
-@targets
-@pytest.mark.parametrize("d", [pytest.param(d, id=repr(d), marks=() if d.name in FEW else pytest.mark.slow)
-                               for d in ALL])
+# Each run takes each dtype as C++ and as IR for one of the chips.
+@pytest.mark.parametrize(("name", "d"), [
+    *pairs(TARGET[:2], ALL), *(("rocm:hip", d) for d in ALL)], ids=str)
 def test_every_opcode(name: str, d: DType) -> None:
     target, kernels, wanted = TARGETS[name], [], []
     for opcode in opcodes_of(d):
@@ -164,8 +164,7 @@ def hip_compiles(text: str, chip: str, folder: Path) -> str:
     return (folder / "kernels.s").read_text()
 
 
-@pytest.mark.parametrize("d", [pytest.param(d, id=repr(d), marks=() if d.name in FEW else pytest.mark.slow)
-                               for d in ALL])
+@pytest.mark.parametrize("d", ALL, ids=repr)
 def test_clang_takes_every_opcode(d: DType, tmp_path: Path) -> None:
     kernels = []
     for opcode in opcodes_of(d):

@@ -6,8 +6,10 @@ argument of the driver is an error, not a pass. `Mac` holds what a test wants to
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import functools
 import re
 import shutil
 import subprocess
@@ -26,7 +28,7 @@ from ztorch.backends.drivers import metal
 
 SHIM = Path(__file__).with_name("shim")
 COMPILER = shutil.which("g++")
-FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w", f"-I{SHIM}")
+FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-w")
 _KERNEL = re.compile(r"max_total_threads_per_threadgroup\(([\d* ]+)\)\]\]\s*kernel void (\w+)\((.*?)\) \{\n"
                      r"(.*?)\n\}\n", re.S)
 
@@ -215,18 +217,35 @@ def launchers(text: str) -> str:
     return "\n".join(found)
 
 
+@functools.cache
+def parsed_header() -> str:
+    """A folder with the shim as g++ keeps it once it is parsed, which takes most of a compilation."""
+    folder = tempfile.mkdtemp(prefix="zt_metal_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shutil.copy(SHIM / "metal_stdlib", folder)
+    subprocess.run([COMPILER or "g++", *FLAGS, "-x", "c++-header", f"{folder}/metal_stdlib",
+                    "-o", f"{folder}/metal_stdlib.gch"], check=True, capture_output=True)
+    return folder
+
+
+@functools.lru_cache(maxsize=64)
+def compiled(text: str) -> ctypes.CDLL:
+    """The kernels of a text; tests of one device compile the same few again and again."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder, "kernels.cc"), Path(folder, "kernels.so")
+        # a group's memory is one for all its threads, as they take turns
+        held = re.sub(r"^  threadgroup (?=\w+ \w+\[)", "  static ", text, flags=re.M)
+        source.write_text(held + launchers(text))
+        subprocess.run([COMPILER or "g++", *FLAGS, "-shared", f"-I{parsed_header()}", source, "-o", out],
+                       check=True, capture_output=True)
+        return ctypes.CDLL(str(out))
+
+
 class Library:
     def __init__(self, mac: Mac, text: str):
         self.mac = mac
         self.names = [name for _, name, _, _ in _KERNEL.findall(text)]
-        with tempfile.TemporaryDirectory() as folder:
-            source, out = Path(folder, "kernels.cc"), Path(folder, "kernels.so")
-            # a group's memory is one for all its threads, as they take turns
-            held = re.sub(r"^  threadgroup (?=\w+ \w+\[)", "  static ", text, flags=re.M)
-            source.write_text(held + launchers(text))
-            subprocess.run([COMPILER or "g++", *FLAGS, source, "-o", out], check=True,
-                           capture_output=True)
-            self.code = ctypes.CDLL(str(out))
+        self.code = compiled(text)
 
     def newFunctionWithName_(self, name: str) -> Function | None:
         self.mac.said("newFunction", name)

@@ -200,14 +200,15 @@ _REDUCTIONS = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "mi
 
 
 def _reduction(op: str) -> Write:
-    def write(w: Writer, v: Value, x: Value, axis: Any, keepdims: bool) -> None:
+    def write(w: Writer, v: Value, x: Value, axis: Any, keepdims: bool, **_: Any) -> None:
         reduced(w, v, x, op, normal_axes(axis, x.rank), keepdims)
 
     return write
 
 
 for _name, _op in _REDUCTIONS.items():
-    call(_name, onnx=_op, when=lambda x, **_: x.dtype.is_float)(_reduction(_op))
+    call(_name, onnx=_op, when=lambda x, dtype=None, **_: x.dtype.is_float and dtype is None)(
+        _reduction(_op))
 
 
 @call("attention_weights", onnx="MatMul, Where, Softmax",

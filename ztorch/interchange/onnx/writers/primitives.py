@@ -18,15 +18,18 @@ _DIRECT = {
     "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "tanh": "Tanh", "erf": "Erf", "sin": "Sin",
     "cos": "Cos", "power": "Pow", "less": "Less", "less_equal": "LessOrEqual",
     "greater": "Greater", "greater_equal": "GreaterOrEqual", "equal": "Equal", "where": "Where",
-    "sigmoid": "Sigmoid", "isnan": "IsNaN",
+    "sigmoid": "Sigmoid", "isnan": "IsNaN", "isinf": "IsInf", "tan": "Tan", "asin": "Asin",
+    "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
+    "acosh": "Acosh", "atanh": "Atanh",
 }
 _BITS = {"bitwise_and": ("And", "BitwiseAnd"), "bitwise_or": ("Or", "BitwiseOr"),
          "bitwise_xor": ("Xor", "BitwiseXor"), "bitwise_not": ("Not", "BitwiseNot")}
+_PAIRED = ("remainder", "floor_divide", "hypot", "logaddexp")
 _COMPOSED = ("not_equal", "rsqrt", "rem", "exp2", "log2", "expm1", "log1p", "trunc", "fma", "cast",
              "isfinite", "rounded_to")
 
 
-@primitive(*_DIRECT, *_BITS, *_COMPOSED)
+@primitive(*_DIRECT, *_BITS, *_COMPOSED, *_PAIRED)
 def _elementwise(w: Writer, v: Value) -> None:
     numbers = [w.numbers_of(a) for a in v.args]
     if all(x is not None for x in numbers):
@@ -49,6 +52,8 @@ def _combined(w: Writer, v: Value, names: list[str]) -> str:
                              w.node("And", [w.node("Not", [condition]), no])])
     if op in _DIRECT:
         return w.node(_DIRECT[op], names)
+    if op in _PAIRED:
+        return _paired(w, v, names)
     if op in _BITS:
         return w.node(_BITS[op][a.dtype.kind != "b"], names)
     if op == "cast":
@@ -75,6 +80,22 @@ def _combined(w: Writer, v: Value, names: list[str]) -> str:
     if op == "trunc":
         return w.node("Mul", [w.node("Sign", names), w.node("Floor", [w.node("Abs", names)])])
     return w.node("Add", [w.node("Mul", names[:2]), names[2]])  # fma
+
+
+def _paired(w: Writer, v: Value, names: list[str]) -> str:
+    """Functions of two tensors that take several nodes."""
+    op, whole, (x, y) = v.op.name, not v.dtype.is_float, names
+    if op == "hypot":
+        return w.node("Sqrt", [w.node("Add", [w.node("Mul", [x, x]), w.node("Mul", [y, y])])])
+    if op == "logaddexp":
+        gap = w.node("Neg", [w.node("Abs", [w.node("Sub", names)])])
+        more = w.node("Log", [w.node("Add", [w.node("Exp", [gap]), w.scalar(1, v)])])
+        return w.node("Add", [w.node("Max", names), more])
+    if whole:
+        rest = w.node("Mod", names)
+        return rest if op == "remainder" else w.node("Div", [w.node("Sub", [x, rest]), y])
+    quotient = w.node("Floor", [w.node("Div", names)])
+    return quotient if op == "floor_divide" else w.node("Sub", [x, w.node("Mul", [quotient, y])])
 
 
 # -- numbers ---------------------------------------------------------------------------------------

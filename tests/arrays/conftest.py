@@ -1,0 +1,36 @@
+"""What tests of arrays share: programs that are counted, and programs that NumPy evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.arrays import evaluated
+from ztorch.arrays import programs
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is compiled from now on; nothing was compiled before."""
+    programs.forget()
+    names: list[str] = []
+    real = programs.build
+
+    def counted(functions: Any, device: str, name: str) -> Any:
+        names.append(name)
+        return real(functions, device, name)
+
+    monkeypatch.setattr(programs, "build", counted)
+    return names
+
+
+@pytest.fixture(scope="module")
+def by_numpy() -> Iterator[None]:
+    """NumPy evaluates the programs of this file's tests; nothing is compiled."""
+    programs.forget()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "build", evaluated.build)
+        yield
+    programs.forget()

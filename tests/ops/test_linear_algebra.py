@@ -1,0 +1,97 @@
+"""Linear algebra of small matrices beside LAPACK, and at matrices that have no answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ztorch import ops
+from ztorch.errors import ShapeError, Unsupported
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import constant
+
+RANDOM = np.random.default_rng(0)
+
+
+def same(ours: Any, want: Any) -> None:
+    values, arrays = (x if isinstance(x, tuple) else (x,) for x in (ours, want))
+    for got, array in zip(evaluate(list(values), {}), arrays, strict=True):
+        assert got.shape == np.shape(array)
+        np.testing.assert_allclose(got, array, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 16])
+def test_square_matrices_are_lapacks(n: int) -> None:
+    a, b = RANDOM.normal(size=(2, n, n)), RANDOM.normal(size=(n, 3))
+    positive = a @ a.swapaxes(1, 2) + np.eye(n)
+    x = constant(a)
+    same(ops.cholesky(constant(positive)), np.linalg.cholesky(positive))
+    same(ops.cholesky(constant(positive), upper=True),
+         np.linalg.cholesky(positive).swapaxes(1, 2))
+    same(ops.solve(x, constant(b)), np.linalg.solve(a, b))
+    same(ops.inv(x), np.linalg.inv(a))
+    same(ops.det(x), np.linalg.det(a))
+    same(ops.slogdet(x), tuple(np.linalg.slogdet(a)))
+    same(ops.matrix_power(x, -2), np.linalg.matrix_power(a, -2))
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (1, 4), (4, 1), (4, 4)])
+def test_qr_is_lapacks(shape: tuple[int, int], mode: str) -> None:
+    a = RANDOM.normal(size=shape)
+    same(ops.qr(constant(a), mode), tuple(np.linalg.qr(a, mode)))
+
+
+def test_qr_of_zeros_below_the_diagonal_keeps_signs() -> None:
+    a = np.triu(RANDOM.normal(size=(3, 3)))
+    same(ops.qr(constant(a)), tuple(np.linalg.qr(a)))
+    same(ops.qr(constant(np.zeros((3, 2)))), tuple(np.linalg.qr(np.zeros((3, 2)))))
+
+
+def test_singular_matrices() -> None:
+    ones = constant(np.ones((3, 3)))
+    same(ops.det(ones), 0.0)
+    same(ops.slogdet(ones), (np.float64(0.0), np.float64(-math.inf)))
+    assert not np.isfinite(evaluate([ops.inv(ones)], {})[0]).all()
+    assert np.isnan(evaluate([ops.cholesky(-ones)], {})[0][0, 0])
+
+
+def test_rows_in_any_order() -> None:
+    for order in ([1, 0, 2], [2, 0, 1], [2, 1, 0]):
+        a = np.eye(3)[order]
+        same(ops.det(constant(a)), np.linalg.det(a))
+        same(ops.inv(constant(a)), a.T)
+
+
+def test_whole_numbers_and_16_bits() -> None:
+    same(ops.det(constant(np.array([[2, 1], [1, 3]]))), 5.0)
+    half = constant(np.array([[4.0, 2.0], [2.0, 5.0]]), "float16")
+    for y in (ops.cholesky(half), ops.inv(half), *ops.qr(half), ops.det(half)):
+        assert y.dtype.name == "f16"
+
+
+@pytest.mark.parametrize("ord", ["fro", 1, -1, math.inf, -math.inf])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_norms_of_matrices_are_numpys(ord: Any, keepdims: bool) -> None:
+    a = RANDOM.normal(size=(2, 3, 4))
+    same(ops.matrix_norm(constant(a), ord, keepdims), np.linalg.norm(a, ord, (1, 2), keepdims))
+
+
+@pytest.mark.parametrize("ord", [0, 0.5, 1, 2, 3, -1, math.inf, -math.inf])
+def test_norms_of_vectors_are_numpys(ord: float) -> None:
+    a = RANDOM.normal(size=(3, 4))
+    same(ops.vector_norm(constant(a), axis=1, ord=ord), np.linalg.norm(a, ord, 1))
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(Unsupported, match=r"ops.inv of 17 x 17 matrices of f(loat)?64.*16 columns"):
+        ops.inv(constant(np.eye(17)))
+    with pytest.raises(Unsupported, match=r"ord=2.*singular values"):
+        ops.matrix_norm(constant(np.eye(2)), 2)
+    with pytest.raises(ShapeError, match=r"square matrices, not \(2, 3\)"):
+        ops.det(constant(np.ones((2, 3))))
+    with pytest.raises(ShapeError, match=r"rows of \(2, 2\) and \(3, 1\)"):
+        ops.solve(constant(np.eye(2)), constant(np.ones((3, 1))))

@@ -1,0 +1,155 @@
+"""Applies ops to tensors: finds the call that the arguments mean, and records it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from ztorch import ops
+from ztorch.arrays.calls import NUMBERS, Call, bind, call_for, tensor_places
+from ztorch.arrays.elements import array_of, operand_of
+from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.placement import default_device, memory_of
+from ztorch.arrays.realize import realize
+from ztorch.arrays.recording import record
+from ztorch.errors import DeviceError
+from ztorch.graph.op import ALIASES
+from ztorch.graph.value import Value
+
+_recorded: dict[tuple[Any, ...], Call] = {}  # calls by the arguments they were recorded with
+_transfers: ContextVar[bool] = ContextVar("transfers", default=False)
+
+
+def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """The results of an op on tensors and numbers.
+
+    Args:
+        name: The op.
+        args: Its positional arguments.
+        attrs: Its keyword arguments.
+
+    Returns:
+        A node, or a list of them if the op has several results; a value of a graph, or what the op
+        returns for it, if an argument is one.
+    """
+    key: list[Any] = [name]
+    operands: list[Any] = []
+    positions, rest = tensor_places(name)
+    for k, x in enumerate(args):
+        kind = type(x)
+        if isinstance(x, Handle):
+            node = x.node
+            key.append(node.spec)
+            operands.append(node)
+        elif k not in positions and k < rest:
+            key.append((kind, x))
+        elif kind in NUMBERS:
+            key.append(kind)
+            operands.append(x)
+        else:
+            return _apply_first(name, args, attrs)
+    for label, x in attrs.items():
+        if isinstance(x, Handle):
+            return _apply_first(name, args, attrs)
+        key.append((label, type(x), x))
+    try:
+        call = _recorded.get(tuple(key))
+    except TypeError:  # a list, which cannot be hashed
+        return _apply_first(name, args, attrs)
+    if call is None:
+        return _apply_first(name, args, attrs, tuple(key))
+    nodes = record(call, tuple(operands))
+    return nodes[0] if call.single else nodes
+
+
+def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
+                 key: tuple[Any, ...] = ()) -> Any:
+    """Binds the arguments of an op as a function's are, and remembers the call under a key."""
+    name = ALIASES.get(name, name)
+    bound = bind(name, args, attrs)
+    if any(isinstance(x, Value) for x in bound.operands):
+        return getattr(ops, name)(*args, **attrs)  # in a model, tensors are constants
+    place = common_memory(f"zt.ops.{name}", bound.labels, bound.operands)
+    later = any(isinstance(x, Handle) for x in bound.operands)  # until then, arrays may change
+    operands = tuple(
+        _number(x) if weak and isinstance(x, NUMBERS) and not isinstance(x, np.generic) else
+        operand_of(f"zt.ops.{name}: {label}", x, place, copy=later)
+        for label, x, weak in zip(bound.labels, bound.operands, bound.takes_numbers(), strict=True))
+    kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
+    call = call_for(bound, kinds, place)
+    zeros = any(isinstance(x, float) and x == 0 for x in bound.attributes.values())
+    if key and not zeros:  # 0.0 and -0.0 would be one key
+        _recorded[key] = call
+    nodes = record(call, operands)
+    return nodes[0] if call.single else nodes
+
+
+def _number(x: Any) -> Any:
+    """One of Python's numbers, for one of a subclass."""
+    return x if type(x) in NUMBERS else float(x) if isinstance(x, float) else int(x)
+
+
+@contextlib.contextmanager
+def allow_transfers() -> Iterator[None]:
+    """Inside a `with` block, ops copy tensors to the device of the first one.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> with zt.allow_transfers():
+        ...     print(zt.tensor([1.0], device="cpu") + zt.tensor([2.0]))
+        [3.]
+    """
+    token = _transfers.set(True)
+    try:
+        yield
+    finally:
+        _transfers.reset(token)
+
+
+def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> str:
+    """The memory that a function works in: that of its tensors, or the default one.
+
+    Args:
+        name: The function, for the error.
+        labels: What errors call its arguments.
+        operands: Its arguments, tensors among them.
+
+    Raises:
+        DeviceError: Tensors lie on several devices, outside of `allow_transfers`.
+    """
+    places = [(x.node.spec.memory, label) for label, x in zip(labels, operands, strict=True)
+              if isinstance(x, Handle)]
+    if not places:
+        return memory_of(default_device())
+    first, label = places[0]
+    if not _transfers.get():
+        for place, other in places:
+            if place != first:
+                raise DeviceError(f"{name}: {label} lies on {first} and {other} on {place}; copy "
+                                  f"one with .to({first!r}), or use zt.allow_transfers()")
+    return first
+
+
+def apply_to_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """The results of an op on what users have: nodes if there is a tensor among it, else arrays."""
+    result = apply(name, args, attrs)
+    if any(isinstance(x, Handle) for x in _flat((*args, *attrs.values()))):
+        return result
+    if isinstance(result, TensorNode):
+        return array_of(result)
+    if isinstance(result, list) and all(isinstance(n, TensorNode) for n in result):
+        realize(result)
+        return tuple(map(array_of, result))
+    return result  # a value: it belongs to a model that is being traced
+
+
+def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
+    for x in arguments:
+        if isinstance(x, (list, tuple)):
+            yield from _flat(x)
+        else:
+            yield x

@@ -1,0 +1,123 @@
+"""Elements of tensors as arrays of NumPy, and arrays as tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.arrays.exchange import as_host_array, default_dtype, dtype_of, shown, stored
+from ztorch.arrays.memory import HostPool, memory
+from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.placement import default_device, memory_of
+from ztorch.arrays.realize import realize
+from ztorch.arrays.specs import spec
+from ztorch.dtypes import DType
+from ztorch.errors import DeviceError
+
+
+class _View:
+    """The memory of a node, which it keeps alive, as NumPy asks for it."""
+
+    __slots__ = ("__array_interface__", "block")
+
+    def __init__(self, node: TensorNode):
+        assert node.block is not None
+        self.block = node.block
+        self.__array_interface__ = {
+            "shape": node.spec.shape, "typestr": node.spec.dtype.numpy.str, "version": 3,
+            "data": (node.block.place, True)}
+
+
+def stored_array(node: TensorNode) -> np.ndarray:
+    """A node's elements as memory holds them. The array can only be read; on the CPU it is that
+    memory."""
+    if node.block is None:
+        realize([node])
+    own = node.spec
+    if own.memory == "cpu":
+        return np.asarray(_View(node))
+    array = np.empty(own.shape, own.dtype.numpy)
+    assert node.block is not None
+    memory(own.memory).download(node.block, array)
+    array.flags.writeable = False
+    return array
+
+
+def array_of(node: TensorNode) -> np.ndarray:
+    """The elements of a node that nobody else refers to, as an array that can be written."""
+    own = node.spec
+    realize([node])
+    if own.memory != "cpu":
+        return shown(stored_array(node).copy(), own.dtype)
+    assert node.block is not None
+    if node.block.memory is None:  # it belongs to somebody
+        return shown(stored_array(node).copy(), own.dtype)
+    elements = node.block.detached()[:own.nbytes]
+    return shown(elements.view(own.dtype.numpy).reshape(own.shape), own.dtype)
+
+
+def node_of_array(array: np.ndarray, d: DType, place: str, copy: bool) -> TensorNode:
+    """A node with the elements of an array.
+
+    Args:
+        array: The array.
+        d: The dtype of the node.
+        place: The memory that holds it.
+        copy: Whether the elements must be copied, since the array may change.
+    """
+    pool = memory(place)
+    elements = stored(array, d)
+    block = None
+    if isinstance(pool, HostPool) and (not copy or not np.may_share_memory(elements, array)):
+        block = pool.lend(elements)
+    return TensorNode(spec(array.shape, d, place), block or pool.upload(elements))
+
+
+def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
+    """An argument of an op as a node in a memory.
+
+    Args:
+        label: What errors call it.
+        x: The argument.
+        place: The memory.
+        copy: Whether an array must be copied, since it may change before it is read.
+    """
+    if isinstance(x, Handle):
+        return moved(x.node, place)
+    array = as_host_array(label, x)
+    return node_of_array(array, dtype_of(array.dtype), place, copy)
+
+
+def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> TensorNode:
+    """A node of anything that holds numbers.
+
+    Args:
+        x: A tensor, an array, a number, or nested lists of numbers.
+        d: The dtype; `None` means that of x.
+        device: The device; `None` means that of a tensor, or the default one.
+        copy: Whether the elements must be copied, since x may change.
+    """
+    if isinstance(x, Handle) and (d is None or d is x.node.spec.dtype):
+        return x.node if device is None else moved(x.node, memory_of(device))
+    array = as_host_array("a tensor's data", x)
+    return node_of_array(array, d or default_dtype(x, array),
+                         memory_of(device or default_device()), copy)
+
+
+def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
+    """A node in another memory, or the node itself if it lies there."""
+    own = node.spec
+    if own.memory == place and not copy:
+        return node
+    return TensorNode(spec(own.shape, own.dtype, place), memory(place).upload(stored_array(node)))
+
+
+def restored(array: np.ndarray, d: DType, device: str) -> TensorNode:
+    """A node of what `stored_array` gave. It comes back to its device, or to the default one where
+    there is no such device."""
+    try:
+        place = memory_of(device)
+    except DeviceError:
+        place = memory_of(default_device())
+    return TensorNode(spec(array.shape, d, place), memory(place).upload(array))

@@ -1,0 +1,148 @@
+"""Layers and models called on tensors: `layer(x)` and `layer.stateless_call(...)`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ztorch.arrays.applying import common_memory
+from ztorch.arrays.calls import Call
+from ztorch.arrays.cells import Cell
+from ztorch.arrays.elements import node_of_array, operand_of
+from ztorch.arrays.node import TensorNode
+from ztorch.arrays.recording import record
+from ztorch.arrays.specs import Spec, spec
+from ztorch.arrays.tensor import Tensor, tensor_of
+from ztorch.arrays.trees import flatten, unflatten
+from ztorch.dtypes import DType, f32
+from ztorch.errors import WeightsError
+from ztorch.graph.op import leaf
+from ztorch.graph.rewrite import substituted
+from ztorch.graph.value import Value
+from ztorch.layers.context import Context, States
+from ztorch.layers.layer import Layer
+from ztorch.layers.weight import Weight
+
+
+class _Traced(NamedTuple):
+    """A layer for inputs of certain specs."""
+
+    call: Call  # (weights, inputs, counters) -> (outputs, new weights, new counters)
+    tree: Any  # shape of the tree of outputs
+    counters: list[Cell]  # seed and step of random numbers
+    changed: list[Cell]  # those of them that each call changes
+
+
+_traced: weakref.WeakKeyDictionary[Layer, dict[Any, _Traced]] = weakref.WeakKeyDictionary()
+# The tensor of each weight, with the array that it holds.
+_tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNode]]] = (
+    weakref.WeakKeyDictionary())
+
+
+def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False) -> Any:
+    """The output of a layer for tensors, with its weights as they are; see `Layer.__call__`."""
+    inputs = tuple(inputs)
+    leaves, _ = flatten(inputs)
+    place = common_memory(f"layer {layer.name!r}", [f"input {k}" for k in range(len(leaves))],
+                          leaves)
+    _build(layer, inputs)
+    weights = [_weight_node(w, place) for w in layer.weights]
+    outputs, _ = _called(layer, weights, inputs, training, place)
+    return outputs
+
+
+def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequence[Any],
+                   inputs: tuple[Any, ...], training: bool) -> tuple[Any, list[Tensor]]:
+    """The output of a layer for weights that are given; see `Layer.stateless_call`."""
+    values = [*trainable, *non_trainable, *flatten(inputs)[0]]
+    place = common_memory(f"layer {layer.name!r}", [f"tensor {k}" for k in range(len(values))],
+                          values)
+    _build(layer, inputs)
+    by_weight: dict[Weight, TensorNode] = {}
+    for kind, own, theirs in (("trainable", layer.trainable_weights, trainable),
+                              ("non-trainable", layer.non_trainable_weights, non_trainable)):
+        if len(own) != len(theirs):
+            raise WeightsError(f"layer {layer.name!r} has {len(own)} {kind} weights, "
+                               f"{len(theirs)} were given")
+        for w, x in zip(own, theirs, strict=True):
+            by_weight[w] = operand_of(f"weight {w.path!r}", x, place, copy=True)
+            if by_weight[w].spec.shape != w.shape:
+                raise WeightsError(f"weight {w.path!r} has shape {w.shape}, the given tensor "
+                                   f"{by_weight[w].spec.shape}")
+    outputs, new = _called(layer, [by_weight[w] for w in layer.weights], inputs, training, place)
+    return outputs, [tensor_of(new[w]) for w in layer.non_trainable_weights]
+
+
+def _build(layer: Layer, inputs: tuple[Any, ...]) -> None:
+    """Makes the weights of a layer, by a trace that computes nothing."""
+    context = Context(states=States(data=False, root=layer.path))
+    layer(*_values(inputs), context=context)
+
+
+def _values(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Inputs of a graph in place of tensors."""
+    leaves, tree = flatten(inputs)
+    values: tuple[Any, ...] = unflatten(tree, iter(
+        [leaf("input", f"x{k}", x.shape, x.dtype) for k, x in enumerate(leaves)]))
+    return values
+
+
+def _weight_node(weight: Weight, place: str) -> TensorNode:
+    known = _tensors.setdefault(weight, {})
+    if place not in known or known[place][0] is not weight.value:
+        array = weight.value
+        known[place] = array, node_of_array(array, f32, place, copy=True)
+    return known[place][1]
+
+
+def _called(layer: Layer, weights: Sequence[TensorNode], inputs: tuple[Any, ...], training: bool,
+            place: str) -> tuple[Any, dict[Weight, TensorNode]]:
+    """The outputs of a layer, and its weights after the call."""
+    leaves, tree = flatten(inputs)
+    nodes = [*weights, *(operand_of(f"layer {layer.name!r}", x, place, True)
+                          for x in leaves)]
+    specs = tuple(n.spec for n in nodes)
+    versions = _traced.setdefault(layer, {})
+    traced = versions.get((tree, specs, training))
+    if traced is None:
+        traced = versions[tree, specs, training] = _trace(layer, specs, tree, training, place)
+    results = record(traced.call, (*nodes, *(cell.get() for cell in traced.counters)))
+    for cell, node in zip(traced.changed, results[len(results) - len(traced.changed):],
+                          strict=True):
+        cell.set(node)
+    outputs = iter(map(tensor_of, results))
+    tree_of_outputs = unflatten(traced.tree, outputs)
+    return tree_of_outputs, dict(zip(layer.weights, (t.node for t in outputs), strict=False))
+
+
+def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place: str) -> _Traced:
+    count = len(layer.weights)
+    computed = next((s.dtype for s in specs[count:] if s.dtype.is_float), f32)
+    states = States(computed, root=layer.path, seed=layer.model_seed)
+    context = Context(training=training, states=states)
+    xs = [leaf("input", f"x{k}", s.shape, s.dtype) for k, s in enumerate(specs[count:])]
+    outputs, shape = flatten(layer(*unflatten(tree, iter(xs)), context=context))
+    kept = [context.stored(w) for w in layer.weights]
+    known = set(kept)
+    counters = [s for s in states.leaves.values() if s not in known]
+    changed = [s for s in counters if s in context.updates]
+    roots = [*outputs, *(context.updates.get(s, s) for s in (*kept, *changed))]
+
+    def build(values: Sequence[Value]) -> list[Value]:
+        return substituted(roots, dict(zip([*kept, *xs, *counters], values, strict=True)))
+
+    cells = {s: _counter(s, place) for s in counters}
+    kinds = (*specs, *(c.node.spec for c in cells.values()))
+    dtypes: list[DType] = [*(computed for _ in kept), *(s.dtype for s in kinds[count:])]
+    return _Traced(Call(layer.name, kinds, dtypes, build, place), shape, list(cells.values()),
+                   [cells[s] for s in changed])
+
+
+def _counter(state: Value, place: str) -> Cell:
+    """The cell of a counter, with its first value."""
+    array = np.asarray(state.attrs["data"])
+    node = node_of_array(array, state.dtype, place, copy=True)
+    return Cell(TensorNode(spec(state.shape, state.dtype, place), node.block))

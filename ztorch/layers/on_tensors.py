@@ -1,0 +1,53 @@
+"""Layers on tensors: what they compute with weights as they are, or with weights that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ztorch import dispatch
+from ztorch.graph.operators import Operators
+from ztorch.graph.value import Value
+from ztorch.layers.symbol import leaves
+
+
+def has_tensors(inputs: Sequence[Any]) -> bool:
+    """Whether a layer is called on tensors, which are no values of a graph."""
+    return any(isinstance(x, Operators) and not isinstance(x, Value) for x in leaves(inputs))
+
+
+class OnTensors:
+    """The part of a layer that computes with tensors."""
+
+    def stateless_call(self, trainable_variables: Sequence[Any],
+                       non_trainable_variables: Sequence[Any], *inputs: Any,
+                       training: bool = False) -> tuple[Any, list[Any]]:
+        """The output for weights that are given, as in Keras: the layer's own stay as they are.
+
+        Gradients of the output with respect to the weights come from `zt.grad`.
+
+        Args:
+            trainable_variables: A tensor or an array for each of `trainable_weights`.
+            non_trainable_variables: One for each of `non_trainable_weights`.
+            *inputs: What the layer is called on: tensors or arrays, the batch as their first axis.
+            training: Whether dropout drops, and normalisation takes the batch's own statistics.
+                Default: `False`.
+
+        Returns:
+            `(outputs, non_trainable_variables)`, the latter as they are after the call.
+
+        Raises:
+            WeightsError: The number of weights or a shape is wrong.
+
+        Examples:
+            >>> import numpy as np, ztorch as zt
+            >>> dense = zt.layers.Dense(2)
+            >>> x = zt.ones((1, 3))
+            >>> y = dense(x)  # makes the weights
+            >>> kernel, bias = np.ones((3, 2)), np.array([0.0, 1.0])
+            >>> dense.stateless_call([kernel, bias], [], x)[0].tolist()
+            [[3.0, 4.0]]
+        """
+        outputs, variables = dispatch.stateless_call(
+            self, trainable_variables, non_trainable_variables, inputs, training)
+        return outputs, variables
