@@ -7,13 +7,14 @@ from typing import Any
 
 from ztorch.library.elementwise import Elementwise
 from ztorch.library.networks import Networks
+from ztorch.library.own_code import OwnCode
 from ztorch.library.products import Products
 from ztorch.library.programs import Options
 from ztorch.library.reductions import Reductions
 from ztorch.library.updates import Updates
 
 
-class DeviceLibrary(Products, Elementwise, Reductions, Networks, Updates):
+class DeviceLibrary(Products, Elementwise, Reductions, Networks, Updates, OwnCode):
     """A device for authors of libraries: memory, streams, and routines on raw buffers.
 
     Routines are compiled at their first call for the sizes, dtypes and strides of their operands,

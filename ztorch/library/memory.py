@@ -45,6 +45,9 @@ class Store(ABC):
     @abstractmethod
     def stream(self) -> Stream: ...
 
+    @abstractmethod
+    def run(self, recording: Any) -> None: ...
+
     # -- numbers that a routine takes at each call
 
     @abstractmethod
@@ -152,6 +155,9 @@ class DeviceStore(Store):
 
     def stream(self) -> Stream:
         return self.device.stream()
+
+    def run(self, recording: Any) -> None:
+        self.device.run(recording)
 
     def number(self) -> DevicePlace:
         return DevicePlace(self.device.alloc(NUMBER_BYTES), 0)

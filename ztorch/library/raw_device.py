@@ -15,7 +15,7 @@ from ztorch.dtypes import DType, need_no_mask
 from ztorch.errors import ConfigError, DeviceError, OutOfMemory, ShapeError
 from ztorch.library.buffers import Buffer, BufferPart, Strided, part_of
 from ztorch.library.memory import DeviceStore, HostStore, Store, contiguous, need_live
-from ztorch.library.programs import Build, Number, Options, Programs, Extent
+from ztorch.library.programs import Build, Extent, Number, Options, Programs
 from ztorch.library.strides import has_gaps
 from ztorch.runtime.devices import resolve
 
