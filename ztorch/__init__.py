@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ztorch import (  # isort: skip
+        backends as backends,
         callbacks as callbacks,
         data as data,
         errors as errors,
@@ -40,6 +41,18 @@ if TYPE_CHECKING:
     from ztorch.arrays.gradients import vjp as vjp
     from ztorch.arrays.placement import device as device
     from ztorch.arrays.placement import set_default_device as set_default_device
+    from ztorch.arrays.random import permutation as permutation
+    from ztorch.arrays.random import rand as rand
+    from ztorch.arrays.random import randint as randint
+    from ztorch.arrays.random import randn as randn
+    from ztorch.arrays.random import set_seed as set_seed
+    from ztorch.arrays.ranges import arange as arange
+    from ztorch.arrays.ranges import empty_like as empty_like
+    from ztorch.arrays.ranges import eye as eye
+    from ztorch.arrays.ranges import full_like as full_like
+    from ztorch.arrays.ranges import linspace as linspace
+    from ztorch.arrays.ranges import ones_like as ones_like
+    from ztorch.arrays.ranges import zeros_like as zeros_like
     from ztorch.arrays.recording import lazy as lazy
     from ztorch.arrays.tensor import Tensor as Tensor
     from ztorch.interchange import onnx as onnx
@@ -51,8 +64,8 @@ if TYPE_CHECKING:
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
 
-_MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "metrics", "ops",
-            "optimizers", "schedules")
+_MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers", "losses",
+            "metrics", "ops", "optimizers", "schedules")
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
@@ -61,6 +74,10 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "lazy": "arrays.recording",
           **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
                           "arrays.creation"),
+          **dict.fromkeys(("full_like", "zeros_like", "ones_like", "empty_like", "arange",
+                           "linspace", "eye"), "arrays.ranges"),
+          **dict.fromkeys(("rand", "randn", "randint", "permutation", "set_seed"),
+                          "arrays.random"),
           **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 _INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # modules of rooms
@@ -70,8 +87,8 @@ _REPLACEMENTS = {
     "activations": "zt.ops, and the activation= of layers", "datasets": "zt.data",
     "load_model": "zt.load for a .zt file, zt.load_keras for a .keras file",
     "models": "zt.Sequential, zt.Model and zt.load", "save": "program.save(path)",
-    "random": "the seed= of models and of compile", "set_seed": "the seed= of models",
-    "manual_seed": "the seed= of models",
+    "random": "zt.rand, zt.randn, zt.randint, and the seed= of models and of compile",
+    "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "utils": "numpy.eye(classes)[y] for to_categorical, and the seed= of models",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there",
     "regularizers": "optimizer=AdamW(weight_decay=0.004)"}
@@ -110,6 +127,7 @@ dispatch.on_arrays = _lazily("arrays.tensor", "on_arrays")
 dispatch.update = _lazily("arrays.updates", "update")
 dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
 dispatch.stateless_call = _lazily("arrays.layer_calls", "stateless_call")
+dispatch.from_library = _lazily("library.device_library", "public")
 
 
 def __dir__() -> list[str]:

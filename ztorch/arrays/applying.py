@@ -19,6 +19,7 @@ from ztorch.arrays.recording import record
 from ztorch.errors import DeviceError
 from ztorch.graph.op import ALIASES
 from ztorch.graph.value import Value
+from ztorch.ops import signature
 
 _recorded: dict[tuple[Any, ...], Call] = {}  # calls by the arguments they were recorded with
 _transfers: ContextVar[bool] = ContextVar("transfers", default=False)
@@ -135,9 +136,11 @@ def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> 
 
 
 def apply_to_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The results of an op on what users have: nodes if there is a tensor among it, else arrays."""
+    """The results of an op on what users have: nodes if there is a tensor among it, or nothing that
+    could be one; else arrays."""
     result = apply(name, args, attrs)
-    if any(isinstance(x, Handle) for x in _flat((*args, *attrs.values()))):
+    has_tensors = any(isinstance(x, Handle) for x in _flat((*args, *attrs.values())))
+    if has_tensors or not signature(name)[1]:
         return result
     if isinstance(result, TensorNode):
         return array_of(result)
