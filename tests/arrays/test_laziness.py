@@ -85,6 +85,7 @@ def test_one_operand_twice_and_results_of_one_call(runs: list[int]) -> None:
     assert total.item() == 14.0 and runs == [2, 1, 1]
     values, places = zt.ops.top_k(x * 2.0, 2)
     assert places.tolist() == [0, 2] and values.tolist() == [6.0, 4.0]
+    assert runs == [2, 1, 1, 2]
 
 
 NUMBERS = [0.0, -0.0, 1.0, 2.5, math.nan, math.inf, -math.inf, 1e-320, 1e308, -7.0]

@@ -78,6 +78,9 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 numbers.append(o)
         slots[id(node)] = len(slots)
         order.append(node)
+        if node.siblings is not None and within is None:  # whoever wants those finds them computed
+            stack += [s for ref in node.siblings if (s := ref()) is not None
+                      and id(s) not in slots and s.call is call and s.block is None]
     return Pending(key, leaves, numbers, order, slots)
 
 
@@ -100,7 +103,7 @@ def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> se
 def needed_elsewhere(pending: Pending, roots: Sequence[TensorNode]) -> list[TensorNode]:
     """The nodes on the way to the roots that somebody else refers to: a variable of the user's, or
     a pending computation of another kind. They are worth keeping once they are computed."""
-    if len(pending.order) == len(roots):
+    if len(pending.order) == len({*map(id, roots)}):
         return []
     uses = _uses(pending.order)
     wanted = {id(r) for r in roots}
