@@ -90,13 +90,15 @@ def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> se
     stack = list(roots)
     while stack:
         node = stack[-1]
+        if id(node) in depends:
+            stack.pop()
+            continue
         operands = [o for o in node.operands if type(o) is TensorNode]
-        unvisited = [] if id(node) in depends else [o for o in operands if id(o) not in depends]
+        unvisited = [o for o in operands if id(o) not in depends]
         if unvisited:
             stack += unvisited
             continue
-        stack.pop()
-        depends.setdefault(id(node), any(depends[id(o)] for o in operands))
+        depends[id(node)] = any(depends[id(o)] for o in operands)
     return {key for key, reached in depends.items() if reached}
 
 
