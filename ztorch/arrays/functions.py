@@ -80,7 +80,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _argument(label: str, x: Any, place: str) -> Any:
     """An argument as a node, or as it is if it is compiled in."""
-    if isinstance(x, float):
+    if isinstance(x, float) and not isinstance(x, np.generic):
         kind = f64 if place == "cpu" else f32
         block = memory(place).upload(kind.numpy.type(x))
         return TensorNode(spec((), kind, place, number=True), block)

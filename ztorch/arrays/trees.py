@@ -22,7 +22,10 @@ def flatten(tree: Any) -> tuple[list[Any], Shape]:
 
 def _flatten(tree: Any, leaves: list[Any]) -> Shape:
     if isinstance(tree, dict):
-        keys = tuple(sorted(tree))
+        try:
+            keys = tuple(sorted(tree))
+        except TypeError:  # keys of several types
+            keys = tuple(sorted(tree, key=lambda k: (type(k).__name__, k)))
         return dict, keys, tuple(_flatten(tree[k], leaves) for k in keys)
     if isinstance(tree, (list, tuple)):
         return type(tree), len(tree), tuple(_flatten(part, leaves) for part in tree)
