@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing, tracing
 from ztorch.arrays.elements import array_of, operand_of
