@@ -63,9 +63,16 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
         if call is None:
             raise NotTraced("a tensor has no value while the function that takes it is compiled or "
                             "differentiated as a whole; use ops.where to choose by its value")
-        unvisited = [o for o in operands if type(o) is TensorNode and id(o) not in slots]
-        if unvisited:
-            stack += unvisited
+        depth = len(stack)
+        for o in operands:
+            if type(o) is TensorNode and id(o) not in slots:
+                if within is None and o.block is not None:  # a short way for most operands
+                    slots[id(o)] = len(slots)
+                    leaves.append(o)
+                    key.append(o.spec)
+                else:
+                    stack.append(o)
+        if len(stack) > depth:
             continue
         stack.pop()
         key.append(call)
