@@ -170,20 +170,41 @@ def test_an_exception_leaves_the_block() -> None:
     assert placement.default_device() != "cpu:scalar"
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", f"import ztorch as zt\n{code}"], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.getcwd(), **environment}, check=False)
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch, default: None) -> Iterator[pytest.MonkeyPatch]:
+    """The environment may be changed; what it meant at first is asked again."""
+    placement._process_wide.clear()
+    placement._configured.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    placement._configured.cache_clear()
 
 
-SHOWN = "from ztorch.arrays.placement import code_for\nprint(zt.tensor([1.0]).device, code_for('cpu'), (zt.ones(2) + 1).tolist())"
-
-
-def test_the_environment_and_the_config_file_choose(tmp_path: Path) -> None:
+def test_the_environment_and_the_config_file_choose(configured: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"default": "cpu:scalar"}))
-    assert run(SHOWN, ZTORCH_CONFIG=str(config)).stdout == "cpu cpu:scalar [2.0, 2.0]\n"
-    assert run(SHOWN, ZTORCH_CONFIG=str(config), ZTORCH_DEVICE="cpu").stdout == "cpu cpu [2.0, 2.0]\n"
-    wrong = run(SHOWN, ZTORCH_DEVICE="vulcan:0").stderr.splitlines()[-1]
-    assert "ZTORCH_DEVICE" in wrong and "vulcan:0" in wrong and "did you mean 'vulkan'" in wrong
-    absent = run("zt.zeros(2)", ZTORCH_DEVICE="metal:77").stderr.splitlines()[-1]
-    assert "ZTORCH_DEVICE" in absent and "metal" in absent
+    configured.setenv("ZTORCH_CONFIG", str(config))
+    assert placement.code_for("cpu") == "cpu:scalar" and (zt.ones(2) + 1).tolist() == [2.0, 2.0]
+    configured.setenv("ZTORCH_DEVICE", "cpu")
+    assert placement.code_for("cpu") == "cpu:scalar"  # it was asked once
+    placement._configured.cache_clear()
+    assert placement.code_for("cpu") == "cpu" and zt.ones(2).device == "cpu"
+
+
+@pytest.mark.parametrize(("name", "words"), [("vulcan:0", "did you mean 'vulkan'"), ("metal:77", "metal"),
+                                             ("cuda:sm_90", "chip")])
+def test_a_wrong_choice_is_named(configured: pytest.MonkeyPatch, name: str, words: str) -> None:
+    configured.setenv("ZTORCH_DEVICE", name)
+    for _ in range(2):
+        with pytest.raises((DeviceError, UnknownName), match=words) as caught:
+            zt.zeros(2)
+        assert "ZTORCH_DEVICE" in str(caught.value) or words == "chip"
+    with zt.device("cpu"):
+        assert zt.ones(2).tolist() == [1.0, 1.0]
+
+
+def test_a_process_begins_with_its_environment() -> None:
+    code = "import ztorch as zt; from ztorch.arrays.placement import code_for; print(zt.ones(1).device, code_for('cpu'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHONPATH": os.getcwd(), "ZTORCH_DEVICE": "cpu:scalar"})
+    assert done.stdout == "cpu cpu:scalar\n", done.stderr
