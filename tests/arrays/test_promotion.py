@@ -21,7 +21,7 @@ DTYPES = ["bool", "uint8", "int8", "int16", "int32", "uint32", "int64", "uint64"
 OPERATORS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
              operator.lt, operator.ge, operator.eq, operator.ne, operator.and_, operator.or_, operator.xor,
              operator.lshift, operator.rshift]
-FUNCTIONS = [np.add, np.subtract, np.multiply, np.divide, np.floor_divide, np.remainder, np.maximum,
+FUNCTIONS = [np.power, np.add, np.subtract, np.multiply, np.divide, np.floor_divide, np.remainder, np.maximum,
              np.minimum, np.greater, np.logical_and, np.bitwise_xor, np.left_shift, np.square,
              np.sign, np.isnan, np.logical_not]
 REFUSED = ("bool", "bool")  # sums and products of bools, which NumPy takes for "or" and "and"
@@ -157,12 +157,22 @@ def test_methods_and_attributes() -> None:
         x.sofmax()
 
 
+def test_sums_and_means_of_bools() -> None:
+    a = np.array([[True, False], [True, True]])
+    x = zt.tensor(a)
+    for got, want in ((x.sum(), a.sum()), (x.sum(axis=0), a.sum(0)), (x.mean(), a.mean()), (x.std(), a.std()),
+                      (x.prod(axis=1), a.prod(1)), (x.cumsum(axis=0), a.cumsum(0)), (zt.ops.sum(a), a.sum()),
+                      (x.sum(dtype="int32"), a.sum(dtype=np.int32)), (x.any(), a.any()), (x.all(axis=0), a.all(0))):
+        assert np.asarray(got).dtype == want.dtype
+        np.testing.assert_allclose(np.asarray(got), want)
+
+
 @pytest.mark.parametrize(("wrong", "kind", "words"), [
     (lambda x: x + zt.ones(3), ShapeError, "zt.ops.add"), (lambda x: x @ x, ShapeError, "zt.ops.matmul"),
     (lambda x: x & 1, ShapeError, "float32"), (lambda x: x + "a", DataError, "<U1"),
     (lambda x: x + None, DataError, "None"), (lambda x: zt.tensor([1], "uint8") + 256, DataError, "256 is no uint8"),
     (lambda x: zt.tensor([1]) * (1 << 63), DataError, "no int64"), (lambda x: x.sum(axis=5), ShapeError, "axis 5"),
-    (lambda x: x.reshape(5), ShapeError, "reshape"), (lambda x: zt.tensor([1]) + 1j, DataError, "complex"),
+    (lambda x: x.reshape(5), ShapeError, "reshape"), (lambda x: x[0].mT, ShapeError, "mT takes"), (lambda x: zt.tensor([1]) + 1j, DataError, "complex"),
 ])
 def test_errors_come_with_the_op(wrong: Any, kind: type[Exception], words: str) -> None:
     for _ in range(2):

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ztorch.errors import ShapeError
+
 # Python's name of an operator -> the op. Those with two operands exist reflected as well.
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "divide", "pow": "power",
           "matmul": "matmul", "floordiv": "floor_divide", "mod": "remainder",
@@ -60,6 +62,8 @@ class Operators:
     @property
     def mT(self) -> Any:
         """The transpose of each matrix: the last two axes swapped."""
+        if self.ndim < 2:
+            raise ShapeError(f"mT takes a tensor of two axes or more, not of shape {self.shape}")
         *batch, rows, columns = range(self.ndim)
         return self.apply_op("transpose", self, (*batch, columns, rows))
 
