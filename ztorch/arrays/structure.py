@@ -85,6 +85,9 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 numbers.append(o)
         slots[id(node)] = len(slots)
         order.append(node)
+        if node.siblings is not None and within is None:  # whoever wants those finds them computed
+            stack += [s for ref in node.siblings if (s := ref()) is not None
+                      and id(s) not in slots and s.call is call and s.block is None]
     return Pending(key, leaves, numbers, order, slots)
 
 
@@ -94,20 +97,22 @@ def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> se
     stack = list(roots)
     while stack:
         node = stack[-1]
+        if id(node) in depends:
+            stack.pop()
+            continue
         operands = [o for o in node.operands if type(o) is TensorNode]
-        unvisited = [] if id(node) in depends else [o for o in operands if id(o) not in depends]
+        unvisited = [o for o in operands if id(o) not in depends]
         if unvisited:
             stack += unvisited
             continue
-        stack.pop()
-        depends.setdefault(id(node), any(depends[id(o)] for o in operands))
+        depends[id(node)] = any(depends[id(o)] for o in operands)
     return {key for key, reached in depends.items() if reached}
 
 
 def needed_elsewhere(pending: Pending, roots: Sequence[TensorNode]) -> list[TensorNode]:
     """The nodes on the way to the roots that somebody else refers to: a variable of the user's, or
     a pending computation of another kind. They are worth keeping once they are computed."""
-    if len(pending.order) == len(roots):
+    if len(pending.order) == len({*map(id, roots)}):
         return []
     uses = _uses(pending.order)
     wanted = {id(r) for r in roots}
