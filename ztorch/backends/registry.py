@@ -46,7 +46,7 @@ def seen(name: str) -> tuple[list[DeviceInfo], str]:
     """
     chosen = choices()
     _warn_of_unknown(chosen)
-    if chosen.enabled is not None and name not in chosen.enabled:
+    if not chosen.uses(name):
         return [], "not among the enabled backends of the configuration"
     driver = backend(name)
     try:
@@ -66,8 +66,9 @@ def seen(name: str) -> tuple[list[DeviceInfo], str]:
 def _warn_of_unknown(chosen: Choices) -> None:
     """Warns of unknown names: a misspelled one would silently hide devices."""
     known = {*names(), "cpu", "c"}
-    for name in sorted({*(chosen.enabled or ()), *chosen.devices, *chosen.platforms} - known):
-        warnings.warn(f"the configuration (its file or ZTORCH_BACKENDS) names a backend {name!r}, "
+    named = {*(chosen.enabled or ()), *chosen.disabled, *chosen.devices, *chosen.platforms}
+    for name in sorted(named - known):
+        warnings.warn(f"the configuration (its file or the environment) names a backend {name!r}, "
                       f"which there is none of{nearest(name, known)}", stacklevel=3)
 
 

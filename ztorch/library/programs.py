@@ -11,7 +11,7 @@ import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills the registry)
 from ztorch.abi import BUFFER_ALIGN
-from ztorch.compile.pipeline import build
+from ztorch.compile.pipeline import build, compile_functions, target_for
 from ztorch.dtypes import DType, to_storage
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
@@ -19,6 +19,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.host.memory import aligned
 from ztorch.library.buffers import BufferPart
 from ztorch.library.memory import DeviceStore, HostStore, Store
+from ztorch.runtime.devices import resolve
 
 CAPACITY = 512  # compiled routines that are kept at most
 
@@ -100,12 +101,32 @@ class Programs:
         return known
 
     def _compiled(self, name: str, graph: Graph) -> CompiledRoutine:
-        dtypes = dict.fromkeys(v.dtype.long for v in graph.leaves("input"))
         try:
             return CompiledRoutine(self.store, self.options, name, graph)
         except Unsupported as error:
-            raise Unsupported(f"backend {self.options.device} cannot do {name} of "
-                              f"{' and '.join(dtypes)}: {error}") from None
+            raise unsupported(self.options.device, name, graph, error) from None
+
+
+class Trial(Programs):
+    """Compiles routines and runs none of them: what a device can do, without asking its driver."""
+
+    def run(self, name: str, key: tuple[Any, ...], function: Build, reads: Extents,
+            writes: Extents, numbers: Numbers | None = None) -> None:
+        self.compile(name, _graph(function, reads, numbers or {}))
+
+    def compile(self, name: str, graph: Graph) -> None:
+        """Raises Unsupported where the device cannot run a graph."""
+        target = target_for(resolve(self.options.device)).with_precision(self.options.precision)
+        try:
+            compile_functions({"call": graph}, target, name)
+        except Unsupported as error:
+            raise unsupported(self.options.device, name, graph, error) from None
+
+
+def unsupported(device: str, name: str, graph: Graph, error: Unsupported) -> Unsupported:
+    """The error that names the backend, the routine and its dtypes."""
+    dtypes = dict.fromkeys(v.dtype.long for v in graph.leaves("input"))
+    return Unsupported(f"backend {device} cannot do {name} of {' and '.join(dtypes)}: {error}")
 
 
 def _graph(function: Build, reads: Extents, numbers: Numbers) -> Graph:

@@ -26,6 +26,7 @@ class RawDevice:
     Attributes:
         name: Name of the device, such as "cpu" or "vulkan:0".
         options: How routines are compiled.
+        programs: Its compiled routines; None before the first.
         memory_limit: Bytes that its buffers may take together; None: what the device has.
     """
 
@@ -35,7 +36,7 @@ class RawDevice:
         self.name = options.device
         self.reason = ""
         self._opened: Store | None = None
-        self._programs: Programs | None = None
+        self.programs: Programs | None = None
         self._allocated = 0
         self._guard = threading.RLock()
         try:
@@ -60,7 +61,7 @@ class RawDevice:
             if self.reason:
                 raise DeviceError(f"{self.name}: {self.reason}")
             if isinstance(self._opened, DeviceStore) and self._opened.device.closed:
-                self._opened = self._programs = None
+                self._opened = self.programs = None
             if self._opened is None:
                 if self._memory_name == "cpu":
                     self._opened = HostStore()
@@ -239,9 +240,9 @@ class RawDevice:
         A result that leaves gaps reads them under the name NAME/old.
         """
         with self._guard:
-            if self._programs is None:
-                self._programs = Programs(self._store, self.options)
-            programs = self._programs
+            if self.programs is None:
+                self.programs = Programs(self._store, self.options)
+            programs = self.programs
         read = {n: self._region(t) for n, t in reads.items()}
         written = {n: self._region(t) for n, t in writes.items()}
         for n, t in writes.items():

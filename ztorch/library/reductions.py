@@ -27,8 +27,8 @@ class Reductions(RawDevice):
             op: "sum", "prod", "mean", "max", "min", "argmax" or "argmin".
             x: The operand.
             y: The result: of the shape of `x` without the axes, or with size 1 in their place.
-                Positions, of "argmax" and "argmin", may be of any integer dtype; all else has the
-                dtype of `x`.
+                Positions, of "argmax" and "argmin", may be of any integer dtype; the mean of
+                integers may be of any float dtype; all else has the dtype of `x`.
             axis: The axis, several, or `None` for all. Default: `-1`.
 
         Raises:
@@ -48,7 +48,8 @@ class Reductions(RawDevice):
         positions, rank = op.startswith("arg"), len(x.shape)
         if positions and not y.dtype.is_int:
             raise ConfigError(f"reduce {op}: y is {y.dtype}, and holds positions: use int32")
-        if not positions:
+        converted = op == "mean" and x.dtype.is_int and y.dtype.is_float
+        if not (positions or converted):
             need_dtypes(f"reduce {op}", x.dtype, y=y)
         kept = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
         dropped = tuple(n for k, n in enumerate(x.shape) if k not in axes)
@@ -65,9 +66,11 @@ class Reductions(RawDevice):
                 result = OPS.full(y.shape, NEUTRAL[op], y.dtype)
             else:
                 values = read(v["x"], x.shape, x.strides)
+                values = OPS.cast(values, y.dtype) if converted else values
                 along = axes[0] if len(axes) == 1 else axes if len(axes) < rank else None
                 reduced = getattr(OPS, op)(values, axis=along)
-                result = OPS.cast(OPS.reshape(reduced, y.shape), y.dtype)
+                result = OPS.reshape(reduced, y.shape)
+                result = OPS.cast(result, y.dtype) if positions else result
             return {"out": result_of(op, result, y, v)}
 
         reads = {"x": x} if x.size else {}

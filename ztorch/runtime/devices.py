@@ -104,10 +104,12 @@ def best_device() -> str:
         for d in registry.seen(name)[0] if name in registry.names() else ():
             if d.kind in ("gpu", "integrated"):
                 return f"{name}:{d.ordinal}"
-    enabled = choices().enabled
-    if enabled is not None and "cpu" not in enabled:
-        reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in enabled)
-        named = f"{', '.join(enabled)} ({reasons})" if enabled else "none"
+    allowed = choices()
+    if not allowed.uses("cpu"):
+        left = [n for n in registry.names() if n != "dummy"] if allowed.enabled is None else [
+            n for n in allowed.enabled if n != "cpu"]
+        reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in left)
+        named = f"{', '.join(left)} ({reasons})" if left else "none"
         raise DeviceError(f"no device is left: the configuration enables {named}. Add 'cpu', or "
                           "install what is missing")
     return "cpu"
@@ -130,6 +132,15 @@ def best_level() -> str:
         if level.arch == processor.architecture() and level.feature in processor.features():
             return level.name
     raise DeviceError(f"no code generator for {processor.architecture()} CPUs yet")
+
+
+def known_backends() -> tuple[str, ...]:
+    """The names of all backends, the CPU's and those that are not here among them.
+
+    >>> "cpu" in known_backends() and "cuda" in known_backends()
+    True
+    """
+    return ("cpu", *SOURCES, *registry.names())
 
 
 class Where(NamedTuple):
