@@ -101,7 +101,7 @@ def best_device() -> str:
     if chosen := choices().default:
         return chosen
     for name in before_cpu():
-        for d in registry.seen(name)[0] if name in registry.names() else ():
+        for d in registry.seen(name)[0] if registry.known(name) else ():
             if d.kind in ("gpu", "integrated"):
                 return f"{name}:{d.ordinal}"
     allowed = choices()
@@ -187,7 +187,7 @@ def resolve(device: str, here: bool = True) -> Where:
         if here and not _level(level).available:
             raise _elsewhere(device, _level(level).reason)
         return Where(level, "cpu", 0, "" if row is None else row.name)
-    if kind not in registry.names() or kind == "cpu":
+    if not registry.known(kind):
         processors = [f"cpu:{row.name}" for row in PROCESSORS.values() if row.level]
         known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *processors, *SOURCES,
                  *registry.names()]
@@ -213,7 +213,7 @@ def limits_of(where: Where) -> dict[str, int]:
 
 def lacking(spec: ProgramSpec) -> str:
     """Why no device here can run a program; empty if one can."""
-    if spec.backend not in registry.names():
+    if not registry.known(spec.backend):
         return f"is for a backend {spec.backend!r} that this ztorch does not have"
     infos, reason = registry.seen(spec.backend)
     if not infos:
