@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from ztorch.graph.op import REGISTRY, Public, Sample, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.library.buffers import Strided
 from ztorch.library.programs import Trial
-
-if TYPE_CHECKING:
-    from ztorch.library.device_library import DeviceLibrary
+from ztorch.library.routines import Routines
 
 
 class Capabilities:
@@ -34,7 +32,7 @@ class Capabilities:
         languages: What `load` takes.
     """
 
-    def __init__(self, own: DeviceLibrary, compiler: Trial, kind: str, description: str,
+    def __init__(self, own: Routines, compiler: Trial, kind: str, description: str,
                  memory_bytes: int, limits: dict[str, int], languages: tuple[str, ...]):
         self.name = own.name
         self.kind = kind
@@ -44,7 +42,7 @@ class Capabilities:
         self.languages = languages
         self._own = own
         self._compiler = compiler
-        self._trial = type(own)(own.options)  # its routines are compiled and not run
+        self._trial = Routines(own.options)  # its routines are compiled and not run
         self._trial.programs = compiler
         self._answers: dict[tuple[str, DType], str] = {}
         self._dtypes: dict[DType, str] = {}
@@ -166,15 +164,15 @@ def _graphs(public: Public, samples: Sequence[Sample], d: DType) -> Iterator[Gra
         yield Graph({f"y{k}": y for k, y in enumerate(results)})
 
 
-def _tensor(own: DeviceLibrary, d: DType, *shape: int, dtype: DType | str | None = None) -> Strided:
+def _tensor(own: Routines, d: DType, *shape: int, dtype: DType | str | None = None) -> Strided:
     kind = d if dtype is None else dtype_named(dtype)
     buffer = own.alloc(64 * kind.bytes)
     own.upload(buffer, np.zeros(64 * kind.bytes, np.uint8))
     return buffer.tensor(shape, kind)
 
 
-def _reduction(op: str) -> Callable[[DeviceLibrary, Any], None]:
-    def call(own: DeviceLibrary, t: Any) -> None:
+def _reduction(op: str) -> Callable[[Routines, Any], None]:
+    def call(own: Routines, t: Any) -> None:
         x = t(3, 4)
         result = "int32" if op.startswith("arg") else x.dtype
         own.reduce(op, x, t(3, dtype="float32" if op == "mean" and x.dtype.is_int else result))
@@ -183,7 +181,7 @@ def _reduction(op: str) -> Callable[[DeviceLibrary, Any], None]:
 
 
 # A small call of each routine, on tensors of the dtype that `t` makes.
-_ROUTINES: dict[str, Callable[[DeviceLibrary, Any], None]] = {
+_ROUTINES: dict[str, Callable[[Routines, Any], None]] = {
     "gemm": lambda own, t: own.gemm(2, 2, 2, *(t(4).part for _ in "abc"), dtype=t(1).dtype),
     "batched_gemm": lambda own, t: own.batched_gemm(2, 2, 2, 2, *(t(8).part for _ in "abc"),
                                                     dtype=t(1).dtype),

@@ -6,18 +6,13 @@ import os
 
 from ztorch.host import processor
 from ztorch.library.capabilities import Capabilities
-from ztorch.library.elementwise import Elementwise
 from ztorch.library.memory import DeviceStore
-from ztorch.library.networks import Networks
-from ztorch.library.own_code import OwnCode
-from ztorch.library.products import Products
 from ztorch.library.programs import Options, Trial
-from ztorch.library.reductions import Reductions
-from ztorch.library.updates import Updates
+from ztorch.library.routines import Routines
 from ztorch.machines.backends import languages_of
 
 
-class DeviceLibrary(Products, Elementwise, Reductions, Networks, Updates, OwnCode):
+class DeviceLibrary(Routines):
     """A device for authors of libraries: memory, streams, and routines on raw buffers.
 
     Routines are compiled at their first call for the sizes, dtypes and strides of their operands,
