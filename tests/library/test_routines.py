@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ztorch as zt
 from tests.library.devices import Operand, close, library, sampled
+from ztorch.compile.pipeline import build
 from ztorch.errors import ConfigError, ShapeError, UnknownName
 
 RNG = np.random.default_rng(0)
@@ -235,12 +237,13 @@ def test_batch_norm(name: str, training: bool) -> None:
 
 
 @sampled
-def test_fused_adam_step(name: str) -> None:
-    """Three tensors, one of them with gaps and one of no elements, over three steps with other rates."""
+@pytest.mark.parametrize("gaps", [False, True])
+def test_fused_adam_step(name: str, gaps: bool) -> None:
+    """Four tensors, one of them of no elements and one perhaps with gaps, over three steps with other rates."""
     own, shapes = library(name), ((3, 4), (7,), (0,), (2, 2))
     lists = [[normal(*s) for s in shapes], [normal(*s) for s in shapes],
              *([np.zeros(s, np.float32) for s in shapes] for _ in range(2))]
-    there = [[Operand(own, a, (3, 1) if a.shape == (2, 2) else None) for a in arrays] for arrays in lists]
+    there = [[Operand(own, a, (3, 1) if gaps and a.shape == (2, 2) else None) for a in arrays] for arrays in lists]
     exact = [[a.astype(float) for a in arrays] for arrays in lists]
     for step, rate in ((1, 0.1), (2, 0.1), (3, 0.01)):
         own.fused_adam_step(*([t.tensor for t in tensors] for tensors in there), step=step,
@@ -256,3 +259,20 @@ def test_fused_adam_step(name: str) -> None:
     with pytest.raises(ConfigError, match="4 weights, 4 gradients, 4 m and 3 v"):
         own.fused_adam_step(*([t.tensor for t in tensors] for tensors in there[:3]),
                             [t.tensor for t in there[3][:3]], step=1)
+
+
+def test_one_launch_updates_all_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one before it computes what step and rate come to, whatever the number of tensors."""
+    library("opencl:0")  # or a skip
+    own, launches = zt.backends.BackendBuilder("opencl", device_id=0).build(), []
+
+    def spied(*arguments: Any) -> Any:
+        running = build(*arguments)
+        launches.append(len(running.functions["call"].launches))
+        return running
+
+    monkeypatch.setattr("ztorch.library.programs.build", spied)
+    lists = [[Operand(own, np.ones(n, np.float32)).tensor for n in (5, 70, 33, 1)] for _ in range(4)]
+    own.fused_adam_step(*lists, step=1)
+    own.fused_adam_step(*lists, step=2, learning_rate=0.1)
+    assert launches == [2]

@@ -11,6 +11,7 @@ import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills the registry)
 from ztorch.abi import BUFFER_ALIGN
+from ztorch.backends.handles import DevicePiece
 from ztorch.compile.pipeline import build, compile_functions, target_for
 from ztorch.dtypes import DType, to_storage
 from ztorch.errors import Unsupported
@@ -39,6 +40,18 @@ class Extent(NamedTuple):
         return self.elements * self.dtype.bytes
 
 
+class Gathered(NamedTuple):
+    """Elements of memory of a device that lie in several places, and are one flat operand."""
+
+    extents: tuple[Extent, ...]
+    dtype: DType
+
+    @property
+    def elements(self) -> int:
+        """The elements of all places."""
+        return sum(e.elements for e in self.extents)
+
+
 class Number(NamedTuple):
     """A number that may be another one at each call, such as a learning rate."""
 
@@ -46,7 +59,7 @@ class Number(NamedTuple):
     dtype: DType
 
 
-Extents = Mapping[str, Extent]
+Extents = Mapping[str, Extent] | Mapping[str, Gathered]
 Numbers = Mapping[str, Number]
 
 
@@ -158,9 +171,10 @@ class CompiledRoutine:
             for name, number in numbers.items():
                 self._set(name, number)
             if isinstance(store, HostStore):
-                return self._run_on_host(store, reads, writes)
-            self._call([self._numbers.get(n) or store.place(reads[n].part) for n in self._inputs],
-                       [store.place(writes[n].part) for n in self._outputs])
+                return self._run_on_host(store, _each(reads), _each(writes))
+            assert isinstance(store, DeviceStore)
+            self._call([self._numbers.get(n) or _pieces(store, reads[n]) for n in self._inputs],
+                       [_pieces(store, writes[n]) for n in self._outputs])
 
     def _set(self, name: str, number: Number) -> None:
         if name not in self._numbers:
@@ -170,7 +184,8 @@ class CompiledRoutine:
             self._store.set_number(self._numbers[name], stored)
             self._values[name] = number.value
 
-    def _run_on_host(self, store: HostStore, reads: Extents, writes: Extents) -> None:
+    def _run_on_host(self, store: HostStore, reads: Mapping[str, Extent],
+                     writes: Mapping[str, Extent]) -> None:
         """Compiled code wants aligned memory, and results that lie apart from what it reads. Where
         the callers' is not so, there is memory in between."""
         inputs, outputs, moved = [], [], []
@@ -208,7 +223,17 @@ class CompiledRoutine:
         store = getattr(self, "_store", None)
         if isinstance(store, DeviceStore):
             for place in self._numbers.values():
-                store.free_number(place)
+                store.free(place)
+
+
+def _each(operands: Extents) -> dict[str, Extent]:
+    """The operands of the host, where each lies in one place."""
+    return {n: e for n, e in operands.items() if isinstance(e, Extent)}
+
+
+def _pieces(store: DeviceStore, operand: Extent | Gathered) -> list[DevicePiece]:
+    extents = operand.extents if isinstance(operand, Gathered) else (operand,)
+    return [store.piece(e.part, e.nbytes) for e in extents]
 
 
 def _address(array: np.ndarray) -> int:

@@ -239,22 +239,25 @@ class RawDevice:
 
         A result that leaves gaps reads them under the name NAME/old.
         """
-        with self._guard:
-            if self.programs is None:
-                self.programs = Programs(self._store, self.options)
-            programs = self.programs
-        read = {n: self._region(t) for n, t in reads.items()}
-        written = {n: self._region(t) for n, t in writes.items()}
+        read = {n: self._extent(t) for n, t in reads.items()}
+        written = {n: self._extent(t) for n, t in writes.items()}
         for n, t in writes.items():
             if has_gaps(t.shape, t.strides):
                 read.setdefault(old_name(n), written[n])
         strides = tuple((n, t.shape, t.strides) for n, t in (*reads.items(), *writes.items()))
         try:
-            programs.run(name, (*key, strides), function, read, written, numbers)
+            self._ready().run(name, (*key, strides), function, read, written, numbers)
         except ShapeError as error:
             raise ShapeError(f"{name} on {self.name}: {error}") from None
 
-    def _region(self, t: Strided) -> Extent:
+    def _ready(self) -> Programs:
+        """The compiled routines."""
+        with self._guard:
+            if self.programs is None:
+                self.programs = Programs(self._store, self.options)
+            return self.programs
+
+    def _extent(self, t: Strided) -> Extent:
         return Extent(self._part(t.part, t.nbytes), t.elements, t.dtype)
 
 
