@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.library.devices import Operand, close, library, sampled
+from tests.library.devices import DEVICES, Operand, close, library, sampled
 from ztorch.compile.pipeline import build
 from ztorch.errors import ConfigError, ShapeError, UnknownName
 
@@ -192,8 +192,8 @@ def test_conv2d_forward_on_each_device(name: str) -> None:
     try_convolution(name, CONVOLUTIONS[4])
 
 
-@sampled
-@pytest.mark.parametrize("options", [{"causal": True}, {"scale": 0.3, "mask": True}], ids=str)
+@pytest.mark.parametrize(("name", "options"), [
+    ("cpu", {"causal": True}), *((name, {"scale": 0.3, "mask": True}) for name in DEVICES)], ids=str)
 def test_attention(name: str, options: dict[str, Any]) -> None:
     """Queries lie with the heads behind the positions; two of their heads share one of the keys."""
     own = library(name)
@@ -216,8 +216,7 @@ def test_attention(name: str, options: dict[str, Any]) -> None:
     close(there[3].now(), want.transpose(0, 2, 1, 3), terms=10)
 
 
-@sampled
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("name", "training"), [("cpu", False), *((name, True) for name in DEVICES)])
 def test_batch_norm(name: str, training: bool) -> None:
     own, x = library(name), normal(4, 3, 5) + 2
     mean, variance, scale, offset = (abs(normal(3)) + 0.5 for _ in range(4))
@@ -236,8 +235,8 @@ def test_batch_norm(name: str, training: bool) -> None:
 # -- updates -----------------------------------------------------------------------------------------
 
 
-@sampled
-@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize(("name", "gaps"), [
+    ("cpu", True), ("webgpu:0", True), *((name, False) for name in DEVICES)])
 def test_fused_adam_step(name: str, gaps: bool) -> None:
     """Four tensors, one of them of no elements and one perhaps with gaps, over three steps with other rates."""
     own, shapes = library(name), ((3, 4), (7,), (0,), (2, 2))
