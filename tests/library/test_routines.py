@@ -10,7 +10,7 @@ import pytest
 import ztorch as zt
 from tests.library.devices import DEVICES, Operand, close, library, sampled
 from ztorch.compile.pipeline import build
-from ztorch.errors import ConfigError, ShapeError, UnknownName
+from ztorch.errors import ConfigError, ShapeError, UnknownName, Unsupported
 
 RNG = np.random.default_rng(0)
 
@@ -185,6 +185,27 @@ def try_convolution(name: str, case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
 def test_conv2d_forward(case: dict[str, Any]) -> None:
     try_convolution("cpu", case)
+
+
+def test_conv2d_forward_of_integers() -> None:
+    own = library("cpu")
+    x, k = (RNG.integers(-5, 6, s).astype(np.int32) for s in ((2, 5, 4, 2), (2, 3, 2, 3)))
+    want = convolved(x, k, (1, 1), [(0, 0), (0, 0)], (1, 1), 1)
+    there = [Operand(own, a) for a in (x, k, np.zeros(want.shape, np.int32))]
+    own.conv2d_forward(*(t.tensor for t in there))
+    close(there[2].now(), want)
+
+
+def test_dtypes_that_no_device_takes() -> None:
+    own = library("cpu")
+    t = own.alloc(64).tensor((1, 2, 2, 2), "int16")
+    flags = own.alloc(64).tensor((2, 2), "bool")
+    for call, message in ((lambda: own.softmax(t, t), "cpu cannot do softmax of int16: it is for floats"),
+                          (lambda: own.attention(t, t, t, t), "cpu cannot do attention of int16"),
+                          (lambda: own.reduce("sum", flags, flags), "cpu cannot do reduce sum of bool"),
+                          (lambda: own.gemm(2, 2, 2, t.part, t.part, t.part, dtype="bool"), "gemm of bool")):
+        with pytest.raises(Unsupported, match=message):
+            call()
 
 
 @sampled

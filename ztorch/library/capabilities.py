@@ -16,6 +16,7 @@ from ztorch.graph.op import REGISTRY, Public, Sample, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.library.buffers import Strided
 from ztorch.library.programs import Trial
+from ztorch.library.raw_device import KINDS, REDUCTIONS
 from ztorch.library.routines import Routines
 
 
@@ -112,7 +113,7 @@ class Capabilities:
     def _tried(self, op: str, d: DType) -> str:
         none = f"ztorch has no {op} of {d}, on any device"
         if op in _ROUTINES:
-            if d.kind not in _KINDS.get(op, "f"):
+            if d.kind not in KINDS.get(op, "f"):
                 return none
             return self._dtype(op, d) or _refusal(lambda: _ROUTINES[op](
                 self._trial, functools.partial(_tensor, self._trial, d)))
@@ -192,8 +193,5 @@ _ROUTINES: dict[str, Callable[[Routines, Any], None]] = {
     "softmax": lambda own, t: own.softmax(t(2, 4), t(2, 4)),
     "batch_norm": lambda own, t: own.batch_norm(t(4, 2), t(4, 2), t(2), t(2), training=True),
     "fused_adam_step": lambda own, t: own.fused_adam_step(*([t(4)] for _ in "wgmv"), step=1),
-    **{f"reduce {op}": _reduction(op) for op in ("sum", "prod", "mean", "max", "min", "argmax",
-                                                 "argmin")},
+    **{f"reduce {op}": _reduction(op) for op in REDUCTIONS},
 }
-# Kinds of dtypes that they take, where not floats alone: f(loats), s(igned), u(nsigned integers).
-_KINDS = {name: "fsu" for name in _ROUTINES if name.startswith("reduce ") or "gem" in name}

@@ -9,10 +9,9 @@ from ztorch.graph.op import OPS, normal_axes
 from ztorch.graph.value import Value
 from ztorch.library.buffers import Strided
 from ztorch.library.elementwise import result_of
-from ztorch.library.raw_device import RawDevice, need_dtypes, need_shape
+from ztorch.library.raw_device import REDUCTIONS, RawDevice, need_dtypes, need_shape
 from ztorch.library.strides import read
 
-REDUCTIONS = ("sum", "prod", "mean", "max", "min", "argmax", "argmin")
 NEUTRAL = {"sum": 0, "prod": 1}  # what a reduction of no elements gives; others have none
 
 
@@ -44,6 +43,7 @@ class Reductions(RawDevice):
         """
         if op not in REDUCTIONS:
             raise unknown("reduction", op, REDUCTIONS)
+        self._need_dtype(f"reduce {op}", x.dtype)
         axes = normal_axes(tuple(axis) if isinstance(axis, Sequence) else axis, len(x.shape))
         positions, rank = op.startswith("arg"), len(x.shape)
         if positions and not y.dtype.is_int:
@@ -92,6 +92,7 @@ class Reductions(RawDevice):
             >>> x.tolist()
             [[0.25, 0.25, 0.25, 0.25]]
         """
+        self._need_dtype("softmax", x.dtype)
         need_dtypes("softmax", x.dtype, y=y)
         need_shape("softmax", "y", y, x.shape)
         [along] = normal_axes(axis, len(x.shape))

@@ -60,6 +60,7 @@ class Updates(RawDevice):
         sized = [k for k, w in enumerate(weights) if w.size]
         operands: dict[str, Strided] = {}
         for k in sized:
+            self._need_dtype("fused_adam_step", weights[k].dtype)
             for label, tensors in lists.items():
                 need_dtypes("fused_adam_step", weights[k].dtype, **{f"{label}[{k}]": tensors[k]})
                 need_shape("fused_adam_step", f"{label}[{k}]", tensors[k], weights[k].shape)
