@@ -26,6 +26,10 @@ from ztorch import callbacks, data, losses, metrics, optimizers, schedules
 from ztorch.commands.show import show
 from ztorch.config import Named
 from ztorch.layers import LAYERS
+from ztorch.library.buffers import Buffer, Strided
+from ztorch.library.builder import BackendBuilder
+from ztorch.library.capabilities import Capabilities
+from ztorch.library.device_library import DeviceLibrary
 
 ROOT = Path(__file__).parent.parent
 MODEL, DEVICE = "digits_mlp", "cpu:avx2"
@@ -45,7 +49,7 @@ def reference() -> dict[str, str]:
     """The pages of the reference: name -> Markdown.
 
     >>> sorted(reference())
-    ['callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
+    ['backends', 'callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
     """
     model_members = ("compile", "summary", "get_layer", "set_weights", "get_weights",
                      "save_weights", "load_weights", "trace", "to_json", "from_json")
@@ -76,6 +80,11 @@ def reference() -> dict[str, str]:
                                 "ztorch.compile.web_page.export_web",
                                 "ztorch.artifact.write.write_artifact")
               for line in [f"::: {path}", ""])]),
+        "backends": page("For authors of libraries", "[The guide](../guides/backends.md) tells "
+                         "what they are for.", [
+            *entry(ztorch.backends.get), *entry(DeviceLibrary, own_members(DeviceLibrary)),
+            *entry(Buffer, ("at", "tensor")), *entry(Strided, ()),
+            *entry(Capabilities, own_members(Capabilities)), *entry(BackendBuilder, ("build",))]),
     }
     pages["index"] = page("API", "From the docstrings of the code, whose examples are run by the "
                           "tests.", [
@@ -86,6 +95,7 @@ def reference() -> dict[str, str]:
         "| [Callbacks](callbacks.md) | what `fit` takes |",
         "| [Data sets](data.md) | `zt.data` |",
         "| [Devices and exports](devices.md) | `zt.devices`, C libraries, pages |",
+        "| [For authors of libraries](backends.md) | `zt.backends` |",
         "| [Ops](../ops.md) | all functions of `zt.ops` |"])
     return pages
 
@@ -114,7 +124,7 @@ def entries(base: type[Named]) -> list[str]:
 
 def own_members(cls: type) -> list[str]:
     """The public functions that a class defines by itself or has from a base of this package."""
-    if cls is not ztorch.Program:
+    if cls not in (ztorch.Program, DeviceLibrary):
         return [name for name, member in vars(cls).items() if not name.startswith("_")
                 and inspect.isfunction(member) and member.__doc__]
     return [name for kind in cls.__mro__ if kind.__module__.startswith("ztorch")
