@@ -26,12 +26,17 @@ from ztorch import callbacks, data, losses, metrics, optimizers, schedules
 from ztorch.commands.show import show
 from ztorch.config import Named
 from ztorch.layers import LAYERS
+from ztorch.library.buffers import Buffer, Strided
+from ztorch.library.builder import BackendBuilder
+from ztorch.library.capabilities import Capabilities
+from ztorch.library.device_library import DeviceLibrary
 
 ROOT = Path(__file__).parent.parent
 ARRAYS = (  # functions of tensors, in the order of their page
     "tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty", "full_like", "zeros_like",
     "ones_like", "empty_like", "arange", "linspace", "eye", "rand", "randn", "randint",
-    "permutation", "set_seed", "grad", "value_and_grad", "vjp", "jvp", "hessian", "compiled",
+    "permutation", "set_seed", "grad", "value_and_grad", "vjp", "jvp", "hessian", "vmap", "custom_gradient",
+    "stop_gradient", "compiled",
     "lazy", "device", "set_default_device", "allow_transfers")
 MODEL, DEVICE = "digits_mlp", "cpu:avx2"
 FAMILIES = {  # of layers, by the file that holds them
@@ -50,7 +55,7 @@ def reference() -> dict[str, str]:
     """The pages of the reference: name -> Markdown.
 
     >>> sorted(reference())
-    ['arrays', 'callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
+    ['arrays', 'backends', 'callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
     """
     model_members = ("compile", "summary", "get_layer", "set_weights", "get_weights",
                      "save_weights", "load_weights", "trace", "to_json", "from_json")
@@ -84,6 +89,11 @@ def reference() -> dict[str, str]:
                                 "ztorch.compile.web_page.export_web",
                                 "ztorch.artifact.write.write_artifact")
               for line in [f"::: {path}", ""])]),
+        "backends": page("For authors of libraries", "[The guide](../guides/backends.md) tells "
+                         "what they are for.", [
+            *entry(ztorch.backends.get), *entry(DeviceLibrary, own_members(DeviceLibrary)),
+            *entry(Buffer, ("at", "tensor")), *entry(Strided, ()),
+            *entry(Capabilities, own_members(Capabilities)), *entry(BackendBuilder, ("build",))]),
     }
     pages["index"] = page("API", "From the docstrings of the code, whose examples are run by the "
                           "tests.", [
@@ -94,6 +104,7 @@ def reference() -> dict[str, str]:
         "| [Callbacks](callbacks.md) | what `fit` takes |",
         "| [Data sets](data.md) | `zt.data` |",
         "| [Devices and exports](devices.md) | `zt.devices`, C libraries, pages |",
+        "| [For authors of libraries](backends.md) | `zt.backends` |",
         "| [Ops](../ops.md) | all functions of `zt.ops` |"])
     return pages
 
@@ -122,7 +133,7 @@ def entries(base: type[Named]) -> list[str]:
 
 def own_members(cls: type) -> list[str]:
     """The public functions that a class defines by itself or has from a base of this package."""
-    if cls is not ztorch.Program:
+    if cls not in (ztorch.Program, DeviceLibrary):
         return [name for name, member in vars(cls).items() if not name.startswith("_")
                 and inspect.isfunction(member) and member.__doc__]
     return [name for kind in cls.__mro__ if kind.__module__.startswith("ztorch")

@@ -128,7 +128,7 @@ dispatch.update = _lazily("arrays.updates", "update")
 dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
 dispatch.predict = _lazily("arrays.program_calls", "predict")
 dispatch.stateless_call = _lazily("arrays.layer_calls", "stateless_call")
-dispatch.from_library = _lazily("library.device_library", "public")
+dispatch.from_library = _lazily("library", "public")
 
 
 def __dir__() -> list[str]:

@@ -45,8 +45,73 @@ def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
     assert ran.stdout.strip() == "('dummy', 'cpu') dummy"
 
 
+def test_sections_of_backends(tmp_path: Path) -> None:
+    """In JSON and in TOML alike; a section that is switched off hides its devices."""
+    path = tmp_path / "config.toml"
+    path.write_text('enabled = ["cpu"]\n[backends.opencl]\nenabled = true\ndevice_ids = [0, 2]\n'
+                    'platforms = ["Portable"]\n[backends.dummy]\nenabled = false\n')
+    expected = Choices(("cpu", "opencl"), {"opencl": (0, 2)}, {"opencl": ("Portable",)}, None, ("dummy",))
+    as_json = config(tmp_path, enabled=["cpu"], backends={
+        "opencl": {"enabled": True, "device_ids": [0, 2], "platforms": ["Portable"]},
+        "dummy": {"enabled": False}})
+    with settings.using(config=as_json):
+        assert choices() == expected
+        assert registry.seen("dummy") == ([], "not among the enabled backends of the configuration")
+    if sys.version_info >= (3, 11):
+        with settings.using(config=str(path)):
+            assert choices() == expected
+        path.write_text("enabled = [")
+        with settings.using(config=str(path)), pytest.raises(ConfigError, match="is not TOML"):
+            choices()
+
+
+def test_toml_without_a_reader_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.toml").write_text('default = "cpu"')
+    for name in ("tomllib", "tomli"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with settings.using(config=str(tmp_path / "config.toml")), pytest.raises(
+            ConfigError, match=r"is TOML, which Python reads from 3\.11 on; pip install tomli"):
+        choices()
+
+
+def test_the_usual_place_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "ztorch").mkdir()
+    (tmp_path / "ztorch" / "config.json").write_text('{"default": "dummy:0"}')
+    code = "from ztorch.host.choices import choices; print(choices())"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ZTORCH_")}
+    environment |= {"XDG_CONFIG_HOME": str(tmp_path), "ZTORCH_DEVICE_IDS": "cuda:1, cuda:0,opencl:2"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, text=True,
+                         capture_output=True, check=True)
+    assert "devices={'cuda': (1, 0), 'opencl': (2,)}" in ran.stdout and "default='dummy:0'" in ran.stdout
+    (tmp_path / "ztorch" / "config.toml").write_text('default = "cpu"')
+    with settings.using(config=None, config_home=str(tmp_path)), pytest.raises(
+            ConfigError, match="there are two config files"):
+        choices()
+    with settings.using(device_ids=("cuda",)), pytest.raises(ConfigError, match="ZTORCH_DEVICE_IDS names 'cuda'"):
+        choices()
+
+
+def test_an_unknown_key_is_warned_of_once(tmp_path: Path) -> None:
+    path = config(tmp_path, backends={"cuda": {"device_id": [0]}})
+    with settings.using(config=path):
+        with pytest.warns(UserWarning, match=r"unknown key 'backends\.cuda\.device_id'; did you mean 'device_ids'"):
+            choices()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            choices()
+
+
+def test_autotune_says_that_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ztorch.host.choices._warned", set())
+    with settings.using(config=config(tmp_path, autotune=True)):
+        with pytest.warns(UserWarning, match="autotune is on, and this version measures no schedules"):
+            assert choices().autotune
+        with settings.using(autotune=False):
+            assert not choices().autotune
+
+
 @pytest.mark.parametrize("content", [
-    {"enabled": ["cpu", "vulcan"]}, {"devices": {"vulcan": [0]}}, {"platforms": {"vulcan": ["x"]}}])
+    {"enabled": ["cpu", "vulcan"]}, {"backends": {"vulcan": {"enabled": False}}}, {"devices": {"vulcan": [0]}}, {"platforms": {"vulcan": ["x"]}}])
 def test_an_unknown_backend_warns_with_a_suggestion(tmp_path: Path, content: dict) -> None:
     with settings.using(config=config(tmp_path, **content)), pytest.warns(
             UserWarning, match="a backend 'vulcan', which there is none of; did you mean 'vulkan'"):
@@ -65,6 +130,10 @@ WRONG_VALUES = [
     ({"devices": {"cuda": [True]}}, "'devices' must be lists by backend"),
     ({"platforms": ["x"]}, "'platforms' must be lists by backend"),
     ({"default": 3}, "'default' must be a device"),
+    ({"autotune": 1}, "'autotune' must be true or false"),
+    ({"backends": ["cuda"]}, "'backends' must hold a section for each backend"),
+    ({"backends": {"cuda": {"enabled": "no"}}}, "'backends.cuda.enabled' must be true or false"),
+    ({"backends": {"cuda": {"device_ids": ["0"]}}}, "'backends.cuda.device_ids' must be a list of numbers"),
 ]
 
 

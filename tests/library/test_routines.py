@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.library.devices import Operand, close, library, sampled
-from ztorch.errors import ConfigError, ShapeError, UnknownName
+import ztorch as zt
+from tests.library.devices import DEVICES, Operand, close, library, sampled
+from ztorch.compile.pipeline import build
+from ztorch.errors import ConfigError, ShapeError, UnknownName, Unsupported
 
 RNG = np.random.default_rng(0)
 
@@ -185,13 +187,34 @@ def test_conv2d_forward(case: dict[str, Any]) -> None:
     try_convolution("cpu", case)
 
 
+def test_conv2d_forward_of_integers() -> None:
+    own = library("cpu")
+    x, k = (RNG.integers(-5, 6, s).astype(np.int32) for s in ((2, 5, 4, 2), (2, 3, 2, 3)))
+    want = convolved(x, k, (1, 1), [(0, 0), (0, 0)], (1, 1), 1)
+    there = [Operand(own, a) for a in (x, k, np.zeros(want.shape, np.int32))]
+    own.conv2d_forward(*(t.tensor for t in there))
+    close(there[2].now(), want)
+
+
+def test_dtypes_that_no_device_takes() -> None:
+    own = library("cpu")
+    t = own.alloc(64).tensor((1, 2, 2, 2), "int16")
+    flags = own.alloc(64).tensor((2, 2), "bool")
+    for call, message in ((lambda: own.softmax(t, t), "cpu cannot do softmax of int16: it is for floats"),
+                          (lambda: own.attention(t, t, t, t), "cpu cannot do attention of int16"),
+                          (lambda: own.reduce("sum", flags, flags), "cpu cannot do reduce sum of bool"),
+                          (lambda: own.gemm(2, 2, 2, t.part, t.part, t.part, dtype="bool"), "gemm of bool")):
+        with pytest.raises(Unsupported, match=message):
+            call()
+
+
 @sampled
 def test_conv2d_forward_on_each_device(name: str) -> None:
     try_convolution(name, CONVOLUTIONS[4])
 
 
-@sampled
-@pytest.mark.parametrize("options", [{"causal": True}, {"scale": 0.3, "mask": True}], ids=str)
+@pytest.mark.parametrize(("name", "options"), [
+    ("cpu", {"causal": True}), *((name, {"scale": 0.3, "mask": True}) for name in DEVICES)], ids=str)
 def test_attention(name: str, options: dict[str, Any]) -> None:
     """Queries lie with the heads behind the positions; two of their heads share one of the keys."""
     own = library(name)
@@ -214,8 +237,7 @@ def test_attention(name: str, options: dict[str, Any]) -> None:
     close(there[3].now(), want.transpose(0, 2, 1, 3), terms=10)
 
 
-@sampled
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("name", "training"), [("cpu", False), *((name, True) for name in DEVICES)])
 def test_batch_norm(name: str, training: bool) -> None:
     own, x = library(name), normal(4, 3, 5) + 2
     mean, variance, scale, offset = (abs(normal(3)) + 0.5 for _ in range(4))
@@ -234,13 +256,14 @@ def test_batch_norm(name: str, training: bool) -> None:
 # -- updates -----------------------------------------------------------------------------------------
 
 
-@sampled
-def test_fused_adam_step(name: str) -> None:
-    """Three tensors, one of them with gaps and one of no elements, over three steps with other rates."""
+@pytest.mark.parametrize(("name", "gaps"), [
+    ("cpu", True), ("webgpu:0", True), *((name, False) for name in DEVICES)])
+def test_fused_adam_step(name: str, gaps: bool) -> None:
+    """Four tensors, one of them of no elements and one perhaps with gaps, over three steps with other rates."""
     own, shapes = library(name), ((3, 4), (7,), (0,), (2, 2))
     lists = [[normal(*s) for s in shapes], [normal(*s) for s in shapes],
              *([np.zeros(s, np.float32) for s in shapes] for _ in range(2))]
-    there = [[Operand(own, a, (3, 1) if a.shape == (2, 2) else None) for a in arrays] for arrays in lists]
+    there = [[Operand(own, a, (3, 1) if gaps and a.shape == (2, 2) else None) for a in arrays] for arrays in lists]
     exact = [[a.astype(float) for a in arrays] for arrays in lists]
     for step, rate in ((1, 0.1), (2, 0.1), (3, 0.01)):
         own.fused_adam_step(*([t.tensor for t in tensors] for tensors in there), step=step,
@@ -256,3 +279,20 @@ def test_fused_adam_step(name: str) -> None:
     with pytest.raises(ConfigError, match="4 weights, 4 gradients, 4 m and 3 v"):
         own.fused_adam_step(*([t.tensor for t in tensors] for tensors in there[:3]),
                             [t.tensor for t in there[3][:3]], step=1)
+
+
+def test_one_launch_updates_all_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one before it computes what step and rate come to, whatever the number of tensors."""
+    library("opencl:0")  # or a skip
+    own, launches = zt.backends.BackendBuilder("opencl", device_id=0).build(), []
+
+    def spied(*arguments: Any) -> Any:
+        running = build(*arguments)
+        launches.append(len(running.functions["call"].launches))
+        return running
+
+    monkeypatch.setattr("ztorch.library.programs.build", spied)
+    lists = [[Operand(own, np.ones(n, np.float32)).tensor for n in (5, 70, 33, 1)] for _ in range(4)]
+    own.fused_adam_step(*lists, step=1)
+    own.fused_adam_step(*lists, step=2, learning_rate=0.1)
+    assert launches == [2]

@@ -49,11 +49,12 @@ class DeviceBuffer:
         self.handle = handle
 
 
-class DevicePlace(NamedTuple):
-    """A buffer from a byte on."""
+class DevicePiece(NamedTuple):
+    """Some bytes of a buffer."""
 
     buffer: DeviceBuffer
-    at: int  # in bytes
+    at: int  # the first of them
+    nbytes: int
 
 
 class Binding(NamedTuple):

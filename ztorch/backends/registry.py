@@ -14,7 +14,8 @@ from ztorch.backends import drivers
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo
-from ztorch.errors import DeviceError, nearest, unknown
+from ztorch.errors import DeviceError, UnknownName, nearest, unknown
+from ztorch.host import plugins
 from ztorch.host.choices import Choices, choices
 
 _opened: dict[tuple[str, int], Device] = {}
@@ -22,20 +23,43 @@ _lock = threading.Lock()
 
 
 @functools.cache
-def names() -> tuple[str, ...]:
-    """The names of all backends, whether they work on this machine or not.
+def own_names() -> tuple[str, ...]:
+    """The names of the backends of this package.
 
-    >>> "opencl" in names()
+    >>> "opencl" in own_names()
     True
     """
     return tuple(sorted(m.name for m in pkgutil.iter_modules(drivers.__path__)))
 
 
+def names() -> tuple[str, ...]:
+    """The names of all backends, whether they work on this machine or not, third parties' last.
+
+    >>> names()[:3]
+    ('cuda', 'dummy', 'metal')
+    """
+    return (*own_names(), *sorted(plugins.installed().keys() - {*own_names(), "cpu", "c"}))
+
+
+def known(name: str) -> bool:
+    """Whether there is a backend of that name. Third parties are looked for only where it is not
+    one of our own.
+
+    >>> known("opencl"), known("cpu")
+    (True, False)
+    """
+    return name in own_names() or (name not in ("cpu", "c") and name in names())
+
+
 def backend(name: str) -> Backend:
     """The backend called `name`."""
-    if name not in names():
+    if not known(name):
         raise unknown("backend", name, names())
-    driver: Backend = importlib.import_module(f"{drivers.__name__}.{name}").BACKEND
+    driver: Backend
+    if name in own_names():
+        driver = importlib.import_module(f"{drivers.__name__}.{name}").BACKEND
+    else:
+        driver = getattr(plugins.module(name), "BACKEND")  # noqa: B009
     return driver
 
 
@@ -46,13 +70,15 @@ def seen(name: str) -> tuple[list[DeviceInfo], str]:
     """
     chosen = choices()
     _warn_of_unknown(chosen)
-    if chosen.enabled is not None and name not in chosen.enabled:
+    if not chosen.uses(name):
         return [], "not among the enabled backends of the configuration"
-    driver = backend(name)
     try:
+        driver = backend(name)
         if why := driver.refusal():
             return [], why
         devices = driver.devices()
+    except UnknownName:
+        raise
     except Exception as error:  # a broken driver must not stop the others
         kind, why = type(error).__name__, str(error)
         warnings.warn(f"backend {name} is broken: {kind}{why and ': '}{why}", stacklevel=2)
@@ -65,10 +91,11 @@ def seen(name: str) -> tuple[list[DeviceInfo], str]:
 
 def _warn_of_unknown(chosen: Choices) -> None:
     """Warns of unknown names: a misspelled one would silently hide devices."""
-    known = {*names(), "cpu", "c"}
-    for name in sorted({*(chosen.enabled or ()), *chosen.devices, *chosen.platforms} - known):
-        warnings.warn(f"the configuration (its file or ZTORCH_BACKENDS) names a backend {name!r}, "
-                      f"which there is none of{nearest(name, known)}", stacklevel=3)
+    named = {*(chosen.enabled or ()), *chosen.disabled, *chosen.devices, *chosen.platforms}
+    for name in sorted(n for n in named - {"cpu", "c"} if not known(n)):
+        near = nearest(name, [*names(), "cpu", "c"])
+        warnings.warn(f"the configuration (its file or the environment) names a backend {name!r}, "
+                      f"which there is none of{near}", stacklevel=3)
 
 
 def opened(name: str, ordinal: int | None = None) -> Device:
@@ -79,8 +106,8 @@ def opened(name: str, ordinal: int | None = None) -> Device:
             raise DeviceError(f"there is no {name} device here: {why}")
         ordinal = devices[0].ordinal if ordinal is None else ordinal
         if ordinal not in [d.ordinal for d in devices]:
-            known = ", ".join(f"{name}:{d.ordinal}" for d in devices)
-            raise DeviceError(f"there is no device {name}:{ordinal} here; there is {known}")
+            others = ", ".join(f"{name}:{d.ordinal}" for d in devices)
+            raise DeviceError(f"there is no device {name}:{ordinal} here; there is {others}")
         device = _opened.get((name, ordinal))
         if device is not None:
             device.need_own_process()

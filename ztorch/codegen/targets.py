@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ztorch.dtypes import ALL, bf16, f16, f32, f64
 from ztorch.errors import UnknownName, unknown
+from ztorch.host import plugins
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.machines.chips import Chip, chips_of
@@ -38,6 +39,7 @@ class Target:
     one_module_per_kernel: bool = False  # each kernel is a text of its own
     emits_source: bool = False  # the text itself is what C programs take in
     llvm_opt_level: int = 1  # of LLVM's code generator, 0 to 3
+    template_root: str = ""  # where a third party has its template folders; empty: with ours
 
     def on_device(self, limits: Mapping[str, Any]) -> Target:
         """The target with what a device says of itself, by the names of GridLimits' fields, in
@@ -214,8 +216,17 @@ def target(name: str) -> Target:
     256
     """
     if name not in TARGETS:
+        for row in _third_party(name.partition(":")[0]):
+            if row.name == name:
+                return row
         chips = [t for t in TARGETS if t.startswith(f"{name}:")]
         if chips:
             raise UnknownName(f"{name!r} is compiled for a chip: name one of {', '.join(chips)}")
         raise unknown("target", name, TARGETS)
     return TARGETS[name]
+
+
+def _third_party(backend: str) -> Iterable[Target]:
+    """The rows that a third party's backend brings."""
+    module = plugins.module(backend)
+    return () if module is None else module.TARGETS

@@ -42,11 +42,15 @@ WORDS = frozenset(form for opcode in OPCODES for result in ALL for operand in AL
 SPELLING = ("type", "suffix", "register", "memory", "literal", "spread", "offset", "widened")
 
 
-@functools.lru_cache(maxsize=1)
-def environment() -> Environment:
-    """The Jinja environment. Undefined names and missing arguments are errors."""
+@functools.cache
+def environment(root: str = "") -> Environment:
+    """The Jinja environment. Undefined names and missing arguments are errors.
+
+    `root` is where a third party has its template folders; those of ours are found as well.
+    """
+    folders = [*([root] if root else []), str(folder("templates"))]
     return Environment(
-        loader=FileSystemLoader(folder("templates")), undefined=StrictUndefined,
+        loader=FileSystemLoader(folders), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
 
 
@@ -64,7 +68,7 @@ def macros(target: Target, kind: str, names: Container[str]) -> dict[str, Any]:
     for folder_name in reversed(target.template_folders):
         path = f"{folder_name}/{kind}.{target.template_suffix}.j2"
         with contextlib.suppress(TemplateNotFound):
-            module = environment().get_template(path).module
+            module = environment(target.template_root).get_template(path).module
             merged |= _checked(path, module, names)
     return merged
 
@@ -82,4 +86,4 @@ def _checked(path: str, module: Any, names: Container[str]) -> dict[str, Any]:
 def module_text(target: Target, **data: Any) -> str:
     """The text of a whole module: the frame of the target's most specific folder, filled."""
     names = [f"{name}/module.{target.template_suffix}.j2" for name in target.template_folders]
-    return environment().select_template(names).render(**data)
+    return environment(target.template_root).select_template(names).render(**data)

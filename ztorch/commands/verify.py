@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ztorch.codegen.targets import TARGETS
+from ztorch.codegen.targets import target as target_of
 from ztorch.commands.recipe import Recipe, find, training_options
 from ztorch.commands.retrace import retrace
 from ztorch.commands.table import table
@@ -75,7 +75,7 @@ def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
     program = load(path)
     traced = retrace(path, program.metadata, "verify")
     executable: Any = program.executable
-    target, ordinal = TARGETS[executable.spec.target], None
+    target, ordinal = target_of(executable.spec.target), None
     if target.limits.grid is not None:
         info = executable.opened_device.info
         target, ordinal = target.on_device(dict(info.limits)), info.ordinal

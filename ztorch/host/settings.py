@@ -19,7 +19,7 @@ class Settings(NamedTuple):
     """Values that the environment can set.
 
     Field `x` is read from `ZTORCH_X`. Only `cc` is read from CC, the usual variable for a C
-    compiler.
+    compiler, and `config_home` from XDG_CONFIG_HOME.
     """
 
     debug: tuple[str, ...] = ()  # stages to print while compiling
@@ -28,6 +28,9 @@ class Settings(NamedTuple):
     data: str | None = None  # folder of data sets that are not part of the package
     spin: int = 20_000  # iterations before an idle worker sleeps: about 100 us; waking takes ~10
     config: str | None = None  # path of the config file that selects devices
+    config_home: str | None = None  # folder of all programs' config files; None: ~/.config
+    device_ids: tuple[str, ...] = ()  # the only devices to use, such as cuda:0; empty: all
+    autotune: bool | None = None  # whether schedules may be measured; None: as the file says
     backends: tuple[str, ...] = ()  # the only backends to use; empty: all
     device: str | None = None  # the device that "auto" stands for
     cc: str | None = None  # command of the C compiler
@@ -53,7 +56,10 @@ def _read() -> Settings:
         data=env.get("ZTORCH_DATA") or None,
         spin=_whole("ZTORCH_SPIN", 20_000),
         config=env.get("ZTORCH_CONFIG") or None,
-        backends=tuple(s.strip() for s in env.get("ZTORCH_BACKENDS", "").split(",") if s.strip()),
+        backends=_list("ZTORCH_BACKENDS"),
+        config_home=_absolute("XDG_CONFIG_HOME"),
+        device_ids=_list("ZTORCH_DEVICE_IDS"),
+        autotune=bool(_whole("ZTORCH_AUTOTUNE", 0)) if env.get("ZTORCH_AUTOTUNE") else None,
         device=env.get("ZTORCH_DEVICE") or None,
         cc=env.get("CC") or None,
         opencl_options=tuple(env.get("ZTORCH_OPENCL_OPTIONS", "").split()),
@@ -72,10 +78,18 @@ def _cache() -> str | None:
     chosen = os.environ.get("ZTORCH_CACHE", "")
     if chosen:
         return None if chosen == "0" else chosen
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # the XDG standard ignores relative paths
-        base = os.path.expanduser("~/.cache")
+    base = _absolute("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(base, "ztorch") if os.path.isabs(base) else None
+
+
+def _absolute(name: str) -> str | None:
+    """The folder in a variable of the XDG standard, which ignores relative paths."""
+    folder = os.environ.get(name, "")
+    return folder if os.path.isabs(folder) else None
+
+
+def _list(name: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
 
 
 def _whole(name: str, default: int) -> int:

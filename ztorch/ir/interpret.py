@@ -41,6 +41,7 @@ def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
     machine = Interpreter(kernel, buffers, workers, grid or launch_grid(kernel), races, subgroup)
     with np.errstate(all="ignore"):
         _run(machine.steps)
+    machine.steps.clear()  # they refer to the machine, which holds the buffers
 
 
 def _run(steps: list[Step]) -> None:

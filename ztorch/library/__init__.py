@@ -1,2 +1,14 @@
 """For authors of other libraries: the memory, the streams and the routines of each device, on raw
 buffers, and kernels of one's own."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+PUBLIC = {"get": "device_library", "BackendBuilder": "builder"}  # what `zt.backends` offers
+
+
+def public(name: str) -> Any:
+    """What a public name means; its module is imported when it is first asked for."""
+    return getattr(importlib.import_module(f"{__name__}.{PUBLIC[name]}"), name)

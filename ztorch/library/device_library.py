@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
-from ztorch.library.elementwise import Elementwise
-from ztorch.library.networks import Networks
-from ztorch.library.own_code import OwnCode
-from ztorch.library.products import Products
-from ztorch.library.programs import Options
-from ztorch.library.reductions import Reductions
-from ztorch.library.updates import Updates
+from ztorch.host import processor
+from ztorch.library.capabilities import Capabilities
+from ztorch.library.memory import DeviceStore
+from ztorch.library.programs import Options, Trial
+from ztorch.library.routines import Routines
+from ztorch.machines.backends import languages_of
 
 
-class DeviceLibrary(Products, Elementwise, Reductions, Networks, Updates, OwnCode):
+class DeviceLibrary(Routines):
     """A device for authors of libraries: memory, streams, and routines on raw buffers.
 
     Routines are compiled at their first call for the sizes, dtypes and strides of their operands,
@@ -27,6 +25,30 @@ class DeviceLibrary(Products, Elementwise, Reductions, Networks, Updates, OwnCod
         >>> cpu.name, cpu.is_available
         ('cpu', True)
     """
+
+    _capabilities: Capabilities | None = None
+
+    def capabilities(self) -> Capabilities:
+        """What the device can do: ops by dtype, limits, memory, languages of kernels.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> able = zt.backends.get("cpu").capabilities()
+            >>> able.kind, able.languages, able.supports("gemm", "int8")
+            ('cpu', ('c',), True)
+        """
+        store = self._store
+        with self._guard:
+            if self._capabilities is None:
+                described: tuple[str, str, int, dict[str, int]] = (
+                    "cpu", processor.cpu_name(), processor.memory_bytes(), {})
+                if isinstance(store, DeviceStore):
+                    info = store.device.info
+                    described = info.kind, info.name, info.memory_bytes, dict(info.limits)
+                languages = languages_of(self.name.partition(":")[0])
+                self._capabilities = Capabilities(self, Trial(store, self.options),
+                                                  *described, languages)
+        return self._capabilities
 
     def __repr__(self) -> str:
         return f"<backend {self.name}{'' if self.is_available else ', not available'}>"
@@ -56,11 +78,6 @@ def get(name: str) -> DeviceLibrary:
     if known is None or not known.is_available:
         known = _libraries[name] = DeviceLibrary(Options(name))
     return known
-
-
-def public(name: str) -> Any:
-    """What `zt.backends` calls by a name."""
-    return {"get": get}[name]
 
 
 if hasattr(os, "register_at_fork"):  # locks of other threads would never be released

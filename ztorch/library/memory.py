@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.backends.device import Device
-from ztorch.backends.handles import DevicePlace
+from ztorch.backends.handles import DeviceBuffer, DevicePiece
 from ztorch.backends.streams import Stream
 from ztorch.errors import ConfigError, DeviceError, OutOfMemory
 from ztorch.host import processor
@@ -56,9 +56,6 @@ class Store(ABC):
     @abstractmethod
     def set_number(self, place: Any, value: np.ndarray) -> None: ...
 
-    @abstractmethod
-    def place(self, part: BufferPart) -> Any: ...
-
 
 class HostStore(Store):
     """The CPU's memory. Work is done when its call returns."""
@@ -83,9 +80,6 @@ class HostStore(Store):
         """Where a part begins."""
         base: int = part.buffer.handle.__array_interface__["data"][0]
         return base + part.offset
-
-    def place(self, part: BufferPart) -> int:
-        return self.address(part)
 
     def write(self, part: BufferPart, array: np.ndarray) -> None:
         self.bytes_of(part, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
@@ -134,8 +128,9 @@ class DeviceStore(Store):
         if not self.device.closed:
             self.device.free(handle)
 
-    def place(self, part: BufferPart) -> DevicePlace:
-        return DevicePlace(part.buffer.handle, part.offset)
+    def piece(self, part: BufferPart, nbytes: int) -> DevicePiece:
+        """The first bytes of a part."""
+        return DevicePiece(part.buffer.handle, part.offset, nbytes)
 
     def write(self, part: BufferPart, array: np.ndarray) -> None:
         self.device.write(part.buffer.handle, array, part.offset)
@@ -159,15 +154,11 @@ class DeviceStore(Store):
     def run(self, recording: Any) -> None:
         self.device.run(recording)
 
-    def number(self) -> DevicePlace:
-        return DevicePlace(self.device.alloc(NUMBER_BYTES), 0)
+    def number(self) -> DeviceBuffer:
+        return self.device.alloc(NUMBER_BYTES)
 
-    def set_number(self, place: DevicePlace, value: np.ndarray) -> None:
-        self.device.write(place.buffer, value.reshape(1))
-
-    def free_number(self, place: DevicePlace) -> None:
-        """Gives the memory of a number back."""
-        self.free(place.buffer)
+    def set_number(self, place: DeviceBuffer, value: np.ndarray) -> None:
+        self.device.write(place, value.reshape(1))
 
 
 def need_live(part: BufferPart, owner: str) -> BufferPart:

@@ -60,6 +60,7 @@ class Networks(RawDevice):
                                     ("kernel layout", kernel_layout, KERNELS)):
             if chosen not in known:
                 raise unknown(kind, chosen, known)
+        self._need_dtype("conv2d_forward", x.dtype)
         need_dtypes("conv2d_forward", x.dtype, kernel=kernel, y=y, bias=bias)
         for label, t in (("x", x), ("kernel", kernel), ("y", y)):
             if len(t.shape) != 4:
@@ -114,6 +115,7 @@ class Networks(RawDevice):
             >>> y.reshape(-1).tolist()
             [1.0, 2.0]
         """
+        self._need_dtype("attention", q.dtype)
         need_dtypes("attention", q.dtype, k=k, v=v, y=y)
         if mask is not None:
             need_dtypes("attention", boolean, mask=mask)
@@ -162,6 +164,7 @@ class Networks(RawDevice):
             >>> x.tolist(), m.tolist()
             ([[-1.0], [1.0]], [1.0])
         """
+        self._need_dtype("batch_norm", x.dtype)
         need_dtypes("batch_norm", x.dtype, y=y)
         need_shape("batch_norm", "y", y, x.shape)
         rank = len(x.shape)

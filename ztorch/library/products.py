@@ -168,6 +168,7 @@ class Products(RawDevice):
         if not c.size or (beta == 1 and not (alpha and a.size)):
             return
         d = c.dtype
+        self._need_dtype(name, d)
         for label, factor in (("alpha", alpha), ("beta", beta)):
             if not d.is_float and factor != int(factor):
                 raise ConfigError(f"{name}: {label}={factor} is no factor of {d}")

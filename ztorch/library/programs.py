@@ -11,7 +11,8 @@ import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills the registry)
 from ztorch.abi import BUFFER_ALIGN
-from ztorch.compile.pipeline import build
+from ztorch.backends.handles import DevicePiece
+from ztorch.compile.pipeline import build, compile_functions, target_for
 from ztorch.dtypes import DType, to_storage
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
@@ -19,6 +20,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.host.memory import aligned
 from ztorch.library.buffers import BufferPart
 from ztorch.library.memory import DeviceStore, HostStore, Store
+from ztorch.runtime.devices import resolve
 
 CAPACITY = 512  # compiled routines that are kept at most
 
@@ -38,6 +40,18 @@ class Extent(NamedTuple):
         return self.elements * self.dtype.bytes
 
 
+class Gathered(NamedTuple):
+    """Elements of memory of a device that lie in several places, and are one flat operand."""
+
+    extents: tuple[Extent, ...]
+    dtype: DType
+
+    @property
+    def elements(self) -> int:
+        """The elements of all places."""
+        return sum(e.elements for e in self.extents)
+
+
 class Number(NamedTuple):
     """A number that may be another one at each call, such as a learning rate."""
 
@@ -45,7 +59,7 @@ class Number(NamedTuple):
     dtype: DType
 
 
-Extents = Mapping[str, Extent]
+Extents = Mapping[str, Extent] | Mapping[str, Gathered]
 Numbers = Mapping[str, Number]
 
 
@@ -100,12 +114,32 @@ class Programs:
         return known
 
     def _compiled(self, name: str, graph: Graph) -> CompiledRoutine:
-        dtypes = dict.fromkeys(v.dtype.long for v in graph.leaves("input"))
         try:
             return CompiledRoutine(self.store, self.options, name, graph)
         except Unsupported as error:
-            raise Unsupported(f"backend {self.options.device} cannot do {name} of "
-                              f"{' and '.join(dtypes)}: {error}") from None
+            raise unsupported(self.options.device, name, graph, error) from None
+
+
+class Trial(Programs):
+    """Compiles routines and runs none of them: what a device can do, without asking its driver."""
+
+    def run(self, name: str, key: tuple[Any, ...], function: Build, reads: Extents,
+            writes: Extents, numbers: Numbers | None = None) -> None:
+        self.compile(name, _graph(function, reads, numbers or {}))
+
+    def compile(self, name: str, graph: Graph) -> None:
+        """Raises Unsupported where the device cannot run a graph."""
+        target = target_for(resolve(self.options.device)).with_precision(self.options.precision)
+        try:
+            compile_functions({"call": graph}, target, name)
+        except Unsupported as error:
+            raise unsupported(self.options.device, name, graph, error) from None
+
+
+def unsupported(device: str, name: str, graph: Graph, error: Unsupported) -> Unsupported:
+    """The error that names the backend, the routine and its dtypes."""
+    dtypes = dict.fromkeys(v.dtype.long for v in graph.leaves("input"))
+    return Unsupported(f"backend {device} cannot do {name} of {' and '.join(dtypes)}: {error}")
 
 
 def _graph(function: Build, reads: Extents, numbers: Numbers) -> Graph:
@@ -137,9 +171,10 @@ class CompiledRoutine:
             for name, number in numbers.items():
                 self._set(name, number)
             if isinstance(store, HostStore):
-                return self._run_on_host(store, reads, writes)
-            self._call([self._numbers.get(n) or store.place(reads[n].part) for n in self._inputs],
-                       [store.place(writes[n].part) for n in self._outputs])
+                return self._run_on_host(store, _each(reads), _each(writes))
+            assert isinstance(store, DeviceStore)
+            self._call([self._numbers.get(n) or _pieces(store, reads[n]) for n in self._inputs],
+                       [_pieces(store, writes[n]) for n in self._outputs])
 
     def _set(self, name: str, number: Number) -> None:
         if name not in self._numbers:
@@ -149,7 +184,8 @@ class CompiledRoutine:
             self._store.set_number(self._numbers[name], stored)
             self._values[name] = number.value
 
-    def _run_on_host(self, store: HostStore, reads: Extents, writes: Extents) -> None:
+    def _run_on_host(self, store: HostStore, reads: Mapping[str, Extent],
+                     writes: Mapping[str, Extent]) -> None:
         """Compiled code wants aligned memory, and results that lie apart from what it reads. Where
         the callers' is not so, there is memory in between."""
         inputs, outputs, moved = [], [], []
@@ -187,7 +223,17 @@ class CompiledRoutine:
         store = getattr(self, "_store", None)
         if isinstance(store, DeviceStore):
             for place in self._numbers.values():
-                store.free_number(place)
+                store.free(place)
+
+
+def _each(operands: Extents) -> dict[str, Extent]:
+    """The operands of the host, where each lies in one place."""
+    return {n: e for n, e in operands.items() if isinstance(e, Extent)}
+
+
+def _pieces(store: DeviceStore, operand: Extent | Gathered) -> list[DevicePiece]:
+    extents = operand.extents if isinstance(operand, Gathered) else (operand,)
+    return [store.piece(e.part, e.nbytes) for e in extents]
 
 
 def _address(array: np.ndarray) -> int:

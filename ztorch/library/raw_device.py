@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,12 +13,17 @@ import numpy as np
 from ztorch.backends import registry
 from ztorch.backends.streams import Stream
 from ztorch.dtypes import DType, need_no_mask
-from ztorch.errors import ConfigError, DeviceError, OutOfMemory, ShapeError
+from ztorch.errors import ConfigError, DeviceError, OutOfMemory, ShapeError, Unsupported
 from ztorch.library.buffers import Buffer, BufferPart, Strided, part_of
 from ztorch.library.memory import DeviceStore, HostStore, Store, contiguous, need_live
 from ztorch.library.programs import Build, Extent, Number, Options, Programs
 from ztorch.library.strides import has_gaps
-from ztorch.runtime.devices import resolve
+from ztorch.runtime.devices import best_device, resolve
+
+REDUCTIONS = ("sum", "prod", "mean", "max", "min", "argmax", "argmin")
+# Kinds of dtypes that routines take, where not floats alone: f(loats), s(igned), u(nsigned).
+KINDS = {**dict.fromkeys(("gemm", "batched_gemm", "gemv", "conv2d_forward"), "fsu"),
+         **{f"reduce {op}": "fsu" for op in REDUCTIONS}}
 
 
 class RawDevice:
@@ -26,27 +32,29 @@ class RawDevice:
     Attributes:
         name: Name of the device, such as "cpu" or "vulkan:0".
         options: How routines are compiled.
+        programs: Its compiled routines; None before the first.
         memory_limit: Bytes that its buffers may take together; None: what the device has.
     """
 
     def __init__(self, options: Options, memory_limit: int | None = None):
-        self.options = options
         self.memory_limit = memory_limit
-        self.name = options.device
+        self.name = best_device() if options.device == "auto" else options.device
         self.reason = ""
         self._opened: Store | None = None
-        self._programs: Programs | None = None
+        self.programs: Programs | None = None
         self._allocated = 0
+        self._freed: deque[int] = deque()  # bytes of buffers that were freed since it was counted
         self._guard = threading.RLock()
         try:
-            place = resolve(options.device)
+            place = resolve(self.name)
             if place.ordinal is None:
-                raise ConfigError(f"{options.device} names a chip; name a device, such as "
+                raise ConfigError(f"{self.name} names a chip; name a device, such as "
                                   f"{place.backend}:0")
             if place.backend != "cpu":
                 self.name = f"{place.backend}:{place.ordinal}"
         except DeviceError as error:
             self.reason = str(error)
+        self.options = options._replace(device=self.name)
         self._memory_name = "cpu" if _is_processor(self.name) else self.name
 
     @property
@@ -60,7 +68,7 @@ class RawDevice:
             if self.reason:
                 raise DeviceError(f"{self.name}: {self.reason}")
             if isinstance(self._opened, DeviceStore) and self._opened.device.closed:
-                self._opened = self._programs = None
+                self._opened = self.programs = None
             if self._opened is None:
                 if self._memory_name == "cpu":
                     self._opened = HostStore()
@@ -92,9 +100,9 @@ class RawDevice:
             raise ConfigError(f"{self.name}: a buffer of {nbytes!r} bytes; it takes a whole number")
         store = self._store
         with self._guard:
-            if self.memory_limit is not None and self._allocated + nbytes > self.memory_limit:
+            if self.memory_limit is not None and self.allocated + nbytes > self.memory_limit:
                 raise OutOfMemory(
-                    f"{self.name}: {nbytes:,} bytes, and {self.memory_limit - self._allocated:,} "
+                    f"{self.name}: {nbytes:,} bytes, and {self.memory_limit - self.allocated:,} "
                     f"are left of the limit of {self.memory_limit:,}")
             handle = store.alloc(nbytes)
             self._allocated += nbytes
@@ -140,8 +148,9 @@ class RawDevice:
             buffer.finalizer()
 
     def _forgotten(self, nbytes: int, handle: Any, store: Store) -> None:
+        """May be called in any thread, whatever locks it holds: so it takes none of ours."""
         store.free(handle)
-        self._allocated -= nbytes
+        self._freed.append(nbytes)
 
     def upload(self, target: Buffer | BufferPart, array: Any) -> None:
         """Copies an array's bytes, in C order, into a buffer.
@@ -193,7 +202,10 @@ class RawDevice:
     @property
     def allocated(self) -> int:
         """Bytes of all buffers of this object that were not freed."""
-        return self._allocated
+        with self._guard:
+            while self._freed:
+                self._allocated -= self._freed.popleft()
+            return self._allocated
 
     def memory(self) -> tuple[int, int]:
         """Free bytes and all bytes of the device, as far as is known."""
@@ -231,6 +243,12 @@ class RawDevice:
 
     # -- what routines share -----------------------------------------------------------------------
 
+    def _need_dtype(self, name: str, d: DType) -> None:
+        """Raises Unsupported for a kind of numbers that a routine does not take on any device."""
+        if d.kind not in KINDS.get(name, "f"):
+            taken = "numbers" if name in KINDS else "floats"
+            raise Unsupported(f"backend {self.name} cannot do {name} of {d}: it is for {taken}")
+
     def _run(self, name: str, key: tuple[Any, ...], function: Build,
              reads: Mapping[str, Strided], writes: Mapping[str, Strided],
              numbers: Mapping[str, Number] | None = None) -> None:
@@ -238,22 +256,25 @@ class RawDevice:
 
         A result that leaves gaps reads them under the name NAME/old.
         """
-        with self._guard:
-            if self._programs is None:
-                self._programs = Programs(self._store, self.options)
-            programs = self._programs
-        read = {n: self._region(t) for n, t in reads.items()}
-        written = {n: self._region(t) for n, t in writes.items()}
+        read = {n: self._extent(t) for n, t in reads.items()}
+        written = {n: self._extent(t) for n, t in writes.items()}
         for n, t in writes.items():
             if has_gaps(t.shape, t.strides):
                 read.setdefault(old_name(n), written[n])
         strides = tuple((n, t.shape, t.strides) for n, t in (*reads.items(), *writes.items()))
         try:
-            programs.run(name, (*key, strides), function, read, written, numbers)
+            self._ready().run(name, (*key, strides), function, read, written, numbers)
         except ShapeError as error:
             raise ShapeError(f"{name} on {self.name}: {error}") from None
 
-    def _region(self, t: Strided) -> Extent:
+    def _ready(self) -> Programs:
+        """The compiled routines."""
+        with self._guard:
+            if self.programs is None:
+                self.programs = Programs(self._store, self.options)
+            return self.programs
+
+    def _extent(self, t: Strided) -> Extent:
         return Extent(self._part(t.part, t.nbytes), t.elements, t.dtype)
 
 

@@ -9,10 +9,9 @@ from ztorch.graph.op import OPS, normal_axes
 from ztorch.graph.value import Value
 from ztorch.library.buffers import Strided
 from ztorch.library.elementwise import result_of
-from ztorch.library.raw_device import RawDevice, need_dtypes, need_shape
+from ztorch.library.raw_device import REDUCTIONS, RawDevice, need_dtypes, need_shape
 from ztorch.library.strides import read
 
-REDUCTIONS = ("sum", "prod", "mean", "max", "min", "argmax", "argmin")
 NEUTRAL = {"sum": 0, "prod": 1}  # what a reduction of no elements gives; others have none
 
 
@@ -27,8 +26,8 @@ class Reductions(RawDevice):
             op: "sum", "prod", "mean", "max", "min", "argmax" or "argmin".
             x: The operand.
             y: The result: of the shape of `x` without the axes, or with size 1 in their place.
-                Positions, of "argmax" and "argmin", may be of any integer dtype; all else has the
-                dtype of `x`.
+                Positions, of "argmax" and "argmin", may be of any integer dtype; the mean of
+                integers may be of any float dtype; all else has the dtype of `x`.
             axis: The axis, several, or `None` for all. Default: `-1`.
 
         Raises:
@@ -44,11 +43,13 @@ class Reductions(RawDevice):
         """
         if op not in REDUCTIONS:
             raise unknown("reduction", op, REDUCTIONS)
+        self._need_dtype(f"reduce {op}", x.dtype)
         axes = normal_axes(tuple(axis) if isinstance(axis, Sequence) else axis, len(x.shape))
         positions, rank = op.startswith("arg"), len(x.shape)
         if positions and not y.dtype.is_int:
             raise ConfigError(f"reduce {op}: y is {y.dtype}, and holds positions: use int32")
-        if not positions:
+        converted = op == "mean" and x.dtype.is_int and y.dtype.is_float
+        if not (positions or converted):
             need_dtypes(f"reduce {op}", x.dtype, y=y)
         kept = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
         dropped = tuple(n for k, n in enumerate(x.shape) if k not in axes)
@@ -65,9 +66,11 @@ class Reductions(RawDevice):
                 result = OPS.full(y.shape, NEUTRAL[op], y.dtype)
             else:
                 values = read(v["x"], x.shape, x.strides)
+                values = OPS.cast(values, y.dtype) if converted else values
                 along = axes[0] if len(axes) == 1 else axes if len(axes) < rank else None
                 reduced = getattr(OPS, op)(values, axis=along)
-                result = OPS.cast(OPS.reshape(reduced, y.shape), y.dtype)
+                result = OPS.reshape(reduced, y.shape)
+                result = OPS.cast(result, y.dtype) if positions else result
             return {"out": result_of(op, result, y, v)}
 
         reads = {"x": x} if x.size else {}
@@ -89,6 +92,7 @@ class Reductions(RawDevice):
             >>> x.tolist()
             [[0.25, 0.25, 0.25, 0.25]]
         """
+        self._need_dtype("softmax", x.dtype)
         need_dtypes("softmax", x.dtype, y=y)
         need_shape("softmax", "y", y, x.shape)
         [along] = normal_axes(axis, len(x.shape))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
+from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.library.buffers import Strided
 from ztorch.library.elementwise import result_of
-from ztorch.library.programs import Number
+from ztorch.library.memory import DeviceStore
+from ztorch.library.programs import Gathered, Number
 from ztorch.library.raw_device import RawDevice, need_dtypes, need_shape
-from ztorch.library.strides import read
+from ztorch.library.strides import has_gaps, read
 
 
 class Updates(RawDevice):
@@ -21,7 +24,8 @@ class Updates(RawDevice):
                         m: Sequence[Strided], v: Sequence[Strided], *, step: int,
                         learning_rate: float = 0.001, beta_1: float = 0.9, beta_2: float = 0.999,
                         epsilon: float = 1e-7, weight_decay: float = 0.0) -> None:
-        """One step of Adam on many tensors, in one call of one program.
+        """One step of Adam on many tensors, in one call of one program. On a device one launch
+        updates all tensors of a dtype that have no gaps.
 
         Weights, `m` and `v` change in place. `step` and `learning_rate` may be others at each call.
 
@@ -56,6 +60,7 @@ class Updates(RawDevice):
         sized = [k for k, w in enumerate(weights) if w.size]
         operands: dict[str, Strided] = {}
         for k in sized:
+            self._need_dtype("fused_adam_step", weights[k].dtype)
             for label, tensors in lists.items():
                 need_dtypes("fused_adam_step", weights[k].dtype, **{f"{label}[{k}]": tensors[k]})
                 need_shape("fused_adam_step", f"{label}[{k}]", tensors[k], weights[k].shape)
@@ -65,20 +70,39 @@ class Updates(RawDevice):
         dtypes = dict.fromkeys(weights[k].dtype for k in sized)
         numbers = {f"{name}/{d!r}": Number(float(value), d) for d in dtypes
                    for name, value in (("step", step), ("rate", learning_rate))}
+        constants = beta_1, beta_2, epsilon, weight_decay
+        if isinstance(self._store, DeviceStore) and not any(
+                has_gaps(t.shape, t.strides) for t in operands.values()):
+            return self._together(lists, sized, constants, numbers)
 
         def function(values: Mapping[str, Value]) -> dict[str, Value]:
             results: dict[str, Value] = {}
             for k in sized:
-                w, g, mean, square = (read(values[f"{n}{k}"], t[k].shape, t[k].strides)
-                                      for n, t in lists.items())
-                count, rate = (values[f"{n}/{w.dtype!r}"] for n in ("step", "rate"))
-                new = OPS.fused_adam_step(w, g, mean, square, count, rate, beta_1, beta_2, epsilon,
-                                          weight_decay)
+                parts = (read(values[f"{n}{k}"], t[k].shape, t[k].strides)
+                         for n, t in lists.items())
+                count, rate = (values[f"{n}/{weights[k].dtype!r}"] for n in ("step", "rate"))
+                new = OPS.fused_adam_step(*parts, count, rate, *constants)
                 for label, y in zip("wmv", new, strict=True):
                     name = f"{label}{k}"
                     results[name] = result_of("fused_adam_step", y, operands[name], values, name)
             return results
 
         writes = {n: t for n, t in operands.items() if n[0] != "g"}
-        self._run("fused_adam_step", (beta_1, beta_2, epsilon, weight_decay), function, operands,
-                  writes, numbers)
+        self._run("fused_adam_step", constants, function, operands, writes, numbers)
+
+    def _together(self, lists: Mapping[str, Sequence[Strided]], sized: Sequence[int],
+                  constants: tuple[float, ...], numbers: Mapping[str, Number]) -> None:
+        """The tensors of each dtype as one long tensor, so that one launch updates all of them."""
+        for d in dict.fromkeys(lists["w"][k].dtype for k in sized):
+            same = [k for k in sized if lists["w"][k].dtype is d]
+            reads = {n: Gathered(tuple(self._extent(t[k]) for k in same), d)
+                     for n, t in lists.items()}
+            own = {n: x for n, x in numbers.items() if x.dtype is d}
+            self._ready().run("fused_adam_step", constants, functools.partial(_step, d, constants),
+                              reads, {n: x for n, x in reads.items() if n != "g"}, own)
+
+
+def _step(d: DType, constants: tuple[float, ...], v: Mapping[str, Value]) -> dict[str, Value]:
+    new = OPS.fused_adam_step(v["w"], v["g"], v["m"], v["v"], v[f"step/{d!r}"], v[f"rate/{d!r}"],
+                              *constants)
+    return dict(zip("wmv", new, strict=True))

@@ -101,13 +101,15 @@ def best_device() -> str:
     if chosen := choices().default:
         return chosen
     for name in before_cpu():
-        for d in registry.seen(name)[0] if name in registry.names() else ():
+        for d in registry.seen(name)[0] if registry.known(name) else ():
             if d.kind in ("gpu", "integrated"):
                 return f"{name}:{d.ordinal}"
-    enabled = choices().enabled
-    if enabled is not None and "cpu" not in enabled:
-        reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in enabled)
-        named = f"{', '.join(enabled)} ({reasons})" if enabled else "none"
+    allowed = choices()
+    if not allowed.uses("cpu"):
+        left = [n for n in registry.names() if n != "dummy"] if allowed.enabled is None else [
+            n for n in allowed.enabled if n != "cpu"]
+        reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in left)
+        named = f"{', '.join(left)} ({reasons})" if left else "none"
         raise DeviceError(f"no device is left: the configuration enables {named}. Add 'cpu', or "
                           "install what is missing")
     return "cpu"
@@ -130,6 +132,15 @@ def best_level() -> str:
         if level.arch == processor.architecture() and level.feature in processor.features():
             return level.name
     raise DeviceError(f"no code generator for {processor.architecture()} CPUs yet")
+
+
+def known_backends() -> tuple[str, ...]:
+    """The names of all backends, the CPU's and those that are not here among them.
+
+    >>> "cpu" in known_backends() and "cuda" in known_backends()
+    True
+    """
+    return ("cpu", *SOURCES, *registry.names())
 
 
 class Where(NamedTuple):
@@ -176,7 +187,7 @@ def resolve(device: str, here: bool = True) -> Where:
         if here and not _level(level).available:
             raise _elsewhere(device, _level(level).reason)
         return Where(level, "cpu", 0, "" if row is None else row.name)
-    if kind not in registry.names() or kind == "cpu":
+    if not registry.known(kind):
         processors = [f"cpu:{row.name}" for row in PROCESSORS.values() if row.level]
         known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *processors, *SOURCES,
                  *registry.names()]
@@ -202,7 +213,7 @@ def limits_of(where: Where) -> dict[str, int]:
 
 def lacking(spec: ProgramSpec) -> str:
     """Why no device here can run a program; empty if one can."""
-    if spec.backend not in registry.names():
+    if not registry.known(spec.backend):
         return f"is for a backend {spec.backend!r} that this ztorch does not have"
     infos, reason = registry.seen(spec.backend)
     if not infos:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ztorch.abi import PORT_ALIGN, align_up
 from ztorch.backends.device import Device
-from ztorch.backends.handles import Binding, DeviceBuffer, DevicePlace, KernelEntry, Launch
+from ztorch.backends.handles import Binding, DeviceBuffer, DevicePiece, KernelEntry, Launch
 from ztorch.dtypes import lying
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.memory import aligned
@@ -160,18 +160,27 @@ class RemoteMemoryCall(MemoryCall):
         super().__init__(program, function)
         self._ports = _Ports(program, function)
 
-    def run(self, inputs: Sequence[DeviceBuffer | DevicePlace],
-            outputs: Sequence[DeviceBuffer | DevicePlace]) -> None:
+    def run(self, inputs: Sequence[DeviceBuffer | Sequence[DevicePiece]],
+            outputs: Sequence[DeviceBuffer | Sequence[DevicePiece]]) -> None:
+        """An input or output may lie in several pieces, one behind the other."""
         ports, device = self._ports, self._ports.device
         tensors = zip(self.function.inputs.values(), ports.input_offsets, inputs, strict=True)
         for tensor, at, place in tensors:
-            buffer, start = place if isinstance(place, DevicePlace) else (place, 0)
-            device.copy(buffer, ports.inputs, tensor.nbytes, start, at)
+            for piece in _pieces(place, tensor):
+                device.copy(piece.buffer, ports.inputs, piece.nbytes, piece.at, at)
+                at += piece.nbytes
         device.run(ports.recording)
         results = zip(self.function.outputs.values(), ports.output_offsets, outputs, strict=True)
         for tensor, at, place in results:
-            buffer, start = place if isinstance(place, DevicePlace) else (place, 0)
-            device.copy(ports.outputs, buffer, tensor.nbytes, at, start)
+            for piece in _pieces(place, tensor):
+                device.copy(ports.outputs, piece.buffer, piece.nbytes, at, piece.at)
+                at += piece.nbytes
+
+
+def _pieces(place: DeviceBuffer | Sequence[DevicePiece],
+            tensor: TensorSpec) -> Sequence[DevicePiece]:
+    """Where a tensor lies; by itself, at the beginning of a buffer."""
+    return [DevicePiece(place, 0, tensor.nbytes)] if isinstance(place, DeviceBuffer) else place
 
 
 def _offsets(tensors: Iterable[TensorSpec]) -> list[int]:

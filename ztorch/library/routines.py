@@ -1,0 +1,14 @@
+"""All routines of a device in one class."""
+
+from __future__ import annotations
+
+from ztorch.library.elementwise import Elementwise
+from ztorch.library.networks import Networks
+from ztorch.library.own_code import OwnCode
+from ztorch.library.products import Products
+from ztorch.library.reductions import Reductions
+from ztorch.library.updates import Updates
+
+
+class Routines(Products, Elementwise, Reductions, Networks, Updates, OwnCode):
+    """Memory, streams, routines and kernels of one's own."""
