@@ -61,6 +61,9 @@ class Op:
         alias: Whether the result is its first argument: the node exists for its gradient.
         written: Whether a movement is worth a buffer of its own, unless reading it is free.
         opcode: The scalar opcode of a map, or the opcode that a reduction combines with.
+        batch: `batch(one, many, **attrs)` computes the result for many examples: `one` is the node
+            of one example, `many` the `Examples` of its arguments. None for the rule of the kind,
+            or else for the op on each example by itself; see `graph/batching.py`.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Op:
     alias: bool = False
     written: bool = False
     opcode: str = ""
+    batch: Callable[..., Value] | None = None
 
     def __call__(self, *args: Value, **attrs: Any) -> Value:
         shape, dtype = self.infer(*args, **attrs)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.graph.batching import Examples, with_first
 from ztorch.graph.op import OPS, Sample, broadcast_shapes, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.reduction import widened
@@ -66,7 +67,24 @@ def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) 
     return o.reshape(sums, x.shape), None
 
 
-_TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8)
+def _take_batch(one: Value, many: Examples, axis: int) -> Value:
+    (x, indices), rank = many.args, one.args[1].rank
+    if many.batched == (True, False):
+        return one.op(x, indices, axis=axis + 1)
+    if many.batched == (False, True):
+        y = one.op(x, indices, axis=axis)
+        return OPS.transpose(y, with_first(axis, y.rank))
+    n, last = x.shape[axis + 1], one.rank + 1
+    rows = OPS.transpose(x, (0, axis + 1, *(k for k in range(1, x.rank) if k != axis + 1)))
+    rows = OPS.reshape(rows, (many.count * n, *rows.shape[2:]))
+    first = OPS.iota(indices.shape, 0, indices.dtype) * n  # row of each example
+    y = one.op(rows, _clamped(indices, n) + first, axis=0)
+    return OPS.transpose(y, (0, *range(rank + 1, rank + 1 + axis), *range(1, rank + 1),
+                             *range(rank + 1 + axis, last)))
+
+
+_TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8,
+           batch=_take_batch)
 
 
 @op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"), primitive=_TAKE,
@@ -161,8 +179,13 @@ def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int,
     return o.reshape(sums, x.shape), None
 
 
+def _along_batch(one: Value, many: Examples, axis: int, **attrs: Any) -> Value:
+    x, indices = many.spread()
+    return one.op(OPS.reshape(x, (x.size,)), indices, axis=axis + 1, **attrs)
+
+
 _ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_grad, _along_body,
-            cost=16)
+            cost=16, batch=_along_batch)
 
 
 @op(Sample(((4, 3), np.array([[0, 3, 1], [2, 2, 9]], np.int32)), {"axis": 0}, dtypes="fsub"),
