@@ -54,10 +54,12 @@ if TYPE_CHECKING:
     from ztorch.arrays.ranges import zeros_like as zeros_like
     from ztorch.arrays.recording import lazy as lazy
     from ztorch.arrays.tensor import Tensor as Tensor
+    from ztorch.arrays.vmap import vmap as vmap
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.model.model import Model as Model
     from ztorch.model.sequential import Sequential as Sequential
+    from ztorch.ops import stop_gradient as stop_gradient
     from ztorch.program.program import Program as Program
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
@@ -70,7 +72,7 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "best_device": "runtime.devices", "devices": "runtime.devices",
           "compiled": "arrays.functions",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
-          "lazy": "arrays.recording",
+          "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",
           **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
                           "arrays.creation"),
           **dict.fromkeys(("full_like", "zeros_like", "ones_like", "empty_like", "arange",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,14 +45,16 @@ def repeated(v: Value, count: int) -> Value:
     return OPS.broadcast_to(v, shape)
 
 
-def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value],
-               count: int) -> dict[Value, Value]:
+def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: int,
+               given: Collection[Value] = ()) -> dict[Value, Value]:
     """The values of many examples, for the values of one that depend on the example.
 
     Args:
         roots: Values of one example.
         examples: For each value that differs between examples, one with a new first axis.
         count: Size of that axis.
+        given: Values that all examples share; what they are computed from does not matter.
+            Default: `()`.
 
     Returns:
         For each value that depends on the example, its value for all. Roots that do not depend on
@@ -62,14 +64,15 @@ def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value],
         Unsupported: An op cannot be vectorised.
 
     Examples:
+        >>> from ztorch import ops
         >>> x, w = leaf("input", "x", (3,), "float32"), leaf("state", "w", (3, 2), "float32")
-        >>> y = OPS.matmul(x, w)
+        >>> y = ops.matmul(x, w)
         >>> vectorized([y], {x: leaf("input", "xs", (5, 3), "float32")}, 5)[y].shape
         (5, 2)
     """
     known = dict(examples)
-    for v in topological(roots):
-        if v in known:
+    for v in topological(roots, {*examples, *given}):
+        if v in known or v in given:
             continue
         if v.op.batch is refused:
             raise Unsupported(f"zt.vmap does not support op {v.op.name}: all examples would share "

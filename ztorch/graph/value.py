@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -171,8 +171,9 @@ class Graph:
         return sorted(matches, key=lambda v: v.serial)
 
 
-def topological(roots: Iterable[Value]) -> list[Value]:
-    """All values that the roots depend on, each after its arguments; ties in order of creation."""
+def topological(roots: Iterable[Value], given: Collection[Value] = ()) -> list[Value]:
+    """All values that the roots depend on, each after its arguments; ties in order of creation.
+    What the `given` ones depend on is left out."""
     seen: set[Value] = set()
     order: list[Value] = []
     stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(list(roots))]
@@ -183,7 +184,8 @@ def topological(roots: Iterable[Value]) -> list[Value]:
         elif value not in seen:
             seen.add(value)
             stack.append((value, True))
-            stack.extend((a, False) for a in reversed(value.args))
+            if value not in given:
+                stack.extend((a, False) for a in reversed(value.args))
     return order
 
 
