@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.model.model import Model as Model
     from ztorch.model.sequential import Sequential as Sequential
-    from ztorch.ops import stop_gradient as stop_gradient
+    from ztorch.ops.elementwise import stop_gradient as stop_gradient
     from ztorch.program.program import Program as Program
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
