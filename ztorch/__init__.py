@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.creation import ones as ones
     from ztorch.arrays.creation import tensor as tensor
     from ztorch.arrays.creation import zeros as zeros
+    from ztorch.arrays.custom_gradient import custom_gradient as custom_gradient
     from ztorch.arrays.functions import compiled as compiled
     from ztorch.arrays.gradients import grad as grad
     from ztorch.arrays.gradients import hessian as hessian
@@ -72,6 +73,7 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "best_device": "runtime.devices", "devices": "runtime.devices",
           "compiled": "arrays.functions",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
+          "custom_gradient": "arrays.custom_gradient",
           "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",
           **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
                           "arrays.creation"),

@@ -162,7 +162,7 @@ class _Plan(NamedTuple):
     """How a function is vectorised."""
 
     name: str  # of the function
-    count: int  # number of examples
+    examples: int  # how many there are
     axes: tuple[int, ...]  # of the examples in each argument that has them
     out_axes: tuple[int | None, ...]  # of the examples in each result
 
@@ -195,7 +195,7 @@ def _builder(plan: _Plan, pending: Pending, slots: tuple[int, ...]) -> Build:
         assert key.count(NUMBER) == len(values) - first
         nodes = rebuild(key, [*leaves, *values[len(leaves):first]], values[first:])
         roots = [nodes[s] for s in slots]
-        known = vectorized(roots, many, plan.count, given=frozenset(values))
+        known = vectorized(roots, many, plan.examples, given=frozenset(values))
         results = [_result(plan, root, known.get(root), axis)
                    for root, axis in zip(roots, plan.out_axes, strict=False)]
         for root in roots[len(results):]:
@@ -215,4 +215,4 @@ def _result(plan: _Plan, one: Value, many: Value | None, axis: int | None) -> Va
         return one
     moved = list(range(1, one.rank + 1))
     moved.insert(axis, 0)
-    return OPS.transpose(repeated(one, plan.count) if many is None else many, tuple(moved))
+    return OPS.transpose(repeated(one, plan.examples) if many is None else many, tuple(moved))
