@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ztorch import (  # isort: skip
+        backends as backends,
         callbacks as callbacks,
         data as data,
         errors as errors,
@@ -66,8 +67,8 @@ if TYPE_CHECKING:
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
 
-_MODULES = ("callbacks", "data", "errors", "initializers", "layers", "losses", "metrics", "ops",
-            "optimizers", "schedules")
+_MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers", "losses",
+            "metrics", "ops", "optimizers", "schedules")
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
@@ -130,6 +131,7 @@ dispatch.on_arrays = _lazily("arrays.tensor", "on_arrays")
 dispatch.update = _lazily("arrays.updates", "update")
 dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
 dispatch.stateless_call = _lazily("arrays.layer_calls", "stateless_call")
+dispatch.from_library = _lazily("library.device_library", "public")
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.covering import pairs
 from tests.commands.results import Run, fails, ok
 from ztorch.backends import registry
 from ztorch.cli import main
@@ -390,9 +391,9 @@ def test_ctrl_c_while_it_is_loaded_says_nothing(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["devices"], ["show", "--help"],
-                                   ["train", "digits_mlp", "--epochs", "1", "--out", "d.zt"]])
+@pytest.mark.parametrize(("words", "unbuffered"), pairs(
+    [["--help"], ["--version"], ["devices"], ["show", "--help"],
+     ["train", "digits_mlp", "--epochs", "1", "--out", "d.zt"]], ["", "1"]))
 def test_a_full_disk_behind_standard_output(words: list[str], unbuffered: str,
                                             tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:

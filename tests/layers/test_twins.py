@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests import references
-from tests.cases.covering import pairs, share
+from tests.cases.covering import full, pairs, share
 from tests.layers.running import Traced, same
 from tests.layers.torch_words import Words
 from tests.layers.twin_cases import CASES, NESTED, NO_TWIN, PLAIN, Case, public
@@ -116,18 +116,14 @@ def test_compiled_outputs_and_gradients_are_pytorchs(target: str) -> None:
 
 OTHERS = [case for case in CASES if case not in FIRST]
 # Variants of a layer are other graphs of the same ops, each of which every level runs in
-# lower/test_every_op.py: each is for one level and dtype, in turn. The first of each layer are for two
-# levels above, and here for one of the others.
+# lower/test_every_op.py: each is for one level and dtype, in turn.
 TURNS = [*((t, "float32") for t in HERE), ("scalar", "float64"), (BEST, "float64")]
-MORE = [turn for turn in TURNS if turn not in (("scalar", "float32"), (BEST, "float32"))]
 
 
 @slow
 @pytest.mark.parametrize(("target", "d"), TURNS)
 def test_every_variant_is_pytorchs(target: str, d: str) -> None:
-    turn = TURNS.index((target, d))
-    first = share(FIRST, MORE.index((target, d)), len(MORE)) if (target, d) in MORE else []
-    compiled_all([*first, *share(OTHERS, turn, len(TURNS))], target, d)
+    compiled_all(share(CASES if full() else OTHERS, TURNS.index((target, d)), len(TURNS)), target, d)
 
 
 LIMITS = {"scalar": SCALAR, "wide": WIDE, "groups": GROUPS}
@@ -247,4 +243,4 @@ def test_the_same_weights_after_twenty_steps(target: str, d: str) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_every_variant_trains_as_pytorch_does(part: int) -> None:
     variants = [case for case in OTHERS if case.layer != "Activation"]
-    train_all(share(variants[part::4], part, 4), BEST, "float32")
+    train_all(share(variants[part::4], part, 8), BEST, "float32")

@@ -139,7 +139,8 @@ def apply_to_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> 
     """The results of an op on what users have: nodes if there is a tensor among it, or nothing that
     could be one; else arrays."""
     result = apply(name, args, attrs)
-    if not signature(name)[1] or any(isinstance(x, Handle) for x in _flat((*args, *attrs.values()))):
+    has_tensors = any(isinstance(x, Handle) for x in _flat((*args, *attrs.values())))
+    if has_tensors or not signature(name)[1]:
         return result
     if isinstance(result, TensorNode):
         return array_of(result)

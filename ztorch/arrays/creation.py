@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.elements import node_from
+from ztorch.arrays.elements import node_from, stored_array
+from ztorch.arrays.exchange import as_host_array
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
@@ -69,9 +70,10 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
         tensor([0, 1, 2], dtype=int64, device='cpu')
     """
     d = None if dtype is None else dtype_named(dtype)
-    node = node_from(data, d, device, copy=bool(copy))
-    owned = node.block is not None and node.block.memory is not None
-    if copy is False and owned and not isinstance(data, Tensor):
+    node = node_from(data, None if dtype is None else dtype_named(dtype), device, bool(copy))
+    if copy is False and not isinstance(data, Tensor) and node.spec.size and not (
+            node.spec.memory == "cpu" and np.may_share_memory(
+                stored_array(node), as_host_array("a tensor's data", data))):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
                           "tensor's device, in C order, at a multiple of 64 bytes, in the same "
                           "dtype; leave copy=False out")

@@ -19,7 +19,7 @@ def as_host_array(label: str, x: Any, kind: DType | None = None) -> np.ndarray:
     Args:
         label: What errors call it.
         x: An array of any framework, a number, or nested lists of numbers.
-        kind: An integer dtype that numbers without a dtype must fit. Default: `None`.
+        kind: The dtype to come: if it holds integers, numbers must fit. Default: `None`.
 
     Raises:
         DataError: x is not an array of numbers.
@@ -40,7 +40,7 @@ def as_host_array(label: str, x: Any, kind: DType | None = None) -> np.ndarray:
     except UnknownName:
         raise DataError(f"{label} is an array of {array.dtype}; use numbers of a dtype such as "
                         "float32, int64 or bool") from None
-    if kind is not None and not hasattr(x, "dtype") and array.dtype.kind in "iuf":
+    if kind is not None and kind.is_int and not hasattr(x, "dtype") and array.dtype.kind in "iuf":
         try:
             return np.asarray(x, kind.numpy)
         except OverflowError:

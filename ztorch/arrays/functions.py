@@ -14,7 +14,7 @@ from ztorch.arrays.memory import memory
 from ztorch.arrays.node import TensorNode, placeholder
 from ztorch.arrays.placement import code_for
 from ztorch.arrays.programs import ArrayProgram
-from ztorch.arrays.realize import realize
+from ztorch.arrays.realize import keeps_operands, realize
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import walk
 from ztorch.arrays.tensor import Tensor, tensor_of
@@ -57,7 +57,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
-        if is_tracing():
+        if is_tracing() or keeps_operands():
             return function(*args, **named)  # a part of another function
         leaves, shape = flatten((args, named))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)

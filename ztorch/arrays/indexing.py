@@ -1,5 +1,5 @@
-"""NumPy's indexing: integers, slices, None and Ellipsis choose; arrays of integers gather; arrays of
-bools gather what they mark.
+"""NumPy's indexing: integers, slices, None and Ellipsis choose; arrays of integers gather; those
+of bools gather what they mark.
 
 How many elements bools mark is part of the result's shape, so an array of bools must have values;
 in a function that is being compiled it cannot be a tensor that the function computes.
@@ -74,7 +74,8 @@ def _plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
 
 def _need_positions(dtype: Any, fits: bool) -> None:
     if not fits:
-        raise ShapeError(f"a tensor cannot be indexed by an array of {dtype}; use integers or bools")
+        raise ShapeError(f"a tensor cannot be indexed by an array of {dtype}; use integers or "
+                         "bools")
 
 
 def _for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> list[Any]:
@@ -110,7 +111,7 @@ def _is_mask(k: Any) -> bool:
     return isinstance(k, np.ndarray) and k.dtype == bool
 
 
-# -- integers and slices ------------------------------------------------------------------------------
+# -- integers and slices ---------------------------------------------------------------------------
 
 
 def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
@@ -144,7 +145,7 @@ def _varies(pattern: Any, start: int) -> bool:
     return start not in starts
 
 
-# -- arrays --------------------------------------------------------------------------------------------
+# -- arrays ----------------------------------------------------------------------------------------
 
 
 def _gathered(x: Any, keys: list[Any], compute: Compute, is_tensor: Callable[[Any], bool]) -> Any:
@@ -182,7 +183,8 @@ def _checked(positions: np.ndarray, size: int) -> np.ndarray:
     """Positions counted from the start; an error if one is out of range."""
     outside = (positions < -size) | (positions >= size)
     if outside.any():
-        raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size {size}")
+        raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size "
+                         f"{size}")
     return np.where(positions < 0, positions + size, positions).astype(np.int64)
 
 

@@ -25,6 +25,11 @@ def operands_kept() -> Iterator[None]:
         _keeps_operands.reset(token)
 
 
+def keeps_operands() -> bool:
+    """Whether a function is being differentiated."""
+    return _keeps_operands.get()
+
+
 def realize(nodes: Sequence[TensorNode]) -> None:
     """Computes pending nodes, all that lie in one memory by one native call.
 

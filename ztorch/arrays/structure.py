@@ -110,17 +110,23 @@ def needed_elsewhere(pending: Pending, roots: Sequence[TensorNode]) -> list[Tens
     a pending computation of another kind. They are worth keeping once they are computed."""
     if len(pending.order) == len(roots):
         return []
-    uses: dict[int, int] = {}
-    counted: set[int] = set()
-    for node in pending.order:
-        if id(node.operands) not in counted:  # results of one call share their operands
-            counted.add(id(node.operands))
-            for o in node.operands:
-                uses[id(o)] = uses.get(id(o), 0) + 1
+    uses = _uses(pending.order)
     wanted = {id(r) for r in roots}
     # Besides operands, two refer to a node: the list and the loop; getrefcount counts itself too.
     return [node for node in pending.order
             if sys.getrefcount(node) > 3 + uses.get(id(node), 0) and id(node) not in wanted]
+
+
+def _uses(order: Sequence[TensorNode]) -> dict[int, int]:
+    """How often each node is an operand. A function, since its variables refer to nodes."""
+    uses: dict[int, int] = {}
+    counted: set[int] = set()
+    for node in order:
+        if id(node.operands) not in counted:  # results of one call share their operands
+            counted.add(id(node.operands))
+            for o in node.operands:
+                uses[id(o)] = uses.get(id(o), 0) + 1
+    return uses
 
 
 def rebuild(key: Sequence[Any], leaves: Sequence[Value], numbers: Sequence[Value]) -> list[Value]:

@@ -49,6 +49,8 @@ class Tensor(Handle, Operators):
 
     def __init__(self, data: Any, dtype: DType | str | None = None, device: str | None = None):
         d = None if dtype is None else dtype_named(dtype)
+        if isinstance(data, Tensor) and d is not None:
+            data = data.astype(d)  # recorded, so that it can be differentiated
         self.node = node_from(data, d, device, copy=True)
 
     # -- what it is --------------------------------------------------------------------------------

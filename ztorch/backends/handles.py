@@ -49,6 +49,13 @@ class DeviceBuffer:
         self.handle = handle
 
 
+class DevicePlace(NamedTuple):
+    """A buffer from a byte on."""
+
+    buffer: DeviceBuffer
+    at: int  # in bytes
+
+
 class Binding(NamedTuple):
     """The part of a buffer that a kernel gets as one of its memories."""
 

@@ -16,6 +16,7 @@ import hashlib
 import os
 import struct
 import threading
+from collections.abc import Callable
 
 from ztorch.errors import ArtifactError
 
@@ -51,6 +52,14 @@ def load_library(code: bytes, name: str, dump_dir: str | None = None) -> ctypes.
         elif dump_dir is not None:
             _dump(code, label or "library", key, dump_dir)
         return _loaded[key]
+
+
+def entry(library: ctypes.CDLL, name: str, addresses: int) -> Callable[..., None]:
+    """A function of a loaded library that takes so many addresses, then three whole numbers."""
+    function = library[name]
+    function.argtypes = [ctypes.c_void_p] * addresses + [ctypes.c_long] * 3
+    function.restype = None
+    return function
 
 
 def check_library(code: bytes) -> tuple[int, bytes]:

@@ -70,6 +70,14 @@ class Target:
         return replace(self, limits=replace(
             self.limits, product_mantissa_bits=PRECISIONS[precision]))
 
+    def without_tensor_cores(self) -> Target:
+        """The target without the instructions that multiply matrices.
+
+        >>> target("cuda:sm_80").without_tensor_cores().limits.grid.mma_shapes
+        ()
+        """
+        return self.on_device({"mma_shapes": ()}) if self.limits.grid is not None else self
+
 
 # Bits of a float32's mantissa that a product keeps of its operands.
 PRECISIONS = {"float32": 23, "tf32": 10}

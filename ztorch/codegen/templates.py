@@ -50,6 +50,11 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
 
 
+def own_c(text: str) -> str:
+    """A module of a user's own C functions."""
+    return str(environment().get_template("c/own.c.j2").render(text=text))
+
+
 def macros(target: Target, kind: str, names: Container[str]) -> dict[str, Any]:
     """The macros of all template folders; those of a more specific folder replace others.
 

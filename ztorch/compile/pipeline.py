@@ -58,7 +58,8 @@ class Compiled:
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
-          threads: int | None = None, precision: str = "float32") -> Running:
+          threads: int | None = None, precision: str = "float32",
+          tensor_cores: bool = True) -> Running:
     """All stages: compiles the functions of a program and loads it on a device.
 
     Args:
@@ -68,9 +69,11 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         threads: Worker threads on a CPU; None: one per core. Default: `None`.
         precision: "float32", or "tf32" where products may be rounded for speed. Default:
             `"float32"`.
+        tensor_cores: Whether instructions that multiply matrices may be used. Default: `True`.
     """
     place = resolve(device)
     target = target_for(place).with_precision(precision)
+    target = target if tensor_cores else target.without_tensor_cores()
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
                           f"name a device, such as {place.backend}:0")

@@ -105,6 +105,8 @@ class _Namespace:
     """Every registered op as an attribute, for gradients, layers and operators."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):  # what Python asks of any object; no op to suggest
+            raise AttributeError(name)
         name = ALIASES.get(name, name)
         if name not in REGISTRY:
             raise unknown("op", name, REGISTRY, also=ALIASES)

@@ -156,6 +156,19 @@ def memory_bytes() -> int:
     return min([total, *(limit for limit in limits if limit > 0)])
 
 
+def free_memory_bytes() -> int:
+    """Bytes of memory that nobody uses now; those that caches of files hold do not count.
+
+    >>> 0 < free_memory_bytes() <= memory_bytes()
+    True
+    """
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return memory_bytes()  # unknown
+    return min(free, memory_bytes())
+
+
 def need_memory(subject: str, nbytes: int, fix: str) -> None:
     """Raise an error if `subject` needs more memory than the machine has, and name the `fix`.
 

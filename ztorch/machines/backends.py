@@ -1,4 +1,4 @@
-"""One row for each backend: which of them "auto" takes first."""
+"""One row for each backend: whether "auto" takes it first, and the languages of its kernels."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ class BackendRow:
     # "auto" takes the highest that has a GPU here, if that is more than the CPU's. To ask a driver
     # must cost nothing then, and it must not be one that imitates a GPU on the CPU.
     preference: int
+    languages: tuple[str, ...]  # that it takes kernels in; the first is what text is taken for
 
 
 BACKENDS: tuple[BackendRow, ...] = (
-    BackendRow("cuda", 40),
-    BackendRow("rocm", 30),
-    BackendRow("metal", 20),
-    BackendRow("cpu", 10),
-    BackendRow("vulkan", 0),
-    BackendRow("opencl", 0),
-    BackendRow("webgpu", 0),
-    BackendRow("dummy", 0),
+    BackendRow("cuda", 40, ("ptx",)),
+    BackendRow("rocm", 30, ("hip", "code object")),
+    BackendRow("metal", 20, ("msl",)),
+    BackendRow("cpu", 10, ("c",)),
+    BackendRow("vulkan", 0, ("spirv",)),
+    BackendRow("opencl", 0, ("opencl", "spirv")),
+    BackendRow("webgpu", 0, ("wgsl",)),
+    BackendRow("dummy", 0, ("text",)),
 )
 
 
@@ -36,3 +37,12 @@ def before_cpu() -> tuple[str, ...]:
     cpu = next(row.preference for row in BACKENDS if row.name == "cpu")
     ordered = sorted(BACKENDS, key=lambda row: -row.preference)
     return tuple(row.name for row in ordered if row.preference > cpu)
+
+
+def languages_of(backend: str) -> tuple[str, ...]:
+    """The languages that a backend takes kernels in; none are known of a third party's.
+
+    >>> languages_of("opencl")
+    ('opencl', 'spirv')
+    """
+    return next((row.languages for row in BACKENDS if row.name == backend), ())

@@ -14,6 +14,7 @@ from ztorch.graph.op import OPS, Sample, broadcast_together, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
 from ztorch.ops.fills import ones_like
+from ztorch.ops.powers import whole_power
 
 # Names of ops that differ from their opcode's: those of NumPy and Keras.
 TENSOR_NAMES = {
@@ -75,6 +76,8 @@ def _declare(row: Opcode) -> None:
         values = broadcast_together(*args, dtypes_from=1 if row.name == "select" else 0)
         if row.name in _UNCHANGED.get(values[-1].dtype.kind, ()):
             return values[0]
+        if row.name == "pow" and values[0].dtype.is_int:
+            return whole_power(*values)
         return primitive(*values)
 
     names = ["c", "a", "b"] if row.name == "select" else ["a", "b", "c"][:row.arity]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ztorch.abi import PORT_ALIGN, align_up
 from ztorch.backends.device import Device
-from ztorch.backends.handles import Binding, DeviceBuffer, KernelEntry, Launch
+from ztorch.backends.handles import Binding, DeviceBuffer, DevicePlace, KernelEntry, Launch
 from ztorch.dtypes import lying
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.memory import aligned
@@ -160,15 +160,18 @@ class RemoteMemoryCall(MemoryCall):
         super().__init__(program, function)
         self._ports = _Ports(program, function)
 
-    def run(self, inputs: Sequence[DeviceBuffer], outputs: Sequence[DeviceBuffer]) -> None:
+    def run(self, inputs: Sequence[DeviceBuffer | DevicePlace],
+            outputs: Sequence[DeviceBuffer | DevicePlace]) -> None:
         ports, device = self._ports, self._ports.device
         tensors = zip(self.function.inputs.values(), ports.input_offsets, inputs, strict=True)
-        for tensor, at, buffer in tensors:
-            device.copy(buffer, ports.inputs, tensor.nbytes, 0, at)
+        for tensor, at, place in tensors:
+            buffer, start = place if isinstance(place, DevicePlace) else (place, 0)
+            device.copy(buffer, ports.inputs, tensor.nbytes, start, at)
         device.run(ports.recording)
         results = zip(self.function.outputs.values(), ports.output_offsets, outputs, strict=True)
-        for tensor, at, buffer in results:
-            device.copy(ports.outputs, buffer, tensor.nbytes, at, 0)
+        for tensor, at, place in results:
+            buffer, start = place if isinstance(place, DevicePlace) else (place, 0)
+            device.copy(ports.outputs, buffer, tensor.nbytes, at, start)
 
 
 def _offsets(tensors: Iterable[TensorSpec]) -> list[int]:

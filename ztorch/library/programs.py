@@ -1,0 +1,195 @@
+"""Compiled routines, kept by what they compute, and their runs on the callers' memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import ztorch.ops  # noqa: F401 (fills the registry)
+from ztorch.abi import BUFFER_ALIGN
+from ztorch.compile.pipeline import build
+from ztorch.dtypes import DType, to_storage
+from ztorch.errors import Unsupported
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.host.memory import aligned
+from ztorch.library.buffers import BufferPart
+from ztorch.library.memory import DeviceStore, HostStore, Store
+
+CAPACITY = 512  # compiled routines that are kept at most
+
+Build = Callable[[Mapping[str, Value]], Mapping[str, Value]]  # operands -> results, all flat
+
+
+class Extent(NamedTuple):
+    """The elements of memory that a routine reads or writes."""
+
+    part: BufferPart
+    elements: int
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return self.elements * self.dtype.bytes
+
+
+class Number(NamedTuple):
+    """A number that may be another one at each call, such as a learning rate."""
+
+    value: float
+    dtype: DType
+
+
+Extents = Mapping[str, Extent]
+Numbers = Mapping[str, Number]
+
+
+class Options(NamedTuple):
+    """How routines are compiled."""
+
+    device: str  # to compile for, such as "cpu:avx2"
+    threads: int | None = None  # of a CPU; None: one per core
+    precision: str = "float32"  # of products of float32: "tf32" may round their operands
+    tensor_cores: bool = True  # whether instructions that multiply matrices may be used
+
+
+class Programs:
+    """The compiled routines of one device."""
+
+    def __init__(self, store: Store, options: Options):
+        self.store = store
+        self.options = options
+        self._kept: OrderedDict[tuple[Any, ...], CompiledRoutine] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def run(self, name: str, key: tuple[Any, ...], function: Build, reads: Extents,
+            writes: Extents, numbers: Numbers | None = None) -> None:
+        """Runs a routine, which is compiled at its first call.
+
+        Args:
+            name: Name of the routine.
+            key: All that `function` depends on, besides the sizes and dtypes of its operands.
+            function: Takes the operands by name: flat values for regions, scalars for numbers.
+                Gives the flat value of each region that is written.
+            reads: What it reads.
+            writes: What it writes.
+            numbers: Its numbers. Default: `None`.
+        """
+        numbers = numbers or {}
+        self.routine(name, key, function, reads, writes, numbers).run(reads, writes, numbers)
+
+    def routine(self, name: str, key: tuple[Any, ...], function: Build, reads: Extents,
+                writes: Extents, numbers: Numbers) -> CompiledRoutine:
+        """The compiled routine; arguments as those of `run`."""
+        whole = (name, key, *((n, r.elements, r.dtype) for n, r in reads.items()), "->",
+                 *((n, r.elements, r.dtype) for n, r in writes.items()),
+                 *((n, x.dtype) for n, x in numbers.items()))
+        with self._lock:
+            known = self._kept.get(whole)
+            if known is None:
+                graph = _graph(function, reads, numbers)
+                known = self._kept[whole] = self._compiled(name, graph)
+                if len(self._kept) > CAPACITY:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(whole)
+        return known
+
+    def _compiled(self, name: str, graph: Graph) -> CompiledRoutine:
+        dtypes = dict.fromkeys(v.dtype.long for v in graph.leaves("input"))
+        try:
+            return CompiledRoutine(self.store, self.options, name, graph)
+        except Unsupported as error:
+            raise Unsupported(f"backend {self.options.device} cannot do {name} of "
+                              f"{' and '.join(dtypes)}: {error}") from None
+
+
+def _graph(function: Build, reads: Extents, numbers: Numbers) -> Graph:
+    operands = {n: leaf("input", n, (r.elements,), r.dtype) for n, r in reads.items()}
+    operands |= {n: leaf("input", n, (), x.dtype) for n, x in numbers.items()}
+    return Graph(dict(function(operands)))
+
+
+class CompiledRoutine:
+    """One routine for operands of certain sizes."""
+
+    def __init__(self, store: Store, options: Options, name: str, graph: Graph):
+        running = build({"call": graph}, options.device, name, options.threads, options.precision,
+                        options.tensor_cores)
+        function = running.functions["call"]
+        self._inputs = list(function.inputs)  # a number or region that is not used is not there
+        self._outputs = list(function.outputs)
+        self._call = running.bind_memory("call")
+        self._store = store
+        self._lock = threading.Lock()  # one thread at a time uses the memory below
+        self._numbers: dict[str, Any] = {}  # where each number lies
+        self._values: dict[str, float] = {}  # what lies there
+        self._scratch: dict[str, np.ndarray] = {}  # of the host, in place of a caller's memory
+
+    def run(self, reads: Extents, writes: Extents, numbers: Numbers) -> None:
+        """Runs it on the callers' memory."""
+        store = self._store
+        with self._lock:
+            for name, number in numbers.items():
+                self._set(name, number)
+            if isinstance(store, HostStore):
+                return self._run_on_host(store, reads, writes)
+            self._call([self._numbers.get(n) or store.place(reads[n].part) for n in self._inputs],
+                       [store.place(writes[n].part) for n in self._outputs])
+
+    def _set(self, name: str, number: Number) -> None:
+        if name not in self._numbers:
+            self._numbers[name] = self._store.number()
+        if self._values.get(name) != number.value:
+            stored = to_storage(number.dtype, np.asarray(number.value, number.dtype.working))
+            self._store.set_number(self._numbers[name], stored)
+            self._values[name] = number.value
+
+    def _run_on_host(self, store: HostStore, reads: Extents, writes: Extents) -> None:
+        """Compiled code wants aligned memory, and results that lie apart from what it reads. Where
+        the callers' is not so, there is memory in between."""
+        inputs, outputs, moved = [], [], []
+        taken = [(address, address + r.nbytes) for r in reads.values()
+                 for address in (store.address(r.part),)]
+        for name in self._inputs:
+            if name in self._numbers:
+                inputs.append(store.number_address(self._numbers[name]))
+                continue
+            address = store.address(reads[name].part)
+            if address % BUFFER_ALIGN:
+                scratch = self._between(f"<{name}", reads[name].nbytes)
+                scratch[:] = store.bytes_of(reads[name].part, reads[name].nbytes)
+                address = _address(scratch)
+            inputs.append(address)
+        for name in self._outputs:
+            region = writes[name]
+            address = store.address(region.part)
+            if address % BUFFER_ALIGN or any(
+                    low < address + region.nbytes and address < high for low, high in taken):
+                scratch = self._between(f">{name}", region.nbytes)
+                moved.append((region, scratch))
+                address = _address(scratch)
+            outputs.append(address)
+        self._call(inputs, outputs)
+        for region, scratch in moved:
+            store.bytes_of(region.part, region.nbytes)[:] = scratch
+
+    def _between(self, name: str, nbytes: int) -> np.ndarray:
+        if name not in self._scratch:
+            self._scratch[name] = aligned(nbytes)
+        return self._scratch[name]
+
+    def __del__(self) -> None:
+        store = getattr(self, "_store", None)
+        if isinstance(store, DeviceStore):
+            for place in self._numbers.values():
+                store.free_number(place)
+
+
+def _address(array: np.ndarray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
