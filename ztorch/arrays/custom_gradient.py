@@ -105,7 +105,7 @@ class _Custom:
             ys, tree, backward = self._run(inside, Tensor)
         upstreams = [placeholder(y.node.spec) for y in ys]
         with tracing() as trace:
-            slopes = traced(lambda given: self._slopes(backward, given, Tensor, inside),
+            slopes = traced(lambda ups: self._slopes(backward, ups, Tensor, inside),
                             f"backward of {self.name}", list(map(tensor_of, upstreams)))
         if trace.read or trace.written:
             raise Unsupported(f"backward of {self.name} uses random numbers or a state; use them "
@@ -132,20 +132,20 @@ class _Custom:
     def _slopes(self, backward: Callable[..., Any], upstreams: Sequence[Any], kind: type,
                 args: Sequence[Any]) -> list[Any]:
         """What backward gives for each tensor; None for none."""
-        given = backward(*upstreams)
+        made = backward(*upstreams)
         holds = [any(isinstance(x, (Value, Tensor, np.ndarray)) for x in flatten(a)[0])
                  for a in self._args]
         alone = self._args[0] if len(self._args) == 1 else None
-        if not isinstance(given, (tuple, list)) or (
-                isinstance(alone, (tuple, list)) and len(given) == len(alone)):
-            given = (given,)
-        if len(given) == len(self._args):
-            given = [x for x, tensors in zip(given, holds, strict=True) if tensors]
-        if len(given) != sum(holds):
-            raise ShapeError(f"backward of {self.name} gives {len(given)} gradients for "
+        if not isinstance(made, (tuple, list)) or (
+                isinstance(alone, (tuple, list)) and len(made) == len(alone)):
+            made = (made,)
+        if len(made) == len(self._args):
+            made = [x for x, tensors in zip(made, holds, strict=True) if tensors]
+        if len(made) != sum(holds):
+            raise ShapeError(f"backward of {self.name} gives {len(made)} gradients for "
                              f"{sum(holds)} arguments that hold tensors")
         slopes: list[Any] = []
-        parts = iter(given)
+        parts = iter(made)
         for argument, tensors in zip(self._args, holds, strict=True):
             if tensors:
                 slopes += self._slopes_of(argument, next(parts))

@@ -46,14 +46,14 @@ def repeated(v: Value, count: int) -> Value:
 
 
 def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: int,
-               given: Collection[Value] = ()) -> dict[Value, Value]:
+               shared: Collection[Value] = ()) -> dict[Value, Value]:
     """The values of many examples, for the values of one that depend on the example.
 
     Args:
         roots: Values of one example.
         examples: For each value that differs between examples, one with a new first axis.
         count: Size of that axis.
-        given: Values that all examples share; what they are computed from does not matter.
+        shared: Values that all examples share; what they are computed from does not matter.
             Default: `()`.
 
     Returns:
@@ -71,8 +71,8 @@ def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: i
         (5, 2)
     """
     known = dict(examples)
-    for v in topological(roots, {*examples, *given}):
-        if v in known or v in given:
+    for v in topological(roots, {*examples, *shared}):
+        if v in known or v in shared:
             continue
         if v.op.batch is refused:
             raise Unsupported(f"zt.vmap does not support op {v.op.name}: all examples would share "

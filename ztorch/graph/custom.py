@@ -41,6 +41,7 @@ def with_gradient(results: Sequence[Value], args: Sequence[Value], shared: Seque
 
     Examples:
         >>> from ztorch import ops
+        >>> from ztorch.graph.op import leaf
         >>> from ztorch.graph.autodiff import gradients
         >>> from ztorch.graph.evaluate import evaluate
         >>> x = leaf("input", "x", (), "float32")

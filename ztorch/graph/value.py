@@ -171,9 +171,9 @@ class Graph:
         return sorted(matches, key=lambda v: v.serial)
 
 
-def topological(roots: Iterable[Value], given: Collection[Value] = ()) -> list[Value]:
+def topological(roots: Iterable[Value], until: Collection[Value] = ()) -> list[Value]:
     """All values that the roots depend on, each after its arguments; ties in order of creation.
-    What the `given` ones depend on is left out."""
+    What those of `until` depend on is left out."""
     seen: set[Value] = set()
     order: list[Value] = []
     stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(list(roots))]
@@ -184,7 +184,7 @@ def topological(roots: Iterable[Value], given: Collection[Value] = ()) -> list[V
         elif value not in seen:
             seen.add(value)
             stack.append((value, True))
-            if value not in given:
+            if value not in until:
                 stack.extend((a, False) for a in reversed(value.args))
     return order
 

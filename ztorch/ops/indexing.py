@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.batching import Examples, with_first
+from ztorch.graph.batching import Examples, per_example, with_first
 from ztorch.graph.op import OPS, Sample, broadcast_shapes, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.reduction import widened
@@ -61,34 +61,27 @@ def _take_numpy(x: Any, indices: Any, axis: int = 0) -> Any:
 
 
 def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
-    n = x.shape[axis]
-    places = OPS.reshape(_clamped(indices, n), (1, indices.size, 1))
-    sums = _summed_at(_flat(g, axis, indices.rank), places, n)
+    places = OPS.reshape(_clamped(indices, x.shape[axis]), (1, indices.size, 1))
+    sums = _summed_at(_flat(g, axis, indices.rank), places, x.shape[axis])
     return o.reshape(sums, x.shape), None
 
 
 def _take_batch(one: Value, many: Examples, axis: int) -> Value:
-    (x, indices), rank = many.args, one.args[1].rank
     if many.batched == (True, False):
-        return one.op(x, indices, axis=axis + 1)
+        return one.op(*many.args, axis=axis + 1)
     if many.batched == (False, True):
-        y = one.op(x, indices, axis=axis)
+        y = one.op(*many.args, axis=axis)
         return OPS.transpose(y, with_first(axis, y.rank))
-    n, last = x.shape[axis + 1], one.rank + 1
-    rows = OPS.transpose(x, (0, axis + 1, *(k for k in range(1, x.rank) if k != axis + 1)))
-    rows = OPS.reshape(rows, (many.count * n, *rows.shape[2:]))
-    first = OPS.iota(indices.shape, 0, indices.dtype) * n  # row of each example
-    y = one.op(rows, _clamped(indices, n) + first, axis=0)
-    return OPS.transpose(y, (0, *range(rank + 1, rank + 1 + axis), *range(1, rank + 1),
-                             *range(rank + 1 + axis, last)))
+    return per_example(one, many, axis=axis)
 
 
 _TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8,
            batch=_take_batch)
 
 
-@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"), primitive=_TAKE,
-    numpy=_take_numpy)
+@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"),
+    Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 1}), primitive=_TAKE,
+    numpy=_take_numpy, aliases=("gather",))
 def take(x: Value, indices: Value, axis: int = 0) -> Value:
     """Slices of x along an axis at integer positions, as in an embedding lookup.
 
@@ -109,21 +102,6 @@ def take(x: Value, indices: Value, axis: int = 0) -> Value:
     """
     [a] = normal_axes(axis, x.rank)
     return _TAKE(x, _need_integers("take", indices), axis=a)
-
-
-@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 0}), numpy=_take_numpy)
-def gather(x: Value, indices: Value, axis: int = 0) -> Value:
-    """Another name of `take`, as in ONNX and TensorFlow.
-
-    Args:
-        x: Tensor of any dtype.
-        indices: Integer tensor of positions. Those out of range are clamped to the nearest end.
-        axis: Axis along which slices are taken. Default: `0`.
-
-    Returns:
-        A tensor of the shape of `x`, with the axes of `indices` in place of the axis.
-    """
-    return take(x, indices, axis)
 
 
 @op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),
