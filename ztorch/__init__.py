@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.creation import ones as ones
     from ztorch.arrays.creation import tensor as tensor
     from ztorch.arrays.creation import zeros as zeros
+    from ztorch.arrays.custom_gradient import custom_gradient as custom_gradient
     from ztorch.arrays.functions import compiled as compiled
     from ztorch.arrays.gradients import grad as grad
     from ztorch.arrays.gradients import hessian as hessian
@@ -55,10 +56,12 @@ if TYPE_CHECKING:
     from ztorch.arrays.ranges import zeros_like as zeros_like
     from ztorch.arrays.recording import lazy as lazy
     from ztorch.arrays.tensor import Tensor as Tensor
+    from ztorch.arrays.vmap import vmap as vmap
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.model.model import Model as Model
     from ztorch.model.sequential import Sequential as Sequential
+    from ztorch.ops.elementwise import stop_gradient as stop_gradient
     from ztorch.program.program import Program as Program
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
@@ -71,7 +74,8 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "best_device": "runtime.devices", "devices": "runtime.devices",
           "compiled": "arrays.functions",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
-          "lazy": "arrays.recording",
+          "custom_gradient": "arrays.custom_gradient",
+          "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",
           **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
                           "arrays.creation"),
           **dict.fromkeys(("full_like", "zeros_like", "ones_like", "empty_like", "arange",

@@ -22,12 +22,13 @@ from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
 from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Op, Value
 
 WATCHED = Op("watched", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
              grad=lambda o, g, y, x: (g,), body=lambda e, index: e.read(0, index), movement=True,
-             alias=True)
+             alias=True, batch=pointwise)
 
 
 class WatchedRun(NamedTuple):

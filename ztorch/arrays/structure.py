@@ -30,7 +30,8 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
     """Follows nodes down to what is computed.
 
     The key holds, for each computed node, its Spec; for each pending one its Call, which of the
-    results it is, and for each operand its number, or NUMBER.
+    results it is, and for each operand its number, or NUMBER; below NUMBER the numbers that an
+    earlier result of the same call took, counted down.
 
     Args:
         roots: The nodes to compute.
@@ -46,6 +47,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
     numbers: list[Any] = []
     order: list[TensorNode] = []
     slots: dict[int, int] = {id(node): k for k, node in enumerate(arguments)}
+    first_number: dict[int, int] = {}  # id of operands -> place of their first number in numbers
     stack = list(roots)
     while stack:
         node = stack[-1]
@@ -77,12 +79,18 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
         stack.pop()
         key.append(call)
         key.append(node.index)
+        known = first_number.get(id(operands))  # of an earlier result of the same call
+        if known is None:
+            first_number[id(operands)] = len(numbers)
         for o in operands:
             if type(o) is TensorNode:
                 key.append(slots[id(o)])
-            else:
+            elif known is None:
                 key.append(NUMBER)
                 numbers.append(o)
+            else:
+                key.append(NUMBER - 1 - known)
+                known += 1
         slots[id(node)] = len(slots)
         order.append(node)
         if node.siblings is not None and within is None:  # whoever wants those finds them computed
@@ -154,8 +162,9 @@ def rebuild(key: Sequence[Any], leaves: Sequence[Value], numbers: Sequence[Value
         index, at = key[at], at + 1
         slots = tuple(key[at:at + len(call.operands)])
         at += len(slots)
-        operands = [next(next_number) if s == NUMBER else values[s] for s in slots]
-        made = (call, slots, *(id(v) for v in operands))
+        operands = [values[s] if s >= 0 else next(next_number) if s == NUMBER else
+                    numbers[NUMBER - 1 - s] for s in slots]
+        made = (call, *(id(v) for v in operands))
         if made not in results:
             results[made] = call.build(operands)
         values.append(results[made][index])

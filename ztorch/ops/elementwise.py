@@ -9,6 +9,7 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
+from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS, Sample, broadcast_together, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
@@ -168,7 +169,7 @@ def _same(x: Value) -> tuple[tuple[int, ...], DType]:
 
 
 _STOP = Op("stop_gradient", "map", _same, numpy=lambda x: x, grad=lambda o, g, y, x: (None,),
-           body=lambda e, index: e.read(0, index), movement=True, alias=True)
+           body=lambda e, index: e.read(0, index), movement=True, alias=True, batch=pointwise)
 
 
 @op(primitive=_STOP)
