@@ -42,9 +42,9 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
         ShapeError: The key does not fit the tensor's shape, or a position is out of range.
     """
     parts = [_plain(k, is_tensor) for k in (key if isinstance(key, tuple) else (key,))]
-    keys = _for_each_axis(parts, x.shape)
+    keys, split = _for_each_axis(parts, x.shape)
     if any(isinstance(k, np.ndarray) or is_tensor(k) for k in keys):
-        return _gathered(x, keys, compute, is_tensor)
+        return _gathered(x, keys, split, compute, is_tensor)
     return _chosen(x, keys, compute)
 
 
@@ -81,21 +81,24 @@ def _need_positions(dtype: Any, fits: bool) -> None:
                          "bools")
 
 
-def _for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> list[Any]:
-    """Keys with a slice for each axis that they leave out, and arrays of positions for bools."""
+def _for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> tuple[list[Any], int]:
+    """Keys with a slice for each axis that they leave out, and arrays of positions for bools; and
+    how many of them come before the Ellipsis."""
     sizes = [k.ndim if _is_mask(k) else int(k is not None and k is not Ellipsis) for k in parts]
     used = sum(sizes)
     if used > len(shape):
         raise ShapeError(f"{used} indices for a tensor of shape {shape}")
-    dots = [at for at, k in enumerate(parts) if k is Ellipsis]
-    if len(dots) > 1:
+    dots = sum(k is Ellipsis for k in parts)
+    if dots > 1:
         raise ShapeError("a key has one Ellipsis at most")
-    at = dots[0] if dots else len(parts)
-    every = [slice(None)] * (len(shape) - used)
-    parts = [*parts[:at], *every, *parts[at + len(dots):]]
     keys: list[Any] = []
-    axis = 0
-    for k in parts:
+    axis = split = 0
+    for k in parts if dots else [*parts, Ellipsis]:
+        if k is Ellipsis:
+            split = len(keys)
+            keys += [slice(None)] * (len(shape) - used)
+            axis += len(shape) - used
+            continue
         if _is_mask(k):
             if k.shape != shape[axis:axis + k.ndim]:
                 raise ShapeError(f"an array of bools of shape {k.shape} for axes of sizes "
@@ -107,7 +110,7 @@ def _for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> list[Any]:
             raise ShapeError(f"index {k} is out of range for axis {axis} of shape {shape}")
         keys.append(k)
         axis += k is not None
-    return keys
+    return keys, split
 
 
 def _is_mask(k: Any) -> bool:
@@ -183,8 +186,10 @@ def _varies(pattern: Any, start: int) -> bool:
 # -- arrays ----------------------------------------------------------------------------------------
 
 
-def _gathered(x: Any, keys: list[Any], compute: Compute, is_tensor: Callable[[Any], bool]) -> Any:
-    """The elements that arrays choose, with integers, slices and None beside them."""
+def _gathered(x: Any, keys: list[Any], split: int, compute: Compute,
+              is_tensor: Callable[[Any], bool]) -> Any:
+    """The elements that arrays choose, with integers, slices and None beside them. Where something
+    stands between arrays, be it an Ellipsis for no axis, their axes come first."""
     gathers = [isinstance(k, (int, np.ndarray)) or is_tensor(k) for k in keys]
     basic = [slice(None) if gather else k for k, gather in zip(keys, gathers, strict=True)]
     x = _sliced(x, basic, compute)
@@ -193,7 +198,8 @@ def _gathered(x: Any, keys: list[Any], compute: Compute, is_tensor: Callable[[An
     sizes = [x.shape[at] for at in axes]
     flat = _flat(arrays, sizes, compute) if any(map(is_tensor, arrays)) else (
         _placed(_flat_of_arrays(arrays, sizes), x))
-    first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    adjacent = axes == list(range(axes[0], axes[-1] + 1)) and not axes[0] < split <= axes[-1]
+    first = axes[0] if adjacent else 0
     rest = [at for at in range(len(x.shape)) if at not in axes]
     order = (*rest[:first], *axes, *rest[first:])
     if order != tuple(range(len(order))):
