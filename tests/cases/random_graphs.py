@@ -16,7 +16,7 @@ import numpy as np
 
 from ztorch import ops
 from ztorch.dtypes import DType, boolean, f32, f64, i32, u32
-from ztorch.graph.op import constant, leaf
+from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Graph, Value, layer_scope
 
 _SHAPES = ((), (1,), (5,), (3, 4), (4, 3), (4, 4), (2, 3, 4), (2, 1, 4), (17,), (2, 3, 1, 2))
@@ -129,7 +129,7 @@ class _Maker:
         y, bound = self.pick((
             (lambda: x * k, 2 * m), (lambda: x + k, m + 2), (lambda: k - x, m + 2),
             (lambda: x / 1, m), (lambda: ops.add(-x, x), 2 * m),
-            (lambda: x * (ops.full((), 3, x.dtype) - 2), m)))
+            (lambda: x * (OPS.full((), 3, x.dtype) - 2), m)))
         self.keep(y(), bound)
 
     def choose(self) -> None:

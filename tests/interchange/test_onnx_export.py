@@ -359,5 +359,5 @@ def test_a_deep_model_needs_no_deep_stack() -> None:
 def test_no_numbers_are_computed_in_the_file() -> None:
     """What depends on weights alone is worked out while writing."""
     model = zt.Sequential([L.Input((3, 4)), L.Lambda(
-        lambda x: x * ops.exp(ops.full((4,), math.log(2.0))))])
+        lambda x: x * ops.exp(OPS.full((4,), math.log(2.0))))])
     assert kinds(agrees(model)) == {"Mul": 1}

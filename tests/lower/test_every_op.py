@@ -24,7 +24,7 @@ from tests.parity import (
 )
 from ztorch import ops
 from ztorch.dtypes import DType, boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from ztorch.graph.op import leaf
+from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 
 INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE,
@@ -190,7 +190,7 @@ def test_random_words_are_the_same_everywhere(target: str) -> None:
     feeds = {seed: np.array([123, 2**32 - 1], np.uint32), step: np.array(7, np.uint32)}
     job = Job(Graph({f"bits{n}": ops.random_bits((n,), seed, step, n) for n in (1, 7, 64, 65)}
                     | {"uniform": ops.random_uniform((3, 11), seed, step, 5),
-                       "dropped": ops.dropout(ops.full((5, 7), 1.0), 0.5, seed, step, 9)}), feeds)
+                       "dropped": ops.dropout(OPS.full((5, 7), 1.0), 0.5, seed, step, 9)}), feeds)
     for got, want in zip(Module([job], target).run(0), job.oracle(), strict=True):
         np.testing.assert_array_equal(got, want)  # the oracle's float64 holds these exactly
 
