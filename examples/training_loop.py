@@ -38,5 +38,5 @@ for epoch in range(20):
         params, value = step(params, x[rows], y[rows])
     print(f"epoch {epoch + 1}: loss {value.item():.4f}")
 
-right = ops.equal(ops.argmax(scores(params, x_test)), y_test)
+right = ops.equal(ops.argmax(scores(params, x_test), axis=-1), y_test)
 print(f"test accuracy: {right.numpy().mean():.3f}")

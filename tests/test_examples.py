@@ -87,6 +87,11 @@ def check_from_pytorch(out: str) -> None:
     assert number("trained by ztorch: accuracy", out) > 0.9 and number("in PyTorch: accuracy", out) > 0.9
 
 
+def check_training_loop(out: str) -> None:
+    assert number("epoch 20: loss", out) < 0.1 < 1 < number("epoch 1: loss", out) + 0.7
+    assert number("test accuracy:", out) > 0.95
+
+
 CHECKS: dict[str, Callable[[str], None]] = {
     name.removeprefix("check_"): check for name, check in list(globals().items())
     if name.startswith("check_")}

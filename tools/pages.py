@@ -32,6 +32,12 @@ from ztorch.library.capabilities import Capabilities
 from ztorch.library.device_library import DeviceLibrary
 
 ROOT = Path(__file__).parent.parent
+ARRAYS = (  # functions of tensors, in the order of their page
+    "tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty", "full_like", "zeros_like",
+    "ones_like", "empty_like", "arange", "linspace", "eye", "rand", "randn", "randint",
+    "permutation", "set_seed", "grad", "value_and_grad", "vjp", "jvp", "hessian", "vmap",
+    "custom_gradient", "stop_gradient", "compiled",
+    "lazy", "device", "set_default_device", "allow_transfers")
 MODEL, DEVICE = "digits_mlp", "cpu:avx2"
 FAMILIES = {  # of layers, by the file that holds them
     "core": "Input, Dense and shapes", "activation": "Activations",
@@ -49,7 +55,7 @@ def reference() -> dict[str, str]:
     """The pages of the reference: name -> Markdown.
 
     >>> sorted(reference())
-    ['backends', 'callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
+    ['arrays', 'backends', 'callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
     """
     model_members = ("compile", "summary", "get_layer", "set_weights", "get_weights",
                      "save_weights", "load_weights", "trace", "to_json", "from_json")
@@ -58,8 +64,11 @@ def reference() -> dict[str, str]:
                        "which trains, evaluates, predicts and is saved.", [
             *entry(ztorch.Model, model_members), *entry(ztorch.Sequential, ()),
             *entry(ztorch.Program, own_members(ztorch.Program)), *entry(ztorch.load),
-            *entry(ztorch.load_keras), *entry(ztorch.onnx.load), *entry(ztorch.onnx.save),
-            *entry(ztorch.compiled)]),
+            *entry(ztorch.load_keras), *entry(ztorch.onnx.load), *entry(ztorch.onnx.save)]),
+        "arrays": page("Tensors and gradients", "[Arrays and gradients](../guides/arrays.md) tells "
+                       "how they work together.", [
+            *entry(ztorch.Tensor, own_members(ztorch.Tensor)),
+            *(line for name in ARRAYS for line in entry(getattr(ztorch, name)))]),
         "layers": page("Layers", "All of them are `zt.layers.NAME`, and take `name=`, `trainable=` "
                        "and `input_shape=` besides their own arguments.", layer_entries()),
         "training": page("Losses, metrics, optimizers, schedules", "Each can be given by name, as "

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.creation import ones as ones
     from ztorch.arrays.creation import tensor as tensor
     from ztorch.arrays.creation import zeros as zeros
+    from ztorch.arrays.custom_gradient import custom_gradient as custom_gradient
     from ztorch.arrays.functions import compiled as compiled
     from ztorch.arrays.gradients import grad as grad
     from ztorch.arrays.gradients import hessian as hessian
@@ -41,12 +42,26 @@ if TYPE_CHECKING:
     from ztorch.arrays.gradients import vjp as vjp
     from ztorch.arrays.placement import device as device
     from ztorch.arrays.placement import set_default_device as set_default_device
+    from ztorch.arrays.random import permutation as permutation
+    from ztorch.arrays.random import rand as rand
+    from ztorch.arrays.random import randint as randint
+    from ztorch.arrays.random import randn as randn
+    from ztorch.arrays.random import set_seed as set_seed
+    from ztorch.arrays.ranges import arange as arange
+    from ztorch.arrays.ranges import empty_like as empty_like
+    from ztorch.arrays.ranges import eye as eye
+    from ztorch.arrays.ranges import full_like as full_like
+    from ztorch.arrays.ranges import linspace as linspace
+    from ztorch.arrays.ranges import ones_like as ones_like
+    from ztorch.arrays.ranges import zeros_like as zeros_like
     from ztorch.arrays.recording import lazy as lazy
     from ztorch.arrays.tensor import Tensor as Tensor
+    from ztorch.arrays.vmap import vmap as vmap
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.model.model import Model as Model
     from ztorch.model.sequential import Sequential as Sequential
+    from ztorch.ops.elementwise import stop_gradient as stop_gradient
     from ztorch.program.program import Program as Program
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
@@ -59,9 +74,14 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           "best_device": "runtime.devices", "devices": "runtime.devices",
           "compiled": "arrays.functions",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
-          "lazy": "arrays.recording",
+          "custom_gradient": "arrays.custom_gradient",
+          "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",
           **dict.fromkeys(("tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty"),
                           "arrays.creation"),
+          **dict.fromkeys(("full_like", "zeros_like", "ones_like", "empty_like", "arange",
+                           "linspace", "eye"), "arrays.ranges"),
+          **dict.fromkeys(("rand", "randn", "randint", "permutation", "set_seed"),
+                          "arrays.random"),
           **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 _INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # modules of rooms
@@ -71,8 +91,8 @@ _REPLACEMENTS = {
     "activations": "zt.ops, and the activation= of layers", "datasets": "zt.data",
     "load_model": "zt.load for a .zt file, zt.load_keras for a .keras file",
     "models": "zt.Sequential, zt.Model and zt.load", "save": "program.save(path)",
-    "random": "the seed= of models and of compile", "set_seed": "the seed= of models",
-    "manual_seed": "the seed= of models",
+    "random": "zt.rand, zt.randn, zt.randint, and the seed= of models and of compile",
+    "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "utils": "numpy.eye(classes)[y] for to_categorical, and the seed= of models",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there",
     "regularizers": "optimizer=AdamW(weight_decay=0.004)"}
@@ -110,6 +130,7 @@ def _lazily(room: str, name: str) -> Any:
 dispatch.on_arrays = _lazily("arrays.tensor", "on_arrays")
 dispatch.update = _lazily("arrays.updates", "update")
 dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
+dispatch.predict = _lazily("arrays.program_calls", "predict")
 dispatch.stateless_call = _lazily("arrays.layer_calls", "stateless_call")
 dispatch.from_library = _lazily("library", "public")
 

@@ -7,6 +7,8 @@ room, sets when the package is imported.
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False  # importing typing takes longer than all that a cold start needs of ours
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,3 +19,20 @@ update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients ->
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training
 from_library: Callable[[str], Any]  # a public name of `library/` -> what has that name
+predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether x is a `zt.Tensor`, or a list or dict of them. Where nobody has made a tensor yet,
+    the class need not even be imported.
+
+    >>> is_tensor([1.0, 2.0])
+    False
+    """
+    module = sys.modules.get("ztorch.arrays.tensor")
+    if module is None:
+        return False
+    if isinstance(x, (list, tuple, dict)):
+        parts = list(x.values()) if isinstance(x, dict) else x
+        return bool(parts) and all(isinstance(part, module.Tensor) for part in parts)
+    return isinstance(x, module.Tensor)

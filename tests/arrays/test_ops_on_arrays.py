@@ -20,7 +20,7 @@ from ztorch.arrays import programs
 from ztorch.errors import ConfigError, DataError, ShapeError, Unsupported
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf, public_ops
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, layer_scope
 
 random = np.random.default_rng(0)
 X = random.normal(size=(3, 5)).astype(np.float32)
@@ -94,7 +94,9 @@ def test_values_make_graphs_and_arrays_beside_them_are_constants() -> None:
     assert isinstance(zt.ops.softmax(x), Value)
     assert isinstance(zt.ops.add(x, X), Value) and isinstance(zt.ops.add(X, x), Value)
     assert isinstance(zt.ops.concat([x, x]), Value)
-    assert isinstance(zt.ops.full((2,), 1.0), Value)  # there is nothing to compute
+    with layer_scope("mine"):
+        assert isinstance(zt.ops.full((2,), 1.0), Value)
+    assert isinstance(zt.ops.full((2,), 1.0), zt.Tensor)
 
 
 BESIDE: list[tuple[tuple[int, ...], Any]] = [  # a value, and a call that takes arrays beside it

@@ -22,7 +22,7 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.compile.device_code import device_code
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.watch import Watch
-from ztorch.dtypes import ALL, DType, boolean, f32, i32, i64
+from ztorch.dtypes import ALL, DType, boolean, i32
 from ztorch.errors import ZtorchError
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.placement import Location

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.covering import pairs
 from tests.commands.results import Run, fails, ok
 from ztorch.backends import registry
 from ztorch.cli import main
@@ -63,6 +64,7 @@ def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
     fails(run("train", artifact), "add --data")
 
 
+@pytest.mark.slow
 def test_models_in_16_bits(run: Run) -> None:
     ok(run("train", "digits_mlp", "--epochs", 1, "--dtype", "mixed_bfloat16", "--out", "m.zt", "-q"))
     assert zt.load("m.zt").metadata.dtype == "mixed_bfloat16"
@@ -107,6 +109,7 @@ def test_labels_that_are_texts(run: Run, own: Path) -> None:
           "labels to validate on are numbers, those to train on texts")
 
 
+@pytest.mark.slow
 def test_files_of_keras_bring_their_test(run: Run) -> None:
     x, y = digits(300)
     pixels = (x[..., 0] * 16).astype(np.uint8)
@@ -368,6 +371,7 @@ def test_export_trains_with_the_schedule_of_the_file(run: Run, own: Path) -> Non
         assert isinstance(rate, dict) is scheduled
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, str(ROOT / "cli.py"), "export", "resnet18", "-o",
                                 "r.zt"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
@@ -390,9 +394,9 @@ def test_ctrl_c_while_it_is_loaded_says_nothing(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["devices"], ["show", "--help"],
-                                   ["train", "digits_mlp", "--epochs", "1", "--out", "d.zt"]])
+@pytest.mark.parametrize(("words", "unbuffered"), pairs(
+    [["--help"], ["--version"], ["devices"], ["show", "--help"],
+     ["train", "digits_mlp", "--epochs", "1", "--out", "d.zt"]], ["", "1"]))
 def test_a_full_disk_behind_standard_output(words: list[str], unbuffered: str,
                                             tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:

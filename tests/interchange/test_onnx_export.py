@@ -74,8 +74,10 @@ def agrees(model: Model, tolerance: float = 2e-5) -> bytes:
 # -- the zoo ---------------------------------------------------------------------------------------
 
 LARGE = {"bert_base": ":small", "resnet18": ":small"}
-SLOW = {"unet", "mobilenet", "resnet18", "cifar_resnet", "bert_base"}
-ZOO = [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in zoo()]
+SLOW = {"unet", "mobilenet", "bert_base"}
+FULL = {"resnet18", "cifar_resnet"}  # deeper, of what mobilenet and unet are made of
+ZOO = [pytest.param(n, marks=pytest.mark.full if n in FULL else pytest.mark.slow if n in SLOW else ())
+       for n in zoo()]
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -25,12 +25,14 @@ def exported(name: str, dynamo: bool, path: Path, dynamic: bool = True) -> tuple
     return torch_networks.exported(name, dynamo, path, dynamic)
 
 
-DYNAMO = pytest.param(True, marks=pytest.mark.slow, id="dynamo")
-TORCHSCRIPT = pytest.param(False, id="torchscript")
+# The newer exporter takes seconds a network: each run takes a network of each kind, a full run all.
+DYNAMO = ("unet", "encoder", "gru")
 
 
-@pytest.mark.parametrize("dynamo", [DYNAMO, TORCHSCRIPT])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "dynamo"), [
+    *(pytest.param(n, False, id=f"{n}-torchscript") for n in NETWORKS),
+    *(pytest.param(n, True, id=f"{n}-dynamo", marks=pytest.mark.slow if n in DYNAMO else pytest.mark.full)
+      for n in NETWORKS)])
 def test_an_exported_network(name: str, dynamo: bool, tmp_path: Path) -> None:
     torch = references.torch()
     net, x = exported(name, dynamo, tmp_path / "net.onnx")
@@ -88,7 +90,8 @@ def test_statistics_do_not_train(tmp_path: Path) -> None:
     assert [w.trains for w in load(path).weights] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("dynamo", [DYNAMO, TORCHSCRIPT])
+@pytest.mark.parametrize("dynamo", [
+    pytest.param(False, id="torchscript"), pytest.param(True, id="dynamo", marks=pytest.mark.slow)])
 def test_a_file_for_one_batch_size(dynamo: bool, tmp_path: Path) -> None:
     torch = references.torch()
     net, x = exported("lstm", dynamo, tmp_path / "net.onnx", dynamic=False)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases.covering import full
 from tests.cases.random_kernels import random_kernel
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u64
 from ztorch.errors import VerifyError
@@ -117,7 +118,7 @@ def test_whole_numbers_read_as_signed_or_not() -> None:
         assert f" {x}" in show(holding(constant(x, d)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if full() else 25, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_random_kernels_round_trip(rng: Random) -> None:
     kernel = random_kernel(rng)

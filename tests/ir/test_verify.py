@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases.covering import full
 from tests.cases.random_kernels import random_buffers, random_kernel
 from ztorch.dtypes import ALL, boolean, f16, f32, f64, i32, i64, u8, u32
 from ztorch.errors import VerifyError
@@ -337,7 +338,7 @@ def test_divergence_flows_through_variables_around_a_loop() -> None:
 # -- random kernels, whole and broken ------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if full() else 25, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_random_kernels_are_well_formed_and_run(rng: Random) -> None:
     kernel = random_kernel(rng)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests import references
-from tests.cases.covering import pairs, share
+from tests.cases.covering import full, pairs, share
 from tests.layers.running import Traced, same
 from tests.layers.torch_words import Words
 from tests.layers.twin_cases import CASES, NESTED, NO_TWIN, PLAIN, Case, public
@@ -109,25 +109,21 @@ def compiled_all(cases: list[Case], target: str, d: str) -> None:
         near(case, compiled.run(k), in_torch(case, ours), d)
 
 
-@pytest.mark.parametrize("target", ["scalar", BEST])
+@pytest.mark.parametrize("target", [BEST, "scalar"])
 def test_compiled_outputs_and_gradients_are_pytorchs(target: str) -> None:
     compiled_all(FIRST, target, "float32")
 
 
 OTHERS = [case for case in CASES if case not in FIRST]
 # Variants of a layer are other graphs of the same ops, each of which every level runs in
-# lower/test_every_op.py: each is for one level and dtype, in turn. The first of each layer are for two
-# levels above, and here for one of the others.
+# lower/test_every_op.py: each is for one level and dtype, in turn.
 TURNS = [*((t, "float32") for t in HERE), ("scalar", "float64"), (BEST, "float64")]
-MORE = [turn for turn in TURNS if turn not in (("scalar", "float32"), (BEST, "float32"))]
 
 
 @slow
 @pytest.mark.parametrize(("target", "d"), TURNS)
 def test_every_variant_is_pytorchs(target: str, d: str) -> None:
-    turn = TURNS.index((target, d))
-    first = share(FIRST, MORE.index((target, d)), len(MORE)) if (target, d) in MORE else []
-    compiled_all([*first, *share(OTHERS, turn, len(TURNS))], target, d)
+    compiled_all(share(CASES if full() else OTHERS, TURNS.index((target, d)), len(TURNS)), target, d)
 
 
 LIMITS = {"scalar": SCALAR, "wide": WIDE, "groups": GROUPS}
@@ -236,8 +232,8 @@ def train_all(cases: list[Case], target: str, d: str) -> None:
 TRAINING = [(BEST, "float32"), *((t, "float32") for t in HERE[:-1]), (BEST, "float64")]
 
 
-@pytest.mark.parametrize(("target", "d"), [
-    pytest.param(*turn, marks=() if turn == TRAINING[0] else slow) for turn in TRAINING])
+@slow
+@pytest.mark.parametrize(("target", "d"), TRAINING)
 def test_the_same_weights_after_twenty_steps(target: str, d: str) -> None:
     """Each layer on one level and dtype, in turn; a full run trains all on all."""
     train_all(share(FIRST, TRAINING.index((target, d)), len(TRAINING)), target, d)
@@ -247,4 +243,4 @@ def test_the_same_weights_after_twenty_steps(target: str, d: str) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_every_variant_trains_as_pytorch_does(part: int) -> None:
     variants = [case for case in OTHERS if case.layer != "Activation"]
-    train_all(share(variants[part::4], part, 4), BEST, "float32")
+    train_all(share(variants[part::4], part, 8), BEST, "float32")

@@ -171,6 +171,20 @@ def test_whole_numbers_become_float64() -> None:
     assert ops.abs(constant(n.astype(np.uint8))).dtype.name == "u8"
 
 
+def test_powers_of_whole_numbers() -> None:
+    x = np.array([3, -2, 7, 0, 0, 1, -1, -1, 5], np.int32)
+    y = np.array([4, 5, 31, 0, 3, -2, -3, -4, -1], np.int32)
+    wrapped = (7**31 + 2**31) % 2**32 - 2**31
+    want = [81, -32, wrapped, 1, 0, 1, -1, 1, 0]
+    np.testing.assert_array_equal(zt.compiled(ops.power)(x, y), want)
+    np.testing.assert_array_equal(zt.compiled(lambda n: n ** 3)(x), x**3)
+    np.testing.assert_array_equal(zt.compiled(lambda n: n ** 0)(x), np.ones(9))
+    u = np.array([2, 3, 15], np.uint8)
+    np.testing.assert_array_equal(zt.compiled(ops.power)(u, u), u**u)
+    with pytest.raises(ShapeError, match="power -2 are fractions"):
+        ops.power(constant(x), -2)
+
+
 def test_bools_have_no_remainder() -> None:
     with pytest.raises(ShapeError, match="remainder does not take bool"):
         ops.remainder(constant([True]), constant([True]))

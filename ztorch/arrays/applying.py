@@ -19,6 +19,7 @@ from ztorch.arrays.recording import record
 from ztorch.errors import DeviceError
 from ztorch.graph.op import ALIASES
 from ztorch.graph.value import Value
+from ztorch.ops import signature
 
 _recorded: dict[tuple[Any, ...], Call] = {}  # calls by the arguments they were recorded with
 _transfers: ContextVar[bool] = ContextVar("transfers", default=False)
@@ -39,10 +40,12 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     key: list[Any] = [name]
     operands: list[Any] = []
     positions, rest = tensor_places(name)
+    placed = False
     for k, x in enumerate(args):
         kind = type(x)
         if isinstance(x, Handle):
             node = x.node
+            placed = True
             key.append(node.spec)
             operands.append(node)
         elif k not in positions and k < rest:
@@ -56,6 +59,8 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         if isinstance(x, Handle):
             return _apply_first(name, args, attrs)
         key.append((label, type(x), x))
+    if not placed:
+        key.append(memory_of(default_device()))
     try:
         call = _recorded.get(tuple(key))
     except TypeError:  # a list, which cannot be hashed
@@ -82,7 +87,8 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
     call = call_for(bound, kinds, place)
     zeros = any(isinstance(x, float) and x == 0 for x in bound.attributes.values())
-    if key and not zeros:  # 0.0 and -0.0 would be one key
+    moves = any(isinstance(x, Handle) and x.node.spec.memory != place for x in bound.operands)
+    if key and not zeros and not moves:  # 0.0 and -0.0 would be one key
         _recorded[key] = call
     nodes = record(call, operands)
     return nodes[0] if call.single else nodes
@@ -135,9 +141,11 @@ def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> 
 
 
 def apply_to_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The results of an op on what users have: nodes if there is a tensor among it, else arrays."""
+    """The results of an op on what users have: nodes if there is a tensor among it, or nothing that
+    could be one; else arrays."""
     result = apply(name, args, attrs)
-    if any(isinstance(x, Handle) for x in _flat((*args, *attrs.values()))):
+    has_tensors = any(isinstance(x, Handle) for x in _flat((*args, *attrs.values())))
+    if has_tensors or not signature(name)[1]:
         return result
     if isinstance(result, TensorNode):
         return array_of(result)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch.arrays.elements import node_from
+import numpy as np
+
+from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.elements import node_from, stored_array
+from ztorch.arrays.exchange import as_host_array
 from ztorch.arrays.placement import device as on_device
+from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import DType
 from ztorch.dtypes import dtype as dtype_named
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, DataError, ShapeError
 
 Shape = int | Sequence[int]
 
@@ -63,9 +70,10 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
         tensor([0, 1, 2], dtype=int64, device='cpu')
     """
     d = None if dtype is None else dtype_named(dtype)
-    node = node_from(data, d, device, copy=bool(copy))
-    owned = node.block is not None and node.block.memory is not None
-    if copy is False and owned and not isinstance(data, Tensor):
+    node = node_from(data, d, device, bool(copy))
+    if copy is False and not isinstance(data, Tensor) and node.spec.size and not (
+            node.spec.memory == "cpu" and np.may_share_memory(
+                stored_array(node), as_host_array("a tensor's data", data))):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
                           "tensor's device, in C order, at a multiple of 64 bytes, in the same "
                           "dtype; leave copy=False out")
@@ -83,14 +91,18 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
     Returns:
         The tensor.
 
+    Raises:
+        DataError: `x` has no `__dlpack__`, or does not lend its memory to the CPU.
+
     Examples:
         >>> import numpy as np, ztorch as zt
         >>> zt.from_dlpack(np.arange(3.0)).sum().item()
         3.0
     """
-    import numpy as np
-
-    return asarray(x if isinstance(x, Tensor) else np.from_dlpack(x), None, device, copy)
+    if not hasattr(x, "__dlpack__"):
+        raise DataError(f"from_dlpack takes an array with __dlpack__, not {type(x).__name__}; use "
+                        "asarray")
+    return asarray(x, None, device, copy)
 
 
 def full(shape: Shape, fill_value: float, dtype: DType | str | None = None,
@@ -107,20 +119,43 @@ def full(shape: Shape, fill_value: float, dtype: DType | str | None = None,
     Returns:
         The tensor.
 
+    Raises:
+        ShapeError: The shape is none.
+        DataError: The dtype cannot hold the number.
+
     Examples:
         >>> import ztorch as zt
         >>> zt.full((2,), 1.5)
         tensor([1.5, 1.5], dtype=float32, device='cpu')
     """
-    if dtype is None:
-        dtype = {bool: "bool", int: "int64"}.get(type(fill_value), "float32")
-    sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-    attrs = {"shape": sizes, "value": fill_value, "dtype": dtype_named(dtype)}
-    if device is None:
-        result: Tensor = compute("full", (), attrs)
-        return result
-    with on_device(device):
-        return full(shape, fill_value, dtype)
+    number = np.asarray(fill_value)
+    if number.ndim or number.dtype.kind not in "biuf":
+        raise DataError(f"full takes a number, not {fill_value!r}")
+    kind = dtype_named(dtype or {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64"))
+    if kind.is_int:
+        low, high = integer_range(kind)
+        if not low <= number <= high:
+            raise DataError(f"{fill_value!r} is no {kind}; use a wider dtype")
+    sizes = _sizes(shape)
+    with on_device(device) if device is not None else contextlib.nullcontext():
+        if number in (0, 1) or is_tracing():
+            attrs = {"shape": sizes, "value": number.item(), "dtype": kind}
+            result: Tensor = compute("full", (), attrs)
+        else:  # the number is an input, since many may come
+            result = compute("broadcast_to", (Tensor(number, kind), sizes), {})
+    return result
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of sizes."""
+    try:
+        sizes = (operator.index(shape),) if hasattr(shape, "__index__") and not getattr(
+            shape, "ndim", 0) else tuple(operator.index(n) for n in shape)
+    except TypeError:
+        raise ShapeError(f"a shape is an integer or a tuple of them, not {shape!r}") from None
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"{sizes} is no shape: a size is negative")
+    return sizes
 
 
 def zeros(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:

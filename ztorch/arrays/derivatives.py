@@ -22,12 +22,13 @@ from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
 from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Op, Value
 
 WATCHED = Op("watched", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
              grad=lambda o, g, y, x: (g,), body=lambda e, index: e.read(0, index), movement=True,
-             alias=True)
+             alias=True, batch=pointwise)
 
 
 class WatchedRun(NamedTuple):
@@ -45,7 +46,8 @@ def run_watched(function: Callable[..., Any], args: Sequence[Any],
     trees, replaced = [], list(args)
     for k in argnums:
         leaves, tree = flatten(args[k])
-        nodes = [_watch(node_from(x, None, None, copy=True), k) for x in leaves]
+        nodes = [_watch(node_from(x, None, None, copy=True), k, len(watched) + at)
+                 for at, x in enumerate(leaves)]
         replaced[k] = unflatten(tree, map(tensor_of, nodes))
         watched += nodes
         trees.append(tree)
@@ -53,15 +55,16 @@ def run_watched(function: Callable[..., Any], args: Sequence[Any],
         return WatchedRun(function(*replaced), watched, trees)
 
 
-def _watch(node: TensorNode, argument: int) -> TensorNode:
+def _watch(node: TensorNode, argument: int, number: int) -> TensorNode:
     if not node.spec.dtype.is_float:
         raise ShapeError(f"argument {argument} is a tensor of {node.spec.dtype}, which has no "
                          "derivatives; use .astype('float32'), or argnums= for other arguments")
-    return TensorNode(node.spec, None, _watch_call(node.spec), (node,), 0, node.depth + 1)
+    return TensorNode(node.spec, None, _watch_call(node.spec, number), (node,), 0, node.depth + 1)
 
 
 @functools.cache
-def _watch_call(s: Spec) -> Call:
+def _watch_call(s: Spec, number: int) -> Call:
+    """The call for a spec. Each tensor has its own, since one may be watched twice."""
     return Call("watched", (s,), (s.dtype,), lambda values: WATCHED(values[0]), s.memory)
 
 

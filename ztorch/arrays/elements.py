@@ -22,11 +22,12 @@ class _View:
     __slots__ = ("__array_interface__", "block")
 
     def __init__(self, node: TensorNode):
-        assert node.block is not None
-        self.block = node.block
+        block = node.block  # another thread that computes it too may replace the node's
+        assert block is not None
+        self.block = block
         self.__array_interface__ = {
             "shape": node.spec.shape, "typestr": node.spec.dtype.numpy.str, "version": 3,
-            "data": (node.block.place, True)}
+            "data": (block.place, True)}
 
 
 def stored_array(node: TensorNode) -> np.ndarray:
@@ -100,7 +101,7 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
     """
     if isinstance(x, Handle) and (d is None or d is x.node.spec.dtype):
         return x.node if device is None else moved(x.node, memory_of(device))
-    array = as_host_array("a tensor's data", x)
+    array = as_host_array("a tensor's data", x, d)
     return node_of_array(array, d or default_dtype(x, array),
                          memory_of(device or default_device()), copy)
 

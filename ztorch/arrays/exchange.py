@@ -7,22 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, dtype, f32, f64, need_no_mask
+from ztorch.dtypes import DType, bf16, dtype, f32, f64, need_no_mask, to_storage
 from ztorch.errors import DataError, UnknownName, Unsupported
 
 dtype_of = functools.lru_cache(dtype)
 
 
-def as_host_array(label: str, x: Any) -> np.ndarray:
+def as_host_array(label: str, x: Any, kind: DType | None = None) -> np.ndarray:
     """An array of NumPy: x itself, or what x says it holds.
 
     Args:
         label: What errors call it.
         x: An array of any framework, a number, or nested lists of numbers.
+        kind: The dtype to come: if it holds integers, numbers must fit. Default: `None`.
 
     Raises:
         DataError: x is not an array of numbers.
     """
+    if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # which NumPy and DLPack cannot read
+        return _bits_of_torch(x).view(_bfloat16())
     if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
     need_no_mask(label, x)
@@ -30,21 +33,34 @@ def as_host_array(label: str, x: Any) -> np.ndarray:
         array = np.asarray(x)
     except ValueError as error:  # lists of lists of several lengths
         raise DataError(f"{label} is no array: {error}") from None
-    except TypeError as error:  # such as an array that lies on a device
+    except (TypeError, RuntimeError) as error:  # it lies on a device, or has a gradient
         raise DataError(f"{label} cannot be read as an array: {error}") from None
     try:
         dtype_of(array.dtype)
     except UnknownName:
         raise DataError(f"{label} is an array of {array.dtype}; use numbers of a dtype such as "
                         "float32, int64 or bool") from None
+    if kind is not None and kind.is_int and not hasattr(x, "dtype") and array.dtype.kind in "iuf":
+        try:
+            return np.asarray(x, kind.numpy)
+        except OverflowError:
+            raise DataError(f"{label} has numbers that {kind} cannot hold") from None
     return array
+
+
+def _bits_of_torch(x: Any) -> np.ndarray:
+    import sys
+
+    bits: np.ndarray = x.detach().view(sys.modules["torch"].int16).numpy()
+    return bits
 
 
 def stored(array: np.ndarray, d: DType) -> np.ndarray:
     """An array's elements as memory holds them: in another dtype, of the machine's byte order."""
     if d is bf16:
-        bits = array if dtype_of(array.dtype) is bf16 else array.astype(_bfloat16())
-        return bits.view(np.uint16)
+        if dtype_of(array.dtype) is bf16:
+            return array.view(np.uint16)
+        return to_storage(bf16, array.astype(np.float32))
     return array.astype(d.numpy, copy=False)
 
 

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing, tracing
 from ztorch.arrays.elements import array_of, operand_of
@@ -14,7 +16,7 @@ from ztorch.arrays.memory import memory
 from ztorch.arrays.node import TensorNode, placeholder
 from ztorch.arrays.placement import code_for
 from ztorch.arrays.programs import ArrayProgram
-from ztorch.arrays.realize import realize
+from ztorch.arrays.realize import keeps_operands, realize
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import walk
 from ztorch.arrays.tensor import Tensor, tensor_of
@@ -57,7 +59,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
-        if is_tracing():
+        if is_tracing() or keeps_operands():
             return function(*args, **named)  # a part of another function
         leaves, shape = flatten((args, named))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
@@ -80,7 +82,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _argument(label: str, x: Any, place: str) -> Any:
     """An argument as a node, or as it is if it is compiled in."""
-    if isinstance(x, float):
+    if isinstance(x, float) and not isinstance(x, np.generic):
         kind = f64 if place == "cpu" else f32
         block = memory(place).upload(kind.numpy.type(x))
         return TensorNode(spec((), kind, place, number=True), block)

@@ -19,7 +19,7 @@ from ztorch.arrays.elements import node_from
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
-from ztorch.errors import ShapeError, Unsupported
+from ztorch.errors import ConfigError, ShapeError, Unsupported
 
 HESSIAN_ELEMENTS = 64  # at most: each is a gradient of its own in the code
 
@@ -48,10 +48,16 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
         (45.0, 30.0)
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not callable(function):
+        raise ConfigError(f"a function of tensors can be differentiated, not {function!r}")
 
     @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        ran = run_watched(function, args, [k % len(args) for k in numbers])
+    def run(*args: Any, **named: Any) -> Any:
+        ran = run_watched(functools.partial(function, **named), args,
+                          _positions(numbers, len(args)))
+        if has_aux and not (isinstance(ran.result, tuple) and len(ran.result) == 2):
+            raise ShapeError("with has_aux, a function must return a pair: a tensor of one number, "
+                             f"and what else there is, not {ran.result!r}")
         value, aux = ran.result if has_aux else (ran.result, None)
         _need_number(function, value)
         extra, aux_tree = tensors_of("what a function returns beside its value", aux)
@@ -88,8 +94,8 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0,
     both = value_and_grad(function, argnums, has_aux)
 
     @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        value, slope = both(*args)
+    def run(*args: Any, **named: Any) -> Any:
+        value, slope = both(*args, **named)
         return (slope, value[1]) if has_aux else slope
 
     return run
@@ -188,6 +194,18 @@ def hessian(function: Callable[..., Any]) -> Callable[[Any], Tensor]:
         return tensor_of(matrix)
 
     return run
+
+
+def _positions(argnums: Sequence[int], count: int) -> list[int]:
+    """The numbers of arguments, counted from the first."""
+    for k in argnums:
+        if not -count <= k < count:
+            raise ConfigError(f"argnums={k}, but there are {count} arguments; those to "
+                              "differentiate come by position")
+    positions = [k % count for k in argnums]
+    if len({*positions}) < len(positions):
+        raise ConfigError(f"argnums={tuple(argnums)} names an argument twice")
+    return positions
 
 
 def _need_number(function: Callable[..., Any], value: Any) -> None:

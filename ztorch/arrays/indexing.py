@@ -1,5 +1,5 @@
-"""NumPy's indexing: integers, slices, None and Ellipsis choose; arrays of integers gather; arrays of
-bools gather what they mark.
+"""NumPy's indexing: integers, slices, None and Ellipsis choose; arrays of integers gather; those
+of bools gather what they mark.
 
 How many elements bools mark is part of the result's shape, so an array of bools must have values;
 in a function that is being compiled it cannot be a tensor that the function computes.
@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.elements import node_of_array
+from ztorch.arrays.exchange import dtype_of
+from ztorch.arrays.node import Handle
 from ztorch.errors import ShapeError
 
 Compute = Callable[..., Any]  # compute(op, args, attrs): calls an op
@@ -74,7 +77,8 @@ def _plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
 
 def _need_positions(dtype: Any, fits: bool) -> None:
     if not fits:
-        raise ShapeError(f"a tensor cannot be indexed by an array of {dtype}; use integers or bools")
+        raise ShapeError(f"a tensor cannot be indexed by an array of {dtype}; use integers or "
+                         "bools")
 
 
 def _for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> list[Any]:
@@ -110,7 +114,7 @@ def _is_mask(k: Any) -> bool:
     return isinstance(k, np.ndarray) and k.dtype == bool
 
 
-# -- integers and slices ------------------------------------------------------------------------------
+# -- integers and slices ---------------------------------------------------------------------------
 
 
 def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
@@ -122,13 +126,45 @@ def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
     elif isinstance(first, slice) and 0 < len(range(size)[first]) < size:
         positions = np.arange(size, dtype=np.int32)[first]
     else:
-        return compute("slice_by", (x, tuple(keys)), {})
+        return _sliced(x, keys, compute)
     pattern = x.shape, x.dtype, positions.shape, getattr(first, "step", None), repr(rest)
     if size >= 1 << 31 or is_tracing() or not _varies(pattern, int(positions.flat[0])):
-        return compute("slice_by", (x, tuple(keys)), {})
-    x = compute("take", (x, positions), {"axis": 0})
-    rest = [slice(None)] * positions.ndim + rest
-    return x if all(k == slice(None) for k in rest) else compute("slice_by", (x, tuple(rest)), {})
+        return _sliced(x, keys, compute)
+    x = compute("take", (x, _placed(positions, x)), {"axis": 0})
+    return _sliced(x, [slice(None)] * positions.ndim + rest, compute)
+
+
+def _sliced(x: Any, keys: list[Any], compute: Compute) -> Any:
+    """The elements that integers, slices and None choose, as a slice with a step and a reshape:
+    their attributes can be hashed, so that recording finds them soon."""
+    shape = x.shape
+    start, step, size, result = [], [], [], []
+    axis = 0
+    for k in keys:
+        if k is None:
+            result.append(1)
+            continue
+        if isinstance(k, int):
+            first, by, count = k % shape[axis], 1, 1
+        else:
+            chosen = range(shape[axis])[k]
+            count = len(chosen)
+            first, by = (chosen.start if count else 0), chosen.step
+            result.append(count)
+        start.append(first)
+        step.append(by)
+        size.append(count)
+        axis += 1
+    if tuple(size) != shape or any(by != 1 for by in step):
+        x = compute("slice", (x, tuple(start), tuple(step), tuple(size)), {})
+    return x if x.shape == tuple(result) else compute("reshape", (x, tuple(result)), {})
+
+
+def _placed(positions: np.ndarray, x: Any) -> Handle:
+    """Positions as a tensor where x lies."""
+    handle = Handle()
+    handle.node = node_of_array(positions, dtype_of(positions.dtype), x.device, copy=False)
+    return handle
 
 
 _starts: dict[Any, set[int]] = {}  # the first few positions of each pattern of keys
@@ -144,18 +180,19 @@ def _varies(pattern: Any, start: int) -> bool:
     return start not in starts
 
 
-# -- arrays --------------------------------------------------------------------------------------------
+# -- arrays ----------------------------------------------------------------------------------------
 
 
 def _gathered(x: Any, keys: list[Any], compute: Compute, is_tensor: Callable[[Any], bool]) -> Any:
     """The elements that arrays choose, with integers, slices and None beside them."""
     gathers = [isinstance(k, (int, np.ndarray)) or is_tensor(k) for k in keys]
-    basic = tuple(slice(None) if gather else k for k, gather in zip(keys, gathers, strict=True))
-    x = compute("slice_by", (x, basic), {})
+    basic = [slice(None) if gather else k for k, gather in zip(keys, gathers, strict=True)]
+    x = _sliced(x, basic, compute)
     axes = [at for at, gather in enumerate(gathers) if gather]
     arrays = [keys[at] for at in axes]
     sizes = [x.shape[at] for at in axes]
-    flat = (_flat if any(map(is_tensor, arrays)) else _flat_of_arrays)(arrays, sizes, compute)
+    flat = _flat(arrays, sizes, compute) if any(map(is_tensor, arrays)) else (
+        _placed(_flat_of_arrays(arrays, sizes), x))
     first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     rest = [at for at in range(len(x.shape)) if at not in axes]
     order = (*rest[:first], *axes, *rest[first:])
@@ -167,23 +204,29 @@ def _gathered(x: Any, keys: list[Any], compute: Compute, is_tensor: Callable[[An
     return compute("take", (x, flat), {"axis": first})
 
 
-def _flat_of_arrays(arrays: list[Any], sizes: list[int], compute: Compute) -> np.ndarray:
+def _flat_of_arrays(arrays: list[Any], sizes: list[int]) -> np.ndarray:
     """Positions along several axes as positions along all of them joined."""
+    narrow = np.int32 if math.prod(sizes) < 1 << 31 else np.int64
+    if len(arrays) == 1:
+        return _checked(arrays[0], sizes[0]).astype(narrow, copy=False)
     try:
         arrays = list(np.broadcast_arrays(*arrays))
     except ValueError:
         shapes = " and ".join(str(np.shape(a)) for a in arrays)
         raise ShapeError(f"indices of shapes {shapes} cannot be broadcast together") from None
     checked = tuple(_checked(a, n) for a, n in zip(arrays, sizes, strict=True))
-    return np.ravel_multi_index(checked, sizes) if checked[0].size else checked[0]
+    flat = np.ravel_multi_index(checked, sizes) if checked[0].size else checked[0]
+    return np.asarray(flat, narrow)
 
 
 def _checked(positions: np.ndarray, size: int) -> np.ndarray:
     """Positions counted from the start; an error if one is out of range."""
-    outside = (positions < -size) | (positions >= size)
-    if outside.any():
-        raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size {size}")
-    return np.where(positions < 0, positions + size, positions).astype(np.int64)
+    if positions.size and (positions.min() < -size or positions.max() >= size):
+        outside = (positions < -size) | (positions >= size)
+        raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size "
+                         f"{size}")
+    wide = positions.astype(np.int64)
+    return np.where(wide < 0, wide + size, wide)
 
 
 def _flat(arrays: list[Any], sizes: list[int], compute: Compute) -> Any:

@@ -20,7 +20,10 @@ _OF_ELEMENTS = ("clip", "isclose", "nextafter", "remainder", "where")
 
 # The dtype that bools are computed in, where ops take none.
 _OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), u8),
-             **dict.fromkeys(("floor_divide", "remainder", "shift_left", "shift_right"), i8)}
+             **dict.fromkeys(("floor_divide", "remainder", "shift_left", "shift_right", "power"),
+                             i8),
+             **dict.fromkeys(("sum", "prod", "cumsum", "cumprod", "trace"), i64),
+             **dict.fromkeys(("mean", "var", "std"), f64)}
 
 
 @functools.cache
@@ -60,10 +63,13 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
         strong = [d for d in strong if d.is_float] or strong[:1]
     common = _with_numbers(result_type(*strong) if strong else boolean,
                            [n for n in operands[first:] if not isinstance(n, DType)])
-    if opcode is not None and opcode.kinds == "f" and not common.is_float:
+    if opcode is not None and opcode.kinds == "f" and not common.is_float and (
+            public.name != "power"):
         common = f64  # as NumPy's functions of integers
     if common is boolean:
         common = _OF_BOOLS.get(public.name, boolean)
+    if not elementwise and common in (i64, f64) and strong == [boolean]:
+        return [common]
     return [common if not isinstance(d, DType) or (
                 k >= first and (elementwise or d.is_float)) else d
             for k, d in enumerate(operands)]

@@ -30,7 +30,8 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
     """Follows nodes down to what is computed.
 
     The key holds, for each computed node, its Spec; for each pending one its Call, which of the
-    results it is, and for each operand its number, or NUMBER.
+    results it is, and for each operand its number, or NUMBER; below NUMBER the numbers that an
+    earlier result of the same call took, counted down.
 
     Args:
         roots: The nodes to compute.
@@ -46,6 +47,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
     numbers: list[Any] = []
     order: list[TensorNode] = []
     slots: dict[int, int] = {id(node): k for k, node in enumerate(arguments)}
+    first_number: dict[int, int] = {}  # id of operands -> place of their first number in numbers
     stack = list(roots)
     while stack:
         node = stack[-1]
@@ -63,21 +65,37 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
         if call is None:
             raise NotTraced("a tensor has no value while the function that takes it is compiled or "
                             "differentiated as a whole; use ops.where to choose by its value")
-        unvisited = [o for o in operands if type(o) is TensorNode and id(o) not in slots]
-        if unvisited:
-            stack += unvisited
+        depth = len(stack)
+        for o in operands:
+            if type(o) is TensorNode and id(o) not in slots:
+                if within is None and o.block is not None:  # a short way for most operands
+                    slots[id(o)] = len(slots)
+                    leaves.append(o)
+                    key.append(o.spec)
+                else:
+                    stack.append(o)
+        if len(stack) > depth:
             continue
         stack.pop()
         key.append(call)
         key.append(node.index)
+        known = first_number.get(id(operands))  # of an earlier result of the same call
+        if known is None:
+            first_number[id(operands)] = len(numbers)
         for o in operands:
             if type(o) is TensorNode:
                 key.append(slots[id(o)])
-            else:
+            elif known is None:
                 key.append(NUMBER)
                 numbers.append(o)
+            else:
+                key.append(NUMBER - 1 - known)
+                known += 1
         slots[id(node)] = len(slots)
         order.append(node)
+        if node.siblings is not None and within is None:  # whoever wants those finds them computed
+            stack += [s for ref in node.siblings if (s := ref()) is not None
+                      and id(s) not in slots and s.call is call and s.block is None]
     return Pending(key, leaves, numbers, order, slots)
 
 
@@ -87,32 +105,40 @@ def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> se
     stack = list(roots)
     while stack:
         node = stack[-1]
+        if id(node) in depends:
+            stack.pop()
+            continue
         operands = [o for o in node.operands if type(o) is TensorNode]
-        unvisited = [] if id(node) in depends else [o for o in operands if id(o) not in depends]
+        unvisited = [o for o in operands if id(o) not in depends]
         if unvisited:
             stack += unvisited
             continue
-        stack.pop()
-        depends.setdefault(id(node), any(depends[id(o)] for o in operands))
+        depends[id(node)] = any(depends[id(o)] for o in operands)
     return {key for key, reached in depends.items() if reached}
 
 
 def needed_elsewhere(pending: Pending, roots: Sequence[TensorNode]) -> list[TensorNode]:
     """The nodes on the way to the roots that somebody else refers to: a variable of the user's, or
     a pending computation of another kind. They are worth keeping once they are computed."""
-    if len(pending.order) == len(roots):
+    if len(pending.order) == len({*map(id, roots)}):
         return []
-    uses: dict[int, int] = {}
-    counted: set[int] = set()
-    for node in pending.order:
-        if id(node.operands) not in counted:  # results of one call share their operands
-            counted.add(id(node.operands))
-            for o in node.operands:
-                uses[id(o)] = uses.get(id(o), 0) + 1
+    uses = _uses(pending.order)
     wanted = {id(r) for r in roots}
     # Besides operands, two refer to a node: the list and the loop; getrefcount counts itself too.
     return [node for node in pending.order
             if sys.getrefcount(node) > 3 + uses.get(id(node), 0) and id(node) not in wanted]
+
+
+def _uses(order: Sequence[TensorNode]) -> dict[int, int]:
+    """How often each node is an operand. A function, since its variables refer to nodes."""
+    uses: dict[int, int] = {}
+    counted: set[int] = set()
+    for node in order:
+        if id(node.operands) not in counted:  # results of one call share their operands
+            counted.add(id(node.operands))
+            for o in node.operands:
+                uses[id(o)] = uses.get(id(o), 0) + 1
+    return uses
 
 
 def rebuild(key: Sequence[Any], leaves: Sequence[Value], numbers: Sequence[Value]) -> list[Value]:
@@ -136,8 +162,9 @@ def rebuild(key: Sequence[Any], leaves: Sequence[Value], numbers: Sequence[Value
         index, at = key[at], at + 1
         slots = tuple(key[at:at + len(call.operands)])
         at += len(slots)
-        operands = [next(next_number) if s == NUMBER else values[s] for s in slots]
-        made = (call, slots, *(id(v) for v in operands))
+        operands = [values[s] if s >= 0 else next(next_number) if s == NUMBER else
+                    numbers[NUMBER - 1 - s] for s in slots]
+        made = (call, *(id(v) for v in operands))
         if made not in results:
             results[made] = call.build(operands)
         values.append(results[made][index])

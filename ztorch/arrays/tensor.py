@@ -15,7 +15,7 @@ from ztorch.arrays.indexing import indexed
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, bf16, from_storage
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import DeviceError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
@@ -49,6 +49,8 @@ class Tensor(Handle, Operators):
 
     def __init__(self, data: Any, dtype: DType | str | None = None, device: str | None = None):
         d = None if dtype is None else dtype_named(dtype)
+        if isinstance(data, Tensor) and d is not None:
+            data = data.astype(d)  # recorded, so that it can be differentiated
         self.node = node_from(data, d, device, copy=True)
 
     # -- what it is --------------------------------------------------------------------------------
@@ -86,11 +88,11 @@ class Tensor(Handle, Operators):
     def __repr__(self) -> str:
         if is_tracing():
             return f"<tensor {self.node.spec!r} of a function that is being compiled>"
-        numbers = np.array2string(self.numpy(), separator=", ", prefix="tensor(")
+        numbers = np.array2string(self._readable(), separator=", ", prefix="tensor(")
         return f"tensor({numbers}, dtype={self.dtype}, device={self.device!r})"
 
     def __str__(self) -> str:
-        return repr(self) if is_tracing() else str(self.numpy())
+        return repr(self) if is_tracing() else str(self._readable())
 
     def __format__(self, how: str) -> str:
         return format(self.item(), how) if how and not self.shape else format(str(self), how)
@@ -129,12 +131,16 @@ class Tensor(Handle, Operators):
         self.realize()
         if self.size != 1:
             raise ShapeError(f"item() takes a tensor of one element, not of shape {self.shape}")
-        number: float | int | bool = self.numpy().item()
+        number: float | int | bool = self._readable().item()
         return number
 
     def tolist(self) -> Any:
         """Its elements as nested lists of Python's numbers."""
-        return self.numpy().tolist()
+        return self._readable().tolist()
+
+    def _readable(self) -> np.ndarray:
+        """Its elements in a dtype of NumPy's own: bfloat16 as float32."""
+        return from_storage(self.dtype, stored_array(self.node))
 
     def __bool__(self) -> bool:
         self.realize()
@@ -174,6 +180,8 @@ class Tensor(Handle, Operators):
 
     def __dlpack__(self, **options: Any) -> Any:
         self._need_cpu()
+        if self.dtype is bf16:
+            raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -195,8 +203,8 @@ class Tensor(Handle, Operators):
         return compute(name, args, attrs)
 
     @staticmethod
-    def op_names() -> list[str]:
-        return [*REGISTRY, *ALIASES]
+    def ops() -> tuple[Any, ...]:
+        return REGISTRY, ALIASES
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's functions of elements give tensors where there is such an op, else arrays."""

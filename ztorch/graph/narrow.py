@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, f32, from_storage, to_storage
+from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Op, Value
@@ -33,7 +34,8 @@ def rounded(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 ROUNDED = Op("rounded_to", "map", lambda x, dtype: (x.shape, x.dtype), numpy=rounded,
              grad=lambda o, g, y, x, dtype: (g,),  # as if nothing had been rounded
-             body=lambda e, index, dtype: _there_and_back(e, e.read(0, index), dtype), cost=2)
+             body=lambda e, index, dtype: _there_and_back(e, e.read(0, index), dtype), cost=2,
+             batch=pointwise)
 
 
 def _there_and_back(e: Any, x: Any, d: DType) -> Any:

@@ -105,6 +105,8 @@ class _Namespace:
     """Every registered op as an attribute, for gradients, layers and operators."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):  # what Python asks of any object; no op to suggest
+            raise AttributeError(name)
         name = ALIASES.get(name, name)
         if name not in REGISTRY:
             raise unknown("op", name, REGISTRY, also=ALIASES)
@@ -266,4 +268,4 @@ def _apply_op(name: str, *args: Any, **attrs: Any) -> Any:
 
 
 Value.apply_op = staticmethod(_apply_op)  # type: ignore[method-assign]
-Value.op_names = staticmethod(lambda: [*REGISTRY, *ALIASES])  # type: ignore[method-assign]
+Value.ops = staticmethod(lambda: (REGISTRY, ALIASES))  # type: ignore[method-assign]

@@ -56,7 +56,7 @@ def substituted(roots: Sequence[Value], new: Mapping[Value, Value]) -> list[Valu
     True
     """
     replaced = dict(new)
-    for v in topological(roots):
+    for v in topological(roots, new):
         if v not in replaced:
             replaced[v] = rebuilt(v, tuple(replaced[a] for a in v.args))
     return [replaced[r] for r in roots]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -61,6 +61,9 @@ class Op:
         alias: Whether the result is its first argument: the node exists for its gradient.
         written: Whether a movement is worth a buffer of its own, unless reading it is free.
         opcode: The scalar opcode of a map, or the opcode that a reduction combines with.
+        batch: `batch(one, many, **attrs)` computes the result for many examples: `one` is the node
+            of one example, `many` the `Examples` of its arguments. None for the rule of the kind,
+            or else for the op on each example by itself; see `graph/batching.py`.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Op:
     alias: bool = False
     written: bool = False
     opcode: str = ""
+    batch: Callable[..., Value] | None = None
 
     def __call__(self, *args: Value, **attrs: Any) -> Value:
         shape, dtype = self.infer(*args, **attrs)
@@ -167,8 +171,9 @@ class Graph:
         return sorted(matches, key=lambda v: v.serial)
 
 
-def topological(roots: Iterable[Value]) -> list[Value]:
-    """All values that the roots depend on, each after its arguments; ties in order of creation."""
+def topological(roots: Iterable[Value], until: Collection[Value] = ()) -> list[Value]:
+    """All values that the roots depend on, each after its arguments; ties in order of creation.
+    What those of `until` depend on is left out."""
     seen: set[Value] = set()
     order: list[Value] = []
     stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(list(roots))]
@@ -179,7 +184,8 @@ def topological(roots: Iterable[Value]) -> list[Value]:
         elif value not in seen:
             seen.add(value)
             stack.append((value, True))
-            stack.extend((a, False) for a in reversed(value.args))
+            if value not in until:
+                stack.extend((a, False) for a in reversed(value.args))
     return order
 
 

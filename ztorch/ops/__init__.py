@@ -19,7 +19,7 @@ from ztorch import dispatch
 from ztorch.dtypes import DType, need_no_mask
 from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, current_layer
 from ztorch.ops.absent import INSTEAD
 
 for _module in pkgutil.iter_modules(__path__):
@@ -63,7 +63,7 @@ def _public(name: str) -> Callable[..., Any]:
 
     @functools.wraps(public.call)
     def call(*args: Any, **attrs: Any) -> Any:
-        if not takes_tensors:
+        if not takes_tensors and current_layer():  # in a model, it is a value of the graph
             return getattr(OPS, name)(*args, **attrs)
         if _has_values((*args, *attrs.values())):
             args, attrs = _as_values(name, args, attrs)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir import meanings
@@ -36,7 +37,7 @@ _SIGMOID = Op(
     # exp overflows to infinity for very negative x, and 1 / infinity is the right answer.
     body=lambda e, index: e.b.div(1.0, e.b.add(e.b.exp(e.b.neg(e.read(0, index))), 1.0)),
     # Written with y alone: the derivative of the formula would be 0 * infinity for such x.
-    grad=lambda o, g, y, x: (g * y * (1.0 - y),))
+    grad=lambda o, g, y, x: (g * y * (1.0 - y),), batch=pointwise)
 
 
 @op(WIDE_SAMPLE, primitive=_SIGMOID, numpy=_sigmoid_numpy)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.graph.batching import Examples, per_example, pointwise
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
@@ -16,7 +17,7 @@ from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 # a product computes them, writing is its last step.
 ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
                 grad=lambda o, g, y, x: (ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
-                movement=True, written=True)
+                movement=True, written=True, batch=pointwise)
 
 
 # The gradient of a convolution with respect to its input. It is a convolution too, over the
@@ -50,10 +51,21 @@ def _with_gaps(g: Value, stride: Shape) -> Value:
     return OPS.slice(wide, (0,) * g.rank, (1,) * g.rank, (batch, *seen, channels))
 
 
+def _convolved_batch(one: Value, many: Examples, **attrs: Any) -> Value:
+    """With one kernel for all examples, these are one larger batch."""
+    if many.batched[2]:
+        return per_example(one, many, **attrs)
+    result, x = Examples(many.count, many.args[:2], many.batched[:2]).spread()
+    y = one.op(*(OPS.reshape(v, (math.prod(v.shape[:2]), *v.shape[2:])) for v in (result, x)),
+               many.args[2], **attrs)
+    return OPS.reshape(y, result.shape)
+
+
 # The result of a convolution, with its input and kernel as arguments for `_convolved_grad`.
 _CONVOLVED = Op("convolved", "map", lambda result, x, kernel, **attrs: (result.shape, result.dtype),
                 numpy=lambda result, x, kernel, **attrs: result, grad=_convolved_grad,
-                body=lambda e, index, **attrs: e.read(0, index), movement=True, alias=True)
+                body=lambda e, index, **attrs: e.read(0, index), movement=True, alias=True,
+                batch=_convolved_batch)
 WIDE = 8  # channels from which `_convolved_grad` pays off: fewer leave most of a vector idle
 
 

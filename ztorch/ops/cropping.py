@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import Sample, op, shape_error
+from ztorch.graph.batching import Examples
+from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
@@ -55,9 +57,17 @@ def _put_grad(o: Any, g: Value, y: Value, x: Value, start: Value, size: int, axi
     return _CUT(g, start, size=x.shape[axis], axis=axis), None
 
 
+def _batch(one: Value, many: Examples, size: int, axis: int) -> Value:
+    """Batches of examples as one batch."""
+    x, start = many.spread()
+    rows = OPS.reshape(x, (math.prod(x.shape[:2]), *x.shape[2:]))
+    y = one.op(rows, OPS.reshape(start, (start.size,)), size=size, axis=axis)
+    return OPS.reshape(y, (many.count, *one.shape))
+
+
 # Each is the other's gradient.
-_CUT = Op("cut", "map", _cut_infer, _cut_numpy, _cut_grad, _cut_body, cost=4)
-_PUT = Op("put", "map", _cut_infer, _put_numpy, _put_grad, _put_body, cost=6)
+_CUT = Op("cut", "map", _cut_infer, _cut_numpy, _cut_grad, _cut_body, cost=4, batch=_batch)
+_PUT = Op("put", "map", _cut_infer, _put_numpy, _put_grad, _put_body, cost=6, batch=_batch)
 
 
 @op(Sample(((3, 7, 4), np.array([0, 3, 2], np.int32)), {"size": 4, "axis": 1}, dtypes="fs"),

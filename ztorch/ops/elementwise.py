@@ -9,10 +9,12 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
+from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS, Sample, broadcast_together, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
 from ztorch.ops.fills import ones_like
+from ztorch.ops.powers import whole_power
 
 # Names of ops that differ from their opcode's: those of NumPy and Keras.
 TENSOR_NAMES = {
@@ -74,6 +76,8 @@ def _declare(row: Opcode) -> None:
         values = broadcast_together(*args, dtypes_from=1 if row.name == "select" else 0)
         if row.name in _UNCHANGED.get(values[-1].dtype.kind, ()):
             return values[0]
+        if row.name == "pow" and values[0].dtype.is_int:
+            return whole_power(*values)
         return primitive(*values)
 
     names = ["c", "a", "b"] if row.name == "select" else ["a", "b", "c"][:row.arity]
@@ -165,7 +169,7 @@ def _same(x: Value) -> tuple[tuple[int, ...], DType]:
 
 
 _STOP = Op("stop_gradient", "map", _same, numpy=lambda x: x, grad=lambda o, g, y, x: (None,),
-           body=lambda e, index: e.read(0, index), movement=True, alias=True)
+           body=lambda e, index: e.read(0, index), movement=True, alias=True, batch=pointwise)
 
 
 @op(primitive=_STOP)

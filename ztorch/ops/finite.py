@@ -9,6 +9,7 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
+from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.fills import full
@@ -40,7 +41,7 @@ def _by_bits(name: str, compare: str, numpy: Callable) -> Op:
         return e.b.emit(compare, size, _EXPONENT[of.name])
 
     return Op(name, "map", infer, lambda x, of: numpy(x), lambda o, g, y, x, of: (None,), body,
-              cost=3)
+              cost=3, batch=pointwise)
 
 
 _FINITE = _by_bits("isfinite", "lt", np.isfinite)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
+from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS, as_value, broadcast_together, shape_error
 from ztorch.graph.value import Op, Value
 
@@ -56,7 +57,7 @@ def formula(name: str, emit: Callable[..., Any], numpy: Callable[..., Any], cost
     def no_gradient(o: Any, g: Value, y: Value, *xs: Value, **attrs: Any) -> tuple:
         return (None,) * len(xs)
 
-    return Op(name, "map", infer, numpy, grad or no_gradient, body, cost)
+    return Op(name, "map", infer, numpy, grad or no_gradient, body, cost, batch=pointwise)
 
 
 def as_floats(*xs: Value | float) -> tuple[Value, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.graph.batching import Examples, per_example, with_first
 from ztorch.graph.op import OPS, Sample, broadcast_shapes, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.reduction import widened
@@ -60,17 +61,27 @@ def _take_numpy(x: Any, indices: Any, axis: int = 0) -> Any:
 
 
 def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
-    n = x.shape[axis]
-    places = OPS.reshape(_clamped(indices, n), (1, indices.size, 1))
-    sums = _summed_at(_flat(g, axis, indices.rank), places, n)
+    places = OPS.reshape(_clamped(indices, x.shape[axis]), (1, indices.size, 1))
+    sums = _summed_at(_flat(g, axis, indices.rank), places, x.shape[axis])
     return o.reshape(sums, x.shape), None
 
 
-_TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8)
+def _take_batch(one: Value, many: Examples, axis: int) -> Value:
+    if many.batched == (True, False):
+        return one.op(*many.args, axis=axis + 1)
+    if many.batched == (False, True):
+        y = one.op(*many.args, axis=axis)
+        return OPS.transpose(y, with_first(axis, y.rank))
+    return per_example(one, many, axis=axis)
 
 
-@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"), primitive=_TAKE,
-    numpy=_take_numpy)
+_TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost=8,
+           batch=_take_batch)
+
+
+@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"),
+    Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 1}), primitive=_TAKE,
+    numpy=_take_numpy, aliases=("gather",))
 def take(x: Value, indices: Value, axis: int = 0) -> Value:
     """Slices of x along an axis at integer positions, as in an embedding lookup.
 
@@ -91,21 +102,6 @@ def take(x: Value, indices: Value, axis: int = 0) -> Value:
     """
     [a] = normal_axes(axis, x.rank)
     return _TAKE(x, _need_integers("take", indices), axis=a)
-
-
-@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 0}), numpy=_take_numpy)
-def gather(x: Value, indices: Value, axis: int = 0) -> Value:
-    """Another name of `take`, as in ONNX and TensorFlow.
-
-    Args:
-        x: Tensor of any dtype.
-        indices: Integer tensor of positions. Those out of range are clamped to the nearest end.
-        axis: Axis along which slices are taken. Default: `0`.
-
-    Returns:
-        A tensor of the shape of `x`, with the axes of `indices` in place of the axis.
-    """
-    return take(x, indices, axis)
 
 
 @op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),
@@ -161,8 +157,13 @@ def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int,
     return o.reshape(sums, x.shape), None
 
 
+def _along_batch(one: Value, many: Examples, axis: int, **attrs: Any) -> Value:
+    x, indices = many.spread()
+    return one.op(OPS.reshape(x, (x.size,)), indices, axis=axis + 1, **attrs)
+
+
 _ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_grad, _along_body,
-            cost=16)
+            cost=16, batch=_along_batch)
 
 
 @op(Sample(((4, 3), np.array([[0, 3, 1], [2, 2, 9]], np.int32)), {"axis": 0}, dtypes="fsub"),

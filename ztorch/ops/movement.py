@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.graph.batching import Examples
 from ztorch.graph.op import Sample, broadcast_shapes, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 
@@ -41,9 +42,15 @@ def _broadcast_grad(o: Any, g: Value, y: Value, x: Value, shape: Shape) -> tuple
     return (o.reshape(o.sum(g, axis=axes), x.shape),)
 
 
+def _broadcast_batch(one: Value, many: Examples, shape: Shape) -> Value:
+    [x] = many.args
+    aligned = reshape(x, (many.count, *(1,) * (len(shape) - x.rank + 1), *x.shape[1:]))
+    return broadcast_to(aligned, (many.count, *shape))
+
+
 _BROADCAST = Op("broadcast_to", "map", _broadcast_infer,
                 numpy=lambda x, shape: np.broadcast_to(x, shape),
-                grad=_broadcast_grad, body=_broadcast_body, movement=True)
+                grad=_broadcast_grad, body=_broadcast_body, movement=True, batch=_broadcast_batch)
 
 
 @op(Sample(((3, 1),), {"shape": (2, 3, 4)}, dtypes="fsub"), primitive=_BROADCAST,
@@ -73,7 +80,8 @@ def _reshape_body(e: Any, index: Any, shape: Shape) -> Any:
 _RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
               numpy=lambda x, shape: np.reshape(x, shape),
               grad=lambda o, g, y, x, shape: (o.reshape(g, x.shape),),
-              body=_reshape_body, movement=True)
+              body=_reshape_body, movement=True,
+              batch=lambda one, many, shape: reshape(many.args[0], (many.count, *shape)))
 
 
 @op(Sample(((4, 6),), {"shape": (3, -1)}, dtypes="fsub"), Sample(((2, 3, 4),), {"shape": (24,)}),
@@ -111,7 +119,9 @@ _TRANSPOSE = Op("transpose", "map", _transpose_infer,
                 numpy=lambda x, axes: np.transpose(x, axes),
                 grad=lambda o, g, y, x, axes: (
                     o.transpose(g, tuple(axes.index(k) for k in range(len(axes)))),),
-                body=_transpose_body, movement=True)
+                body=_transpose_body, movement=True,
+                batch=lambda one, many, axes: transpose(
+                    many.args[0], (0, *(a + 1 for a in axes))))
 
 
 @op(Sample(((2, 3, 4),), {"axes": (2, 0, 1)}, dtypes="fsub"), Sample(((5, 7),)),

@@ -16,6 +16,7 @@ import numpy as np
 from ztorch import dtypes
 from ztorch.dtypes import DType, f32, f64, u32
 from ztorch.errors import ConfigError
+from ztorch.graph.batching import refused
 from ztorch.graph.op import OPS, broadcast_shapes, op, shape_error
 from ztorch.graph.value import Op, Value
 
@@ -79,7 +80,7 @@ def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:
 
 # One node for about a hundred instructions. Both words of a position come from the same rounds, so
 # a kernel that uses both computes them once.
-_BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120)
+_BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120, batch=refused)
 
 
 def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, Value]:

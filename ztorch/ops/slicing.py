@@ -45,7 +45,9 @@ def _slice_grad(o: Any, g: Value, y: Value, x: Value, start: Shape, step: Shape,
 
 _SLICE = Op("slice", "map", _slice_infer, _slice_numpy, _slice_grad, movement=True,
             body=lambda e, index, start, step, size: e.read(
-                0, tuple(i * s + a for i, s, a in zip(index, step, start, strict=True))))
+                0, tuple(i * s + a for i, s, a in zip(index, step, start, strict=True))),
+            batch=lambda one, many, start, step, size: slice_(
+                many.args[0], (0, *start), (1, *step), (many.count, *size)))
 
 
 @op(Sample(((5, 7),), {"start": (1, 2), "step": (2, 1), "size": (2, 4)}, dtypes="fsub"),
@@ -139,7 +141,9 @@ _PAD = Op("pad", "map", _pad_infer,
               x, list(zip(low, high, strict=True)), constant_values=value),
           grad=lambda o, g, y, x, low, high, value: (
               o.slice(g, low, (1,) * x.rank, x.shape),),
-          body=_pad_body, cost=2)
+          body=_pad_body, cost=2,
+          batch=lambda one, many, low, high, value: one.op(
+              many.args[0], low=(0, *low), high=(0, *high), value=value))
 
 
 @op(Sample(((3, 4),), {"low": (1, 0), "high": (2, 3)}, dtypes="fsu"), primitive=_PAD,
@@ -205,7 +209,8 @@ def _concat_grad(o: Any, g: Value, y: Value, *xs: Value, axis: int) -> tuple:
 
 _CONCAT = Op("concat", "map", _concat_infer,
              numpy=lambda *xs, axis: np.concatenate(xs, axis),
-             grad=_concat_grad, body=_concat_body, cost=3)
+             grad=_concat_grad, body=_concat_body, cost=3,
+             batch=lambda one, many, axis: one.op(*many.spread(), axis=axis + 1))
 
 
 @op(Sample(((2, 3), (2, 4)), {"axis": 1}, dtypes="fsub"),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.graph.batching import Examples, with_first
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 
@@ -149,9 +150,22 @@ def _place_grad(o: Any, g: Value, y: Value, x: Value, axes: Shape, lengths: Shap
     return (_PICK(g, axes=axes, counts=counts, stride=stride, dilation=dilation),)
 
 
+def _pick_batch(one: Value, many: Examples, axes: Shape, **attrs: Any) -> Value:
+    [x], places = many.args, len(axes)
+    inner = OPS.transpose(x, (*range(1, places + 1), 0, *range(places + 1, x.rank)))
+    return one.op(inner, axes=tuple(a + 1 for a in axes), **attrs)
+
+
+def _place_batch(one: Value, many: Examples, axes: Shape, **attrs: Any) -> Value:
+    y = one.op(many.args[0], axes=tuple(a + 1 for a in axes), **attrs)
+    return OPS.transpose(y, with_first(len(axes), y.rank))
+
+
 # Each is the other's gradient.
-_PICK = Op("pick", "map", _pick_infer, _pick_numpy, _pick_grad, _pick_body, movement=True)
-_PLACE = Op("place", "map", _place_infer, _place_numpy, _place_grad, _place_body, cost=4)
+_PICK = Op("pick", "map", _pick_infer, _pick_numpy, _pick_grad, _pick_body, movement=True,
+           batch=_pick_batch)
+_PLACE = Op("place", "map", _place_infer, _place_numpy, _place_grad, _place_body, cost=4,
+            batch=_place_batch)
 
 
 # -- windows ---------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
+from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, check_batch_size, is_stream, rows_of
@@ -36,17 +35,18 @@ class Predictor(Stateful):
         """Computes the model's outputs.
 
         Args:
-            x: Any number of rows: an array of shape (rows, *input_shape), anything NumPy reads, or
-                an iterator of batches. For a model with several inputs a list in their order, or a
-                dict by their names.
+            x: Any number of rows: an array of shape (rows, *input_shape), anything NumPy reads, a
+                `zt.Tensor`, or an iterator of batches. For a model with several inputs a list in
+                their order, or a dict by their names.
             batch_size: Not needed. Where it is passed, it must repeat that of `compile`. Default:
                 `None`.
             verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
                 elsewhere. Default: `0`.
 
         Returns:
-            An array of shape (rows, *output_shape). For a model with several outputs a list or a
-            dict of arrays, as the model was declared.
+            An array of shape (rows, *output_shape); for a `zt.Tensor` a tensor, which lies on the
+            device of the program. For a model with several outputs a list or a dict of those, as
+            the model was declared.
 
         Raises:
             DataError: x does not fit the model's inputs; the message says how to change it.
@@ -61,6 +61,8 @@ class Predictor(Stateful):
             (20, 1)
         """
         check_batch_size(batch_size, self.batch_size)
+        if dispatch.is_tensor(x):
+            return self._as_declared(dispatch.predict(self, x))
         columns = None if is_stream(x, None) else self.adapter.inputs(x)
         if columns is not None and not verbose and rows_of(columns) <= self.batch_size:
             return self._predict_batch(columns)
@@ -107,7 +109,7 @@ class Predictor(Stateful):
             call()
             return self._as_declared({n: y[:count].copy() for n, y in call.outputs.items()})
 
-    def _as_declared(self, outputs: dict[str, np.ndarray]) -> Any:
+    def _as_declared(self, outputs: dict[str, Any]) -> Any:
         """Outputs as the model was declared to return them: one array, or a list or dict."""
         if "y" in outputs:
             return outputs["y"]

@@ -53,7 +53,7 @@ def test_any_number_of_workers() -> None:
 QUICK = ("digits_mlp", "digits_cnn", "lstm_classifier")
 # Models of other kinds of layers. What the rest is made of, these have, and each is a target of its own
 # for the devices of backends/test_zoo.py.
-TRIED = (*QUICK, "text_classifier", "vae", "tiny_gpt")
+TRIED = (*QUICK, "tiny_gpt")
 
 
 @pytest.mark.parametrize("name", [
@@ -181,7 +181,8 @@ def test_every_op(part: str, compiler: str, tmp_path: Path) -> None:
         want.append(module.executable.params.tobytes())
     harness(made, fed, tmp_path)
     for reader in COMPILERS:
-        run(reader, *STRICT, "-fsyntax-only", "module.c", cwd=tmp_path)
+        if reader != compiler:  # which reads it below
+            run(reader, *STRICT, "-fsyntax-only", "module.c", cwd=tmp_path)
     run(compiler, *STRICT, *SANITIZED, "module.c", "main.c", "-o", "all", cwd=tmp_path)
     run(tmp_path / "all", cwd=tmp_path)
     assert (tmp_path / "out.bin").read_bytes() == b"".join(want)

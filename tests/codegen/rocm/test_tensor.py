@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.cases.covering import pairs
 from tests.cases.matrices import numbers, products
 from tests.cases.products import Make, bound, job, plain
 from tests.machines.rocm import code_object, machine
@@ -43,9 +44,10 @@ def compare(kernel: Kernel, shape: MmaShape, got: dict, want: dict) -> None:
 
 
 @each
-@pytest.mark.parametrize("turned", TURNS)
-@pytest.mark.parametrize(("space", "align"), [("shared", 16), ("shared", 0), ("global", 0)])
-def test_products(target: Target, shape: MmaShape, turned: tuple[bool, bool, bool], space: str, align: int) -> None:
+@pytest.mark.parametrize(("turned", "place"), pairs(TURNS, [("shared", 16), ("shared", 0), ("global", 0)]))
+def test_products(target: Target, shape: MmaShape, turned: tuple[bool, bool, bool],
+                  place: tuple[str, int]) -> None:
+    space, align = place
     kernel = kernel_for(target, shape, turned=turned, space=space, align=align)
     want, got = numbers(kernel), numbers(kernel)
     interpret(kernel, want, subgroup=target.limits.grid.subgroup)
@@ -164,9 +166,13 @@ def spoken(target: Target, d: DType) -> bool:
         s.of is d for s in target.limits.grid.mma_shapes)
 
 
-@pytest.mark.parametrize("target", ROWS, ids=lambda t: t.chip)
-@pytest.mark.parametrize("d", DTYPES, ids=repr)
-@pytest.mark.parametrize(("m", "n", "k"), ODD)
+# Each chip multiplies each dtype in two of the sizes, which go round; in a full run in all.
+WHOLE = [pytest.param(t, d, *sizes, id=f"{t.chip}-{d!r}-{sizes}",
+                      marks=() if (at - i - j) % 3 == 0 else pytest.mark.full)
+         for i, t in enumerate(ROWS) for j, d in enumerate(DTYPES) for at, sizes in enumerate(ODD)]
+
+
+@pytest.mark.parametrize(("target", "d", "m", "n", "k"), WHOLE)
 def test_whole_products(target: Target, d: DType, m: int, n: int, k: int) -> None:
     """By matrices where the chip has them in that dtype, else by threads; within what the dtype and k
     promise, and for numbers of 16 bits what the interpreter says to the bit."""

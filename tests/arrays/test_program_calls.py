@@ -1,0 +1,54 @@
+"""Programs that predict on tensors: equal to what they predict on arrays, on each device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.available import PLAYED
+from ztorch import layers as L
+from ztorch.errors import DataError
+
+random = np.random.default_rng(0)
+
+
+def model() -> zt.Sequential:
+    return zt.Sequential([L.Input((4,)), L.Dense(5, activation="tanh"), L.Dense(3)])
+
+
+@pytest.mark.parametrize("device", ["cpu", *(f"{b}:0" for b in PLAYED)])
+def test_predictions_are_those_for_arrays(device: str) -> None:
+    program = model().compile(device, batch_size=4)
+    x = random.normal(size=(10, 4)).astype(np.float32)
+    for rows in (4, 10, 1):
+        with zt.device(device):
+            y = program.predict(zt.tensor(x[:rows]))
+        assert isinstance(y, zt.Tensor) and y.device == ("cpu" if device == "cpu" else device)
+        np.testing.assert_array_equal(y.numpy(), program.predict(x[:rows]))
+
+
+def test_several_inputs_and_outputs_by_name() -> None:
+    a, b = L.Input((3,), name="a"), L.Input((2,), name="b")
+    total = L.Concatenate()([a, b])
+    both = zt.Model([a, b], {"sum": L.Dense(1, name="s")(total), "more": L.Dense(2)(total)})
+    program = both.compile("cpu", batch_size=4)
+    x = {"a": random.normal(size=(5, 3)).astype("float32"), "b": np.ones((5, 2), np.float32)}
+    want = program.predict(x)
+    for tensors in ({k: zt.tensor(v) for k, v in x.items()}, [zt.tensor(v) for v in x.values()]):
+        got: Any = program.predict(tensors)
+        assert got.keys() == want.keys()
+        for name, y in got.items():
+            np.testing.assert_array_equal(y.numpy(), want[name])
+
+
+def test_wrong_tensors_are_errors() -> None:
+    program = zt.Sequential([L.Input((3,), dtype="int32"), L.Embedding(7, 2)]).compile(
+        "opencl:0", batch_size=2)
+    with zt.device("opencl:0"):
+        with pytest.raises(DataError, match=r"shape \(2, 4\)"):
+            program.predict(zt.zeros((2, 4), dtype="int32"))
+        with pytest.raises(DataError, match="from 0 to 6"):
+            program.predict(zt.full((2, 3), 7, dtype="int32"))

@@ -1,0 +1,196 @@
+"""Random tensors. A seed and a counter make the numbers, not a state of a device: they are the same
+on every device and for any number of threads; normally distributed ones differ by rounding.
+"""
+
+from __future__ import annotations
+
+import operator
+import secrets
+import threading
+from typing import Any
+
+import numpy as np
+
+from ztorch.arrays.cells import Cell
+from ztorch.arrays.elements import node_of_array
+from ztorch.arrays.placement import default_device, memory_of
+from ztorch.arrays.ranges import placed
+from ztorch.arrays.tensor import Tensor, compute, tensor_of
+from ztorch.dtypes import DType, u32
+from ztorch.dtypes import dtype as dtype_named
+from ztorch.errors import ConfigError, ShapeError
+
+
+class _Counter:
+    """The seed of a memory's random numbers, and how many times it was asked for some."""
+
+    def __init__(self, seed: int, place: str):
+        low, high = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
+        self.seed = node_of_array(np.array([low, high], np.uint32), u32, place, copy=True)
+        self.step = Cell(node_of_array(np.array(0, np.uint32), u32, place, copy=True))
+
+    def next(self) -> tuple[Tensor, Tensor]:
+        """Seed and step of the next random tensor."""
+        step = tensor_of(self.step.get())
+        self.step.set(compute("add", (step, 1), {}).node)
+        return tensor_of(self.seed), step
+
+
+_lock = threading.Lock()
+_seed: int | None = None  # of the process; None before it is needed or set
+_counters: dict[str, _Counter] = {}  # by memory
+
+
+def set_seed(seed: int) -> None:
+    """Begins the random numbers of all devices anew.
+
+    Args:
+        seed: An integer from 0 to below 2**64. The same seed gives the same numbers.
+
+    Raises:
+        ConfigError: `seed` is no such integer.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.set_seed(1)
+        >>> first = zt.rand(3).tolist()
+        >>> zt.set_seed(1)
+        >>> zt.rand(3).tolist() == first
+        True
+    """
+    global _seed
+    if not hasattr(seed, "__index__") or not 0 <= operator.index(seed) < 1 << 64:
+        raise ConfigError(f"a seed is an integer from 0 to below 2**64, not {seed!r}")
+    with _lock:
+        _seed = operator.index(seed)
+        _counters.clear()
+
+
+def _next(seed: int | None) -> tuple[Tensor, Tensor]:
+    global _seed
+    place = memory_of(default_device())
+    if seed is not None:
+        return _Counter(operator.index(seed), place).next()
+    with _lock:
+        if _seed is None:
+            _seed = secrets.randbits(64)
+        counter = _counters.get(place)
+        if counter is None:
+            counter = _counters[place] = _Counter(_seed, place)
+        return counter.next()
+
+
+def rand(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
+         seed: int | None = None) -> Tensor:
+    """Random numbers from 0 to below 1, all equally likely.
+
+    Args:
+        *shape: Size of each axis, one by one or as a tuple.
+        dtype: A float dtype. Default: `"float32"`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+        seed: An integer that alone determines the numbers; `None` goes on with those of
+            `set_seed`. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.rand(2, 3, seed=1).shape
+        (2, 3)
+    """
+    return _drawn("random_uniform", shape, dtype, device, seed)
+
+
+def randn(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
+          seed: int | None = None) -> Tensor:
+    """Random numbers of the normal distribution with mean 0 and deviation 1.
+
+    Args:
+        *shape: Size of each axis, one by one or as a tuple.
+        dtype: A float dtype. Default: `"float32"`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+        seed: An integer that alone determines the numbers; `None` goes on with those of
+            `set_seed`. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> abs(zt.randn(10_000, seed=1).mean().item()) < 0.1
+        True
+    """
+    return _drawn("random_normal", shape, dtype, device, seed)
+
+
+def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
+            device: str | None = None, seed: int | None = None) -> Tensor:
+    """Random integers, all equally likely but for less than `(high - low) / 2**32`.
+
+    Args:
+        low: The least.
+        high: What all of them are below; less than 2**32 above `low`.
+        shape: Size of each axis. Default: `()`.
+        dtype: An integer dtype. Default: `"int64"`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+        seed: An integer that alone determines the numbers; `None` goes on with those of
+            `set_seed`. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ConfigError: There is no integer to choose, or there are too many.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> set(zt.randint(3, 5, (100,), seed=1).tolist()) == {3, 4}
+        True
+    """
+    if not 0 < high - low < 1 << 32:
+        raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {low} to {high}")
+    with placed(device):
+        bits = compute("random_bits", (_sizes((shape,)), *_next(seed)), {})
+        scaled = compute("mulhi", (bits, high - low), {})
+        result: Tensor = scaled.astype(dtype_named(dtype)) + low
+    return result
+
+
+def permutation(n: int, device: str | None = None, seed: int | None = None) -> Tensor:
+    """The integers from 0 to below n in a random order.
+
+    Args:
+        n: How many.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+        seed: An integer that alone determines the order; `None` goes on with those of `set_seed`.
+            Default: `None`.
+
+    Returns:
+        An int64 tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> sorted(zt.permutation(5, seed=1).tolist())
+        [0, 1, 2, 3, 4]
+    """
+    with placed(device):
+        bits = compute("random_bits", ((operator.index(n),), *_next(seed)), {})
+        order: Tensor = compute("argsort", (bits,), {}).astype("int64")
+    return order
+
+
+def _drawn(op: str, shape: tuple[Any, ...], dtype: DType | str, device: str | None,
+           seed: int | None) -> Tensor:
+    with placed(device):
+        result: Tensor = compute(op, (_sizes(shape), *_next(seed)), {"dtype": dtype_named(dtype)})
+    return result
+
+
+def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape, given as one tuple or one by one."""
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    try:
+        return tuple(operator.index(n) for n in sizes)
+    except TypeError:
+        raise ShapeError(f"a shape is made of integers, not {sizes!r}") from None

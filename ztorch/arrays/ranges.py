@@ -1,0 +1,170 @@
+"""Functions that make tensors by a rule: like another tensor, ranges, the identity."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ztorch.arrays.creation import full
+from ztorch.arrays.placement import device as on_device
+from ztorch.arrays.tensor import Tensor, compute
+from ztorch.dtypes import DType
+
+
+def full_like(x: Tensor, fill_value: float, dtype: DType | str | None = None,
+              device: str | None = None) -> Tensor:
+    """A tensor of the shape of another one, with one number everywhere.
+
+    Args:
+        x: The other tensor.
+        fill_value: The number.
+        dtype: The dtype; `None` means that of `x`. Default: `None`.
+        device: The device that holds it; `None` means that of `x`. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.full_like(zt.tensor([1, 2]), 7).tolist()
+        [7, 7]
+    """
+    return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device or x.device)
+
+
+def zeros_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+    """Zeros of the shape of another tensor.
+
+    Args:
+        x: The other tensor.
+        dtype: The dtype; `None` means that of `x`. Default: `None`.
+        device: The device that holds it; `None` means that of `x`. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.zeros_like(zt.tensor([1, 2])).tolist()
+        [0, 0]
+    """
+    return full_like(x, 0, dtype, device)
+
+
+def ones_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+    """Ones of the shape of another tensor.
+
+    Args:
+        x: The other tensor.
+        dtype: The dtype; `None` means that of `x`. Default: `None`.
+        device: The device that holds it; `None` means that of `x`. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ones_like(zt.tensor([1, 2])).tolist()
+        [1, 1]
+    """
+    return full_like(x, 1, dtype, device)
+
+
+def empty_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+    """A tensor of the shape of another one whose elements are not specified; here they are zeros.
+
+    Args:
+        x: The other tensor.
+        dtype: The dtype; `None` means that of `x`. Default: `None`.
+        device: The device that holds it; `None` means that of `x`. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.empty_like(zt.tensor([1, 2])).shape
+        (2,)
+    """
+    return zeros_like(x, dtype, device)
+
+
+def arange(start: float, stop: float | None = None, step: float = 1,
+           dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+    """Numbers from a start, in equal steps, to below a stop.
+
+    Args:
+        start: The first number; the stop if that is `None`, and the first number is 0.
+        stop: Where to stop. Default: `None`.
+        step: Distance between two numbers. Default: `1`.
+        dtype: The dtype; `None` means int64 for integers, else float32. Default: `None`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.arange(3).tolist(), zt.arange(1, 2, 0.5).tolist()
+        ([0, 1, 2], [1.0, 1.5])
+    """
+    whole = all(isinstance(x, int) for x in (start, stop or 0, step))
+    kind = dtype or ("int64" if whole else "float32")
+    return _made(device, "arange", start, stop, step, dtype=kind)
+
+
+def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
+             dtype: DType | str = "float32", device: str | None = None) -> Tensor:
+    """Numbers at equal distances.
+
+    Args:
+        start: The first number.
+        stop: The last number.
+        num: How many. Default: `50`.
+        endpoint: Whether `stop` is among them. Default: `True`.
+        dtype: The dtype. Default: `"float32"`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.linspace(0, 1, 5).tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    return _made(device, "linspace", start, stop, num, endpoint, dtype=dtype)
+
+
+def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: DType | str = "float32",
+        device: str | None = None) -> Tensor:
+    """Ones on a diagonal, zeros elsewhere.
+
+    Args:
+        n_rows: Number of rows.
+        n_cols: Number of columns; `None` means as many. Default: `None`.
+        k: The diagonal: above the main one if positive, below if negative. Default: `0`.
+        dtype: The dtype. Default: `"float32"`.
+        device: The device that holds it; `None` means the default one. Default: `None`.
+
+    Returns:
+        The tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.eye(2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return _made(device, "eye", n_rows, n_cols, k, dtype=dtype)
+
+
+def _made(device: str | None, op: str, *args: Any, **attrs: Any) -> Tensor:
+    with placed(device):
+        result: Tensor = compute(op, args, attrs)
+    return result
+
+
+def placed(device: str | None) -> AbstractContextManager[Any]:
+    """A `with` block whose default device is this one, if it is not `None`."""
+    return contextlib.nullcontext() if device is None else on_device(device)
