@@ -118,7 +118,7 @@ def test_remembered_text_tells_zeros_and_ones_apart() -> None:
 def renderer_of(monkeypatch: pytest.MonkeyPatch, instr: str, spelling: str = "") -> Renderer:
     """The renderer of a language that consists of these two templates."""
     loader = DictLoader({"new/instr.ll.j2": instr, "new/spelling.ll.j2": spelling})
-    monkeypatch.setattr(templates, "environment", lambda: Environment(loader=loader))
+    monkeypatch.setattr(templates, "environment", lambda root: Environment(loader=loader))
     return Renderer(replace(TARGETS["scalar"], template_folders=("new",)))
 
 
