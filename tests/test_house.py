@@ -111,7 +111,7 @@ DOORS = {
     "llvmlite": {"codegen/assemble.py"},
     "subprocess": {"codegen/assemble.py", "codegen/cc.py", "commands/demo.py"},
     "click": {"cli.py", "commands"},
-    "ctypes": {"backends", "host/mac.py", "runtime/native_call.py"},
+    "ctypes": {"backends", "host/mac.py", "runtime/executable.py"},
     "vulkan": {"backends/vulkan_devices.py"},
     "pyopencl": {"backends/drivers/opencl.py"},
     "wgpu": {"backends/drivers/webgpu.py"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 from collections.abc import Sequence
 
@@ -14,7 +16,6 @@ from ztorch.errors import DeviceError
 from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
-from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.running import BoundCall, MemoryCall, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 
@@ -91,6 +92,43 @@ def check_processor(spec: ProgramSpec) -> None:
                           "Export it for a lower level, such as cpu:avx2 or cpu:sse4.1")
 
 
+class NativeCall:
+    """A function of a loaded library, ready to be run.
+
+    `inputs` and `outputs` are tables of addresses, which the caller fills.
+    """
+
+    def __init__(self, library: ctypes.CDLL, function: FunctionSpec, params: int, arena: int,
+                 workers: int):
+        """`params` and `arena` are addresses; `workers` is how many threads share the work."""
+        self.inputs = (ctypes.c_size_t * max(len(function.inputs), 1))()
+        self.outputs = (ctypes.c_size_t * max(len(function.outputs), 1))()
+        self.workers = workers
+        self._library = library
+        # The only argument of the native function: addresses of inputs, outputs, params, arena, and
+        # of the workers' control block, which is null for one worker.
+        self._frame = (ctypes.c_void_p * 5)(ctypes.addressof(self.inputs),
+                                            ctypes.addressof(self.outputs), params, arena, None)
+        symbol = library[function.symbol]
+        symbol.restype = None
+        self._run = functools.partial(symbol, ctypes.byref(self._frame))
+
+    def run(self) -> None:
+        """One run by all workers."""
+        if self.workers == 1:
+            self._run()
+        else:
+            self._run_shared()
+
+    def _run_shared(self) -> None:
+        from ztorch.backends.workers import workers  # not needed by programs of one worker
+
+        pool = workers(self.workers, self._library)
+        with pool.lock:
+            self._frame[4] = pool.control.value
+            self._run()
+
+
 class HostCall(BoundCall):
     """A function bound to arrays of its own; a run is one native call."""
 
@@ -103,7 +141,15 @@ class HostCall(BoundCall):
                               (self._native.outputs, self.outputs)):
             for k, array in enumerate(arrays.values()):
                 table[k] = array.ctypes.data
-        self.workers = self._native.workers
+
+    @property
+    def workers(self) -> int:
+        """How many threads share a run."""
+        return self._native.workers
+
+    @workers.setter
+    def workers(self, count: int) -> None:
+        self._native.workers = count
 
     def run(self) -> None:
         self._native.run()
