@@ -8,7 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks import convolution, machine, matmul, mlp, report, startup, training, vector_math
+from benchmarks import (
+    arrays,
+    convolution,
+    machine,
+    matmul,
+    mlp,
+    report,
+    startup,
+    training,
+    vector_math,
+)
 from benchmarks.timing import FULL, QUICK, Effort
 from ztorch.host import processor
 
@@ -20,6 +30,7 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "training": training.run,
     "conv": convolution.run,
     "vector": vector_math.run,
+    "arrays": arrays.run,
     "levels": mlp.run_levels,
     "fit": training.run_fit,
     "compile": startup.run_compile,

@@ -140,6 +140,7 @@ def test_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not progress.live
 
 
+@pytest.mark.slow
 def test_fit_redraws_about_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that goes on by a millisecond whenever it is read, which is once a step and a few
     times besides."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import operator
 import pickle
 import sys
 import weakref
@@ -236,9 +237,9 @@ def test_copies_and_pickles() -> None:
 def test_tensors_are_objects_with_identity() -> None:
     x, y = zt.tensor([1.0, 2.0]), zt.tensor([1.0, 5.0])
     assert (x == y).tolist() == [True, False] and (x != y).tolist() == [False, True]
-    assert (x == 1).tolist() == [True, False] and (x == 1).tolist() == [True, False]
+    assert (x == 1).tolist() == [True, False] and operator.eq(1, x).tolist() == [True, False]
     assert {x: 1}[x] == 1 and hash(x) != hash(y) and x is not y
-    assert (x is not None) and not (x == None) and x != None  # noqa: E711
+    assert not operator.eq(x, None) and operator.ne(x, None)
     assert [None, x].index(None) == 0 and 2.0 in x and 3 not in x
     alive = weakref.ref(x.node)
     del x
@@ -249,7 +250,7 @@ def test_tensors_are_objects_with_identity() -> None:
 # -- DLPack and PyTorch ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", [d for d in NUMPYS], ids=str)
+@pytest.mark.parametrize("d", NUMPYS, ids=str)
 def test_dlpack_both_ways(d: Any) -> None:
     torch = references.torch()
     a = np.array([[0, 1], [1, 100]]).astype(d.numpy)

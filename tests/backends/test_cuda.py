@@ -101,6 +101,7 @@ def test_models_train_as_on_the_cpu(name: str, fake: FakeCuda) -> None:
     np.testing.assert_allclose(predicted["cuda:0"], predicted["cpu"], rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_order_between_barriers_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph may run launches that no barrier parts in any order, or at once."""
     weights = []

@@ -153,12 +153,8 @@ def test_predicting_and_training(chip: str, name: str, install: Callable[..., Fa
     assert not fake.buffers and not fake.handles, "something was not given back"
 
 
-NARROW = ("gfx942 bfloat16", "gfx1100 float16")  # the others are slow
-
-
-@pytest.mark.parametrize(("chip", "of"), [
-    pytest.param(*p.values, marks=p.marks if " ".join(p.values) in NARROW else (*p.marks, pytest.mark.slow))
-    for p in pairs(list(WAVES), ("float16", "bfloat16"))])
+@pytest.mark.slow
+@pytest.mark.parametrize(("chip", "of"), pairs(list(WAVES), ("float16", "bfloat16")))
 def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHip]) -> None:
     """Products and those of their gradients by matrices, beside a CPU's by elements: sums of another
     order, by which a few of them round to another number of 16 bits."""

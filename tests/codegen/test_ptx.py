@@ -102,6 +102,7 @@ def test_figures(chip: str) -> None:
             assert registers <= were + SLACK and spilled <= spilt and shared == had, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", in_part(
     t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma_shapes))
 def test_products_of_matrices_are_taken(chip: str) -> None:

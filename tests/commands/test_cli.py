@@ -64,6 +64,7 @@ def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
     fails(run("train", artifact), "add --data")
 
 
+@pytest.mark.slow
 def test_models_in_16_bits(run: Run) -> None:
     ok(run("train", "digits_mlp", "--epochs", 1, "--dtype", "mixed_bfloat16", "--out", "m.zt", "-q"))
     assert zt.load("m.zt").metadata.dtype == "mixed_bfloat16"
@@ -108,6 +109,7 @@ def test_labels_that_are_texts(run: Run, own: Path) -> None:
           "labels to validate on are numbers, those to train on texts")
 
 
+@pytest.mark.slow
 def test_files_of_keras_bring_their_test(run: Run) -> None:
     x, y = digits(300)
     pixels = (x[..., 0] * 16).astype(np.uint8)
@@ -369,6 +371,7 @@ def test_export_trains_with_the_schedule_of_the_file(run: Run, own: Path) -> Non
         assert isinstance(rate, dict) is scheduled
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, str(ROOT / "cli.py"), "export", "resnet18", "-o",
                                 "r.zt"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,

@@ -267,6 +267,7 @@ def few() -> tuple[np.ndarray, np.ndarray]:
     return (x[:80] * 16).astype(np.uint8), y[:80]
 
 
+@pytest.mark.slow
 def test_fit_repeats_to_the_bit_and_resumes(tmp_path: Path) -> None:
     x, y = few()
     whole, again = program(), program()
@@ -288,6 +289,7 @@ def test_fit_repeats_to_the_bit_and_resumes(tmp_path: Path) -> None:
     assert whole.history.history["loss"][-1] < whole.history.history["loss"][0]
 
 
+@pytest.mark.slow
 def test_both_machines_see_the_same_images() -> None:
     x, y = few()
     losses = []

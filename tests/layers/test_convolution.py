@@ -201,6 +201,7 @@ def test_twenty_steps_are_pytorchs(dtype: str, device: str) -> None:
         assert np.abs(got - was).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_zoos_net_reads_digits() -> None:
     recipe = find("digits_cnn")
     program = compiled(recipe, "cpu", threads=1)

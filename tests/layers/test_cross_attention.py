@@ -53,6 +53,7 @@ ACTIVATIONS = {False: "relu", True: "gelu"}  # by whether the block normalises f
 FORMS = pytest.mark.parametrize(("first", "activation"), ACTIVATIONS.items(), ids=["post", "pre"])
 
 
+@pytest.mark.slow
 @FORMS
 def test_training_is_pytorchs_by_every_gradient(first: bool, activation: str,
                                                 tmp_path: Path) -> None:

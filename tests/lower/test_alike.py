@@ -124,6 +124,7 @@ def test_different_positions_do_not() -> None:
         assert len(set(steps)) == 3
 
 
+@pytest.mark.slow
 def test_a_long_recurrent_layer_has_few_kernels() -> None:
     def kernels(length: int) -> tuple[int, int]:
         model = zt.Sequential([L.Input((length, 5)), L.LSTM(7), L.Dense(3)])

@@ -173,8 +173,7 @@ def test_every_remainder(n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "target"), [
-    pytest.param(n, t, marks=() if (n, t) == (5, BEST) else pytest.mark.slow)
-    for n in (5, 33) for t in HERE])
+    pytest.param(*p.values, marks=(*p.marks, pytest.mark.slow)) for p in pairs((5, 33), HERE)])
 def test_whole_numbers(n: int, target: str) -> None:
     every = list(whole(n))
     module = Module(every, target)

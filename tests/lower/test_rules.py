@@ -351,6 +351,7 @@ def test_schedules_do_not_ask_for_the_machine_they_run_on(monkeypatch: pytest.Mo
         assert plan_of(one.alone("j"), MACHINES["avx2"])[0].steps
 
 
+@pytest.mark.slow
 def test_processors_change_schedules_and_no_bit() -> None:
     rng = np.random.default_rng(2)
     a, b = leaf("input", "a", (30, 300), f32), leaf("input", "b", (300, 256), f32)

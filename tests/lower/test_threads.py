@@ -62,6 +62,7 @@ def test_many_dispatches(spin: int) -> None:
             assert time.monotonic() - started < 10
 
 
+@pytest.mark.slow
 def test_programs_on_two_python_threads() -> None:
     """They may share a pool of workers, whose runs are kept apart."""
     modules = [Module([training_step(37)], BEST), Module([training_step(23)], BEST)]

@@ -311,6 +311,7 @@ def test_a_16_bit_dtype_says_what_there_is(name: str) -> None:
         mlp().compile("cpu", batch_size=1, dtype=name)
 
 
+@pytest.mark.slow
 def test_every_layer_takes_it() -> None:
     """Recurrence, attention, embeddings: whatever a layer multiplies is rounded, and comes close."""
     def model() -> zt.Sequential:

@@ -193,6 +193,7 @@ def test_functions_see_several_tensors() -> None:
                                   np.maximum(data[0], np.abs(data[1])))
 
 
+@pytest.mark.slow
 def test_thousands_of_layers_in_a_row() -> None:
     x = L.Input((2,))
     y: Any = x

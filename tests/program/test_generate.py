@@ -120,6 +120,7 @@ def test_it_gives_each_number_as_it_is_made() -> None:
     assert list(program.generate([1, 2], 2)) == first
 
 
+@pytest.mark.slow
 def test_what_is_drawn_is_drawn_by_its_probability() -> None:
     logits = np.array([0.3, -1.0, 2.0, 0.1, -3.0])
     count = 20_000
@@ -145,6 +146,7 @@ def test_seeds() -> None:
     assert texts[0] == texts[2] != texts[1]
 
 
+@pytest.mark.slow
 def test_it_writes_what_it_has_learned() -> None:
     """A model that was trained to count goes on counting."""
     program = MODELS["pre-norm"]().compile(
@@ -155,6 +157,7 @@ def test_it_writes_what_it_has_learned() -> None:
     assert list(program.generate([5], 8, temperature=0)) == [6, 0, 1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_artifacts_write_and_checkpoints_have_no_cache(tmp_path: Path) -> None:
     how = {"batch_size": 2, "loss": "sparse_categorical_crossentropy", "optimizer": "adam"}
     program = MODELS["pre-norm"]().compile("cpu", decode=True, **how)

@@ -30,6 +30,7 @@ def groups() -> list:
     return c.grouped()
 
 
+@pytest.mark.slow
 def test_the_words_are_true() -> None:
     made = c.words_part(groups())
     stands = PAGE.split("\n")

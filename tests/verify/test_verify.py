@@ -115,6 +115,7 @@ def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, la
     assert CliRunner().invoke(main, told).exit_code == 0, told
 
 
+@pytest.mark.slow
 @few()
 def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
     from ztorch.commands.recipe import find

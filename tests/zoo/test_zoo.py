@@ -127,6 +127,7 @@ def test_mobilenet_is_keras_own() -> None:
 # -- what single models do -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_autoencoder_learns_to_draw() -> None:
     recipe = find("autoencoder")
     made = compiled(recipe, "cpu", threads=1)
@@ -136,6 +137,7 @@ def test_the_autoencoder_learns_to_draw() -> None:
     assert made.evaluate(x_test, x_test, verbose=0, return_dict=True)["loss"] < blank / 3
 
 
+@pytest.mark.slow
 def test_the_variational_autoencoder() -> None:
     """Its loss is the cross-entropy of pixels and the distance of the code, in closed form; what
     its decoder draws of standard normal codes looks like digits to a classifier."""

@@ -40,10 +40,12 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     key: list[Any] = [name]
     operands: list[Any] = []
     positions, rest = tensor_places(name)
+    placed = False
     for k, x in enumerate(args):
         kind = type(x)
         if isinstance(x, Handle):
             node = x.node
+            placed = True
             key.append(node.spec)
             operands.append(node)
         elif k not in positions and k < rest:
@@ -57,6 +59,8 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         if isinstance(x, Handle):
             return _apply_first(name, args, attrs)
         key.append((label, type(x), x))
+    if not placed:
+        key.append(memory_of(default_device()))
     try:
         call = _recorded.get(tuple(key))
     except TypeError:  # a list, which cannot be hashed
@@ -83,7 +87,8 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
     call = call_for(bound, kinds, place)
     zeros = any(isinstance(x, float) and x == 0 for x in bound.attributes.values())
-    if key and not zeros:  # 0.0 and -0.0 would be one key
+    moves = any(isinstance(x, Handle) and x.node.spec.memory != place for x in bound.operands)
+    if key and not zeros and not moves:  # 0.0 and -0.0 would be one key
         _recorded[key] = call
     nodes = record(call, operands)
     return nodes[0] if call.single else nodes

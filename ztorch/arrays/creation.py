@@ -70,7 +70,7 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
         tensor([0, 1, 2], dtype=int64, device='cpu')
     """
     d = None if dtype is None else dtype_named(dtype)
-    node = node_from(data, None if dtype is None else dtype_named(dtype), device, bool(copy))
+    node = node_from(data, d, device, bool(copy))
     if copy is False and not isinstance(data, Tensor) and node.spec.size and not (
             node.spec.memory == "cpu" and np.may_share_memory(
                 stored_array(node), as_host_array("a tensor's data", data))):

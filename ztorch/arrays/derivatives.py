@@ -8,7 +8,6 @@ function may branch on values and call itself: it runs as Python.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -44,11 +43,11 @@ def run_watched(function: Callable[..., Any], args: Sequence[Any],
                 argnums: Sequence[int]) -> WatchedRun:
     """Calls a function with some of its arguments watched."""
     watched: list[TensorNode] = []
-    times: Counter[TensorNode] = Counter()  # one tensor may be several arguments
     trees, replaced = [], list(args)
     for k in argnums:
         leaves, tree = flatten(args[k])
-        nodes = [_watch(node_from(x, None, None, copy=True), k, times) for x in leaves]
+        nodes = [_watch(node_from(x, None, None, copy=True), k, len(watched) + at)
+                 for at, x in enumerate(leaves)]
         replaced[k] = unflatten(tree, map(tensor_of, nodes))
         watched += nodes
         trees.append(tree)
@@ -56,18 +55,16 @@ def run_watched(function: Callable[..., Any], args: Sequence[Any],
         return WatchedRun(function(*replaced), watched, trees)
 
 
-def _watch(node: TensorNode, argument: int, times: Counter[TensorNode]) -> TensorNode:
+def _watch(node: TensorNode, argument: int, number: int) -> TensorNode:
     if not node.spec.dtype.is_float:
         raise ShapeError(f"argument {argument} is a tensor of {node.spec.dtype}, which has no "
                          "derivatives; use .astype('float32'), or argnums= for other arguments")
-    times[node] += 1
-    return TensorNode(node.spec, None, _watch_call(node.spec, times[node]), (node,), 0,
-                      node.depth + 1)
+    return TensorNode(node.spec, None, _watch_call(node.spec, number), (node,), 0, node.depth + 1)
 
 
 @functools.cache
-def _watch_call(s: Spec, times: int) -> Call:
-    """The call that watches a tensor; another one each time, so that they are never merged."""
+def _watch_call(s: Spec, number: int) -> Call:
+    """The call for a spec. Each tensor has its own, since one may be watched twice."""
     return Call("watched", (s,), (s.dtype,), lambda values: WATCHED(values[0]), s.memory)
 
 

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing, tracing
 from ztorch.arrays.elements import array_of, operand_of
@@ -80,7 +82,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _argument(label: str, x: Any, place: str) -> Any:
     """An argument as a node, or as it is if it is compiled in."""
-    if isinstance(x, float):
+    if isinstance(x, float) and not isinstance(x, np.generic):
         kind = f64 if place == "cpu" else f32
         block = memory(place).upload(kind.numpy.type(x))
         return TensorNode(spec((), kind, place, number=True), block)

@@ -55,6 +55,9 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
     def run(*args: Any, **named: Any) -> Any:
         ran = run_watched(functools.partial(function, **named), args,
                           _positions(numbers, len(args)))
+        if has_aux and not (isinstance(ran.result, tuple) and len(ran.result) == 2):
+            raise ShapeError("with has_aux, a function must return a pair: a tensor of one number, "
+                             f"and what else there is, not {ran.result!r}")
         value, aux = ran.result if has_aux else (ran.result, None)
         _need_number(function, value)
         extra, aux_tree = tensors_of("what a function returns beside its value", aux)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arrays.specs import Spec
@@ -23,9 +24,10 @@ class TensorNode:
         operands: Nodes and numbers that the call takes.
         index: Which of the call's results it is.
         depth: Pending calls between it and what is computed, at most.
+        siblings: Weak references to all results of its call; None if it is the only one.
     """
 
-    __slots__ = ("__weakref__", "block", "call", "depth", "index", "operands", "spec")
+    __slots__ = ("__weakref__", "block", "call", "depth", "index", "operands", "siblings", "spec")
 
     def __init__(self, spec: Spec, block: Allocation | None = None, call: Call | None = None,
                  operands: tuple[Any, ...] = (), index: int = 0, depth: int = 0):
@@ -35,6 +37,7 @@ class TensorNode:
         self.operands = operands
         self.index = index
         self.depth = depth
+        self.siblings: list[weakref.ref[TensorNode]] | None = None
 
     def settle(self, block: Allocation) -> None:
         """Says where its elements lie now. What it was computed from may go."""

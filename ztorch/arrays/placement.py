@@ -67,7 +67,10 @@ def default_device() -> str:
     return _process_wide[0] if _process_wide else _configured()
 
 
-_configured = functools.cache(best_device)  # asked once: it reads files and looks for drivers
+@functools.cache  # asked once: it reads files and looks for drivers
+def _configured() -> str:
+    resolve("auto")  # whose error says where the choice comes from
+    return best_device()
 
 
 @functools.lru_cache

@@ -117,12 +117,14 @@ def program_for(key: tuple[Any, ...], results: tuple[int, ...], place: str,
         device: The device to compile for.
     """
     name = (device, results, key)
-    with _lock:
-        known = _programs.get(name)
-        if known is None:
-            known = _programs[name] = ArrayProgram(key, results, place, device)
-            _evict()
-        _programs.move_to_end(name)
+    known = _programs.get(name)
+    if known is None or len(_programs) > CAPACITY // 2:  # until then, order does not matter
+        with _lock:
+            known = _programs.get(name)
+            if known is None:
+                known = _programs[name] = ArrayProgram(key, results, place, device)
+                _evict()
+            _programs.move_to_end(name)
     return known
 
 

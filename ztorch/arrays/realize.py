@@ -37,17 +37,23 @@ def realize(nodes: Sequence[TensorNode]) -> None:
     twice.
     """
     pending = [n for n in nodes if n.block is None]
-    for place in {n.spec.memory for n in pending}:
-        _compute([n for n in pending if n.spec.memory == place], place)
+    if len(pending) == 1:
+        _compute(pending, pending[0].spec.memory)
+    elif pending:
+        pending = list(dict.fromkeys(pending))
+        for place in {n.spec.memory for n in pending}:
+            _compute([n for n in pending if n.spec.memory == place], place)
 
 
-def _compute(roots: Sequence[TensorNode], place: str) -> None:
+def _compute(roots: list[TensorNode], place: str) -> None:
     pending = walk(roots)
-    results = list(dict.fromkeys(roots)) + needed_elsewhere(pending, roots)
-    pool = memory(place)
+    results = roots
+    if len(pending.order) > len(roots):
+        results = roots + needed_elsewhere(pending, roots)
+    pool, slots = memory(place), pending.slots
     blocks = [pool.alloc(n.spec.nbytes) for n in results]
-    slots = tuple([pending.slots[id(n)] for n in results])
-    program = program_for(tuple(pending.key), slots, place, code_for(place))
+    program = program_for(tuple(pending.key), tuple([slots[id(n)] for n in results]), place,
+                          code_for(place))
     program.run(pending.leaves, pending.numbers, blocks)
     keeps = _keeps_operands.get()
     for node, block in zip(results, blocks, strict=True):

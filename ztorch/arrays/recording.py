@@ -7,6 +7,7 @@ arguments, so that recording costs little.
 from __future__ import annotations
 
 import threading
+import weakref
 from types import TracebackType
 from typing import Any
 
@@ -74,6 +75,11 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     results = [
         TensorNode(s, None, call, operands, k, depth + 1) if alias is None else operands[alias]
         for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
+    if len(results) > 1:
+        siblings = list(map(weakref.ref, results))
+        for node in results:
+            if node.call is call:  # not an operand
+                node.siblings = siblings
     if not _laziness.on and not is_tracing():
         realize(results)
     return results

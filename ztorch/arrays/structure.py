@@ -65,9 +65,16 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
         if call is None:
             raise NotTraced("a tensor has no value while the function that takes it is compiled or "
                             "differentiated as a whole; use ops.where to choose by its value")
-        unvisited = [o for o in operands if type(o) is TensorNode and id(o) not in slots]
-        if unvisited:
-            stack += unvisited
+        depth = len(stack)
+        for o in operands:
+            if type(o) is TensorNode and id(o) not in slots:
+                if within is None and o.block is not None:  # a short way for most operands
+                    slots[id(o)] = len(slots)
+                    leaves.append(o)
+                    key.append(o.spec)
+                else:
+                    stack.append(o)
+        if len(stack) > depth:
             continue
         stack.pop()
         key.append(call)
@@ -86,6 +93,9 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 known += 1
         slots[id(node)] = len(slots)
         order.append(node)
+        if node.siblings is not None and within is None:  # whoever wants those finds them computed
+            stack += [s for ref in node.siblings if (s := ref()) is not None
+                      and id(s) not in slots and s.call is call and s.block is None]
     return Pending(key, leaves, numbers, order, slots)
 
 
@@ -95,20 +105,22 @@ def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> se
     stack = list(roots)
     while stack:
         node = stack[-1]
+        if id(node) in depends:
+            stack.pop()
+            continue
         operands = [o for o in node.operands if type(o) is TensorNode]
-        unvisited = [] if id(node) in depends else [o for o in operands if id(o) not in depends]
+        unvisited = [o for o in operands if id(o) not in depends]
         if unvisited:
             stack += unvisited
             continue
-        stack.pop()
-        depends.setdefault(id(node), any(depends[id(o)] for o in operands))
+        depends[id(node)] = any(depends[id(o)] for o in operands)
     return {key for key, reached in depends.items() if reached}
 
 
 def needed_elsewhere(pending: Pending, roots: Sequence[TensorNode]) -> list[TensorNode]:
     """The nodes on the way to the roots that somebody else refers to: a variable of the user's, or
     a pending computation of another kind. They are worth keeping once they are computed."""
-    if len(pending.order) == len(roots):
+    if len(pending.order) == len({*map(id, roots)}):
         return []
     uses = _uses(pending.order)
     wanted = {id(r) for r in roots}

@@ -203,8 +203,8 @@ class Tensor(Handle, Operators):
         return compute(name, args, attrs)
 
     @staticmethod
-    def op_names() -> list[str]:
-        return [*REGISTRY, *ALIASES]
+    def ops() -> tuple[Any, ...]:
+        return REGISTRY, ALIASES
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's functions of elements give tensors where there is such an op, else arrays."""

@@ -22,7 +22,10 @@ def flatten(tree: Any) -> tuple[list[Any], Shape]:
 
 def _flatten(tree: Any, leaves: list[Any]) -> Shape:
     if isinstance(tree, dict):
-        keys = tuple(sorted(tree))
+        try:
+            keys = tuple(sorted(tree))
+        except TypeError:  # keys of several types
+            keys = tuple(sorted(tree, key=lambda k: (type(k).__name__, k)))
         return dict, keys, tuple(_flatten(tree[k], leaves) for k in keys)
     if isinstance(tree, (list, tuple)):
         return type(tree), len(tree), tuple(_flatten(part, leaves) for part in tree)
@@ -48,6 +51,23 @@ def unflatten(shape: Shape, leaves: Iterator[Any]) -> Any:
     if kind is dict:
         return dict(zip(keys, built, strict=True))
     return kind(*built) if hasattr(kind, "_fields") else kind(built)  # a named tuple, or another
+
+
+def leaf_names(shape: Shape, prefix: str = "w") -> list[str]:
+    """A name for each leaf of a tree of a shape: the keys that lead to it.
+
+    >>> leaf_names(flatten({"dense": [1, 2], "bias": 3})[1])
+    ['bias', 'dense/0', 'dense/1']
+    """
+    if shape is None:
+        return []
+    if shape == LEAF:
+        return [prefix]
+    kind, keys, parts = shape
+    labels = keys if kind is dict else getattr(kind, "_fields", range(keys))
+    start = "" if prefix == "w" else f"{prefix}/"
+    return [name for label, part in zip(labels, parts, strict=True)
+            for name in leaf_names(part, f"{start}{label}")]
 
 
 def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:

@@ -14,15 +14,15 @@ import numpy as np
 
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell
-from ztorch.arrays.elements import node_from
+from ztorch.arrays.elements import node_from, stored_array
 from ztorch.arrays.memory import memory
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import tensor_of
-from ztorch.arrays.trees import flatten, unflatten
+from ztorch.arrays.trees import flatten, leaf_names, unflatten
 from ztorch.dtypes import to_storage
-from ztorch.errors import ConfigError, ShapeError
+from ztorch.errors import ConfigError, DeviceError, ShapeError
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Graph, Value
@@ -59,7 +59,35 @@ class Step(NamedTuple):
     changed: list[Cell]
 
 
-_steps: weakref.WeakKeyDictionary[Optimizer, dict[Any, Step]] = weakref.WeakKeyDictionary()
+class Steps:
+    """The steps of one optimizer, by the parameters they take. Copies and pickles of it hold the
+    states as arrays."""
+
+    def __init__(self, states: dict[Any, list[np.ndarray]] | None = None):
+        self.known: dict[Any, Step] = {}
+        self._restored = states or {}  # states of steps that are not known yet
+
+    def find(self, optimizer: Optimizer, tree: Any, specs: tuple[Spec, ...]) -> Step:
+        """The step for parameters in a tree."""
+        step = self.known.get((tree, specs))
+        if step is None:
+            step = self.known[tree, specs] = _step(optimizer, tree, specs)
+            restored = self._restored.pop(_portable(tree, specs), ())
+            for cell, array in zip(step.states, restored, strict=False):
+                if not isinstance(cell, _Rate):  # the optimizer holds that
+                    own = cell.node.spec
+                    cell.node = TensorNode(own, memory(own.memory).upload(array))
+        return step
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        states = {_portable(*key): [stored_array(cell.node).copy() for cell in step.states]
+                  for key, step in self.known.items()}
+        return Steps, ({**self._restored, **states},)
+
+
+def _portable(tree: Any, specs: Sequence[Spec]) -> tuple[Any, ...]:
+    """What names a step in another process."""
+    return tree, tuple((s.shape, s.dtype.long, s.memory) for s in specs)
 
 
 def update(optimizer: Optimizer, params: Any, grads: Any) -> Any:
@@ -75,19 +103,21 @@ def update(optimizer: Optimizer, params: Any, grads: Any) -> Any:
     for w, g in zip(specs[:len(weights)], specs[len(weights):], strict=True):
         if w is not g:
             raise ShapeError(f"a gradient of {g!r} for a parameter of {w!r}; they must be alike")
-    steps = _steps.setdefault(optimizer, {})
-    step = steps.get((tree, specs))
-    if step is None:
-        step = steps[tree, specs] = _step(optimizer, specs[:len(weights)])
+    if any(s.memory != specs[0].memory for s in specs):
+        places = sorted({s.memory for s in specs})
+        raise DeviceError(f"update takes parameters of one device, not of {' and '.join(places)}")
+    steps: Steps = vars(optimizer).setdefault("_steps", Steps())
+    step = steps.find(optimizer, tree, specs[:len(weights)])
     results = record(step.call, (*nodes, *(cell.get() for cell in step.states)))
     for cell, node in zip(step.changed, results[len(weights):], strict=True):
         cell.set(node)
     return unflatten(tree, map(tensor_of, results[:len(weights)]))
 
 
-def _step(optimizer: Optimizer, specs: Sequence[Spec]) -> Step:
+def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec]) -> Step:
     place = specs[0].memory
-    weights = [leaf("state", f"w{k}", s.shape, s.dtype) for k, s in enumerate(specs)]
+    weights = [leaf("state", name, s.shape, s.dtype)
+               for name, s in zip(leaf_names(tree), specs, strict=True)]
     slopes = [leaf("input", f"g{k}", s.shape, s.dtype) for k, s in enumerate(specs)]
     count = leaf("state", "optimizer/step", (), "int32", np.int32(0))
     updates = optimizer.apply(weights, slopes, count)

@@ -59,7 +59,8 @@ def of_recipe(recipe: Recipe, device: str, batch_size: int | None,
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "
                           f"{place.backend}:0")
     target = target_for(place)
-    compiled = compile_functions(traced.functions, target, recipe.model.name)
+    functions = {n: g for n, g in traced.functions.items() if n != "evaluate"}  # is not compared
+    compiled = compile_functions(functions, target, recipe.model.name)
     executable = start(compiled.spec, compiled.code, compiled.params, None, place.ordinal)
     return Subject(recipe.model.name, traced, target, place.ordinal, executable, compiled.plans)
 

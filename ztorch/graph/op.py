@@ -268,4 +268,4 @@ def _apply_op(name: str, *args: Any, **attrs: Any) -> Any:
 
 
 Value.apply_op = staticmethod(_apply_op)  # type: ignore[method-assign]
-Value.op_names = staticmethod(lambda: [*REGISTRY, *ALIASES])  # type: ignore[method-assign]
+Value.ops = staticmethod(lambda: (REGISTRY, ALIASES))  # type: ignore[method-assign]

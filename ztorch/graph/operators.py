@@ -7,7 +7,8 @@ too: `x.relu()` is `zt.ops.relu(x)`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 # Python's name of an operator -> the op. Those with two operands exist reflected as well.
@@ -33,8 +34,8 @@ class Operators:
         raise NotImplementedError
 
     @staticmethod
-    def op_names() -> list[str]:
-        """The ops that are methods."""
+    def ops() -> Sequence[Mapping[str, Any]]:
+        """The tables whose keys name ops, which are methods."""
         raise NotImplementedError
 
     def __divmod__(self, other: Any) -> Any:
@@ -78,7 +79,7 @@ class Operators:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):  # Python, NumPy and PyTorch probe for optional protocols
             raise AttributeError(name)
-        if name in self.op_names():
+        if any(name in table for table in self.ops()):
             return functools.partial(self._method, name)
         raise AttributeError(f"a tensor has no {name!r}; compute with zt.ops")
 
@@ -89,7 +90,7 @@ class Operators:
         return self.apply_op(name, self, *args, **attrs)
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *self.op_names()})
+        return sorted({*object.__dir__(self), *itertools.chain(*self.ops())})
 
     if TYPE_CHECKING:  # defined below, by the tables
 

@@ -57,6 +57,7 @@ def test_every_opcode(compiler: str, d: DType, tmp_path: Path) -> None:
     run(compiler, *STRICT, "-O2", "-c", "words.c", cwd=tmp_path)
 
 
+@pytest.mark.slow
 @every_compiler
 def test_random_kernels(compiler: str) -> None:
     kernels = [random_kernel(Random(seed), dtypes=tuple(d for d in ALL if d is not boolean),

@@ -103,6 +103,7 @@ def test_every_op(mac: Mac, part: list[Job]) -> None:
         agree(job, module.run(k), terms=20)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("families", [{1006}, {2002}], ids=["subgroups", "memory alone"])
 def test_a_model_trains(families: set[int]) -> None:

@@ -295,6 +295,7 @@ def _clean(code: bytes) -> Iterator[str]:
             yield name
 
 
+@pytest.mark.slow
 @every
 def test_every_opcode_is_taken(chip: str) -> None:
     """16-bit floats, in whose words chips differ, and some of the other dtypes, in turn; in a full run all."""

@@ -1,0 +1,128 @@
+"""Tensors beside NumPy and PyTorch: single ops, chains, reductions, small programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import ztorch as zt
+from benchmarks import peers
+from benchmarks.report import Section
+from benchmarks.timing import Contestant, Effort, compare
+from ztorch.arrays import programs
+from ztorch.host import settings
+
+SIZES = (10, 1_000, 100_000, 1_000_000)
+
+
+class Library(NamedTuple):
+    """The functions that a computation is written in."""
+
+    exp: Callable[[Any], Any]
+    log: Callable[[Any], Any]
+    sqrt: Callable[[Any], Any]
+    erf: Callable[[Any], Any]
+    where: Callable[[Any, Any, Any], Any]
+    one_hot: Callable[[Any, int], Any]
+
+
+def chain(_: Library, x: Any) -> Any:
+    for _turn in range(5):
+        x = x * 0.9 + 0.1
+    return x
+
+
+def chain_and_sum(lib: Library, x: Any) -> Any:
+    return chain(lib, x).sum()
+
+
+def black_scholes(lib: Library, price: Any) -> Any:
+    """The price of a call option, for many prices of the share."""
+    strike, years, rate, volatility = 100.0, 0.5, 0.02, 0.3
+    spread = volatility * years**0.5
+    d1 = (lib.log(price / strike) + (rate + volatility * volatility / 2) * years) / spread
+    d2 = d1 - spread
+    share, cash = (0.5 + 0.5 * lib.erf(d / 2.0**0.5) for d in (d1, d2))
+    return price * share - strike * float(np.exp(-rate * years)) * cash
+
+
+def k_means_step(lib: Library, points: Any, centres: Any) -> Any:
+    """New centres: the means of the points that are nearest to the old ones."""
+    distances = (centres * centres).sum(1) - 2.0 * (points @ centres.T)
+    near = lib.one_hot(distances.argmin(1), centres.shape[0])
+    return (near.T @ points) / near.sum(0)[:, None]
+
+
+def run(threads: list[int], effort: Effort) -> Section:
+    """Each computation by each library, through the calls that its users make."""
+    s = Section("arrays", "Tensors: the same Python code by each library",
+                "up to some thousand elements, Python: recording a call, finding the program and "
+                "calling it; above, bandwidth for the peers, which write each intermediate, and "
+                "arithmetic for fused chains.")
+    for n in threads:
+        peers.set_threads(n)
+        with settings.using(threads=n):
+            programs.forget()
+            for size in SIZES:
+                _case(s, n, effort, "x + y", lambda lib, x, y: x + y, size, 2)
+                _case(s, n, effort, "chain of ten", chain, size)
+            _case(s, n, effort, "chain of ten, sum", chain_and_sum, 1_000_000)
+            _case(s, n, effort, "Black-Scholes", black_scholes, 1_000_000, numpy_too=False)
+            _k_means(s, n, effort)
+    programs.forget()
+    return s
+
+
+OURS = Library(zt.ops.exp, zt.ops.log, zt.ops.sqrt, zt.ops.erf, zt.ops.where, zt.ops.one_hot)
+_erf = np.vectorize(math.erf)
+NUMPY = Library(np.exp, np.log, np.sqrt, _erf, np.where,
+                lambda x, n: np.eye(n, dtype=np.float32)[x])
+
+
+def _torch_library(torch: Any) -> Library:
+    return Library(torch.exp, torch.log, torch.sqrt, torch.erf, torch.where,
+                   lambda x, n: torch.nn.functional.one_hot(x, n).float())
+
+
+def _case(s: Section, threads: int, effort: Effort, name: str, f: Callable[..., Any], size: int,
+          inputs: int = 1, numpy_too: bool = True) -> None:
+    random = np.random.default_rng(size)
+    arrays = [random.uniform(50, 150, size).astype(np.float32) for _ in range(inputs)]
+    _compared(s, threads, effort, f"{name}, {size:,}", f, arrays, numpy_too)
+
+
+def _k_means(s: Section, threads: int, effort: Effort) -> None:
+    random = np.random.default_rng(0)
+    points = random.normal(size=(20_000, 8)).astype(np.float32)
+    _compared(s, threads, effort, "k-means step, 20,000 x 8, 16 centres", k_means_step,
+              [points, points[:16].copy()], numpy_too=True)
+
+
+def _compared(s: Section, threads: int, effort: Effort, case: str, f: Callable[..., Any],
+              arrays: list[np.ndarray], numpy_too: bool) -> None:
+    tensors = [zt.tensor(a) for a in arrays]
+    ours = Contestant("ztorch", lambda: f(OURS, *tensors).realize())
+    compiled = zt.compiled(lambda *xs: f(OURS, *xs))
+    contestants = [ours, Contestant("zt.compiled", lambda: compiled(*tensors))]
+    true = f(NUMPY, *(a.astype(np.float64) for a in arrays))
+    errors = {"ztorch": _error(f(OURS, *tensors).numpy(), true),
+              "zt.compiled": _error(compiled(*tensors).numpy(), true)}
+    if numpy_too:
+        contestants.append(Contestant("NumPy", lambda: f(NUMPY, *arrays)))
+        errors["NumPy"] = _error(f(NUMPY, *arrays), true)
+    torch = peers.module("torch")
+    if torch:
+        theirs = [torch.from_numpy(a) for a in arrays]
+        library = _torch_library(torch)
+        contestants.append(Contestant("PyTorch eager", lambda: f(library, *theirs)))
+        errors["PyTorch"] = _error(f(library, *theirs).numpy(), true)
+    error = peers.checked(case, 1e-4, **errors)
+    s.compared(case, threads, compare(contestants, threads == 1, effort), error)
+
+
+def _error(y: np.ndarray, true: np.ndarray) -> float:
+    """The largest error, relative to the largest number."""
+    return float(np.abs(y - true).max() / np.abs(true).max())

@@ -1,0 +1,210 @@
+"""Tensors of every device: where they lie, what computes them, what moves them, and who chooses."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.available import device as available
+from ztorch import ops, optimizers
+from ztorch.arrays import placement
+from ztorch.errors import DeviceError, UnknownName
+
+A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
+
+
+@pytest.fixture(scope="module", params=["opencl:0", "vulkan:0", "webgpu:0"])
+def device(request: pytest.FixtureRequest) -> str:
+    """A device with memory of its own."""
+    name: str = request.param
+    available(name.partition(":")[0])
+    return name
+
+
+@pytest.fixture
+def default() -> Iterator[None]:
+    """What set_default_device changes is put back."""
+    before = list(placement._process_wide)
+    yield
+    placement._process_wide[:] = before
+
+
+# -- devices with memory of their own ----------------------------------------------------------------
+
+
+def test_tensors_there_and_back(device: str) -> None:
+    for dtype in ("float32", "int32", "bool"):
+        a = A.astype(dtype)
+        x = zt.tensor(a, device=device)
+        assert x.device == device and x.dtype.long == dtype
+        np.testing.assert_array_equal(x.numpy(), a, strict=True)
+        assert not x.numpy().flags.writeable and not np.shares_memory(x.numpy(), x.numpy())
+    x = zt.tensor(A, device=device)
+    assert x.to(device) is x and x.to(device, copy=True) is not x
+    there = zt.tensor(A).to(device)
+    assert there.device == device and there.to("cpu").device == "cpu"
+    np.testing.assert_array_equal(there.to("cpu").numpy(), A)
+    assert f"device='{device}'" in repr(x) and x[0, 1].item() == -2.0 and np.asarray(x).sum() == A.sum()
+    for y in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+        assert y.device == device
+        np.testing.assert_array_equal(y.numpy(), A)
+    assert zt.tensor(np.zeros((0, 3), np.float32), device=device).numpy().shape == (0, 3)
+
+
+def test_ops_stay_on_the_device(device: str, builds: list[str]) -> None:
+    x = zt.tensor(A, device=device)
+    for k in (1.0, 2.0, 3.0, 2.0):
+        y = ops.maximum(x * k + A, 0.0) - 0.5  # an array beside it goes there
+        assert y.device == device
+        total = y.sum(axis=1)
+        want = np.maximum(A * k + A, 0.0) - 0.5
+        np.testing.assert_allclose(total.numpy(), want.sum(1), rtol=1e-6)
+        np.testing.assert_allclose(y.numpy(), want, rtol=1e-6)
+    assert len(builds) == 2
+
+
+def test_many_realisations_keep_their_order(device: str) -> None:
+    """Numbers, inputs and results of calls that are under way must not be overwritten."""
+    x = zt.tensor(np.zeros(64, np.float32), device=device)
+    kept = []
+    for k in range(60):
+        x = (x + float(k)).realize()
+        kept.append(x)
+    np.testing.assert_array_equal([t[0].item() for t in kept[:10]], np.cumsum(range(60))[:10])
+    np.testing.assert_array_equal(x.numpy(), np.full(64, sum(range(60)), np.float32))
+
+
+def test_functions_gradients_and_steps(device: str) -> None:
+    w, x = zt.tensor([1.0, -1.0, 2.0], device=device), zt.tensor(A, device=device)
+    optimizer = optimizers.SGD(0.5, momentum=0.9)
+
+    @zt.compiled
+    def step(w: Any, x: Any, k: Any) -> Any:
+        value, slope = zt.value_and_grad(lambda w: ((x @ w) ** 2.0).mean() * k)(w)
+        return optimizer.update(w, slope), value
+
+    want, velocity = np.array([1.0, -1.0, 2.0]), np.zeros(3)
+    for k in (0.1, 0.2, 0.01):
+        w, value = step(w, x, k)
+        assert w.device == value.device == device
+        np.testing.assert_allclose(value.item(), ((A @ want) ** 2).mean() * k, rtol=1e-5)
+        velocity = velocity * 0.9 - 0.5 * k * A.T @ (A @ want)
+        want = want + velocity
+        np.testing.assert_allclose(w.numpy(), want, rtol=1e-4)
+
+
+def test_devices_do_not_mix_unless_allowed(device: str) -> None:
+    here, there = zt.tensor(A), zt.tensor(A, device=device)
+    for wrong, words in ((lambda: here + there, f"zt.ops.add: a lies on cpu and b on {device}"),
+                         (lambda: ops.concat([there, here]), rf"xs\[0\] lies on {device}"),
+                         (lambda: zt.compiled(lambda a, b: a + b)(here, there), "argument 0 lies on cpu")):
+        with pytest.raises(DeviceError, match=words) as caught:
+            wrong()
+        assert ".to(" in str(caught.value) and "allow_transfers" in str(caught.value)
+    with zt.allow_transfers():
+        assert (here + there).device == "cpu" and (there + here).device == device
+        np.testing.assert_array_equal((there + here).numpy(), A + A)
+    with pytest.raises(DeviceError):
+        here + there
+    with pytest.raises(DeviceError, match="DLPack"):
+        there.__dlpack__()
+    with pytest.raises(DeviceError, match="update takes parameters of one device"):
+        optimizers.SGD().update([here, there], [here, there])
+
+
+def test_inside_a_block_tensors_are_made_there(device: str) -> None:
+    with zt.device(device):
+        x = zt.tensor(A)
+        assert x.device == zt.zeros(2).device == zt.full((), 2.5).device == zt.asarray(A).device == device
+        assert (zt.tensor(A, device="cpu") * 2.0).device == "cpu"
+        with zt.device("cpu"):
+            assert zt.tensor(A).device == "cpu" and (x * 1.0).device == device
+        assert zt.tensor(A).device == device
+        assert isinstance(ops.exp(A), np.ndarray)
+        np.testing.assert_allclose(ops.exp(A), np.exp(A), rtol=1e-5)
+    assert zt.tensor(A).device == "cpu" and (x * 1.0).device == device
+
+
+def test_memory_of_a_device_is_reused(device: str) -> None:
+    x = zt.tensor(np.ones(5000, np.float32), device=device)
+    handles = {id((x * 2.0).realize().node.block.handle) for _ in range(10)}
+    assert len(handles) <= 2 and x.sum().item() == 5000.0
+
+
+# -- who chooses -------------------------------------------------------------------------------------
+
+
+def test_the_default_is_set_for_all(default: None, builds: list[str]) -> None:
+    zt.set_default_device("cpu:scalar")
+    assert placement.default_device() == "cpu:scalar" and zt.tensor(A).device == "cpu"
+    assert placement.code_for("cpu") == "cpu:scalar"
+    np.testing.assert_array_equal((zt.tensor(A) * 2.0).numpy(), A * 2)
+    with zt.device("cpu"):
+        assert placement.code_for("cpu") == "cpu"
+        np.testing.assert_array_equal((zt.tensor(A) * 2.0).numpy(), A * 2)
+    assert len(builds) == 2  # a program for each level
+    for wrong in ("nowhere", "cuda:9", "cpu:z80"):
+        with pytest.raises((DeviceError, UnknownName), match=wrong.partition(":")[0]):
+            zt.set_default_device(wrong)
+        with pytest.raises((DeviceError, UnknownName), match=wrong[:4]), zt.device(wrong):
+            pass
+    assert placement.default_device() == "cpu:scalar"
+    with pytest.raises(DeviceError, match="chip, which holds no tensors"):
+        zt.set_default_device("cuda:sm_90")
+
+
+def test_an_exception_leaves_the_block() -> None:
+    with pytest.raises(ZeroDivisionError), zt.device("cpu:scalar"):
+        1 // 0  # noqa: B018
+    assert placement.default_device() != "cpu:scalar"
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch, default: None) -> Iterator[pytest.MonkeyPatch]:
+    """The environment may be changed; what it meant at first is asked again."""
+    placement._process_wide.clear()
+    placement._configured.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    placement._configured.cache_clear()
+
+
+def test_the_environment_and_the_config_file_choose(configured: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"default": "cpu:scalar"}))
+    configured.setenv("ZTORCH_CONFIG", str(config))
+    assert placement.code_for("cpu") == "cpu:scalar" and (zt.ones(2) + 1).tolist() == [2.0, 2.0]
+    configured.setenv("ZTORCH_DEVICE", "cpu")
+    assert placement.code_for("cpu") == "cpu:scalar"  # it was asked once
+    placement._configured.cache_clear()
+    assert placement.code_for("cpu") == "cpu" and zt.ones(2).device == "cpu"
+
+
+@pytest.mark.parametrize(("name", "words"), [("vulcan:0", "did you mean 'vulkan'"), ("metal:77", "metal"),
+                                             ("cuda:sm_90", "chip")])
+def test_a_wrong_choice_is_named(configured: pytest.MonkeyPatch, name: str, words: str) -> None:
+    configured.setenv("ZTORCH_DEVICE", name)
+    for _ in range(2):
+        with pytest.raises((DeviceError, UnknownName), match=words) as caught:
+            zt.zeros(2)
+        assert "ZTORCH_DEVICE" in str(caught.value) or words == "chip"
+    with zt.device("cpu"):
+        assert zt.ones(2).tolist() == [1.0, 1.0]
+
+
+def test_a_process_begins_with_its_environment() -> None:
+    code = "import ztorch as zt; from ztorch.arrays.placement import code_for; print(zt.ones(1).device, code_for('cpu'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHONPATH": os.getcwd(), "ZTORCH_DEVICE": "cpu:scalar"})
+    assert done.stdout == "cpu cpu:scalar\n", done.stderr
