@@ -10,6 +10,7 @@ import pytest
 
 import ztorch as zt
 from ztorch import ops
+from ztorch.arrays import derivatives, programs
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 from ztorch.graph.tracing import NotTraced
 
@@ -188,6 +189,27 @@ def test_fit_trains_with_it() -> None:
     changed = [not np.array_equal(a, b)
                for a, b in zip(before, program.get_weights(), strict=True)]
     assert changed == [False, False, True, True]
+
+
+def test_a_call_with_numbers_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its results share the numbers: of each gradient there is one, not one for every parameter."""
+    derived: list[int] = []
+    real = derivatives.gradients
+
+    def counted(y: Any, wrt: Any) -> Any:
+        derived.append(len(wrt))
+        return real(y, wrt)
+
+    monkeypatch.setattr(derivatives, "gradients", counted)
+    slopes = zt.grad(lambda p: (p[0] * 2.0 + p[1] * 3.0 + p[2] * 4.0).sum() * 5.0)([X, X, X])
+    assert [s.tolist()[0] for s in slopes] == [10.0, 15.0, 20.0]
+    derived.clear()
+    programs.forget()
+    both = zt.grad(lambda p: (p[0] * 2.5 + p[1] * 3.5 + p[2] * 4.5).sum() * 5.5)([X, X, X])
+    with zt.lazy(False):
+        total = both[0] + both[1] + both[2]
+    assert total.tolist()[0] == 57.75
+    assert derived == [3]  # when it is compiled; the structure was known
 
 
 # -- errors ----------------------------------------------------------------------------------------

@@ -66,6 +66,18 @@ def test_a_loop_compiles_once(builds: list[str]) -> None:
     assert len(builds) == 1
 
 
+@pytest.mark.parametrize("function, shapes", [
+    (lambda x, y: ops.take(x, ops.cast(y * 4.0, "int32"), axis=1), ((2, 5), (3,))),
+    (lambda x, y: ops.conv(x, y, padding="same"), ((1, 5, 8), (3, 8, 4))),
+    (lambda x, y: ops.softmax(ops.sort(x * y)), ((5,), (5,))),
+    (lambda x, y: zt.grad(lambda x: ops.take(x, ops.cast(y * 4.0, "int32")).max())(x),
+     ((5,), (3,)))])
+def test_code_for_many_examples(function: Callable[..., Any], shapes: Any) -> None:
+    """Of ops whose rules are not those of elementwise ops, reductions and movement."""
+    x, y = (tensor(3, *shape) for shape in shapes)
+    same(zt.vmap(function)(x, y), looped(function, x, y))
+
+
 # -- what NumPy evaluates --------------------------------------------------------------------------
 
 pytestmark_fast = pytest.mark.usefixtures("by_numpy")

@@ -18,7 +18,7 @@ from ztorch.arrays.calls import Call
 from ztorch.arrays.memory import Allocation, memory
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.structure import number_dtypes, rebuild
-from ztorch.compile.pipeline import build
+from ztorch.compile.program_cache import build
 from ztorch.dtypes import to_storage
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Graph

@@ -40,7 +40,7 @@ def assemble(text: str, target: Target) -> bytes:
     For a foreign architecture, LLVM runs in a child process, because it aborts the process if it
     cannot select an instruction.
     """
-    return cached((text, row(target), _llvm_identity(), _source()), lambda: _emit(text, target))
+    return cached((text, row(target), llvm_identity(), _source()), lambda: _emit(text, target))
 
 
 def _emit(text: str, target: Target) -> bytes:
@@ -51,7 +51,7 @@ def _emit(text: str, target: Target) -> bytes:
 
 
 @functools.cache
-def _llvm_identity() -> str:
+def llvm_identity() -> str:
     """Identifies the LLVM in use without loading it: llvmlite's version and its library files."""
     spec = importlib.util.find_spec("llvmlite")
     folder = Path(spec.origin).parent if spec and spec.origin else Path()

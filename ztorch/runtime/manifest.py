@@ -120,7 +120,7 @@ def _no_constant(text: str) -> float:
 def check_program(spec: ProgramSpec) -> None:
     """Raises `BadValue` where parts of a spec contradict one another, so that code would read or
     write beyond the memory it is given."""
-    _check_params(spec)
+    check_params(spec)
     _check_entries(spec)
     for k, function in enumerate(spec.functions.values()):
         try:
@@ -137,10 +137,10 @@ def check_program(spec: ProgramSpec) -> None:
         if name not in spec.functions:
             raise BadValue(list(spec.functions), f"a list with a function {name!r}", "functions")
     if spec.backend == "cpu":
-        _check_symbols(spec)
+        check_symbols(spec)
 
 
-def _check_params(spec: ProgramSpec) -> None:
+def check_params(spec: ProgramSpec) -> None:
     """States and constants lie in params: aligned, apart, and with nothing beside them."""
     parts = sorted(_parts(spec), key=lambda part: part[0])
     for start, end, path in parts:
@@ -224,7 +224,7 @@ def _check_launch(launch: LaunchSpec, f: FunctionSpec, spec: ProgramSpec) -> Non
                        f"memories; {name!r} does not", 0)
 
 
-def _check_symbols(spec: ProgramSpec) -> None:
+def check_symbols(spec: ProgramSpec) -> None:
     """The code that has these symbols was compiled for memory of the listed sizes."""
     for k, f in enumerate(spec.functions.values()):
         symbol = entry_point(f.name, f.inputs.values(), f.outputs.values(), spec.params_bytes,

@@ -1,0 +1,184 @@
+"""Compiled programs that are kept: found by another process, never for another graph."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch.arrays import programs
+from ztorch.codegen import object_cache
+from ztorch.compile import pipeline, program_cache
+from ztorch.compile.pipeline import compile_functions, target_for
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Op
+from ztorch.host.settings import using
+from ztorch.runtime.devices import resolve
+from ztorch.runtime.packed import LENGTH, pack, unpack
+
+X = np.arange(6.0, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    object_cache.forget()
+    programs.forget()
+    with using(cache=str(tmp_path)):
+        yield tmp_path / "objects"
+    object_cache.forget()
+    programs.forget()
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is compiled from now on."""
+    names: list[str] = []
+
+    def counted(functions: Any, target: Any, name: str) -> Any:
+        names.append(name)
+        return compile_functions(functions, target, name)
+
+    for module in (program_cache, pipeline):
+        monkeypatch.setattr(module, "compile_functions", counted)
+    return names
+
+
+def new_process() -> None:
+    object_cache.forget()
+    programs.forget()
+
+
+def chain() -> np.ndarray:
+    x = zt.tensor(X)
+    return (ops_of(x) * 3.0 + zt.tensor([1.0]) * 2.0).numpy()
+
+
+def ops_of(x: zt.Tensor) -> zt.Tensor:
+    return zt.ops.exp(x).cumsum(axis=0)
+
+
+def test_another_process_finds_it(compiled: list[str]) -> None:
+    first = chain()
+    assert len(compiled) == 1
+    new_process()
+    np.testing.assert_array_equal(chain(), first)
+    assert len(compiled) == 1
+
+
+def test_another_process_does(folder: Path) -> None:
+    """Really: what it wrote is what this one would have written."""
+    script = ("import ztorch as zt, numpy as np\n"
+              "print((zt.tensor(np.ones(3, np.float32)) * 3.5).sum().numpy())")
+    environment = {"ZTORCH_CACHE": str(folder.parent), "PATH": ""}
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
+                         text=True, check=True, cwd=Path(zt.__file__).parents[1])
+    assert run.stdout.strip() == "10.5"
+    written = set(folder.iterdir())
+    same = (zt.tensor(np.ones(3, np.float32)) * 3.5).sum().numpy()
+    assert same == 10.5
+    assert set(folder.iterdir()) == written
+
+
+def test_other_numbers_shapes_and_constants_are_other_programs(compiled: list[str]) -> None:
+    for k, function in enumerate((
+            lambda x: x * 2.0, lambda x: x * -2.0, lambda x: x[1:] * 2.0,
+            lambda x: x * np.arange(6, dtype=np.float32))):
+        new_process()
+        np.testing.assert_array_equal(function(zt.tensor(X)).numpy(), function(X))
+        assert len(compiled) == k + 1
+
+
+def test_constants_come_back(compiled: list[str]) -> None:
+    table = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
+    graph = Graph({"y0": zt.ops.matmul(leaf("input", "x0", (1, 6), "float32"),
+                                       program_constant(table))})
+    for _ in range(2):
+        new_process()
+        running = program_cache.build({"call": graph}, "cpu", "product")
+        call = running.bind("call")
+        call.inputs["x0"][...] = X.reshape(1, 6)
+        call()
+        np.testing.assert_allclose(call.outputs["y0"], X.reshape(1, 6) @ table, rtol=1e-6)
+    assert compiled == ["product"]
+
+
+def program_constant(table: np.ndarray) -> Any:
+    from ztorch.graph.op import constant
+
+    return constant(table)
+
+
+def test_a_damaged_file_is_compiled_again(compiled: list[str], folder: Path) -> None:
+    first = chain()
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    new_process()
+    np.testing.assert_array_equal(chain(), first)
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("change", [{"cache": None}, {"debug": ("time",)}])
+def test_nothing_is_kept_where_it_is_off_or_watched(change: dict[str, Any], compiled: list[str]) -> None:
+    with using(**change):
+        for k in range(2):
+            new_process()
+            chain()
+            assert len(compiled) == k + 1
+
+
+def test_the_key_names_all_that_the_code_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = target_for(resolve("cpu"))
+    graph = {"call": Graph({"y0": leaf("input", "x0", (2,), "float32") * 2.0})}
+    keys = [program_cache._key(graph, target, "name"), program_cache._key(graph, target, "other")]
+    limits = replace(target.limits, processor=target.limits.processor._replace(l2_bytes=1 << 10))
+    keys.append(program_cache._key(graph, replace(target, limits=limits), "name"))
+    for part in ("llvm_identity", "_source", "__version__"):
+        with monkeypatch.context() as patch:
+            patch.setattr(program_cache, part, "another" if part == "__version__" else
+                          lambda: b"another")
+            keys.append(program_cache._key(graph, target, "name"))
+    assert None not in keys and len({repr(k) for k in keys}) == len(keys)
+
+
+def test_programs_with_states_or_ops_of_others_are_not_kept() -> None:
+    target, x = target_for(resolve("cpu")), leaf("input", "x0", (2,), "float32")
+    own = Op("own", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
+             body=lambda e, index: e.read(0, index))
+    state = leaf("state", "w", (2,), "float32", np.zeros(2, np.float32))
+    for y in (own(x), x * state):
+        assert program_cache._key({"call": Graph({"y0": y})}, target, "name") is None
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+def packed() -> bytes:
+    graph = Graph({"y0": leaf("input", "x0", (4,), "float32") * program_constant(
+        np.array([1.0, 2.0, 3.0, 4.0], np.float32))})
+    made = compile_functions({"call": graph}, target_for(resolve("cpu")), "packed")
+    return pack(made.spec, made.code, made.params)
+
+
+def test_bytes_that_are_no_program() -> None:
+    whole = packed()
+    parts = unpack(whole)
+    assert parts is not None and pack(*parts) == whole
+    header = int.from_bytes(whole[:LENGTH], "little")
+    for end in (0, 4, LENGTH, LENGTH + header // 2, LENGTH + header, len(whole) - 1):
+        assert unpack(whole[:end]) is None
+    assert unpack(whole + b"\0") is None
+    assert unpack(b"\xff" * 64) is None
+    rng = np.random.default_rng(0)
+    for at in rng.integers(0, LENGTH + header, 300):  # a changed header gives None or a valid one
+        changed = bytearray(whole)
+        changed[at] ^= 1 << int(rng.integers(8))
+        other = unpack(bytes(changed))
+        assert other is None or (len(other[1]) == len(parts[1]) and
+                                 len(other[2]) == len(parts[2]))
