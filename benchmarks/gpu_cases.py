@@ -50,7 +50,7 @@ class Case:
 
 def resident(call: Any) -> Callable[[], object]:
     """A run whose inputs are on the device already and whose outputs stay there."""
-    device, recording = call._device, call._recording
+    device, recording = call.ports.device, call.ports.recording
 
     def run() -> None:
         device.run(recording)

@@ -131,7 +131,7 @@ COMPILED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dtype": "int32"}, ConfigError, "models compute in 'float32', 'float64'"),
     ({"loss": "mean_squared_eror"}, UnknownName, "did you mean 'mean_squared_error'"),
     ({"loss": lambda a, b: 1}, ConfigError, "returned 1, not a tensor"),
-    ({"loss": lambda a, b: np.mean(a - b)}, TypeError, "zt.ops instead of NumPy"),
+    ({"loss": lambda a, b: np.exp(a - b)}, TypeError, "zt.ops instead of NumPy"),
     ({"loss": None}, ConfigError, "optimizer but no loss"),
     ({"decode": "no"}, ConfigError, "decode must be True or False, not 'no'"),
     ({"optimizer": "adma"}, UnknownName, "did you mean 'adam'"),

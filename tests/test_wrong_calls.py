@@ -50,7 +50,11 @@ GOOD: dict[str, Callable[[], Any]] = {
     "inputs": lambda: INPUT, "outputs": lambda: OUTPUT, "initial_learning_rate": lambda: 0.1,
     "decay_steps": lambda: 10, "decay_rate": lambda: 0.5, "boundaries": lambda: [1, 2],
     "values": lambda: [1.0, 2.0, 3.0], "filepath": lambda: "b.safetensors", "spec": lambda: "adam",
-    "filename": lambda: "log.csv", "schedule": lambda: lambda epoch: 0.1, "threads": lambda: 1, "loss": lambda: "mse"}
+    "filename": lambda: "log.csv", "schedule": lambda: lambda epoch: 0.1, "threads": lambda: 1, "loss": lambda: "mse",
+    "data": lambda: X, "shape": lambda: (2, 3), "fill_value": lambda: 1.0, "start": lambda: 0,
+    "stop": lambda: 3, "n_rows": lambda: 2, "low": lambda: 0, "high": lambda: 5, "n": lambda: 4,
+    "primals": lambda: [zt.tensor(1.0)], "tangents": lambda: [zt.tensor(1.0)], "seed": lambda: 1,
+    "trainable_variables": lambda: model().get_weights(), "non_trainable_variables": list}
 FILES = {("ztorch.program.program", "load"): "p.zt", ("ztorch.data.csv_files", "csv"): "t.csv",
          ("ztorch.data.tables", "read_table"): "t.csv", ("ztorch.data.text_files", "text"): "t.csv",
          ("ztorch.data.images", "image_folder"): "images",

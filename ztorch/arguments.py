@@ -47,6 +47,33 @@ def checked(function: _F) -> _F:
     return cast(_F, run)
 
 
+def explained(function: _F) -> _F:
+    """Decorates a function that calls no function of the user's: what fails deep inside because of
+    its arguments becomes an error that names the call.
+
+    >>> @explained
+    ... def half(x: float) -> float:
+    ...     return x / 2
+    >>> half("a")
+    Traceback (most recent call last):
+    ztorch.errors.ConfigError: half cannot be called like this (TypeError: unsupported operand type(s) for /: 'str' and 'int'); it is half(x: float) -> float
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except ZtorchError:
+            raise
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+            call = str(inspect.signature(function)).replace("'", "")
+            raise ConfigError(f"{function.__name__} cannot be called like this ("
+                              f"{type(error).__name__}: {error}); it is {function.__name__}{call}"
+                              ) from error
+
+    return cast(_F, run)
+
+
 @functools.cache  # computed at the first call, since signatures would slow down the import
 def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tuple[str, bool]],
                                                      list[str]]:

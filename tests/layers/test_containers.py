@@ -405,9 +405,9 @@ def test_functions_of_numbers_are_shown_the_way():
         build(L.Input((4,)), mine)
     with pytest.raises(TypeError, match=r"layer 'part/mine': .*ops\.relu\(x\), not with NumPy or Py"):
         build(L.Input((4,)), Sequential([L.Lambda(torch.relu, name="mine")], name="part"))
-    with pytest.raises(ConfigError, match=r"layer 'a': its function.* a tensor has no 'tanh'; use "
-                                          r"ops\.tanh"):
-        build(L.Input((4,)), L.Dense(3, activation=lambda x: x.tanh(), name="a"))
+    with pytest.raises(ConfigError, match=r"layer 'a': its function.* a tensor has no 'tahn'; "
+                                          r"compute with zt\.ops"):
+        build(L.Input((4,)), L.Dense(3, activation=lambda x: x.tahn(), name="a"))
     with pytest.raises(ConfigError, match=r"loss 'away': its function.*truth value; use ops\.where"):
         def away(y, p):
             return y - p if y > p else p - y

@@ -189,7 +189,7 @@ def test_changed_bytes_give_an_error_or_a_tensor_within_its_storage(changes: lis
     except WeightsError:
         return
     for tensor in found.values() if isinstance(found, dict) else ():
-        if isinstance(tensor, pickles.Tensor):
+        if isinstance(tensor, pickles.PickledTensor):
             assert tensor.array.sum() == 0 and tensor.array.size <= 6
 
 

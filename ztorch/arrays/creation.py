@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import explained
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.elements import node_from, stored_array
 from ztorch.arrays.exchange import as_host_array
@@ -22,6 +23,7 @@ from ztorch.errors import ConfigError, DataError, ShapeError
 Shape = int | Sequence[int]
 
 
+@explained
 def tensor(data: Any, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
     """A tensor with a copy of the data.
 
@@ -46,6 +48,7 @@ def tensor(data: Any, dtype: DType | str | None = None, device: str | None = Non
     return Tensor(data, dtype, device)
 
 
+@explained
 def asarray(data: Any, dtype: DType | str | None = None, device: str | None = None,
             copy: bool | None = None) -> Tensor:
     """A tensor of the data, which shares its memory where that is possible: then who changes the
@@ -80,6 +83,7 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
     return tensor_of(node)
 
 
+@explained
 def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor of an array of another framework, by DLPack. Its memory is shared where possible.
 
@@ -105,6 +109,7 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
     return asarray(x, None, device, copy)
 
 
+@explained
 def full(shape: Shape, fill_value: float, dtype: DType | str | None = None,
          device: str | None = None) -> Tensor:
     """A tensor with one number everywhere.
@@ -158,6 +163,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
+@explained
 def zeros(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
     """A tensor of zeros.
 
@@ -177,6 +183,7 @@ def zeros(shape: Shape, dtype: DType | str = "float32", device: str | None = Non
     return full(shape, 0, dtype, device)
 
 
+@explained
 def ones(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
     """A tensor of ones.
 
@@ -196,6 +203,7 @@ def ones(shape: Shape, dtype: DType | str = "float32", device: str | None = None
     return full(shape, 1, dtype, device)
 
 
+@explained
 def empty(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
     """A tensor whose elements are not specified; here they are zeros, since tensors never change.
 

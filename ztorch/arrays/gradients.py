@@ -47,9 +47,11 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
         >>> value.item(), slope["a"].item()
         (45.0, 30.0)
     """
+    _need_function(function)
+    if not isinstance(argnums, (int, list, tuple)) or not all(
+            isinstance(k, int) for k in ([] if isinstance(argnums, int) else argnums)):
+        raise ConfigError(f"argnums is an integer or a tuple of them, not {argnums!r}")
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    if not callable(function):
-        raise ConfigError(f"a function of tensors can be differentiated, not {function!r}")
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
@@ -118,6 +120,9 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
         >>> pullback(zt.tensor([1.0, 10.0]))[0].tolist()
         [2.0, 40.0]
     """
+    _need_function(function)
+    if not primals:
+        raise ConfigError("vjp takes the arguments of the function after it: vjp(f, x, y)")
     ran = run_watched(function, primals, range(len(primals)))
     results, tree = tensors_of("the results of a function", ran.result)
     recorded = Recorded(results, ran.watched)
@@ -152,6 +157,10 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any],
         >>> zt.jvp(lambda x: x * x, [x], [zt.tensor([1.0, 0.5])])[1].tolist()
         [2.0, 2.0]
     """
+    _need_function(function)
+    for name, arguments in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(arguments, (list, tuple)) or not primals:
+            raise ConfigError(f"{name} is a list of arguments, not {arguments!r}")
     ran = run_watched(function, primals, range(len(primals)))
     results, tree = tensors_of("the results of a function", ran.result)
     leaves, _ = flatten(list(tangents))
@@ -182,6 +191,8 @@ def hessian(function: Callable[..., Any]) -> Callable[[Any], Tensor]:
         [[10.0, 6.0], [6.0, 0.0]]
     """
 
+    _need_function(function)
+
     @functools.wraps(function)
     def run(x: Any) -> Tensor:
         ran = run_watched(function, (x,), (0,))
@@ -206,6 +217,11 @@ def _positions(argnums: Sequence[int], count: int) -> list[int]:
     if len({*positions}) < len(positions):
         raise ConfigError(f"argnums={tuple(argnums)} names an argument twice")
     return positions
+
+
+def _need_function(function: Any) -> None:
+    if not callable(function):
+        raise ConfigError(f"a function of tensors can be differentiated, not {function!r}")
 
 
 def _need_number(function: Callable[..., Any], value: Any) -> None:

@@ -18,7 +18,7 @@ from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
 from ztorch.dtypes import DType, f32
-from ztorch.errors import WeightsError
+from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Value
@@ -57,6 +57,13 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False) -
 def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequence[Any],
                    inputs: tuple[Any, ...], training: bool) -> tuple[Any, list[Tensor]]:
     """The output of a layer for weights that are given; see `Layer.stateless_call`."""
+    for weights in (trainable, non_trainable):
+        if not isinstance(weights, (list, tuple)):
+            raise WeightsError(f"layer {layer.name!r} takes its weights as lists of tensors, not "
+                               f"{weights!r}")
+    if not inputs:
+        raise ConfigError(f"layer {layer.name!r} is called on nothing; give tensors after the "
+                          "weights")
     values = [*trainable, *non_trainable, *flatten(inputs)[0]]
     place = common_memory(f"layer {layer.name!r}", [f"tensor {k}" for k in range(len(values))],
                           values)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
-from ztorch.errors import DeviceError
+from ztorch.errors import ConfigError, DeviceError
 from ztorch.runtime.devices import best_device, resolve
 
 _chosen: ContextVar[str | None] = ContextVar("device", default=None)
@@ -33,8 +33,7 @@ def set_default_device(device: str) -> None:
     _process_wide[:] = [device]
 
 
-@contextmanager
-def device(name: str) -> Iterator[None]:
+def device(name: str) -> AbstractContextManager[None]:
     """Makes tensors on a device, inside a `with` block.
 
     Args:
@@ -51,6 +50,11 @@ def device(name: str) -> Iterator[None]:
         [2. 3.]
     """
     memory_of(name)
+    return _chosen_device(name)
+
+
+@contextmanager
+def _chosen_device(name: str) -> Iterator[None]:
     token = _chosen.set(name)
     try:
         yield
@@ -73,13 +77,19 @@ def _configured() -> str:
     return best_device()
 
 
-@functools.lru_cache
 def memory_of(device: str) -> str:
     """The memory that tensors of a device lie in: "cpu" for all levels of the CPU.
 
     >>> memory_of("cpu:scalar")
     'cpu'
     """
+    if not isinstance(device, str):
+        raise ConfigError(f"a device is a string such as 'cpu' or 'cuda:0', not {device!r}")
+    return _memory_of(device)
+
+
+@functools.lru_cache
+def _memory_of(device: str) -> str:
     place = resolve(device)
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which holds no tensors; name a device, such as "

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import explained
 from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_of_array
 from ztorch.arrays.placement import default_device, memory_of
@@ -41,6 +42,7 @@ _seed: int | None = None  # of the process; None before it is needed or set
 _counters: dict[str, _Counter] = {}  # by memory
 
 
+@explained
 def set_seed(seed: int) -> None:
     """Begins the random numbers of all devices anew.
 
@@ -80,6 +82,7 @@ def _next(seed: int | None) -> tuple[Tensor, Tensor]:
         return counter.next()
 
 
+@explained
 def rand(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
          seed: int | None = None) -> Tensor:
     """Random numbers from 0 to below 1, all equally likely.
@@ -102,6 +105,7 @@ def rand(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
     return _drawn("random_uniform", shape, dtype, device, seed)
 
 
+@explained
 def randn(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
           seed: int | None = None) -> Tensor:
     """Random numbers of the normal distribution with mean 0 and deviation 1.
@@ -124,6 +128,7 @@ def randn(*shape: Any, dtype: DType | str = "float32", device: str | None = None
     return _drawn("random_normal", shape, dtype, device, seed)
 
 
+@explained
 def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
             device: str | None = None, seed: int | None = None) -> Tensor:
     """Random integers, all equally likely but for less than `(high - low) / 2**32`.
@@ -157,6 +162,7 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
     return result
 
 
+@explained
 def permutation(n: int, device: str | None = None, seed: int | None = None) -> Tensor:
     """The integers from 0 to below n in a random order.
 

@@ -6,12 +6,14 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ztorch.arguments import explained
 from ztorch.arrays.creation import full
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.tensor import Tensor, compute
 from ztorch.dtypes import DType
 
 
+@explained
 def full_like(x: Tensor, fill_value: float, dtype: DType | str | None = None,
               device: str | None = None) -> Tensor:
     """A tensor of the shape of another one, with one number everywhere.
@@ -33,6 +35,7 @@ def full_like(x: Tensor, fill_value: float, dtype: DType | str | None = None,
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device or x.device)
 
 
+@explained
 def zeros_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
     """Zeros of the shape of another tensor.
 
@@ -52,6 +55,7 @@ def zeros_like(x: Tensor, dtype: DType | str | None = None, device: str | None =
     return full_like(x, 0, dtype, device)
 
 
+@explained
 def ones_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
     """Ones of the shape of another tensor.
 
@@ -71,6 +75,7 @@ def ones_like(x: Tensor, dtype: DType | str | None = None, device: str | None = 
     return full_like(x, 1, dtype, device)
 
 
+@explained
 def empty_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
     """A tensor of the shape of another one whose elements are not specified; here they are zeros.
 
@@ -90,6 +95,7 @@ def empty_like(x: Tensor, dtype: DType | str | None = None, device: str | None =
     return zeros_like(x, dtype, device)
 
 
+@explained
 def arange(start: float, stop: float | None = None, step: float = 1,
            dtype: DType | str | None = None, device: str | None = None) -> Tensor:
     """Numbers from a start, in equal steps, to below a stop.
@@ -114,6 +120,7 @@ def arange(start: float, stop: float | None = None, step: float = 1,
     return _made(device, "arange", start, stop, step, dtype=kind)
 
 
+@explained
 def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
              dtype: DType | str = "float32", device: str | None = None) -> Tensor:
     """Numbers at equal distances.
@@ -137,6 +144,7 @@ def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
     return _made(device, "linspace", start, stop, num, endpoint, dtype=dtype)
 
 
+@explained
 def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: DType | str = "float32",
         device: str | None = None) -> Tensor:
     """Ones on a diagonal, zeros elsewhere.

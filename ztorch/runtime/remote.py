@@ -97,7 +97,7 @@ def check_device(spec: ProgramSpec, device: Device) -> None:
                               f"({device.info.name}) has {here}. Compile it again for this device")
 
 
-class _Ports:
+class RemotePorts:
     """The memory on a device that a function's launches read inputs from and write outputs to."""
 
     def __init__(self, program: Remote, function: FunctionSpec):
@@ -140,10 +140,10 @@ class RemoteCall(BoundCall):
         # The arrays on this side are views of one block each, so that they travel in one copy.
         self.inputs, self._input_block = _arrays(function.inputs.values())
         self.outputs, self._output_block = _arrays(function.outputs.values())
-        self._ports = _Ports(program, function)
+        self.ports = RemotePorts(program, function)
 
     def run(self) -> None:
-        ports, device = self._ports, self._ports.device
+        ports, device = self.ports, self.ports.device
         if self.inputs:
             device.write(ports.inputs, self._input_block)
         device.run(ports.recording)
@@ -158,12 +158,12 @@ class RemoteMemoryCall(MemoryCall):
 
     def __init__(self, program: Remote, function: FunctionSpec):
         super().__init__(program, function)
-        self._ports = _Ports(program, function)
+        self.ports = RemotePorts(program, function)
 
     def run(self, inputs: Sequence[DeviceBuffer | Sequence[DevicePiece]],
             outputs: Sequence[DeviceBuffer | Sequence[DevicePiece]]) -> None:
         """An input or output may lie in several pieces, one behind the other."""
-        ports, device = self._ports, self._ports.device
+        ports, device = self.ports, self.ports.device
         tensors = zip(self.function.inputs.values(), ports.input_offsets, inputs, strict=True)
         for tensor, at, place in tensors:
             for piece in _pieces(place, tensor):

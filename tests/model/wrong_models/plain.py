@@ -95,7 +95,7 @@ CASES: dict[str, Case] = {
     "a lambda of python's math": lambda: row(L.Lambda(lambda x: math.exp(x), name="mine")),
     "a lambda that asks": lambda: row(L.Lambda(lambda x: x if x > 0.0 else -x, name="mine")),
     "a lambda that walks": lambda: row(L.Lambda(lambda x: max(*x), name="mine")),
-    "a lambda of methods": lambda: row(L.Lambda(lambda x: x.mean(axis=1), name="mine")),
+    "a lambda of methods": lambda: row(L.Lambda(lambda x: x.meen(axis=1), name="mine")),
     "a lambda of methods of none": lambda: row(L.Lambda(lambda x: x.numpy(), name="mine")),
     "a lambda of an unknown op": lambda: row(L.Lambda(lambda x: zt.ops.meen(x), name="mine")),
     "a lambda of two arguments": lambda: row(L.Lambda(lambda a, b: a + b, name="mine")),
