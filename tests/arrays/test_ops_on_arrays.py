@@ -15,6 +15,8 @@ import pytest
 
 import ztorch as zt
 from tests import references
+from tests.cases.covering import full
+from tests.cases.jobs import composed
 from tests.cases.samples import Case, cases
 from ztorch.arrays import programs
 from ztorch.errors import ConfigError, DataError, ShapeError, Unsupported
@@ -49,7 +51,9 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 # -- every op ----------------------------------------------------------------------------------------
 
+# Of ops made of others a third: the example of every op runs below.
 FIRST = [c for c in cases("f") if c.number == 0 and c.sample.shapes]
+FIRST = [c for k, c in enumerate(FIRST) if full() or not composed(c.public.name) or k % 3 == 0]
 
 
 @pytest.mark.parametrize("case", FIRST, ids=str)

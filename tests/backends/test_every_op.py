@@ -30,8 +30,9 @@ def compiled(backend: str, first: int) -> tuple[Module | None, list[int]]:
     return Module(chosen, backend) if chosen else None, [id(job) for job in chosen]
 
 
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("backend", COMPUTING)
+@pytest.mark.parametrize(("backend", "op"), [
+    pytest.param(backend, *op.values, marks=op.marks)
+    for backend in COMPUTING for op in OPS if share_of(backend)[str(op.values[0])]])
 def test_op(backend: str, op: str) -> None:
     device(backend)
     module, numbers = compiled(backend, list(jobs()).index(op) // TOGETHER * TOGETHER)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.covering import pairs
-from tests.cases.jobs import jobs, sharing
+from tests.cases.covering import pairs, share
+from tests.cases.jobs import jobs
 from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.vectors import loads, stores
 from tests.cases.zoo import BATCH, small
@@ -96,7 +96,7 @@ OPS = pairs([*FLAVOURS], [*QUICK, *(op for op in jobs() if op not in QUICK)],
 @tools
 @pytest.mark.parametrize(("flavour", "op"), OPS)
 def test_kernels_of_ops(flavour: str, op: str, tmp_path: Path) -> None:
-    some = sharing([*FLAVOURS].index(flavour), 4)[op]
+    some = share(jobs()[op], [*FLAVOURS].index(flavour), 4)
     graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(some)}
     made = compile_functions(graphs, FLAVOURS[flavour][0], "ops")
     agree_with_khronos(_split(made.text), tmp_path, flavour)

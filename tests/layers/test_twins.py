@@ -243,4 +243,4 @@ def test_the_same_weights_after_twenty_steps(target: str, d: str) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_every_variant_trains_as_pytorch_does(part: int) -> None:
     variants = [case for case in OTHERS if case.layer != "Activation"]
-    train_all(share(variants[part::4], part, 8), BEST, "float32")
+    train_all(share(variants[part::4], part, 12), BEST, "float32")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.cases.covering import share
+from tests.cases.jobs import composed
 from tests.cases.samples import Case, cases
 from tests.parity import HERE, Job, Module, close
 from ztorch.dtypes import DType, bf16, dtype, f16, from_storage, to_storage
@@ -48,15 +49,21 @@ def module(which: str) -> tuple[list[Job], Module]:
 
 
 def narrow() -> list[tuple[Case, DType]]:
-    """An op's first sample in both dtypes, and each other in one of them."""
+    """A primitive op's first sample in both dtypes, and each other in one of them."""
     return [(c, d) for k, c in enumerate(FLOATS)
-            for d in (NARROW if c.number == 0 else share(NARROW, k))]
+            for d in (NARROW if first_of_primitive(c) else share(NARROW, k))]
 
 
 def wide() -> list[tuple[Case, DType]]:
-    """An op's first sample in all widths, and each other in some of them."""
+    """A primitive op's first sample in all widths, and each other in some of them."""
     return [(c, d) for k, c in enumerate(INTEGERS)
-            for d in share([d for d in WHOLE if d.kind == c.dtype.kind], k, 1 if c.number == 0 else 3)]
+            for d in share([d for d in WHOLE if d.kind == c.dtype.kind], k,
+                           1 if first_of_primitive(c) else 3)]
+
+
+def first_of_primitive(case: Case) -> bool:
+    """Whether a case is the first of an op that is not made of others."""
+    return case.number == 0 and not composed(case.public.name)
 
 
 @pytest.mark.slow
