@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,7 @@ number = 3
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """A model file that imports from its own folder, and data for it."""
+    sys.modules.pop("own_part", None)  # of an earlier test's folder
     (tmp_path / "own_part.py").write_text("HIDDEN = 4\n")
     (tmp_path / "net.py").write_text(MODEL)
     x = np.random.default_rng(0).random((40, 3))
