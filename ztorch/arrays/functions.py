@@ -14,7 +14,7 @@ from ztorch.arrays.cells import Cell, is_tracing, tracing
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.memory import memory
 from ztorch.arrays.node import TensorNode, placeholder
-from ztorch.arrays.placement import code_for
+from ztorch.arrays.placement import code_for, default_device
 from ztorch.arrays.programs import ArrayProgram
 from ztorch.arrays.realize import keeps_operands, realize
 from ztorch.arrays.specs import Spec, spec
@@ -55,12 +55,20 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                           "arrays by themselves")
     name = getattr(function, "__name__", "function")
     versions: dict[Any, _Version] = {}
+    of_specs: dict[Any, _Version] = {}  # the same, for calls with tensors alone: a short way
     lock = threading.Lock()
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
         if is_tracing() or keeps_operands():
             return function(*args, **named)  # a part of another function
+        plain = not named and all(type(x) is Tensor for x in args)
+        if plain:
+            specs = (default_device(), *[x.node.spec for x in args])
+            version = of_specs.get(specs)
+            if version is not None:
+                results = version.run([x.node for x in args])
+                return unflatten(version.tree, iter([tensor_of(r) for r in results]))
         leaves, shape = flatten((args, named))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
         nodes = [_argument(f"{name}: argument {k}", x, place) for k, x in enumerate(leaves)]
@@ -72,6 +80,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                 version = versions.get(key)
                 if version is None:
                     version = versions[key] = _trace(function, name, nodes, shape, place)
+        if plain and all(x.node is n for x, n in zip(args, nodes, strict=True)):
+            of_specs[specs] = version
         results = version.run([n for n in nodes if isinstance(n, TensorNode)])
         of_numpy = leaves and not any(isinstance(x, Tensor) for x in leaves)
         finish = array_of if of_numpy else tensor_of
