@@ -31,6 +31,7 @@ def passed(*selected: str) -> int:
     return int(count[1])
 
 
+@pytest.mark.slow
 def test_it_passes_the_suite_of_the_contract() -> None:
     assert passed("tests/backends/test_contract.py", "-k", "numpydevice") >= 25
 
@@ -48,6 +49,7 @@ print(len(chosen))
 """
 
 
+@pytest.mark.slow
 def test_ops_on_it_are_what_the_oracle_says() -> None:
     """Two graphs of each op; `test_every_op.py` has them all."""
     ran = run(["-c", PARITY], PACKAGE)
