@@ -6,6 +6,7 @@ first turn, and the pages of a large block need not be mapped again.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
 from typing import Any
@@ -72,8 +73,9 @@ class Pool(ABC):
         """Gives all freed blocks back to the system."""
         free, self._free, self._kept = self._free, {}, 0
         for handles in free.values():
-            for handle in handles:
-                self._release(handle)
+            with contextlib.suppress(IndexError):  # another thread may take the last one
+                while True:
+                    self._release(handles.pop())
 
     def upload(self, array: np.ndarray) -> Allocation:
         """A block with a copy of an array's elements, in C order."""
