@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS
@@ -31,23 +32,45 @@ def gradients(y: Value, wrt: Sequence[Value]) -> list[Value]:
         >>> dx.shape
         (3,)
     """
-    order = topological([y])
+    slopes = pullback({y: OPS.ones_like(y)}, wrt)
+    return [OPS.zeros_like(w) if slope is None else slope
+            for w, slope in zip(wrt, slopes, strict=True)]
+
+
+def pullback(cotangents: Mapping[Value, Value], wrt: Sequence[Value]) -> list[Value | None]:
+    """The gradients of the sum of some values, each times a cotangent.
+
+    Args:
+        cotangents: Float tensors, each with a tensor of its shape and dtype.
+        wrt: Tensors to differentiate with respect to.
+
+    Returns:
+        The gradient of each tensor of `wrt`; None where nothing depends on it.
+    """
+    order = topological(cotangents)
     dependent = set(wrt)  # the nodes that depend on one of wrt
     for v in order:
         if any(a in dependent for a in v.args):
             dependent.add(v)
-    grads: dict[Value, Value] = {y: OPS.ones_like(y)}  # of the sum of y, as far as known
+    grads = dict(cotangents)  # as far as known
+    of_results: dict[Value, dict[int, Value]] = {}  # of loops: gradients of results by their index
     for v in reversed(order):
-        if v not in grads or v not in dependent or not v.args or v in wrt:
+        upstream: Any = of_results.get(v) if v.op.kind == "loop" else grads.get(v)
+        if upstream is None or v not in dependent or not v.args or v in wrt:
+            continue
+        if v.op.kind == "result":
+            by_index, index = of_results.setdefault(v.args[0], {}), v.attrs["index"]
+            by_index[index] = (OPS.add(by_index[index], upstream) if index in by_index
+                               else upstream)
             continue
         if v.op.grad is None:
             raise Unsupported(f"op {v.op.name} has no gradient; wrap its input in "
                               "ops.stop_gradient, or keep it out of the loss")
         with layer_scope(v.layer):
-            parts = v.op.grad(OPS, grads[v], v, *v.args, **v.attrs)
+            parts = v.op.grad(OPS, upstream, v, *v.args, **v.attrs)
             for arg, part in zip(v.args, parts, strict=True):
                 if part is None or arg not in dependent:
                     continue
                 assert part.shape == arg.shape and part.dtype == arg.dtype, (v, arg, part)
                 grads[arg] = OPS.add(grads[arg], part) if arg in grads else part
-    return [grads[w] if w in grads else OPS.zeros_like(w) for w in wrt]
+    return [grads.get(w) for w in wrt]

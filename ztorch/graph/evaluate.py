@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, bf16, f16, f64, round_bf16
+from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Value, topological
 
 # Called with a value, its array and the arrays of its arguments; returns the array to use instead.
@@ -34,10 +35,15 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
         >>> evaluate([ops.exp(x)], {x: np.zeros(2, np.float32)})
         [array([1., 1.], dtype=float32)]
     """
-    done: dict[Value, np.ndarray] = {}
+    done: dict[Value, Any] = {}
     for v in topological(roots):
         if v in feeds:
             raw = np.asarray(feeds[v])
+        elif v.op.kind == "loop":
+            done[v] = _turns(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
+            continue
+        elif v.op.kind == "result":
+            raw = done[v.args[0]][v.attrs["index"]]
         else:
             args = [done[a] if v.op.movement else _dense(done[a]) for a in v.args]
             with np.errstate(all="ignore"):
@@ -46,6 +52,22 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
                 raw = nudge(v, raw, args)
         done[v] = _rounded(raw, v, oracle)
     return [done[r] for r in roots]
+
+
+def _turns(body: Body, args: Sequence[np.ndarray], oracle: bool,
+           nudge: Nudge | None) -> list[np.ndarray]:
+    """The results of a loop: the last values of its carries, and the stacks of what it keeps."""
+    state, sequences, shared = map(list, arguments(body, args))
+    kept: dict[int, list[np.ndarray]] = {}
+    for t in reversed(range(body.turns)) if body.reverse else range(body.turns):
+        if body.proceed is not None and not state[body.proceed]:
+            break
+        feeds = dict(zip(body.leaves, [*state, *(x[t] for x in sequences), *shared], strict=True))
+        results = evaluate(body.roots, feeds, oracle, nudge)
+        state, kept[t] = results[:len(state)], results[len(state):]
+    stacks = [np.stack([kept[t][k] for t in sorted(kept)]) if kept else
+              np.zeros((0, *v.shape), v.dtype.working) for k, v in enumerate(body.outs)]
+    return [*state, *stacks]
 
 
 def _dense(x: np.ndarray) -> np.ndarray:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ztorch.errors import unknown
+from ztorch.graph.body import Body
 from ztorch.graph.fold import fold
+from ztorch.graph.merging import merged
 from ztorch.graph.movement import simplify_movement
-from ztorch.graph.rewrite import rebuilt
+from ztorch.graph.rewrite import rebuilt, rewrite
 from ztorch.graph.value import Graph, Value, attribute_key
 
 # Opcodes whose operands may be swapped without changing a bit. Not min and max: of 0.0 and -0.0
@@ -70,5 +72,23 @@ def run(graph: Graph, names: Sequence[str] = DEFAULT) -> Graph:
     for name in names:
         if name not in PASSES:
             raise unknown("pass", name, PASSES)
+    graph = _inside_loops(merged(graph), names)
+    for name in names:
         graph = PASSES[name](graph)
     return graph
+
+
+def _inside_loops(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph after the passes over the bodies of its loops."""
+    bodies: dict[Body, Body] = {}
+
+    def smaller(v: Value) -> Value | None:
+        if v.op.kind != "loop" or v.attrs["body"] in bodies.values():
+            return None
+        body: Body = v.attrs["body"]
+        if body not in bodies:
+            inside = run(Graph({str(k): r for k, r in enumerate(body.roots)}), names)
+            bodies[body] = body.with_roots(inside.roots)
+        return Value(v.op, v.args, {"body": bodies[body]}, v.shape, v.dtype, v.layer)
+
+    return rewrite(graph, smaller) if any(v.op.kind == "loop" for v in graph.nodes()) else graph

@@ -1,0 +1,119 @@
+"""What a loop of the graph does at each turn.
+
+A body is a graph of its own. Its leaves are what changes from turn to turn, and what it reads from
+outside, which stays the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ztorch.graph.op import leaf
+from ztorch.graph.rewrite import substituted
+from ztorch.graph.text import text_of
+from ztorch.graph.value import Graph, Value, topological
+
+CARRY, SLICE, SHARED = "carry", "slice", "shared"  # roles of a body's leaves
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """The turns of a loop.
+
+    The arguments of the loop are the first values of the carries, then the sequences, then what
+    all turns share. Its results are the last values of the carries, then the stacks of outs.
+    """
+
+    turns: int  # how many, at most
+    reverse: bool  # whether sequences are read, and stacks written, from their end
+    carries: tuple[Value, ...]  # leaves: the state before the turn
+    slices: tuple[Value, ...]  # leaves: the turn's element of each sequence
+    shared: tuple[Value, ...]  # leaves: what is the same at every turn
+    news: tuple[Value, ...]  # the state after the turn
+    outs: tuple[Value, ...]  # what is kept of every turn
+    proceed: int | None = None  # number of the carry that ends the loop where it is false
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        return (*self.news, *self.outs)
+
+    @property
+    def leaves(self) -> tuple[Value, ...]:
+        """In the order of the loop's arguments."""
+        return (*self.carries, *self.slices, *self.shared)
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """The body as a function of its leaves, which updates the carries."""
+        return Graph({f"out {k}": v for k, v in enumerate(self.outs)},
+                     {c.attrs["name"]: v for c, v in zip(self.carries, self.news, strict=True)})
+
+    def with_roots(self, roots: Iterable[Value]) -> Body:
+        """The same loop around other values, news first."""
+        values = tuple(roots)
+        count = len(self.news)
+        return replace(self, news=values[:count], outs=values[count:])
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Equal for bodies that compute the same; by identity where ops of users are in them."""
+        text = text_of(Graph({str(k): v for k, v in enumerate((*self.leaves, *self.roots))}))
+        counts = [len(part) for part in (self.carries, self.slices, self.shared)]
+        if text is None:
+            return f"body {id(self)}"
+        return hashlib.sha256(f"{text}\n{self.turns} {self.reverse} {counts} {self.proceed}".encode(
+            )).hexdigest()[:32]
+
+    def __repr__(self) -> str:
+        """What equal bodies share: attributes of nodes are compared by it."""
+        return f"<body {self.digest}>"
+
+
+def carry_leaf(like: Value, number: int) -> Value:
+    """A leaf that stands for a state before the turn."""
+    return leaf(CARRY, f"carry {number}", like.shape, like.dtype)
+
+
+def slice_leaf(sequence: Value, number: int) -> Value:
+    """A leaf that stands for the turn's element of a sequence."""
+    return leaf(SLICE, f"slice {number}", sequence.shape[1:], sequence.dtype)
+
+
+def dependents(roots: Iterable[Value], sources: Iterable[Value]) -> set[Value]:
+    """The values on the way from sources to roots, with both ends."""
+    depends = set(sources)
+    for v in topological(roots, depends):
+        if any(a in depends for a in v.args):
+            depends.add(v)
+    return depends
+
+
+def is_number(v: Value) -> bool:
+    """Whether a value needs nothing from outside: a fill, a range or a constant."""
+    return not v.args and (v.op.kind == "map" or v.attrs.get("role") == "constant")
+
+
+def closed(body: Body) -> tuple[Body, tuple[Value, ...]]:
+    """The body with a leaf for each value that it reads from outside, and these values.
+
+    What does not depend on the turn is such a value, so it is computed once, before the loop.
+    """
+    own = {*body.carries, *body.slices}
+    depends = dependents(body.roots, own)
+    read = [a for v in topological(body.roots, own) if v in depends for a in v.args]
+    outside = [v for v in dict.fromkeys([*read, *body.roots])
+               if v not in depends and not is_number(v)]
+    leaves = tuple(leaf(SHARED, f"shared {k}", v.shape, v.dtype) for k, v in enumerate(outside))
+    roots = substituted(body.roots, dict(zip(outside, leaves, strict=True)))
+    return replace(body.with_roots(roots), shared=leaves), tuple(outside)
+
+
+def arguments(body: Body, args: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+    """The arguments of a loop: first values of carries, sequences, what all turns share."""
+    first = len(body.carries)
+    second = first + len(body.slices)
+    return tuple(args[:first]), tuple(args[first:second]), tuple(args[second:])
