@@ -128,6 +128,7 @@ def _lazily(room: str, name: str) -> Any:
 
 
 dispatch.on_arrays = _lazily("arrays.tensor", "on_arrays")
+dispatch.on_loop = _lazily("arrays.control", "on_loop")
 dispatch.update = _lazily("arrays.updates", "update")
 dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
 dispatch.predict = _lazily("arrays.program_calls", "predict")

@@ -10,7 +10,7 @@ import pytest
 
 import ztorch as zt
 from ztorch import ops
-from ztorch.arrays.trees import flatten
+from ztorch.graph.trees import flatten
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 from ztorch.graph.tracing import NotTraced
 

@@ -19,7 +19,7 @@ from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.arrays.trees import flatten, unflatten
+from ztorch.graph.trees import flatten, unflatten
 from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.batching import pointwise

@@ -18,7 +18,7 @@ from ztorch.arrays.derivatives import (
 from ztorch.arrays.elements import node_from
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.arrays.trees import flatten, unflatten
+from ztorch.graph.trees import flatten, unflatten
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 
 HESSIAN_ELEMENTS = 64  # at most: each is a gradient of its own in the code

@@ -16,7 +16,7 @@ from ztorch.arrays.node import TensorNode
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.arrays.trees import flatten, unflatten
+from ztorch.graph.trees import flatten, unflatten
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import leaf

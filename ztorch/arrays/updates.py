@@ -20,7 +20,7 @@ from ztorch.arrays.node import TensorNode
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import tensor_of
-from ztorch.arrays.trees import flatten, leaf_names, unflatten
+from ztorch.graph.trees import flatten, leaf_names, unflatten
 from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, DeviceError, ShapeError
 from ztorch.graph.op import leaf

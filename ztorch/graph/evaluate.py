@@ -58,15 +58,16 @@ def _turns(body: Body, args: Sequence[np.ndarray], oracle: bool,
            nudge: Nudge | None) -> list[np.ndarray]:
     """The results of a loop: the last values of its carries, and the stacks of what it keeps."""
     state, sequences, shared = map(list, arguments(body, args))
-    kept: dict[int, list[np.ndarray]] = {}
+    stacks = [np.zeros((body.turns, *v.shape), np.float64 if oracle and v.dtype.is_float else
+                       v.dtype.working) for v in body.outs]
     for t in reversed(range(body.turns)) if body.reverse else range(body.turns):
         if body.proceed is not None and not state[body.proceed]:
             break
         feeds = dict(zip(body.leaves, [*state, *(x[t] for x in sequences), *shared], strict=True))
         results = evaluate(body.roots, feeds, oracle, nudge)
-        state, kept[t] = results[:len(state)], results[len(state):]
-    stacks = [np.stack([kept[t][k] for t in sorted(kept)]) if kept else
-              np.zeros((0, *v.shape), v.dtype.working) for k, v in enumerate(body.outs)]
+        state, kept = results[:len(state)], results[len(state):]
+        for stack, x in zip(stacks, kept, strict=True):
+            stack[t] = x
     return [*state, *stacks]
 
 

@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ztorch.dtypes import DType, boolean
 from ztorch.errors import Unsupported
 from ztorch.graph.autodiff import pullback
-from ztorch.graph.batching import repeated, vectorized, with_first
+from ztorch.graph.batching import repeated, vectorized
 from ztorch.graph.body import Body, arguments, carry_leaf, closed, dependents, slice_leaf
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Op, Value, topological
@@ -126,6 +124,9 @@ class _Backward:
     def __init__(self, body: Body, args: tuple[tuple[Value, ...], ...],
                  upstreams: Mapping[int, Value]):
         self.body, self.upstreams = body, upstreams
+        # A branch that was not taken has no gradient. Of other loops that end early, all turns are
+        # kept: those after the end change nothing.
+        self.proceed = body.proceed if body.turns == 1 else None
         self.inits, self.sequences, self.shared = args
         self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
         self.stored: list[Value] = []  # what the forward loop keeps for this one
@@ -156,13 +157,16 @@ class _Backward:
         totals = {v: self._total(slopes[v], depends) for v in body.shared if v in slopes}
         extra = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(self.sums)]
         outs = list(dict.fromkeys(self.outs))
-        turn = Body(body.turns, not body.reverse, (*leaves.values(), *extra), tuple(self.slices),
-                    (), (*news, *(c + v for c, v in zip(extra, self.sums, strict=True))),
-                    tuple(outs))
-        last, stacks = repeat(turn, [*first, *map(OPS.zeros_like, extra)],
+        going = [] if self.proceed is None else [body.carries[self.proceed]]
+        turn = Body(body.turns, not body.reverse, (*leaves.values(), *extra, *going),
+                    tuple(self.slices), (),
+                    (*news, *(c + v for c, v in zip(extra, self.sums, strict=True)), *going),
+                    tuple(outs), len(leaves) + len(extra) if going else None)
+        last, stacks = repeat(turn, [*first, *map(OPS.zeros_like, extra),
+                                     *(self.inits[self.proceed or 0] for _ in going)],
                               list(self.slices.values()))
         stack_of = dict(zip(outs, stacks, strict=True))
-        sum_of = dict(zip(self.sums, last[len(carried):], strict=True))
+        sum_of = dict(zip(self.sums, last[len(carried):], strict=False))
         return (*(dict(zip(carried, last, strict=False)).get(k) for k in range(len(body.carries))),
                 *(stack_of[slopes[s]] if s in slopes else None for s in body.slices),
                 *(totals[s](stack_of, sum_of) if s in totals else None for s in body.shared))
@@ -193,7 +197,7 @@ class _Backward:
                     self._keep(source)
         if self.stored:
             _, stacks = results_of(LOOP(*self.inits, *self.sequences, *self.shared, body=replace(
-                body, proceed=None, outs=(*body.outs, *self.stored))))
+                body, proceed=self.proceed, outs=(*body.outs, *self.stored))))
             for v, stack in zip(self.stored, stacks[len(body.outs):], strict=True):
                 self.known[v] = self._slice(stack)
         roots = substituted(list(slopes.values()), self.known)
@@ -291,4 +295,3 @@ def _batch(one: Value, many: Any, body: Body) -> Value:
 
 LOOP = Op("loop", "loop", _loop_infer, _loop_numpy, _grad)
 RESULT = Op("result", "result", _result_infer, _result_numpy)
-_ = (np, with_first)

@@ -21,13 +21,17 @@ from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.value import Value, current_layer
 from ztorch.ops.absent import INSTEAD
+from ztorch.ops.control import cond as cond
+from ztorch.ops.control import scan as scan
+from ztorch.ops.control import while_loop as while_loop
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
-__all__ = sorted(REGISTRY)
+_CONTROL = ("cond", "scan", "while_loop")  # they take functions, so they are no ops of the registry
+__all__ = sorted((*REGISTRY, *_CONTROL))
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.ops.scan import BLOCK
+from ztorch.ops.cumulative import BLOCK
 
 random = np.random.default_rng(3)
 LENGTHS = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, BLOCK**2, BLOCK**2 + 1, BLOCK**3 + 5)

@@ -1,0 +1,247 @@
+"""Loops and branches over functions of tensors: `scan`, `while_loop` and `cond`.
+
+The function is traced once, on values that stand for any turn. The graph holds its body once, and
+so does the program, whatever the number of turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ztorch import dispatch
+from ztorch.errors import ConfigError, ShapeError
+from ztorch.graph.body import Body, carry_leaf, slice_leaf
+from ztorch.graph.loop import repeat
+from ztorch.graph.op import OPS, as_value, shape_error
+from ztorch.graph.tracing import traced
+from ztorch.graph.trees import Shape, flatten, unflatten
+from ztorch.graph.value import Value
+
+
+def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None,
+         reverse: bool = False) -> tuple[Any, Any]:
+    """Calls a function for each element of sequences, with a state from call to call.
+
+    Args:
+        f: `f(state, x)` returns the next state, of the same shapes and dtypes, and what is kept of
+            this turn, which may be `None`. It is traced once: it has no values to look at.
+        init: The first state: a tensor, or dicts, lists and tuples of them.
+        xs: Tensors to go through along their first axis, likewise, or `None`. Default: `None`.
+        length: Number of turns. `None` means that of `xs`. Default: `None`.
+        reverse: Whether to go from the last element to the first. What is kept lies in the order of
+            `xs` all the same. Default: `False`.
+
+    Returns:
+        The last state, and what was kept, with the turns as a new first axis.
+
+    Raises:
+        ShapeError: Sequences differ in length, or the state changes its shape or dtype.
+        ConfigError: Neither `xs` nor `length` is given, or the length is negative.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> total, sums = zt.ops.scan(lambda s, x: (s + x, s + x), np.float32(0.0),
+        ...                           np.array([1.0, 2.0, 3.0], np.float32))
+        >>> float(total), sums.tolist()
+        (6.0, [1.0, 3.0, 6.0])
+    """
+    states, state_tree = flatten(init)
+    rows, row_tree = flatten(xs)
+    turns = turns_of(rows, length)
+    if not any(isinstance(v, Value) for v in (*states, *rows)):
+        return dispatch.on_loop("scan", f, init, xs, turns, reverse)
+    inits = [as_value(v) for v in states]
+    sequences = [as_value(v) for v in rows]
+    carries = tuple(carry_leaf(v, k) for k, v in enumerate(inits))
+    slices = tuple(slice_leaf(v, k) for k, v in enumerate(sequences))
+    result = traced(f, "zt.ops.scan", unflatten(state_tree, iter(carries)),
+                    unflatten(row_tree, iter(slices)))
+    new, kept = pair_of("zt.ops.scan", result)
+    news = checked_state("zt.ops.scan", new, state_tree, carries)
+    outs, out_tree = flatten(kept)
+    body = Body(turns, reverse, carries, slices, (), news, tuple(as_value(v) for v in outs))
+    last, stacks = looped(body, inits, sequences)
+    return unflatten(state_tree, iter(last)), unflatten(out_tree, iter(stacks))
+
+
+def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
+               max_steps: int | None = None) -> Any:
+    """Calls a function on a state as long as a condition holds, but not more often than a limit.
+
+    Args:
+        cond: `cond(state)` returns a bool tensor of one element: whether to go on.
+        body: `body(state)` returns the next state, of the same shapes and dtypes.
+        init: The first state: a tensor, or dicts, lists and tuples of them.
+        max_steps: The most turns. Programs have a fixed size, so there must be a limit.
+
+    Returns:
+        The last state.
+
+    Raises:
+        ConfigError: There is no limit, or it is negative.
+        ShapeError: The state changes its shape or dtype, or the condition is no single bool.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> y = zt.ops.while_loop(lambda x: x < 100.0, lambda x: x * 2.0, np.float32(3.0),
+        ...                       max_steps=20)
+        >>> float(y)
+        192.0
+    """
+    states, tree = flatten(init)
+    if max_steps is None:
+        raise ConfigError("zt.ops.while_loop needs max_steps=, the most turns it may take: a "
+                          "program has a fixed size")
+    turns = turns_of([], max_steps, "max_steps")
+    if not any(isinstance(v, Value) for v in states):
+        return dispatch.on_loop("while_loop", cond, body, init, turns)
+    inits = [as_value(v) for v in states]
+
+    def holds(values: Sequence[Value]) -> Value:
+        return condition_of("zt.ops.while_loop", traced(cond, "zt.ops.while_loop", unflatten(
+            tree, iter(values))))
+
+    carries = tuple(carry_leaf(v, k) for k, v in enumerate(inits))
+    new = checked_state("zt.ops.while_loop", traced(
+        body, "zt.ops.while_loop", unflatten(tree, iter(carries))), tree, carries)
+    return unflatten(tree, iter(bounded(carries, new, holds, inits, turns)))
+
+
+def bounded(carries: Sequence[Value], new: Sequence[Value],
+            holds: Callable[[Sequence[Value]], Value], inits: Sequence[Value],
+            turns: int) -> list[Value]:
+    """The last state of a loop that a condition ends.
+
+    Where the loop could end early but does not, turns after its end change nothing: so the result
+    is the same on machines whose loops always take all turns.
+    """
+    first = holds(inits)
+    go = carry_leaf(first, len(carries))
+    news = [OPS.where(go, v, c) for v, c in zip(new, carries, strict=True)]
+    going = OPS.logical_and(go, holds(news))
+    body = Body(turns, False, (*carries, go), (), (), (*news, going), (), len(carries))
+    return looped(body, [*inits, first], [])[0][:-1]
+
+
+def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
+         *operands: Any) -> Any:
+    """The result of one of two functions. On a CPU, only that one is computed.
+
+    Args:
+        pred: A bool tensor of one element.
+        true_fn: Called where it holds, with the operands.
+        false_fn: Called where it does not. It returns tensors of the same shapes and dtypes.
+        *operands: Tensors, or dicts, lists and tuples of them. Functions may use others, too.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        ShapeError: The condition is no single bool, or the functions' results differ in shape.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> x = np.array([1.0, -4.0], np.float32)
+        >>> zt.ops.cond(x[0] > 0, lambda x: x * 2.0, lambda x: -x, x)
+        array([ 2., -8.], dtype=float32)
+    """
+    leaves, _ = flatten((pred, operands))
+    if not any(isinstance(v, Value) for v in leaves):
+        return dispatch.on_loop("cond", pred, true_fn, false_fn, operands)
+    chosen = condition_of("zt.ops.cond", as_value(pred))
+    results = [flatten(traced(f, "zt.ops.cond", *operands)) for f in (true_fn, false_fn)]
+    tree = results[0][1]
+    if results[1][1] != tree:
+        raise ShapeError("zt.ops.cond: true_fn and false_fn return different structures: "
+                         f"{tree} and {results[1][1]}")
+    first, second = ([as_value(v) for v in values] for values, _ in results)
+    return unflatten(tree, iter(either(chosen, first, second)))
+
+
+def either(chosen: Value, first: Sequence[Value], second: Sequence[Value]) -> list[Value]:
+    """The values of one of two branches: loops of at most one turn, of which one takes it."""
+    for a, b in zip(first, second, strict=True):
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise ShapeError(f"zt.ops.cond: true_fn returns {a.dtype}{list(a.shape)} where false_fn"
+                             f" returns {b.dtype}{list(b.shape)}; both must return the same")
+    taken = []
+    for go, values in ((chosen, first), (OPS.logical_not(chosen), second)):
+        inits = [OPS.zeros_like(v) for v in values]
+        carries = (*(carry_leaf(v, k) for k, v in enumerate(inits)), carry_leaf(go, len(inits)))
+        body = Body(1, False, carries, (), (), (*values, carries[-1]), (), len(inits))
+        taken.append(looped(body, [*inits, go], [])[0][:-1])
+    return [OPS.where(chosen, a, b) for a, b in zip(*taken, strict=True)]
+
+
+# -- what is checked -------------------------------------------------------------------------------
+
+
+def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value]
+           ) -> tuple[list[Value], list[Value]]:
+    """The results of a loop; without turns, what it starts with."""
+    if body.turns == 0:
+        return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
+    return repeat(body, inits, sequences)
+
+
+def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
+    """The number of turns: the length of all sequences.
+
+    >>> turns_of([], 3)
+    3
+    """
+    function = "while_loop" if name == "max_steps" else "scan"
+    if length is not None and (isinstance(length, bool) or not hasattr(length, "__index__")):
+        raise ConfigError(f"zt.ops.{function}({name}=...) must be a whole number, not {length!r}")
+    if length is not None and int(length) < 0:
+        raise ConfigError(f"zt.ops.{function}({name}={length}) is negative; give 0 or more")
+    sizes = []
+    for x in rows:
+        shape = getattr(x, "shape", None)
+        if not shape:
+            raise ShapeError(f"zt.ops.scan: a sequence needs a first axis to go along, and one of "
+                             f"xs has the shape {shape}")
+        sizes.append(int(shape[0]))
+    if length is None and not sizes:
+        raise ConfigError("zt.ops.scan needs length=, the number of turns, where xs is None")
+    turns = sizes[0] if length is None else int(length)
+    if any(n != turns for n in sizes):
+        other = next(n for n in sizes if n != turns)
+        raise ShapeError(f"zt.ops.scan: a sequence has {other} elements where {turns} turns are "
+                         f"taken; {'all sequences need one length' if length is None else ''}"
+                         f"{'' if length is None else 'leave length= out, or give that of xs'}")
+    return turns
+
+
+def pair_of(name: str, result: Any) -> tuple[Any, Any]:
+    """The next state and what is kept, as the function returned them."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ShapeError(f"{name}: the function must return (state, kept), such as (h, h) or "
+                         f"(h, None), not {type(result).__name__}")
+    return result
+
+
+def checked_state(name: str, new: Any, tree: Shape, carries: Sequence[Value]) -> tuple[Value, ...]:
+    """The leaves of the next state, which must be like those of the last one."""
+    leaves, new_tree = flatten(new)
+    if new_tree != tree:
+        raise ShapeError(f"{name}: the function returns a state of the structure {new_tree}, and "
+                         f"took one of {tree}")
+    values = tuple(as_value(v, c) for v, c in zip(leaves, carries, strict=True))
+    for k, (v, c) in enumerate(zip(values, carries, strict=True)):
+        if (v.shape, v.dtype) != (c.shape, c.dtype):
+            raise shape_error(
+                f"{name}: part {k} of the state is {c.dtype}{list(c.shape)} before a turn and "
+                f"{v.dtype}{list(v.shape)} after it",
+                fix="keep shape and dtype, by broadcasting or casting the first state")
+    return values
+
+
+def condition_of(name: str, pred: Any) -> Value:
+    """A condition as a bool without axes."""
+    value = as_value(pred)
+    if value.size != 1 or value.dtype.kind != "b":
+        raise shape_error(f"{name}: the condition is {value.dtype}{list(value.shape)}",
+                          fix="it must be one bool, such as ops.any(x > 0)")
+    return OPS.reshape(value, ())
