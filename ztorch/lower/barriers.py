@@ -3,10 +3,11 @@ ran since they met last."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from ztorch.abi import runs
 from ztorch.lower.placement import SLOTS, Location
 
 
@@ -35,65 +36,42 @@ def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) ->
         loops: Loops around kernels, outer ones first.
     """
     meets = [False] * len(accesses)
-    touched: list[Access] = []  # since workers met last
-    turns_around = [[loop.turns for loop in loops if loop.first <= k < loop.end]
-                    for k in range(len(accesses))]
-    for k, turn in _order(0, len(accesses), list(loops)):
-        if turn is None:  # the head of a loop, where all workers read whether it goes on
-            meets[k], touched = True, []
-            continue
-        now = [(_moved(location, turn), _extent(location, turns_around[k]), location.strides, writes)
+    touched: list[Any] = []  # since workers met last
+    around = [[loop.turns for loop in loops if loop.first <= k < loop.end]
+              for k in range(len(accesses))]
+
+    def heads(loop: int, turns: Mapping[int, int]) -> bool:
+        if loops[loop].proceed is not None:  # all workers read whether it goes on, then write
+            meets[loops[loop].first] = True
+            touched.clear()
+        return True
+
+    for k, turns in runs(len(accesses), [(s.first, s.end, min(2, s.turns)) for s in loops], heads):
+        now = [(_moved(location, turns), _extent(location, around[k]), writes)
                for location, writes in accesses[k]]
-        if any((writes or wrote) and _conflict(a, b)
-               for *a, writes in now for *b, wrote in touched):  # type: ignore[misc]
-            meets[k], touched = True, []
-        touched += now  # type: ignore[arg-type]
+        if any((writes or wrote) and _conflict(a, b) for *a, writes in now for *b, wrote in touched):
+            meets[k] = True
+            touched.clear()
+        touched += now
     return meets
 
 
-def _order(first: int, end: int, loops: list[LoopSpan], turn: tuple[int, ...] = ()
-           ) -> Iterator[tuple[int, tuple[int, ...] | None]]:
-    """Kernels in the order in which they run, with the turn of each loop around; of each loop the
-    first two turns."""
-    k = first
-    while k < end:
-        inner = next((loop for loop in loops if loop.first == k), None)
-        if inner is None:
-            yield k, turn
-            k += 1
-            continue
-        rest = loops[loops.index(inner) + 1:]
-        for t in range(min(2, inner.turns)):
-            if inner.proceed is not None:
-                yield k, None
-            yield from _order(k, inner.end, rest, (*turn, t))
-        k = inner.end
-
-
-def runs_of(steps: Sequence[Step], loops: Sequence[LoopSpan],
-            goes_on: Callable[[Location], bool], first: int = 0, end: int | None = None,
-            turn: tuple[int, ...] = ()) -> Iterator[tuple[Step, tuple[Location, ...]]]:
+def runs_of(steps: Sequence[Step], loops: Sequence[LoopSpan], goes_on: Callable[[Location], bool]
+            ) -> Iterator[tuple[Step, tuple[Location, ...]]]:
     """Each run of each step in order, with its locations at that turn."""
-    k = first
-    while k < (len(steps) if end is None else end):
-        inner = next((n for n, loop in enumerate(loops) if loop.first == k), None)
-        if inner is None:
-            yield steps[k], tuple(_moved(place, turn) for place in steps[k].locations)
-            k += 1
-            continue
-        loop = loops[inner]
-        for t in range(loop.turns):
-            now = (*turn, t)
-            if loop.proceed is not None and not goes_on(_moved(loop.proceed, now)):
-                break
-            yield from runs_of(steps, loops[inner + 1:], goes_on, k, loop.end, now)
-        k = loop.end
+
+    def head(loop: int, turns: Mapping[int, int]) -> bool:
+        proceed = loops[loop].proceed
+        return proceed is None or goes_on(_moved(proceed, turns))
+
+    for k, turns in runs(len(steps), [(s.first, s.end, s.turns) for s in loops], head):
+        yield steps[k], tuple(_moved(place, turns) for place in steps[k].locations)
 
 
-def _moved(location: Location, turn: tuple[int, ...]) -> Location:
-    """The location at a turn."""
-    offset = location.offset + sum(t * s for t, s in zip(turn, location.strides, strict=False))
-    return replace(location, offset=offset)
+def _moved(location: Location, turns: Mapping[int, int]) -> Location:
+    """The location at a turn of the loops around it."""
+    moves = sum(t * s for t, s in zip(turns.values(), location.strides, strict=False))
+    return replace(location, offset=location.offset + moves)
 
 
 def _extent(location: Location, turns: Sequence[int]) -> Location:
@@ -103,6 +81,7 @@ def _extent(location: Location, turns: Sequence[int]) -> Location:
     return replace(location, offset=location.offset + low, size=location.size + high - low)
 
 
-def _conflict(a: Sequence, b: Sequence) -> bool:
-    same = a[2] == b[2] or a[0].space in SLOTS
-    return a[0].overlaps(b[0]) if same else a[1].overlaps(b[1])
+def _conflict(a: Sequence[Location], b: Sequence[Location]) -> bool:
+    """Whether two buffers overlap, each given at its turn and with all it covers in all turns."""
+    alike = a[0].strides == b[0].strides or a[0].space in SLOTS
+    return a[0].overlaps(b[0]) if alike else a[1].overlaps(b[1])
