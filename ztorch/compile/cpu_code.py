@@ -72,7 +72,7 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
     A pointer is computed once a turn of the innermost loop that moves it.
     """
     pointers: dict[Pointer, int] = {}  # their numbers
-    loops = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
+    loops: list[dict[str, Any]] = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
              for n, loop in enumerate(plan.loops)]
     fixed: list[dict[str, Any]] = []  # pointers that no loop moves
 

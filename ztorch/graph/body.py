@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ztorch.dtypes import DType
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.text import text_of
-from ztorch.graph.value import Graph, Value, topological
+from ztorch.graph.value import Graph, Op, Value, topological
 
 CARRY, SLICE, SHARED = "carry", "slice", "shared"  # roles of a body's leaves
 
@@ -129,3 +130,30 @@ def arguments(body: Body, args: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
     first = len(body.carries)
     second = first + len(body.slices)
     return tuple(args[:first]), tuple(args[first:second]), tuple(args[second:])
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def _result_infer(loop: Value, index: int) -> tuple[tuple[int, ...], DType]:
+    body: Body = loop.attrs["body"]
+    count = len(body.carries)
+    if index < count:
+        return body.carries[index].shape, body.carries[index].dtype
+    out = body.outs[index - count]
+    return (body.turns, *out.shape), out.dtype
+
+
+def _result_numpy(results: Any, index: int) -> Any:
+    raise AssertionError("loops are evaluated by graph/evaluate.py")
+
+
+RESULT = Op("result", "result", _result_infer, _result_numpy)
+
+
+def results_of(loop: Value) -> tuple[list[Value], list[Value]]:
+    """All results of a loop: the last values of its carries, and its stacks."""
+    body: Body = loop.attrs["body"]
+    count = len(body.carries)
+    results = [RESULT(loop, index=k) for k in range(count + len(body.outs))]
+    return results[:count], results[count:]

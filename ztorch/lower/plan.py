@@ -27,8 +27,8 @@ from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
-from ztorch.lower.turns import body_graph, row_elements
 from ztorch.lower.tuning import NAME_LENGTH_MAX, OP_SLOTS_MIN
+from ztorch.lower.turns import body_graph, row_elements
 
 # By the key of a kernel, or by its name without the size of its tile.
 Schedules = Mapping[str, Schedule | str]
@@ -55,9 +55,9 @@ class Plan:
     inputs: list[Value]
     outputs: list[tuple[str, Value]]
     steps: list[KernelStep]
-    loops: list[LoopSpan]  # steps that are repeated; outer loops before those inside
     arena: int  # bytes of memory for what lives during one call
     buffers: list[tuple[str, ArenaBuffer, int]]  # in the arena: label, lifetime, offset
+    loops: Sequence[LoopSpan] = ()  # steps that are repeated; outer loops before those inside
 
     @property
     def cycles(self) -> float:
@@ -91,8 +91,8 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     steps, loops = _Steps(name, schedules or {}).of(placement)
     meets = meetings([list(zip(s.locations, s.writes, strict=True)) for s in steps], loops)
     steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, meets, strict=True)]
-    return Plan(name, list(placement.inputs), list(graph.outputs.items()), steps, loops,
-                placement.arena, placement.buffers)
+    return Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
+                placement.arena, placement.buffers, loops)
 
 
 def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], limits: Limits,
