@@ -112,7 +112,7 @@ Pointer = tuple[str, int, tuple[int, ...]]  # space, offset (or slot), strides
 def pointer_of(place: Location) -> Pointer:
     """What tells one pointer from another. Strides end with the innermost loop that moves it.
 
-    >>> pointer_of(Location("arena", 64, 4, (8, 0)))
+    >>> pointer_of(Location("arena", 64, 4, strides=(8, 0)))
     ('arena', 64, (8,))
     """
     strides = place.strides

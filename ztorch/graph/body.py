@@ -39,6 +39,11 @@ class Body:
     proceed: int | None = None  # number of the carry that ends the loop where it is false
 
     @property
+    def is_branch(self) -> bool:
+        """Whether it is taken once or not at all. Then nothing of it is computed before."""
+        return self.proceed is not None and self.turns == 1
+
+    @property
     def roots(self) -> tuple[Value, ...]:
         return (*self.news, *self.outs)
 
@@ -123,6 +128,13 @@ def closed(body: Body, inside: Callable[[Value], bool] = is_number
     leaves = tuple(leaf(SHARED, f"shared {k}", v.shape, v.dtype) for k, v in enumerate(outside))
     roots = substituted(body.roots, dict(zip(outside, leaves, strict=True)))
     return replace(body.with_roots(roots), shared=leaves), tuple(outside)
+
+
+def first_values(nodes: Iterable[Value]) -> set[Value]:
+    """The first values of the carries of all loops among some nodes. Prepared loops write the next
+    values over them, so each loop has first values of its own."""
+    return {v for loop in nodes if loop.op.kind == "loop"
+            for v in arguments(loop.attrs["body"], loop.args)[0]}
 
 
 def arguments(body: Body, args: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:

@@ -6,14 +6,14 @@ of its results. The gradient of a loop is one, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ztorch.dtypes import DType, boolean
 from ztorch.errors import Unsupported
 from ztorch.graph.batching import vectorized
-from ztorch.graph.body import Body, closed, dependents, results_of, slice_leaf
+from ztorch.graph.body import Body, closed, dependents, is_number, results_of, slice_leaf
 from ztorch.graph.loop_gradient import Backward
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Op, Value, topological
@@ -29,8 +29,8 @@ def _loop_numpy(*args: Any, body: Body) -> Any:
     raise AssertionError("loops are evaluated by graph/evaluate.py")
 
 
-def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value]
-           ) -> tuple[list[Value], list[Value]]:
+def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
+           inside: Callable[[Value], bool] = is_number) -> tuple[list[Value], list[Value]]:
     """A loop as values of the graph.
 
     Products of sequences that do not depend on carries are computed before the loop, for all turns
@@ -40,12 +40,14 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value]
         body: The turns; `shared` is empty, and what it reads from outside are values around it.
         inits: First values of the carries.
         sequences: A sequence for each slice: tensors whose first axis is the turn.
+        inside: Whether a value that does not depend on the turn is computed in the body all the
+            same. Default: `is_number`.
 
     Returns:
         The last values of the carries, and the stacks of what is kept of every turn.
     """
     body, sequences = _products_first(body, list(sequences))
-    body, shared = closed(body)
+    body, shared = closed(body, inside)
     return results_of(LOOP(*inits, *sequences, *shared, body=body))
 
 

@@ -29,7 +29,7 @@ class Backward:
         self.body = body = loop.attrs["body"]
         # A branch that was not taken has no gradient. Of other loops that end early, all turns are
         # kept: those after the end change nothing.
-        self.proceed = body.proceed if body.turns == 1 else None
+        self.proceed = body.proceed if body.is_branch else None
         self.inits, self.sequences, self.shared = arguments(body, loop.args)
         self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
         self.stored: list[Value] = []  # what the forward loop keeps for this one

@@ -32,6 +32,7 @@ class Location:
     space: str  # inputs, outputs, carries, params or arena
     offset: int  # in bytes, at the first turn of all loops around; or the number of the slot
     size: int  # in bytes
+    start: int = 0  # its first byte in the slot, where a body is placed by itself
     strides: tuple[int, ...] = ()  # bytes it moves in a turn of each loop around, outer first
 
     def overlaps(self, other: Location) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from ztorch.dtypes import DType, lying
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.memory import ArenaBuffer
-from ztorch.graph.merging import merged
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
@@ -84,7 +83,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     With `derived`, the states never change and what is made of them alone is computed elsewhere.
     `schedules` take the place of what the rules propose: by the key of a kernel (function/name), or
     by its name alone, without the size of its tile."""
-    graph = prepare(merged(graph), limits, frozen=derived is not None)
+    graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
     placement = _placed(graph, graph.leaves("input"), (), limits, params, fusion)
@@ -159,8 +158,8 @@ class _LoopPlaces:
         moving = [(at[x], row_elements(s, align) * s.dtype.bytes)
                   for s, x in zip(self.body.slices, sequences, strict=True)]
         count = len(self.body.carries)
-        stacks = [(at[results[count + k]], row * v.dtype.bytes) for k, (v, row) in enumerate(
-            zip(self.body.outs, loop.attrs["rows"], strict=True))]
+        stacks = [(at[results[count + k]], row_elements(v, align) * v.dtype.bytes)
+                  for k, v in enumerate(self.body.outs)]
         self.slots = {"carries": [(at[x], 0) for x in inits],
                       "inputs": [*moving, *((at[x], 0) for x in shared)], "outputs": stacks}
 
@@ -170,9 +169,11 @@ class _LoopPlaces:
             offset = location.offset + (self.arena if location.space == "arena" else 0)
             return replace(location, offset=offset, strides=(0, *location.strides))
         base, stride = self.slots[location.space][location.offset]
-        start = (self.turns - 1) * stride if self.body.reverse else 0
-        return Location(base.space, base.offset + start, location.size,
-                        (-stride if self.body.reverse else stride, *location.strides))
+        start = base.start + location.start + (self.turns - 1) * stride * self.body.reverse
+        strides = (-stride if self.body.reverse else stride, *location.strides)
+        if base.space in SLOTS:
+            return Location(base.space, base.offset, location.size, start, strides)
+        return Location(base.space, base.offset + start, location.size, 0, strides)
 
     def proceed(self) -> Location | None:
         """Where the bool lies that ends the loop."""
