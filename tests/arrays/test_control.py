@@ -20,7 +20,7 @@ def decayed(x: Any, w: Any) -> Any:
     last, kept = zt.ops.scan(
         lambda s, r: ({"h": s["h"] * w + r, "n": s["n"] + 1}, (s["h"], r * 2.0)),
         {"h": zt.ops.zeros_like(w), "n": zt.tensor(0, device=x.device, dtype="int32")}, x)
-    return last["h"].sum() + (kept[0] * kept[1]).sum() + last["n"] * 0.5
+    return last["h"].sum() + (kept[0] * kept[1]).sum() + last["n"].astype("float32") * 0.5
 
 
 def expected(x: np.ndarray, w: np.ndarray) -> float:

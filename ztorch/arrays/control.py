@@ -33,8 +33,7 @@ def on_loop(kind: str, *arguments: Any) -> Any:
         kind: `"scan"`, `"while_loop"` or `"cond"`.
         *arguments: Those of the op, checked.
     """
-    record_loop: Callable[..., Any] = _KINDS[kind]
-    return record_loop(*arguments)
+    return _KINDS[kind](*arguments)
 
 
 def _scan(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool) -> Any:
@@ -159,5 +158,5 @@ class _LoopCall:
         self.call = Call(loop.name, kinds, loop.dtypes, results, loop.memory)
 
 
-_KINDS = {"scan": _scan, "while_loop": _while_loop, "cond": _cond}
+_KINDS: dict[str, Callable[..., Any]] = {"scan": _scan, "while_loop": _while_loop, "cond": _cond}
 _looped: dict[Any, _LoopCall] = {}  # by structure
