@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """What an op returns for tensors, if it was applied to such tensors before; else None, as long
+    as there are no tensors. `arrays/` replaces this."""
+    return None
+
+
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -39,9 +40,11 @@ class Call:
         aliases: For each result, which operand it is, or None: some reshapes change nothing.
         single: Whether the op gives one result, not a tuple.
         integers: Places and ranges of numbers that must fit an integer dtype.
+        quick: Whether recording it takes no more than a node: one result, nothing to check.
     """
 
-    __slots__ = ("_build", "aliases", "dtypes", "integers", "name", "operands", "results", "single")
+    __slots__ = ("__weakref__", "_build", "aliases", "dtypes", "integers", "name", "operands",
+                 "quick", "results", "single")
 
     def __init__(self, name: str, operands: tuple[Operand, ...], dtypes: Sequence[DType],
                  build: Build, memory: str):
@@ -63,6 +66,7 @@ class Call:
         self.aliases = tuple(same.get(id(y)) for y in results)
         self.integers = tuple((k, *integer_range(d)) for k, (o, d) in enumerate(
             zip(operands, dtypes, strict=True)) if not isinstance(o, Spec) and d.is_int)
+        self.quick = self.single and self.aliases == (None,) and not self.integers
 
     def build(self, operands: Sequence[Value]) -> list[Value]:
         """The results as values of a graph."""
@@ -159,7 +163,8 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
     return Bound(name, operands, labels, counts, attributes)
 
 
-_calls: dict[tuple[Any, ...], Call] = {}
+# Weak: a call lives as long as something recorded or compiled refers to it, and is one till then.
+_calls: weakref.WeakValueDictionary[tuple[Any, ...], Call] = weakref.WeakValueDictionary()
 
 
 def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:

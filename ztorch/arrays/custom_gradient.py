@@ -190,7 +190,7 @@ def _attached(ys: Sequence[TensorNode], args: Sequence[TensorNode], inside: Sequ
     shared = pending.leaves[len(sources):]
     operands = (*ys, *args, *shared, *pending.numbers)
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
-    slots = tuple(None if s is None else pending.slots[id(s)] for s in slopes)
+    slots = tuple(None if s is None else pending.slots[s] for s in slopes)
     key = tuple(pending.key)
     call = _calls.get((key, slots, len(ys), kinds))
     if call is None:

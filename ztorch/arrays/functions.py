@@ -13,7 +13,7 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing, tracing
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import TensorNode, placeholder
+from ztorch.arrays.node import TensorNode, computed, placeholder
 from ztorch.arrays.placement import code_for, default_device
 from ztorch.arrays.programs import ArrayProgram
 from ztorch.arrays.realize import keeps_operands, realize
@@ -95,7 +95,7 @@ def _argument(label: str, x: Any, place: str) -> Any:
     if isinstance(x, float) and not isinstance(x, np.generic):
         kind = f64 if place == "cpu" else f32
         block = memory(place).upload(kind.numpy.type(x))
-        return TensorNode(spec((), kind, place, number=True), block)
+        return computed(spec((), kind, place, number=True), block)
     if isinstance(x, (bool, int, str)) or callable(x):
         return x
     return operand_of(label, x, place, copy=False)
@@ -119,8 +119,10 @@ class _Version(NamedTuple):
         realize(before)
         pool = memory(self.place)
         blocks = [pool.alloc(s.nbytes) for s in self.results]
-        self.program.run([*before, *self.captured], self.numbers, blocks)
-        nodes = [TensorNode(s, block) for s, block in zip(self.results, blocks, strict=True)]
+        leaves = [*before, *self.captured]
+        self.program.run(leaves, [n.block for n in leaves if n.block is not None], self.numbers,
+                         blocks)
+        nodes = [computed(s, block) for s, block in zip(self.results, blocks, strict=True)]
         count = len(nodes) - len(self.written)
         for cell, node in zip(self.written, nodes[count:], strict=True):
             cell.node = node
@@ -145,7 +147,7 @@ def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], sh
     nodes = [*(y.node for y in leaves), *trace.written.values()]
     pending = walk(nodes, [*(a for a in inside if isinstance(a, TensorNode)), *trace.read.values()])
     captured = pending.leaves[sum(isinstance(a, TensorNode) for a in inside) + len(trace.read):]
-    slots = tuple(pending.slots[id(n)] for n in nodes)
+    slots = tuple(pending.slots[n] for n in nodes)
     program = ArrayProgram(tuple(pending.key), slots, place, code_for(place), name)
     return _Version(program, pending.numbers, result_tree, [n.spec for n in nodes], captured,
                     list(trace.read), list(trace.written), place)

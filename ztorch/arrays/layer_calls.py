@@ -14,7 +14,7 @@ from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_of_array, operand_of
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.recording import record
-from ztorch.arrays.specs import Spec, spec
+from ztorch.arrays.specs import Spec
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.trees import flatten, unflatten
 from ztorch.dtypes import DType, f32
@@ -150,6 +150,5 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
 
 def _counter(state: Value, place: str) -> Cell:
     """The cell of a counter, with its first value."""
-    array = np.asarray(state.attrs["data"])
-    node = node_of_array(array, state.dtype, place, copy=True)
-    return Cell(TensorNode(spec(state.shape, state.dtype, place), node.block))
+    array = np.asarray(state.attrs["data"]).reshape(state.shape)
+    return Cell(node_of_array(array, state.dtype, place, copy=True))

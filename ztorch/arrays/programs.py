@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.calls import Call
-from ztorch.arrays.memory import Allocation, memory
+from ztorch.arrays.memory import Allocation, Pool, memory
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.structure import number_dtypes, rebuild
 from ztorch.compile.program_cache import build
@@ -37,44 +37,53 @@ class ArrayProgram:
         """
         self._name = name
         self.nbytes = 0  # memory it holds
-        self.compiled = False
-        self._lock = threading.Lock()  # one thread at a time compiles, and sets numbers
+        self._lock = threading.Lock()  # one thread at a time compiles, sets numbers and runs
         self._key = key
         self._results = results
-        self._memory = memory(place)
+        self._place = place
+        self._memory: Pool | None = None  # None until it is compiled
         self._device = device
         self._number_dtypes = number_dtypes(key)
         self._numbers: list[Any] = []  # those it was compiled for, or ran with last
+        self._signed = False  # whether a zero among them has a sign
         self._varying: dict[int, Allocation] = {}  # which of them are inputs, and where these lie
         self._leaves_read: list[int] = []  # leaves that are inputs, in the order of the function
         self._numbers_read: list[Any] = []  # memory of the numbers that are inputs, likewise
         self._sized: list[int] = []  # results that are not empty
         self._call: Any = None  # the compiled function; None if all its results are empty
 
-    def run(self, leaves: Sequence[TensorNode], numbers: list[Any],
+    def run(self, leaves: Sequence[TensorNode], blocks: Sequence[Allocation], numbers: list[Any],
             outputs: Sequence[Allocation]) -> None:
-        """Computes the results into blocks."""
+        """Computes the results into blocks.
+
+        Args:
+            leaves: The computed nodes of the structure.
+            blocks: Where they lie.
+            numbers: The numbers of the structure.
+            outputs: Where the results go.
+        """
         with self._lock:
-            if not self.compiled:
+            if self._memory is None or self._memory.closed:
+                self._varying = {}
                 self._compile(numbers, leaves)
-            elif not _same(numbers, self._numbers):
+            elif numbers != self._numbers or (self._signed and not _same(numbers, self._numbers)):
                 self._adapt(numbers, leaves)
             if self._call is not None:
-                blocks = [leaves[k].block for k in self._leaves_read]  # alive until the end
-                self._call([b.place for b in blocks if b is not None] + self._numbers_read,
+                self._call([blocks[k].place for k in self._leaves_read] + self._numbers_read,
                            [outputs[k].place for k in self._sized])
 
     def _adapt(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         """Makes inputs of the numbers that have changed, and sets all that are inputs."""
+        pool = memory(self._place)
         changed = {k for k, (a, b) in enumerate(zip(numbers, self._numbers, strict=True))
                    if not _same([a], [b])}
         if new := changed - self._varying.keys():
-            self._varying |= {k: self._memory.alloc(self._number_dtypes[k].bytes) for k in new}
+            self._varying |= {k: pool.alloc(self._number_dtypes[k].bytes) for k in new}
             self._compile(numbers, leaves)
         for k, block in self._varying.items():
             d = self._number_dtypes[k]
-            self._memory.write(block, to_storage(d, np.asarray(numbers[k], d.working)))
-        self._numbers = numbers
+            pool.write(block, to_storage(d, np.asarray(numbers[k], d.working)))
+        self._numbers, self._signed = numbers, 0.0 in numbers
 
     def _compile(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         specs = [node.spec for node in leaves]
@@ -83,17 +92,18 @@ class ArrayProgram:
         ns = [leaf("input", f"n{k}", (), d) if k in self._varying else OPS.full((), number, d)
               for k, (number, d) in enumerate(zip(numbers, self._number_dtypes, strict=True))]
         nodes = rebuild(self._key, xs, ns)
-        self.compiled, self._numbers = True, numbers
+        self._numbers, self._signed = numbers, 0.0 in numbers
+        self._memory = memory(self._place)
         self._sized = [k for k, slot in enumerate(self._results) if nodes[slot].size]
         if not self._sized:
             return
         graph = Graph({f"y{k}": nodes[self._results[k]] for k in self._sized})
-        ops = (call.name for call in reversed(self._key) if isinstance(call, Call))
+        ops = (call.name for call in self._key if isinstance(call, Call))
         running = build({"call": graph}, self._device, self._name or next(ops, "copy"))
         ports = [(port[0], int(port[1:])) for port in running.functions["call"].inputs]
         self._leaves_read = [k for kind, k in ports if kind == "x"]
         self._numbers_read = [self._varying[k].place for kind, k in ports if kind == "n"]
-        self._call = running.bind_memory("call")
+        self._call = running.bind_memory("call").alone()
         self.nbytes = running.spec.memory_bytes
 
 

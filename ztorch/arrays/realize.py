@@ -45,19 +45,22 @@ def realize(nodes: Sequence[TensorNode]) -> None:
             _compute([n for n in pending if n.spec.memory == place], place)
 
 
-def _compute(roots: list[TensorNode], place: str) -> None:
+def _compute(roots: Sequence[TensorNode], place: str) -> None:
     pending = walk(roots)
-    results = roots
-    if len(pending.order) > len(roots):
-        results = roots + needed_elsewhere(pending, roots)
-    pool, slots = memory(place), pending.slots
+    results, pool = pending.roots, memory(place)
+    numbers: tuple[int, ...] = _FIRST if len(results) == 1 else tuple(range(len(results)))
+    if len(pending.order) > len(results) and (kept := needed_elsewhere(pending)):
+        results = [*results, *kept]
+        numbers += tuple([pending.slots[n] for n in kept])
     blocks = [pool.alloc(n.spec.nbytes) for n in results]
-    program = program_for(tuple(pending.key), tuple([slots[id(n)] for n in results]), place,
-                          code_for(place))
-    program.run(pending.leaves, pending.numbers, blocks)
-    keeps = _keeps_operands.get()
-    for node, block in zip(results, blocks, strict=True):
-        if keeps:
+    program = program_for(tuple(pending.key), numbers, place, code_for(place))
+    program.run(pending.leaves, pending.blocks, pending.numbers, blocks)
+    if _keeps_operands.get():
+        for node, block in zip(results, blocks, strict=True):
             node.block = block
-        else:
+    else:
+        for node, block in zip(results, blocks, strict=True):
             node.settle(block)
+
+
+_FIRST = (0,)  # the slot of a single root

@@ -13,9 +13,11 @@ from typing import Any
 
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.node import MAX_DEPTH, TensorNode
+from ztorch.arrays.node import TensorNode, pending
 from ztorch.arrays.realize import realize
 from ztorch.host.settings import current
+
+MAX_DEPTH = 200  # calls that may lie one upon the other before they are computed
 
 
 class _Laziness(threading.local):
@@ -63,18 +65,13 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
         call: What to compute.
         operands: A node for each tensor, and numbers.
     """
+    if call.quick:
+        return [record_quick(call, operands)]
     if call.integers:
         call.check_numbers(operands)
-    depth = 0
-    for o in operands:
-        if type(o) is TensorNode and o.depth > depth:
-            depth = o.depth
-    if depth >= MAX_DEPTH and not is_tracing():  # long loops that nobody looks into
-        realize([o for o in operands if type(o) is TensorNode])
-        depth = 0
-    results = [
-        TensorNode(s, None, call, operands, k, depth + 1) if alias is None else operands[alias]
-        for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
+    depth = _depth(operands)
+    results = [pending(s, call, operands, k, depth) if alias is None else operands[alias]
+               for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
     if len(results) > 1:
         siblings = list(map(weakref.ref, results))
         for node in results:
@@ -83,3 +80,24 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     if not _laziness.on and not is_tracing():
         realize(results)
     return results
+
+
+def record_quick(call: Call, operands: tuple[Any, ...]) -> TensorNode:
+    """The result of a call of which `call.quick` is true, pending."""
+    node = pending(call.results[0], call, operands, 0, _depth(operands))
+    if not _laziness.on and not is_tracing():
+        realize((node,))
+    return node
+
+
+def _depth(operands: tuple[Any, ...]) -> int:
+    """How many calls lie one upon the other with one upon these operands, which are computed if
+    that is too many: long loops that nobody looks into."""
+    depth = 0
+    for o in operands:
+        if type(o) is TensorNode and o.depth > depth:
+            depth = o.depth
+    if depth >= MAX_DEPTH and not is_tracing():
+        realize([o for o in operands if type(o) is TensorNode])
+        depth = 0
+    return depth + 1

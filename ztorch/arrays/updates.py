@@ -16,7 +16,7 @@ from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_from, stored_array
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import TensorNode
+from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import tensor_of
@@ -47,7 +47,7 @@ class _Rate(Cell):
         if optimizer is not None and optimizer.learning_rate != self._rate:
             self._rate = optimizer.learning_rate
             number = to_storage(own.dtype, np.asarray(self._rate, own.dtype.working))
-            self._node = TensorNode(own, memory(own.memory).upload(number))
+            self._node = computed(own, memory(own.memory).upload(number))
         return self._node
 
 
@@ -76,7 +76,7 @@ class Steps:
             for cell, array in zip(step.states, restored, strict=False):
                 if not isinstance(cell, _Rate):  # the optimizer holds that
                     own = cell.node.spec
-                    cell.node = TensorNode(own, memory(own.memory).upload(array))
+                    cell.node = computed(own, memory(own.memory).upload(array))
         return step
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -141,5 +141,5 @@ def _cell(optimizer: Optimizer, state: Value, place: str) -> Cell:
     """The cell of a state, with its first value."""
     data = np.asarray(state.attrs["data"])
     block = memory(place).upload(to_storage(state.dtype, data))
-    node = TensorNode(spec(state.shape, state.dtype, place), block)
+    node = computed(spec(state.shape, state.dtype, place), block)
     return _Rate(optimizer, node) if state.attrs["name"] == RATE else Cell(node)

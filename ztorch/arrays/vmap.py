@@ -84,7 +84,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
                     *pending.leaves[len(sources):], *pending.numbers)
         plan = _Plan(name, arguments.count, tuple(arguments.axes), tuple(_from_end(
             name, axis, y.spec) for axis, y in zip(axes, ys, strict=True)))
-        slots = tuple(pending.slots[id(n)] for n in roots)
+        slots = tuple(pending.slots[n] for n in roots)
         results = record(_call(plan, pending, slots, operands), operands)
         for cell, node in zip(trace.written, results[len(ys):], strict=True):
             cell.set(node)

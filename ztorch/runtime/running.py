@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,14 @@ class MemoryCall(ABC):
             if program.stale:
                 program.refresh()
             self.run(inputs, outputs)
+
+    def alone(self) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+        """This call without a lock, for a caller that lets one thread at a time run the program and
+        sets no weights."""
+        with self.program.lock:
+            if self.program.stale:
+                self.program.refresh()
+        return self.run
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
