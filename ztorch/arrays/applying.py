@@ -39,56 +39,56 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         A node, or a list of them if the op has several results; a value of a graph, or what the op
         returns for it, if an argument is one.
     """
-    key = _key(name, args, attrs)
-    result = None if key is None else _apply_again(key, args)
-    return _apply_first(name, args, attrs, key) if result is None else result
+    key, operands = _sorted(name, args, attrs)
+    call = _remembered(key)
+    return _apply_first(name, args, attrs, key) if call is None else _recorded(call, operands)
 
 
 def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What `apply` returns, if an argument is a tensor, and the op was applied to such arguments
-    before; else None."""
-    for x in args:
-        if isinstance(x, Handle):
-            key = _key(name, args, attrs)
-            return None if key is None else _apply_again(key, args)
-    return None
+    """What `apply` returns, if the op was applied to such arguments before; else None."""
+    key, operands = _sorted(name, args, attrs)
+    call = _remembered(key)
+    return None if call is None else _recorded(call, operands)
 
 
-def _key(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> tuple[Any, ...] | None:
-    """What a call is remembered by; None if that is not to be."""
+def _sorted(name: str, args: tuple[Any, ...],
+            attrs: dict[str, Any]) -> tuple[tuple[Any, ...] | None, list[Any]]:
+    """What a call is remembered by, None if it is not to be; and its operands."""
     key: list[Any] = [name]
+    operands: list[Any] = []
     positions, rest = tensor_places(name)
     placed = False
     for k, x in enumerate(args):
         if isinstance(x, Handle):
+            node = x.node
             placed = True
-            key.append(x.node.spec)
+            key.append(node.spec)
+            operands.append(node)
         elif k not in positions and k < rest:
             key.append((type(x), x))
         elif type(x) in NUMBERS:
             key.append(type(x))
+            operands.append(x)
         else:
-            return None
+            return None, operands
     for label, x in attrs.items():
         if isinstance(x, Handle):
-            return None
+            return None, operands
         key.append((label, type(x), x))
     if not placed:
         key.append(memory_of(default_device()))
-    return tuple(key)
+    return tuple(key), operands
 
 
-def _apply_again(key: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
-    """The results of a call that is remembered; None if it is not."""
+def _remembered(key: tuple[Any, ...] | None) -> Call | None:
     try:
-        call = recorded.get(key)
+        return None if key is None else recorded.get(key)
     except TypeError:  # a list, which cannot be hashed
         return None
-    if call is None:
-        return None
-    positions, rest = tensor_places(key[0])
-    nodes = record(call, tuple([x.node if isinstance(x, Handle) else x for k, x in enumerate(args)
-                                if k in positions or k >= rest]))
+
+
+def _recorded(call: Call, operands: Sequence[Any]) -> Any:
+    nodes = record(call, tuple(operands))
     return nodes[0] if call.single else nodes
 
 
@@ -112,8 +112,7 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     if key is not None and not zeros and not moves:  # 0.0 and -0.0 would be one key
         with contextlib.suppress(TypeError):  # a list, which cannot be hashed
             recorded.put(key, call)
-    nodes = record(call, operands)
-    return nodes[0] if call.single else nodes
+    return _recorded(call, operands)
 
 
 def _number(x: Any) -> Any:

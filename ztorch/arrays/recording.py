@@ -65,12 +65,17 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
         call: What to compute.
         operands: A node for each tensor, and numbers.
     """
+    depth = 0
+    for o in operands:
+        if type(o) is TensorNode and o.depth > depth:
+            depth = o.depth
     if call.quick:
-        return [record_quick(call, operands)]
+        return [record_quick(call, operands, depth)]
     if call.integers:
         call.check_numbers(operands)
-    depth = _depth(operands)
-    results = [pending(s, call, operands, k, depth) if alias is None else operands[alias]
+    if depth >= MAX_DEPTH:
+        depth = _computed_depth(operands, depth)
+    results = [pending(s, call, operands, k, depth + 1) if alias is None else operands[alias]
                for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
     if len(results) > 1:
         siblings = list(map(weakref.ref, results))
@@ -82,22 +87,32 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     return results
 
 
-def record_quick(call: Call, operands: tuple[Any, ...]) -> TensorNode:
-    """The result of a call of which `call.quick` is true, pending."""
-    node = pending(call.results[0], call, operands, 0, _depth(operands))
+def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNode:
+    """The result of a call of which `call.quick` is true, pending.
+
+    Args:
+        call: What to compute.
+        operands: A node for each tensor, and numbers.
+        depth: The greatest depth among the nodes.
+    """
+    if depth >= MAX_DEPTH:
+        depth = _computed_depth(operands, depth)
+    node = TensorNode()  # not by `pending`: a call of a function takes as long as this
+    node.spec = call.results[0]
+    node.block = node.siblings = None
+    node.call = call
+    node.operands = operands
+    node.index = 0
+    node.depth = depth + 1
     if not _laziness.on and not is_tracing():
         realize((node,))
     return node
 
 
-def _depth(operands: tuple[Any, ...]) -> int:
-    """How many calls lie one upon the other with one upon these operands, which are computed if
-    that is too many: long loops that nobody looks into."""
-    depth = 0
-    for o in operands:
-        if type(o) is TensorNode and o.depth > depth:
-            depth = o.depth
-    if depth >= MAX_DEPTH and not is_tracing():
-        realize([o for o in operands if type(o) is TensorNode])
-        depth = 0
-    return depth + 1
+def _computed_depth(operands: tuple[Any, ...], depth: int) -> int:
+    """The depth of operands after they were computed, which ends a long loop that nobody looks
+    into."""
+    if is_tracing():
+        return depth
+    realize([o for o in operands if type(o) is TensorNode])
+    return 0

@@ -23,13 +23,16 @@ NUMBER = None  # stands in a structure for one of Python's numbers
 AGAIN = "again"  # begins the entry of a further result of a call
 
 
-class Pending(NamedTuple):
+class Pending:
     """Everything that some nodes depend on."""
+
+    __slots__ = ("blocks", "key", "leaves", "numbers", "order", "places", "plain", "roots", "slots")
 
     roots: Sequence[TensorNode]  # the nodes to compute
     key: list[Any]  # the structure
     leaves: list[TensorNode]  # computed nodes, by slots -1, -2, ...
-    blocks: list[Allocation]  # where they lie; empty where a function is differentiated
+    blocks: list[Allocation]  # the memory of those that have some
+    places: list[Any]  # what programs take of it
     numbers: list[Any]  # Python's numbers, in the order of the key
     order: list[TensorNode]  # nodes to compute, by slots 0, 1, ...: first the roots
     slots: dict[TensorNode, int]  # the slot of each node
@@ -50,11 +53,12 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
         NotTraced: They depend on an argument of a function that is being compiled.
     """
     key: list[Any] = []
-    leaves = list(arguments)
-    blocks: list[Any] = []
+    leaves = [*arguments]
+    blocks: list[Allocation] = []
+    places: list[Any] = []
     numbers: list[Any] = []
     order: list[TensorNode] = []
-    slots = {node: -1 - k for k, node in enumerate(arguments)}
+    slots = dict(zip(arguments, range(-1, -1 - len(leaves), -1), strict=True)) if leaves else {}
     applied: dict[tuple[Call, int], int] = {}  # (call, id of operands) -> slot of its first result
     slot: int | None
     for node in roots:
@@ -65,8 +69,10 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 order.append(node)
             else:
                 leaves.append(node)
-                blocks.append(block)
                 slots[node] = -len(leaves)
+                if block is not None:
+                    blocks.append(block)
+                    places.append(block.place)
     for node in order:  # which grows
         operands = node.operands
         call = node.call  # read after the operands; see `settle`
@@ -76,7 +82,8 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                                 "compiled or differentiated as a whole; use ops.where to choose "
                                 "by its value")
             again = walk(roots, arguments)  # another thread has just computed it
-            return again._replace(roots=[r for r in roots if again.slots[r] >= 0])
+            again.roots = [r for r in roots if again.slots[r] >= 0]
+            return again
         if node.siblings is not None:
             first = applied.setdefault((call, id(operands)), slots[node])
             if first != slots[node]:
@@ -101,14 +108,26 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                         order.append(o)
                     else:
                         leaves.append(o)
-                        blocks.append(block)
                         slot = -len(leaves)
+                        if block is not None:
+                            blocks.append(block)
+                            places.append(block.place)
                     slots[o] = slot
                 key.append(slot)
             else:
                 key.append(NUMBER)
                 numbers.append(o)
-    return Pending(roots, key, leaves, blocks, numbers, order, slots, not applied)
+    pending = Pending()
+    pending.roots = roots
+    pending.key = key
+    pending.leaves = leaves
+    pending.blocks = blocks
+    pending.places = places
+    pending.numbers = numbers
+    pending.order = order
+    pending.slots = slots
+    pending.plain = not applied
+    return pending
 
 
 def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> set[int]:

@@ -229,12 +229,6 @@ class Tensor(Handle, Operators):
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
-    def __eq__(self, other: object) -> Any:  # None may lie beside tensors in a list
-        return NotImplemented if other is None else compute("equal", (self, other), {})
-
-    def __ne__(self, other: object) -> Any:
-        return NotImplemented if other is None else compute("not_equal", (self, other), {})
-
     __hash__ = object.__hash__
 
 
