@@ -58,6 +58,8 @@ def _sorted(name: str, args: tuple[Any, ...],
     operands: list[Any] = []
     positions, rest = tensor_places(name)
     placed = False
+    if len(args) == rest + 1 and isinstance(args[rest], (list, tuple)):
+        args = (*args[:rest], *args[rest])  # a list of tensors stands for all of them
     for k, x in enumerate(args):
         if isinstance(x, Handle):
             node = x.node

@@ -8,6 +8,7 @@ differentiated like everything else.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -177,7 +178,8 @@ class _Custom:
         return [slope] if isinstance(argument, (Value, Tensor, np.ndarray)) else []
 
 
-_calls: dict[Any, Call] = {}  # by the structure of the gradient, and the specs of the operands
+# Calls by the structure of the gradient, and the specs of the operands; weak, as those of ops.
+_calls: weakref.WeakValueDictionary[Any, Call] = weakref.WeakValueDictionary()
 
 
 def _attached(ys: Sequence[TensorNode], args: Sequence[TensorNode], inside: Sequence[TensorNode],

@@ -8,6 +8,7 @@ function may branch on values and call itself: it runs as Python.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -112,7 +113,8 @@ class Recorded:
         return build
 
 
-_derived: dict[Any, Call] = {}  # calls by rule and structure
+# Calls by rule and structure; weak, as those of ops.
+_derived: weakref.WeakValueDictionary[Any, Call] = weakref.WeakValueDictionary()
 
 
 def gradient_rule(results: Sequence[Value], watched: Sequence[Value],

@@ -7,6 +7,7 @@ call; its graph is vectorised where the call is built.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -167,7 +168,8 @@ class _Plan(NamedTuple):
     out_axes: tuple[int | None, ...]  # of the examples in each result
 
 
-_mapped: dict[Any, Call] = {}  # calls by plan and structure
+# Calls by plan and structure; weak, as those of ops.
+_mapped: weakref.WeakValueDictionary[Any, Call] = weakref.WeakValueDictionary()
 
 
 def _call(plan: _Plan, pending: Pending, slots: tuple[int, ...],
