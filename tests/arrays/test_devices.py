@@ -19,6 +19,7 @@ import ztorch as zt
 from tests.cases.available import device as available
 from ztorch import ops, optimizers
 from ztorch.arrays import placement
+from ztorch.backends import registry
 from ztorch.errors import DeviceError, UnknownName
 
 A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
@@ -140,6 +141,24 @@ def test_memory_of_a_device_is_reused(device: str) -> None:
     x = zt.tensor(np.ones(5000, np.float32), device=device)
     handles = {id((x * 2.0).realize().node.block.handle) for _ in range(10)}
     assert len(handles) <= 2 and x.sum().item() == 5000.0
+
+
+def test_a_closed_device_is_opened_again(device: str) -> None:
+    double, old = zt.compiled(lambda x, k: x * k), zt.tensor(A, device=device)
+    for turn in range(3):
+        x = zt.tensor(A, device=device)
+        for k in (2.0, 3.0):  # a number that varies lies on the device
+            np.testing.assert_array_equal((x * k).numpy(), A * k)
+            np.testing.assert_array_equal(double(x, k).numpy(), A * k)
+            with zt.device(device):
+                assert 0 <= zt.rand(3).numpy().min() < 1
+        if turn < 2:
+            backend, _, ordinal = device.partition(":")
+            registry.opened(backend, int(ordinal)).close()
+            with pytest.raises(DeviceError, match="closed|belongs to"):
+                (old + 1.0).numpy()
+            with pytest.raises(DeviceError, match="closed|belongs to"):
+                x.numpy()
 
 
 # -- who chooses -------------------------------------------------------------------------------------
