@@ -155,9 +155,9 @@ def test_a_closed_device_is_opened_again(device: str) -> None:
         if turn < 2:
             backend, _, ordinal = device.partition(":")
             registry.opened(backend, int(ordinal)).close()
-            with pytest.raises(DeviceError, match="closed|belongs to"):
+            with pytest.raises(DeviceError, match=r"closed|belongs to"):
                 (old + 1.0).numpy()
-            with pytest.raises(DeviceError, match="closed|belongs to"):
+            with pytest.raises(DeviceError, match=r"closed|belongs to"):
                 x.numpy()
 
 
