@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +24,9 @@ from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
 from ztorch.ops import signature
 
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
+    "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne}
 NUMBERS = (bool, int, float)  # Python's: as operands they take the dtype of the tensors beside them
 
 Operand = Spec | type  # a tensor, or the type of a number
@@ -75,14 +79,32 @@ class Call:
         result = self._build(typed)
         return [result] if self.single else list(result)
 
-    def check_numbers(self, operands: Sequence[Any]) -> None:
-        """Raises a DataError for a number that its integer dtype cannot hold."""
+    def fitting(self, operands: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
+        """The call and operands to record for these. They are others for a comparison with a number
+        that the integer dtype cannot hold: its result is known.
+
+        Raises:
+            DataError: Another op has such a number.
+        """
         for k, low, high in self.integers:
             if not low <= operands[k] <= high:
-                need_in_range(self.name, operands[k], self.dtypes[k])
+                tensors = [o for o in self.operands if isinstance(o, Spec)]
+                if self.name not in COMPARISONS or len(tensors) != 1:
+                    need_in_range(self.name, operands[k], self.dtypes[k])
+                pair = (operands[k], low) if k == 0 else (low, operands[k])
+                answer = COMPARISONS[self.name](*pair)
+                return _known_comparison(self.results[0], tensors[0], answer), operands[1 - k:2 - k]
+        return self, operands
 
     def __repr__(self) -> str:
         return f"<call of {self.name}>"
+
+
+@functools.lru_cache(1024)
+def _known_comparison(result: Spec, operand: Spec, answer: bool) -> Call:
+    """The call for a comparison that has one answer, whatever the tensor holds."""
+    return Call("full", (operand,), (operand.dtype,),
+                lambda values: OPS.full(result.shape, answer, result.dtype), result.memory)
 
 
 # -- how the arguments of an op are bound ----------------------------------------------------------

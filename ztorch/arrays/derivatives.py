@@ -8,7 +8,6 @@ function may branch on values and call itself: it runs as Python.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from ztorch.arrays.calls import Build, Call
 from ztorch.arrays.elements import node_from
 from ztorch.arrays.node import TensorNode, pending
 from ztorch.arrays.realize import operands_kept
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
@@ -97,7 +97,8 @@ class Recorded:
             dtypes = [*(n.spec.dtype for n in leaves), *number_dtypes(self.pending.key),
                       *(n.spec.dtype for n in extra)]
             place = next(o.spec.memory for o in operands if isinstance(o, TensorNode))
-            call = _derived[key] = Call(name, kinds, dtypes, self._builder(rule), place)
+            call = Call(name, kinds, dtypes, self._builder(rule), place)
+            _derived.put(key, call)
         return record(call, operands)
 
     def _builder(self, rule: Callable[..., Sequence[Value]]) -> Build:
@@ -113,8 +114,7 @@ class Recorded:
         return build
 
 
-# Calls by rule and structure; weak, as those of ops.
-_derived: weakref.WeakValueDictionary[Any, Call] = weakref.WeakValueDictionary()
+_derived: Recent[Any, Call] = Recent(1024)  # calls by rule and structure
 
 
 def gradient_rule(results: Sequence[Value], watched: Sequence[Value],

@@ -72,7 +72,7 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     if call.quick:
         return [record_quick(call, operands, depth)]
     if call.integers:
-        call.check_numbers(operands)
+        call, operands = call.fitting(operands)
     if depth >= MAX_DEPTH:
         depth = _computed_depth(operands, depth)
     results = [pending(s, call, operands, k, depth + 1) if alias is None else operands[alias]

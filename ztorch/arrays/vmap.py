@@ -7,7 +7,6 @@ call; its graph is vectorised where the call is built.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from ztorch.arrays.calls import Build, Call
 from ztorch.arrays.cells import tracing
 from ztorch.arrays.elements import operand_of
 from ztorch.arrays.node import TensorNode, placeholder
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
@@ -168,8 +168,7 @@ class _Plan(NamedTuple):
     out_axes: tuple[int | None, ...]  # of the examples in each result
 
 
-# Calls by plan and structure; weak, as those of ops.
-_mapped: weakref.WeakValueDictionary[Any, Call] = weakref.WeakValueDictionary()
+_mapped: Recent[Any, Call] = Recent(1024)  # calls by plan and structure
 
 
 def _call(plan: _Plan, pending: Pending, slots: tuple[int, ...],
@@ -180,8 +179,8 @@ def _call(plan: _Plan, pending: Pending, slots: tuple[int, ...],
     if call is None:
         tensors = [o.spec for o in operands if isinstance(o, TensorNode)]
         dtypes = [*(s.dtype for s in tensors), *number_dtypes(pending.key)]
-        call = _mapped[key] = Call("vmap", kinds, dtypes, _builder(plan, pending, slots),
-                                   tensors[0].memory)
+        call = Call("vmap", kinds, dtypes, _builder(plan, pending, slots), tensors[0].memory)
+        _mapped.put(key, call)
     return call
 
 
