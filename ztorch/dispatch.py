@@ -26,6 +26,9 @@ call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training
 from_library: Callable[[str], Any]  # a public name of `library/` -> what has that name
 predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
+feed: Callable[[Any, Any], Any]  # a program, x -> what feeds it tensors; None: x is none of those
+weight: Callable[[Any, str], Any]  # a program, the name of a weight -> a tensor
+set_weight: Callable[[Any, str, Any], None]  # a program, the name of a weight, its new value
 
 
 def is_tensor(x: Any) -> bool:

@@ -80,6 +80,11 @@ class Executable(Running):
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
         self._view(state)[...] = value
 
+    def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
+        places = self._params.ctypes.data + state.offset, memory
+        target, source = places if into_state else places[::-1]
+        ctypes.memmove(target, source, state.nbytes)
+
 
 def check_processor(spec: ProgramSpec) -> None:
     """A clear error, not a crash, where this CPU cannot run the code."""

@@ -95,6 +95,12 @@ class Remote(Running):
         stored = value.astype(lying(state.dtype).numpy)
         self.opened_device.write(self._params, stored, state.offset)
 
+    def _copy_state(self, state: StateSpec, memory: DeviceBuffer, into_state: bool) -> None:
+        if into_state:
+            self.opened_device.copy(memory, self._params, state.nbytes, 0, state.offset)
+        else:
+            self.opened_device.copy(self._params, memory, state.nbytes, state.offset, 0)
+
     def __del__(self) -> None:
         module = getattr(self, "module", None)
         if module is None or self.opened_device.closed:
