@@ -17,10 +17,10 @@ from ztorch.errors import ConfigError, DataError, WeightsError
 from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
-from ztorch.program.weight_tables import WeightArrays, WeightTensors
 
 if TYPE_CHECKING:
     from ztorch.layers.learned import Marks
+    from ztorch.program.weight_tables import WeightArrays, WeightTensors
     from ztorch.runtime.running import Running
     from ztorch.runtime.snapshot import Curves, Metadata, Snapshot, Training
     from ztorch.training.history import History
@@ -89,6 +89,8 @@ class Stateful:
     def weights(self) -> WeightArrays:
         """Copies of the weights by name; those stored in 16 bits come as float32. Setting an item
         sets the weight."""
+        from ztorch.program.weight_tables import WeightArrays
+
         states = self.executable.states
         arrays = {n: from_storage(states[n].dtype, self.executable.state(n))
                   for n in self.weight_names}
@@ -99,6 +101,8 @@ class Stateful:
     def weight_tensors(self) -> WeightTensors:
         """The weights by name, as `zt.Tensor`s on the program's device: each read is a copy there,
         which training does not change; setting an item sets the weight."""
+        from ztorch.program.weight_tables import WeightTensors
+
         return WeightTensors(self)
 
     def get_weights(self) -> list[np.ndarray]:
