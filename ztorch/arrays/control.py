@@ -16,6 +16,7 @@ from ztorch.arrays.cells import tracing
 from ztorch.arrays.elements import array_of, node_from
 from ztorch.arrays.node import TensorNode, placeholder
 from ztorch.arrays.realize import realize
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import dependents, number_dtypes, rebuild, walk
@@ -24,6 +25,8 @@ from ztorch.errors import Unsupported
 from ztorch.graph.tracing import traced
 from ztorch.graph.trees import Shape, flatten, unflatten
 from ztorch.graph.value import Value
+
+CAPACITY = 1024  # loops that are kept
 
 
 def on_loop(kind: str, *arguments: Any) -> Any:
@@ -111,7 +114,7 @@ class _Loop:
         outside = [*(cell.get() for cell in trace.read), *pending.leaves[len(sources):]]
         self.of_tensors = self.of_tensors or bool(outside)
         new = _Function(tuple(pending.key), len(inside),
-                        tuple(pending.slots[id(n)] for n in roots), tree, len(self.operands),
+                        tuple(pending.slots[n] for n in roots), tree, len(self.operands),
                         len(outside), len(pending.numbers))
         self.operands += [*outside, *pending.numbers]
         self.dtypes += [*(n.spec.dtype for n in outside), *number_dtypes(pending.key)]
@@ -130,7 +133,8 @@ class _Loop:
         key = (self.name, self.options, self.tree, tuple(self.functions), kinds)
         known = _looped.get(key)
         if known is None:
-            known = _looped[key] = _LoopCall(self, build, kinds)
+            known = _LoopCall(self, build, kinds)
+            _looped.put(key, known)
         nodes = record(known.call, tuple(self.operands))
         if not self.of_tensors:
             realize(nodes)
@@ -159,4 +163,4 @@ class _LoopCall:
 
 
 _KINDS: dict[str, Callable[..., Any]] = {"scan": _scan, "while_loop": _while_loop, "cond": _cond}
-_looped: dict[Any, _LoopCall] = {}  # by structure
+_looped: Recent[Any, _LoopCall] = Recent(CAPACITY)  # by structure

@@ -13,8 +13,9 @@ from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_of_array, operand_of
 from ztorch.arrays.node import TensorNode
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
-from ztorch.arrays.specs import Spec, spec
+from ztorch.arrays.specs import Spec
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, WeightsError
@@ -26,6 +27,8 @@ from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer
 from ztorch.layers.weight import Weight
 
+VERSIONS = 256  # specs of inputs that a layer is kept for
+
 
 class _Traced(NamedTuple):
     """A layer for inputs of certain specs."""
@@ -36,7 +39,7 @@ class _Traced(NamedTuple):
     changed: list[Cell]  # those of them that each call changes
 
 
-_traced: weakref.WeakKeyDictionary[Layer, dict[Any, _Traced]] = weakref.WeakKeyDictionary()
+_traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
 # The tensor of each weight, with the array that it holds.
 _tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNode]]] = (
     weakref.WeakKeyDictionary())
@@ -112,10 +115,11 @@ def _called(layer: Layer, weights: Sequence[TensorNode], inputs: tuple[Any, ...]
     nodes = [*weights, *(operand_of(f"layer {layer.name!r}", x, place, True)
                           for x in leaves)]
     specs = tuple(n.spec for n in nodes)
-    versions = _traced.setdefault(layer, {})
+    versions = _traced.setdefault(layer, Recent(VERSIONS))
     traced = versions.get((tree, specs, training))
     if traced is None:
-        traced = versions[tree, specs, training] = _trace(layer, specs, tree, training, place)
+        traced = _trace(layer, specs, tree, training, place)
+        versions.put((tree, specs, training), traced)
     results = record(traced.call, (*nodes, *(cell.get() for cell in traced.counters)))
     for cell, node in zip(traced.changed, results[len(results) - len(traced.changed):],
                           strict=True):
@@ -150,6 +154,5 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
 
 def _counter(state: Value, place: str) -> Cell:
     """The cell of a counter, with its first value."""
-    array = np.asarray(state.attrs["data"])
-    node = node_of_array(array, state.dtype, place, copy=True)
-    return Cell(TensorNode(spec(state.shape, state.dtype, place), node.block))
+    array = np.asarray(state.attrs["data"]).reshape(state.shape)
+    return Cell(node_of_array(array, state.dtype, place, copy=True))

@@ -67,6 +67,9 @@ def _public(name: str) -> Callable[..., Any]:
 
     @functools.wraps(public.call)
     def call(*args: Any, **attrs: Any) -> Any:
+        again = dispatch.on_tensors(name, args, attrs)
+        if again is not None:
+            return again
         if not takes_tensors and current_layer():  # in a model, it is a value of the graph
             return getattr(OPS, name)(*args, **attrs)
         if _has_values((*args, *attrs.values())):
