@@ -34,7 +34,8 @@ class _Child:
     """A running child and its pipes, which are unbuffered: closing one writes nothing."""
 
     def __init__(self) -> None:
-        self._errors = tempfile.TemporaryFile()  # a pipe that nobody reads would fill up
+        # Not a pipe: one that nobody reads would fill up.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the pipes)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ztorch.codegen.llvm_child"], bufsize=0, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._errors, cwd=Path(__file__).parents[2])
