@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
 from pathlib import Path
 
@@ -41,14 +40,12 @@ def _options(target: Target) -> llvm.MachineOptions:
 
 @functools.cache
 def llvm_identity() -> str:
-    """Identifies the LLVM in use without loading it: llvmlite's version and its library files."""
+    """Identifies the LLVM in use without loading it: llvmlite's version and library files."""
     spec = importlib.util.find_spec("llvmlite")
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    libraries = [(p.name, p.stat().st_size, p.stat().st_mtime_ns)
-                 for p in sorted(folder.glob("binding/*llvmlite*")) if p.is_file()]
-    if not libraries:
-        return repr(llvm.binding().llvm_version_info)
-    return f"llvmlite {importlib.metadata.version('llvmlite')} {libraries}"
+    files = [*sorted(folder.glob("binding/*llvmlite*")), folder / "_version.py"]
+    identity = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
+    return f"llvmlite {identity}" if len(identity) > 1 else repr(llvm.binding().llvm_version_info)
 
 
 @functools.cache

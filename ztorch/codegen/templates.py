@@ -37,7 +37,8 @@ def forms(opcode: str, result: DType, operand: DType) -> tuple[str, ...]:
     return f"{opcode}_{operand.name}", f"{opcode}_{kind}", opcode
 
 
-WORDS = frozenset(form for opcode in OPCODES for result in ALL for operand in ALL
+WORDS = frozenset(form for opcode, row in OPCODES.items() for operand in ALL
+                  for result in (ALL if row.result == "attr" else (operand,))
                   for form in forms(opcode, result, operand))
 SPELLING = ("type", "suffix", "register", "memory", "literal", "spread", "offset", "widened")
 
