@@ -124,7 +124,7 @@ def hosted_ir(text: str, wave: int) -> Hosted:
     rewritten, kernels = host_ir(text)
     module = llvm.parse_assembly(rewritten)
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1)
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=0)
     module.data_layout = str(machine.target_data)
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
