@@ -148,8 +148,10 @@ class Index:
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.terms, self.const + other)
-        if not (self.terms and other.terms):
-            return Index(self.terms or other.terms, self.const + other.const)
+        if not other.terms:
+            return Index(self.terms, self.const + other.const) if other.const else self
+        if not self.terms:
+            return Index(other.terms, self.const + other.const) if self.const else other
         sums: dict[Atom, int] = dict(self.terms)
         for atom, factor in other.terms:
             sums[atom] = sums.get(atom, 0) + factor
@@ -164,9 +166,11 @@ class Index:
         return self * -1 + other
 
     def __mul__(self, k: int) -> Index:
+        if k == 1:
+            return self
         if k == 0:
             return Index()
-        return Index(tuple((a, f * k) for a, f in self.terms), self.const * k)
+        return Index(tuple([(a, f * k) for a, f in self.terms]), self.const * k)
 
     __rmul__ = __mul__
 
