@@ -110,12 +110,10 @@ class _Verifier(Rules):
         extra = len(i.args) - row.arity
         if extra != 0 and not (extra == 1 and i.opcode in MASKED):
             self.fail("takes {} operands, not {}", row.arity, len(i.args))
-        if row.attrs or i.attrs:
-            self.attributes(row.attrs)
+        self.attributes(row.attrs)
         for place, a in enumerate(i.args):
             self.operand(place, a)
-        if i.dest.fragment is not None:
-            self.fragment(i.dest)
+        self.fragment(i.dest)
         if i.opcode not in MATRICES and any(x.fragment is not None for x in (i.dest, *i.args)):
             self.fail("works on no parts of matrices")
         kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
@@ -132,8 +130,7 @@ class _Verifier(Rules):
         self.define(i.dest)
         if i.opcode == "if":
             self.enter()
-        if i.dest.dtype is self.kernel.index:
-            self.multiples[i.dest.id] = self.multiple_of()
+        self.multiples[i.dest.id] = self.multiple_of()
 
     def operand(self, place: int, a: Operand) -> None:
         opcode = self.instr.opcode
