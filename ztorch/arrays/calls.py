@@ -19,7 +19,7 @@ from ztorch.arrays.promotion import integer_range, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, DataError, UnknownName, ZtorchError
-from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, leaf
+from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, is_pair, leaf
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
 from ztorch.ops import signature
@@ -173,7 +173,10 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
             raise DataError(f"zt.ops.{name}: {parameter} is None; give an array or a number")
         if parameter not in tensors or x is None:
             attributes[parameter] = as_attribute(f"zt.ops.{name}({parameter}=...)", x)
-        elif p.kind is inspect.Parameter.VAR_POSITIONAL:
+        elif is_pair(p) and not (isinstance(x, (list, tuple)) and len(x) == 2):
+            raise DataError(f"zt.ops.{name}: {parameter} is a pair of arrays (real, imag), not "
+                            f"{type(x).__name__}")
+        elif p.kind is inspect.Parameter.VAR_POSITIONAL or is_pair(p):
             items = x[0] if len(x) == 1 and isinstance(x[0], (list, tuple)) else x
             counts[parameter] = len(items)
             operands += items

@@ -139,7 +139,7 @@ def _with_example(public: Public) -> str:
     values = [leaf("input", "x", np.shape(a) if isinstance(a, np.ndarray) else a,
                    a.dtype if isinstance(a, np.ndarray) else _SHOWN[kind])
               for a, kind in zip(sample.shapes, kinds, strict=True)]
-    result = public.call(*values, **sample.attrs)
+    result = public.call(*public.grouped(values), **sample.attrs)
     whole = f"zt.ops.{public.name}({args})"
     return (f"{doc}\n\nExamples:\n    >>> import numpy as np, ztorch as zt\n"
             f"    >>> {whole}.shape\n    {result.shape}")
