@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.grouping import together
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ztorch"
 SOURCES = sorted(p for p in PACKAGE.rglob("*.py"))
@@ -128,6 +130,7 @@ DOORS = {
 OURS = {"ztorch", "typing_extensions"}  # typing_extensions: for type checkers only
 
 
+@together()
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_each_dependency_has_one_door(path: Path) -> None:
     here = path.relative_to(PACKAGE).as_posix()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.grouping import together
 from ztorch.errors import DataError, ShapeError, ZtorchError
 
 pytestmark = pytest.mark.usefixtures("by_numpy")
@@ -44,6 +45,7 @@ def dtype_of(function: Callable[..., Any], *args: Any) -> str:
     return str(getattr(result.dtype, "long", result.dtype))
 
 
+@together(of=8)
 @pytest.mark.parametrize("function", [*OPERATORS, *FUNCTIONS], ids=lambda f: f.__name__)
 def test_dtypes(function: Any) -> None:
     """Nothing is computed: dtypes are known when an op is recorded."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.parity import HERE, Job, Module
 from ztorch import losses, ops
 from ztorch.dtypes import DType, dtype, from_storage, to_storage
@@ -108,6 +109,7 @@ def test_losses_of_probabilities_that_are_zero(name: str, d: str) -> None:
 # -- means and variances ---------------------------------------------------------------------------
 
 
+@together(of=15)
 @pytest.mark.parametrize("d", EPS)
 @pytest.mark.parametrize("name", ["mean", "var", "std", "standardize", "layer_norm"])
 @pytest.mark.parametrize("mean", [0.0, 1e4, -1e4])
