@@ -113,7 +113,7 @@ def test_pseudoinverse_and_least_squares(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("p", [None, 2, -2, 1, -1, "fro", "nuc", math.inf])
 def test_condition_and_norms(p: Any) -> None:
     x = RANDOM.normal(size=(3, 4, 4))
-    np.testing.assert_allclose(run(ops.cond(constant(x), p))[0], np.linalg.cond(x, p), rtol=1e-12)
+    np.testing.assert_allclose(run(ops.condition_number(constant(x), p))[0], np.linalg.cond(x, p), rtol=1e-12)
     if p is not None:
         for keepdims in (False, True):
             np.testing.assert_allclose(run(ops.matrix_norm(constant(x), p, keepdims))[0],

@@ -128,7 +128,7 @@ def matrix_rank(x: Value, rtol: float | None = None) -> Value:
 
 @op(Sample((_SQUARE,)), Sample((_SQUARE,), {"p": 1}), Sample((_SQUARE,), {"p": "fro"}),
     numpy=np.linalg.cond)
-def cond(x: Value, p: float | str | None = None) -> Value:
+def condition_number(x: Value, p: float | str | None = None) -> Value:
     """The condition number of matrices: by how much errors of b grow in the x of `a @ x = b`.
 
     Args:
@@ -142,7 +142,7 @@ def cond(x: Value, p: float | str | None = None) -> Value:
 
     Examples:
         >>> import ztorch as zt
-        >>> zt.ops.cond(np.array([[4.0, 0.0], [0.0, 2.0]])).item()
+        >>> zt.ops.condition_number(np.array([[4.0, 0.0], [0.0, 2.0]])).item()
         2.0
     """
     if p in (None, 2, -2):
