@@ -75,7 +75,7 @@ def test_flags_are_true_or_false(make: type[Layer], argument: str) -> None:
         says = f"{make.__name__}({argument}=...) must be True or False, not {odd!r}"
         with pytest.raises(ConfigError, match=re.escape(says)):
             make(**{**how, argument: odd})
-    for fine in (True, False) if argument != "mask_zero" else (False,):  # there are no masks
+    for fine in (True, False):
         for given in (fine, np.bool_(fine)):
             assert getattr(make(**{**how, argument: given}), argument) is fine
 

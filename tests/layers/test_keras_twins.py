@@ -40,7 +40,7 @@ NOT_OFFERED = {
                                               {"use_cudnn": "how it is computed"})}
        for name in ("SimpleRNN", "LSTM", "GRU")},
     "Bidirectional": {"weights": "set_weights does it"},
-    "Lambda": {"output_shape": "shapes are traced", "mask": "no masks",
+    "Lambda": {"output_shape": "shapes are traced", "mask": "a subclass has compute_mask",
                "arguments": "give a function of the tensor alone"},
 }
 COMMON = {"name", "dtype"}  # a dtype is the model's

@@ -154,6 +154,9 @@ class Words(Images):
     def _Embedding(self, layer: Any, x: Tensor) -> Tensor:
         return self.f.embedding(x, self.get(layer, "embeddings"))
 
+    def _Masking(self, layer: Any, x: Tensor) -> Tensor:
+        return x * (x != layer.mask_value).any(-1, keepdim=True)
+
     def _PositionEmbedding(self, layer: Any, x: Tensor) -> Tensor:
         return x + self.get(layer, "position_embeddings")[:x.shape[1]]
 

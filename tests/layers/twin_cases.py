@@ -143,6 +143,7 @@ PLAIN: dict[str, list[Entry]] = {
                         {"mean": 1.0, "variance": 0.25, "invert": True, "axis": None}),
     # -- text --------------------------------------------------------------------------------------
     "Embedding": at((5,), {"input_dim": 11, "output_dim": 3}),
+    "Masking": at(ROWS, {}, {"mask_value": 0.5}),
     "PositionEmbedding": at(ROWS, {}, {"sequence_length": 9}),
     "SinusoidalPosition": at(ROWS, {}, {"max_wavelength": 100.0}),
     "RotaryEmbedding": [*at(ROWS, {}), *at((3, 5, 4), {"sequence_axis": 2, "max_wavelength": 50.0})],
