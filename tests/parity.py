@@ -172,24 +172,34 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
     inputs = [_stored(v.dtype, v.attrs["fed"]).reshape(-1).view(np.uint8) for v in plan.inputs]
     outputs = [np.full(v.size * _stored_type(v).bytes, 0xEE, np.uint8) for _, v in plan.outputs]
     subgroup = (limits.grid.subgroup if limits.grid else 0) or 8
-    groups: list[list] = []
-    for step in plan.steps:
-        if step.barrier or not groups:
-            groups.append([])
-        groups[-1].append(step)
-    for group in groups:
-        for step in reversed(group) if backwards else group:
+    group: list[tuple] = []
+
+    def memory(place: Location) -> np.ndarray:
+        if place.space in ("inputs", "outputs"):
+            return (inputs if place.space == "inputs" else outputs)[place.offset]
+        return spaces[place.space][place.offset:place.offset + place.size]
+
+    def run_group() -> None:
+        for step, places in reversed(group) if backwards else group:
             verify(step.kernel)
             buffers = {}
             given = [m for m in step.kernel.memories if m.space == "global"]
-            for m, place in zip(given, step.locations, strict=True):
-                if place.space in ("inputs", "outputs"):
-                    raw = (inputs if place.space == "inputs" else outputs)[place.offset]
-                else:
-                    raw = spaces[place.space][place.offset:place.offset + place.size]
+            for m, place in zip(given, places, strict=True):
+                raw = memory(place)
                 assert raw.size == place.size == m.size * m.dtype.bytes, (m, place)
                 buffers[m.name] = raw.view(m.dtype.numpy)
             interpret(step.kernel, buffers, workers, subgroup=subgroup)
+        group.clear()
+
+    def goes_on(place: Location) -> bool:
+        run_group()
+        return bool(memory(place)[0])
+
+    for step, places in plan.runs(goes_on):
+        if step.barrier:
+            run_group()
+        group.append((step, places))
+    run_group()
     found = [(raw, v) for raw, (_, v) in zip(outputs, plan.outputs, strict=True)]
     for name, v in graph.updates.items():
         at = params.offsets[name]

@@ -3,6 +3,7 @@ which the workers of a CPU program meet."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,3 +92,37 @@ CONTROL_BLOCK = np.dtype({"names": [f.name for f in CONTROL_FIELDS],
                           "itemsize": CONTROL_BYTES})
 
 WORKER_ENTRY = "zt_worker"  # the function of every CPU library that worker threads run
+
+
+def runs(count: int, loops: Sequence[tuple[int, int, int]],
+         head: Callable[[int, Mapping[int, int]], bool] = lambda loop, turns: True,
+         ) -> Iterator[tuple[int, dict[int, int]]]:
+    """The order in which kernels run: each with the turn of every loop around it, outer ones first.
+
+    Args:
+        count: Number of kernels.
+        loops: First kernel, the one after the last, and turns of each loop; outer ones first.
+        head: `head(loop, turns)` is called before each turn; the loop ends where it returns False.
+
+    Examples:
+        >>> [(k, turns.get(0)) for k, turns in runs(3, [(1, 2, 3)])]
+        [(0, None), (1, 0), (1, 1), (1, 2), (2, None)]
+    """
+    def within(first: int, end: int, outer: int, turns: dict[int, int]
+               ) -> Iterator[tuple[int, dict[int, int]]]:
+        k = first
+        while k < end:
+            loop = next((n for n in range(outer, len(loops)) if loops[n][0] == k), None)
+            if loop is None:
+                yield k, turns
+                k += 1
+                continue
+            _, last, times = loops[loop]
+            for turn in range(times):
+                now = {**turns, loop: turn}
+                if not head(loop, now):
+                    break
+                yield from within(k, last, loop + 1, now)
+            k = last
+
+    yield from within(0, count, 0, {})

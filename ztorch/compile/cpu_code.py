@@ -18,6 +18,7 @@ from ztorch.codegen.elf import link
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch
+from ztorch.lower.placement import Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
 
@@ -65,18 +66,59 @@ def render_module(plans: Mapping[str, Plan], target: Target, symbols: Mapping[st
 
 
 def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
-    """What the module's template shows of a function: its kernels, and the pointers they take."""
-    pointers: dict[tuple[str, int], int] = {}  # space and offset (or slot) -> number
-    steps = []
-    for step in plan.steps:
+    """What the module's template shows of a function: its kernels, the pointers they take, and the
+    loops around them.
+
+    A pointer is computed once a turn of the innermost loop that moves it.
+    """
+    pointers: dict[Pointer, int] = {}  # their numbers
+    loops = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
+             for n, loop in enumerate(plan.loops)]
+    fixed: list[dict[str, Any]] = []  # pointers that no loop moves
+
+    def number_of(place: Location, around: list[int]) -> int:
+        key = pointer_of(place)
+        if key not in pointers:
+            space, offset, strides = key
+            pointers[key] = len(pointers)
+            moves = [{"loop": around[k], "bytes": stride} for k, stride in enumerate(strides)
+                     if stride]
+            pointer = {"id": pointers[key], "space": space, "offset": offset, "moves": moves,
+                       "slot": offset if space in ("inputs", "outputs") else None}
+            (loops[around[len(strides) - 1]]["pointers"] if strides else fixed).append(pointer)
+        return pointers[key]
+
+    steps: list[dict[str, Any]] = []
+    open_loops: list[int] = []
+    for k, step in enumerate(plan.steps):
+        for n, loop in enumerate(plan.loops):
+            if loop.first == k:
+                if loop.proceed is not None:
+                    loops[n]["proceed"] = number_of(loop.proceed, open_loops)
+                open_loops.append(n)
+                steps.append({"kind": "begin", "loop": loops[n]})
         kernel = kernels.rendered[kernels.number(step.kernel)]
-        numbers = [pointers.setdefault((place.space, place.offset), len(pointers))
-                   for place in step.locations]
-        steps.append({"symbol": kernel["symbol"], "pointers": numbers, "barrier": step.barrier})
-    return {"symbol": symbol, "steps": steps, "pointers": [
-        {"id": number, "space": space, "offset": at,
-         "slot": at if space in ("inputs", "outputs") else None}
-        for (space, at), number in pointers.items()]}
+        numbers = [number_of(place, open_loops) for place in step.locations]
+        steps.append({"kind": "call", "symbol": kernel["symbol"], "pointers": numbers,
+                      "barrier": step.barrier})
+        while open_loops and plan.loops[open_loops[-1]].end == k + 1:
+            steps.append({"kind": "end", "loop": loops[open_loops.pop()]})
+    return {"symbol": symbol, "steps": steps, "pointers": fixed, "loops": loops}
+
+
+Pointer = tuple[str, int, tuple[int, ...]]  # space, offset (or slot), strides
+
+
+def pointer_of(place: Location) -> Pointer:
+    """What tells one pointer from another. Strides end with the innermost loop that moves it.
+
+    >>> pointer_of(Location("arena", 64, 4, (8, 0)))
+    ('arena', 64, (8,))
+    """
+    strides = place.strides
+    while strides and not strides[-1]:
+        strides = strides[:-1]
+    return place.space, place.offset, strides
 
 
 def _file_name(name: str) -> str:

@@ -25,21 +25,35 @@ def describe_program(name: str, target: Target, plans: Mapping[str, Plan],
               for state, v in params.states.items()}
     return ProgramSpec(
         name, target.name, target.arch or target.chip, target.required_features,
-        {plan.name: _describe_function(plan, params.size, arena_bytes) for plan in plans.values()},
+        {plan.name: _describe_function(plan, params.size, arena_bytes, target.limits.grid is not None)
+         for plan in plans.values()},
         states, params.size, arena_bytes,
         tuple((offset, data.nbytes) for offset, data in params.constants),
         tuple(kernel_names), target.backend)
 
 
-def _describe_function(plan: Plan, params_bytes: int, arena_bytes: int) -> FunctionSpec:
+def _describe_function(plan: Plan, params_bytes: int, arena_bytes: int,
+                       on_device: bool) -> FunctionSpec:
     inputs = [TensorSpec(v.attrs["name"], v.shape, v.dtype) for v in plan.inputs]
     outputs = [TensorSpec(name, v.shape, v.dtype) for name, v in plan.outputs]
     symbol = entry_point(plan.name, inputs, outputs, params_bytes, arena_bytes)
     return FunctionSpec(
         plan.name, symbol, {t.name: t for t in inputs}, {t.name: t for t in outputs}, plan.cycles,
-        tuple((step.kernel.name, step.cycles) for step in plan.steps),
+        tuple((step.kernel.name, step.cycles * turns)
+              for step, turns in zip(plan.steps, plan.turns(), strict=True)),
         tuple((label, buffer.size, buffer.first, buffer.last, offset)
-              for label, buffer, offset in plan.buffers))
+              for label, buffer, offset in plan.buffers),
+        loops=tuple((loop.first, loop.end, loop.turns) for loop in plan.loops),
+        moves=_moves(plan) if on_device else ())
+
+
+def _moves(plan: Plan) -> tuple[tuple[int, int, int, int], ...]:
+    """What launches read and write at other places in other turns."""
+    return tuple((k, n, around[depth], stride) for k, step in enumerate(plan.steps)
+                 for around in [[n for n, loop in enumerate(plan.loops)
+                                 if loop.first <= k < loop.end]]
+                 for n, place in enumerate(step.locations)
+                 for depth, stride in enumerate(place.strides) if stride)
 
 
 def initial_parameters(params: Params) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,16 +97,28 @@ def is_number(v: Value) -> bool:
     return not v.args and (v.op.kind == "map" or v.attrs.get("role") == "constant")
 
 
-def closed(body: Body) -> tuple[Body, tuple[Value, ...]]:
+def closed(body: Body, inside: Callable[[Value], bool] = is_number
+           ) -> tuple[Body, tuple[Value, ...]]:
     """The body with a leaf for each value that it reads from outside, and these values.
 
     What does not depend on the turn is such a value, so it is computed once, before the loop.
+
+    Args:
+        body: The turns; `shared` is empty.
+        inside: Whether a value that does not depend on the turn is computed in the body all the
+            same. Default: `is_number`.
     """
     own = {*body.carries, *body.slices}
     depends = dependents(body.roots, own)
     read = [a for v in topological(body.roots, own) if v in depends for a in v.args]
-    outside = [v for v in dict.fromkeys([*read, *body.roots])
-               if v not in depends and not is_number(v)]
+    stack = [v for v in dict.fromkeys([*body.roots, *reversed(read)]) if v not in depends]
+    outside: dict[Value, None] = {}
+    while stack:
+        v = stack.pop()
+        if inside(v):
+            stack += v.args
+        else:
+            outside[v] = None
     leaves = tuple(leaf(SHARED, f"shared {k}", v.shape, v.dtype) for k, v in enumerate(outside))
     roots = substituted(body.roots, dict(zip(outside, leaves, strict=True)))
     return replace(body.with_roots(roots), shared=leaves), tuple(outside)

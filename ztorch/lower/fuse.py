@@ -10,6 +10,7 @@ update after a weight gradient.
 
 from __future__ import annotations
 
+from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index
 from ztorch.lower.positions import unflatten
@@ -75,10 +76,15 @@ class _Fusion:
 
     def assign(self, v: Value) -> None:
         """Adds a value to a region that it can join, or to a new one."""
+        if v.op.kind == "result":  # of a loop, which stores it
+            k = self.region_of[v] = self.region_of[v.args[0]]
+            self.regions[k].add(v, self.regions[k].full)
+            return
         sources = {self.region_of[s] for s in self._sources(v) if s in self.region_of}
-        if self.enabled and v.op.kind != "contract":
+        if self.enabled and v.op.kind in ("map", "reduce"):
             priority = {"contract": 0, "reduce": 1, "map": 2}
-            for k in sorted(sources, key=lambda k: (priority[self.regions[k].kind], -k)):
+            kernels = [k for k in sources if self.regions[k].kind in priority]
+            for k in sorted(kernels, key=lambda k: (priority[self.regions[k].kind], -k)):
                 if self._join(v, k, sources):
                     return
         self._new_region(v, sources)
@@ -251,7 +257,7 @@ def _sources(v: Value) -> list[Value]:
 
 def _updated(graph: Graph) -> list[tuple[Value, Value]]:
     """Each state that the graph reads and updates, with its new value."""
-    by_name = {s.attrs["name"]: s for s in graph.leaves("state")}
+    by_name = {s.attrs["name"]: s for s in (*graph.leaves("state"), *graph.leaves(CARRY))}
     return [(by_name[n], v) for n, v in graph.updates.items() if n in by_name]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ztorch.dtypes import lying, to_storage
+from ztorch.graph.body import CARRY
 from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
@@ -21,19 +22,24 @@ from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.schedule import Schedule
 
 
+SLOTS = ("inputs", "outputs", "carries")  # spaces whose buffers have numbers
+
+
 @dataclass(frozen=True)
 class Location:
-    """Where a buffer lies: a slot of the inputs or outputs, or an offset in params or arena."""
+    """Where a buffer lies: a slot of the inputs or outputs, or an offset in params or arena. While
+    the body of a loop is placed by itself, its carries are slots, too."""
 
-    space: str  # inputs, outputs, params or arena
-    offset: int  # in bytes, or the number of the slot
+    space: str  # inputs, outputs, carries, params or arena
+    offset: int  # in bytes, at the first turn of all loops around; or the number of the slot
     size: int  # in bytes
+    strides: tuple[int, ...] = ()  # bytes it moves at each turn of each loop around, outermost first
 
     def overlaps(self, other: Location) -> bool:
-        """Whether the two share a byte."""
+        """Whether the two share a byte, at the same turn."""
         if self.space != other.space:
             return False
-        if self.space in ("inputs", "outputs"):
+        if self.space in SLOTS:
             return self.offset == other.offset
         return self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
@@ -77,11 +83,15 @@ class Placement:
     """The locations of all values that kernels read or write. May add a region: a copy, where a
     state cannot be overwritten yet."""
 
-    def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params):
+    def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params,
+                 inputs: Sequence[Value], carries: Sequence[Value],
+                 bodies: Mapping[Value, Placement]):
+        """`inputs` and `carries` have slots in that order; `bodies` are those of the loops."""
         self.graph, self.limits, self.params = graph, limits, params
         self.regions = [r for r in regions if r.size]
-        self.inputs = graph.leaves("input")
+        self.inputs, self.bodies = inputs, bodies
         self.locations: dict[Value, Location] = {}
+        self.carries = {v.attrs["name"]: k for k, v in enumerate(carries)}
         self._read: dict[Region, list[Value]] = {}
         for region in self.regions:
             if region.kind == "reduce":
@@ -94,26 +104,21 @@ class Placement:
     def too_many_buffers(self) -> bool:
         """Whether a kernel names more buffers than one may, and would name fewer if divided."""
         assert self.limits.grid is not None
-        return any(len(r.members) > 1 and self.limits.grid.max_buffers < len(
+        return any(len(r.members) > 1 and r.kind != "loop" and self.limits.grid.max_buffers < len(
             {self.locations[v] for v in (*reads, *r.stores)})
             for r, reads in zip(self.regions, self.reads, strict=True))
 
     def _place_updates(self) -> None:
         """New values of states go straight to their states, unless someone still needs the old
         one then; these take a way round, through a copy at the end."""
-        by_name = {s.attrs["name"]: s for s in self.graph.leaves("state")}
+        by_name = {s.attrs["name"]: s for role in ("state", CARRY) for s in self.graph.leaves(role)}
         homes = {v: k for k, r in reversed([*enumerate(self.regions)]) for v in r.flat}
         last = {v: k for k, r in enumerate(self.regions) for v in self.read_by(r)}
         for name, new in self.graph.updates.items():
             if not new.size:
                 continue
             state = by_name.get(name)
-            at = self.params.offsets.get(name)
-            if at is None:  # only ever written: what it holds first is nobody's business
-                first = np.zeros(new.shape, new.dtype.working)
-                at = self.params.state(leaf("state", name, new.shape, new.dtype, first)
-                                       if state is None else state)
-            location = Location("params", at, self._bytes(new))
+            location = self._home(name, state, new)
             if state is not None and not self._in_place(state, new, homes[new], last.get(state, 0)):
                 copy = COPY(new)
                 region = map_region(copy)
@@ -121,6 +126,17 @@ class Placement:
                 self.regions.append(region)
                 new = copy
             self.locations[new] = location
+
+    def _home(self, name: str, state: Value | None, new: Value) -> Location:
+        """Where a state lies, or a carry."""
+        if name in self.carries:
+            return Location("carries", self.carries[name], self._bytes(new))
+        at = self.params.offsets.get(name)
+        if at is None:  # only ever written: what it holds first is nobody's business
+            first = np.zeros(new.shape, new.dtype.working)
+            at = self.params.state(leaf("state", name, new.shape, new.dtype, first)
+                                   if state is None else state)
+        return Location("params", at, self._bytes(new))
 
     def _in_place(self, state: Value, new: Value, home: int, last: int) -> bool:
         """Whether the new value may overwrite the state, last read by region `last`."""
@@ -147,17 +163,23 @@ class Placement:
                 self.locations[v] = Location("params", self.params.state(v), self._bytes(v))
             elif v.op.kind == "leaf" and v.attrs["role"] == "constant":
                 self.locations[v] = Location("params", self.params.constant(v), self._bytes(v))
+            elif v.op.kind == "leaf" and v.attrs["role"] == CARRY:
+                self.locations[v] = self._home(v.attrs["name"], v, v)
         buffers: dict[Value, ArenaBuffer] = {}
-        last = {v: k for k, touched in enumerate(self.reads) for v in touched}
+        last = {_memory(v): k for k, touched in enumerate(self.reads) for v in touched}
         for k, region in enumerate(self.regions):
-            for v in region.stores:
-                if v not in self.locations:
-                    buffers[v] = ArenaBuffer(v.serial, self._bytes(v), k, last.get(v, k),
-                                        self.limits.buffer_align)
+            for v in (*region.members[:1], *region.stores) if region.kind == "loop" else (
+                    region.stores):
+                if v not in self.locations and _memory(v) is v:
+                    size = self.bodies[v].arena if v in self.bodies else self._bytes(v)
+                    buffers[v] = ArenaBuffer(v.serial, size, k, last.get(v, k),
+                                             self.limits.buffer_align)
         offsets, total = place_buffers(list(buffers.values()))
         for v, buffer in buffers.items():
             self.locations[v] = Location("arena", offsets[v.serial], buffer.size)
-        listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items()]
+        for region in self.regions:
+            self.locations |= {v: self.locations[_memory(v)] for v in region.stores}
+        listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items() if b.size]
         return total, listed
 
     def _bytes(self, v: Value) -> int:
@@ -176,15 +198,24 @@ class Placement:
         return self._read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
-        if v.op.kind != "contract":
+        if v.op.kind == "result":
+            return []
+        if v.op.kind not in ("contract", "loop"):
             return real_reads(v, region.index(v))
         bases = []
-        for a in v.args:  # a product reads all over its operands
+        for a in v.args:  # a product reads all over its operands, and so does a loop
             base = view_of(a, unflatten(Index(), a.shape))
             if base:
                 bases.append((base[0], Index((), -1)))
         return bases
 
+
+
+def _memory(v: Value) -> Value:
+    """The value whose buffer v lies in: the last value of a carry lies where the first one does."""
+    if v.op.kind == "result" and v.attrs["index"] < len(v.args[0].attrs["body"].carries):
+        return v.args[0].args[v.attrs["index"]]
+    return v
 
 
 def label(v: Value) -> str:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ztorch.dtypes import DType, lying
+from ztorch.graph.body import Body, arguments
 from ztorch.graph.memory import ArenaBuffer
+from ztorch.graph.merging import merged
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.lower import nests
 from ztorch.lower.alike import Span, rebased, shape_of
+from ztorch.lower.barriers import LoopSpan, meetings, runs_of
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
 from ztorch.lower.loops import widest
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
-from ztorch.lower.placement import Location, Params, Placement
+from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
+from ztorch.lower.turns import body_graph, row_elements
 from ztorch.lower.tuning import NAME_LENGTH_MAX, OP_SLOTS_MIN
 
 # By the key of a kernel, or by its name without the size of its tile.
@@ -36,7 +42,7 @@ class KernelStep:
     locations: tuple[Location, ...]  # of the kernel's buffers, in their order
     writes: tuple[bool, ...]  # which of them it writes
     cycles: float  # estimated, of one worker
-    barrier: bool = False  # workers meet before it: it depends on a step since they met last
+    barrier: bool = False  # workers meet before it
     key: str = ""  # its function and its name without the size of its tile: names its schedule
     schedule: Schedule | None = None  # None: made without one
 
@@ -49,12 +55,27 @@ class Plan:
     inputs: list[Value]
     outputs: list[tuple[str, Value]]
     steps: list[KernelStep]
+    loops: list[LoopSpan]  # steps that are repeated; outer loops before those inside
     arena: int  # bytes of memory for what lives during one call
     buffers: list[tuple[str, ArenaBuffer, int]]  # in the arena: label, lifetime, offset
 
     @property
     def cycles(self) -> float:
-        return sum(s.cycles for s in self.steps)
+        return sum(s.cycles * turns for s, turns in zip(self.steps, self.turns(), strict=True))
+
+    def turns(self) -> list[int]:
+        """How often each step runs, at most."""
+        return [math.prod(loop.turns for loop in self.loops if loop.first <= k < loop.end)
+                for k in range(len(self.steps))]
+
+    def runs(self, goes_on: Callable[[Location], bool]
+             ) -> Iterator[tuple[KernelStep, tuple[Location, ...]]]:
+        """Each run of a step in order, with the locations of its buffers at that turn.
+
+        Args:
+            goes_on: Whether the bool at a location is true, by which a loop ends early.
+        """
+        return runs_of(self.steps, self.loops, goes_on)
 
 
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
@@ -63,25 +84,109 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     With `derived`, the states never change and what is made of them alone is computed elsewhere.
     `schedules` take the place of what the rules propose: by the key of a kernel (function/name), or
     by its name alone, without the size of its tile."""
-    graph = prepare(graph, limits, frozen=derived is not None)
+    graph = prepare(merged(graph), limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
+    placement = _placed(graph, graph.leaves("input"), (), limits, params, fusion)
+    steps, loops = _Steps(name, schedules or {}).of(placement)
+    meets = meetings([list(zip(s.locations, s.writes, strict=True)) for s in steps], loops)
+    steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, meets, strict=True)]
+    return Plan(name, list(placement.inputs), list(graph.outputs.items()), steps, loops,
+                placement.arena, placement.buffers)
+
+
+def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], limits: Limits,
+            params: Params, fusion: bool) -> Placement:
+    """The regions of a graph, and where their buffers lie; the same for the bodies of loops."""
+    bodies = {}
+    for v in graph.nodes():
+        if v.op.kind == "loop":
+            body: Body = v.attrs["body"]
+            bodies[v] = _placed(body_graph(body), (*body.slices, *body.shared), body.carries,
+                                limits, params, fusion)
     most = limits.grid.max_buffers if limits.grid else 0
-    placement = Placement(graph, fuse(graph, fusion), limits, params)
+    place = functools.partial(Placement, limits=limits, params=params, inputs=inputs,
+                              carries=carries, bodies=bodies)
+    placement = place(graph, fuse(graph, fusion))
     while most and placement.too_many_buffers():
         # what a kernel stores for itself is not foreseen, so it may take a lower number
-        placement = Placement(graph, fuse(graph, fusion, most), limits, params)
+        placement = place(graph, fuse(graph, fusion, most))
         most -= 1
-    steps = [_Kernel(name, placement, number, schedules or {}).step()
-             for number in range(len(placement.regions))]
-    return Plan(name, placement.inputs, list(graph.outputs.items()), _with_barriers(steps),
-                placement.arena, placement.buffers)
+    return placement
+
+
+class _Steps:
+    """The kernels of a function, with those of its loops in their place."""
+
+    def __init__(self, function: str, schedules: Schedules):
+        self.function, self.schedules = function, schedules
+
+    def of(self, placement: Placement, prefix: str = "") -> tuple[list[KernelStep], list[LoopSpan]]:
+        """The kernels of a placement, and the loops around them."""
+        steps: list[KernelStep] = []
+        loops: list[LoopSpan] = []
+        for number, region in enumerate(placement.regions):
+            label = f"{prefix}{number}"
+            if region.kind != "loop":
+                steps.append(_Kernel(self.function, placement, number, label,
+                                     self.schedules).step())
+                continue
+            loop = region.members[0]
+            inside, spans = self.of(placement.bodies[loop], f"{label}_")
+            if not inside:
+                continue
+            into = _LoopPlaces(loop, placement)
+            first = len(steps)
+            steps += [replace(s, locations=tuple(map(into.place, s.locations))) for s in inside]
+            loops.append(LoopSpan(first, len(steps), into.body.turns, into.proceed()))
+            loops += [replace(s, first=s.first + first, end=s.end + first, proceed=s.proceed and
+                              into.place(s.proceed)) for s in spans]
+        return steps, loops
+
+
+class _LoopPlaces:
+    """Where the buffers of a body lie in the function that has the loop."""
+
+    def __init__(self, loop: Value, placement: Placement):
+        self.body: Body = loop.attrs["body"]
+        self.arena = placement.locations[loop].offset
+        self.turns = self.body.turns
+        inits, sequences, shared = arguments(self.body, loop.args)
+        at = placement.locations
+        align = placement.limits.buffer_align
+        results = {v.attrs["index"]: v for r in placement.regions if loop in r.flat
+                   for v in r.members if v.op.kind == "result"}
+        moving = [(at[x], row_elements(s, align) * s.dtype.bytes)
+                  for s, x in zip(self.body.slices, sequences, strict=True)]
+        count = len(self.body.carries)
+        stacks = [(at[results[count + k]], row * v.dtype.bytes) for k, (v, row) in enumerate(
+            zip(self.body.outs, loop.attrs["rows"], strict=True))]
+        self.slots = {"carries": [(at[x], 0) for x in inits],
+                      "inputs": [*moving, *((at[x], 0) for x in shared)], "outputs": stacks}
+
+    def place(self, location: Location) -> Location:
+        """The location of a buffer of the body, as it moves from turn to turn."""
+        if location.space not in SLOTS:
+            offset = location.offset + (self.arena if location.space == "arena" else 0)
+            return replace(location, offset=offset, strides=(0, *location.strides))
+        base, stride = self.slots[location.space][location.offset]
+        start = (self.turns - 1) * stride if self.body.reverse else 0
+        return Location(base.space, base.offset + start, location.size,
+                        (-stride if self.body.reverse else stride, *location.strides))
+
+    def proceed(self) -> Location | None:
+        """Where the bool lies that ends the loop."""
+        if self.body.proceed is None:
+            return None
+        location, _ = self.slots["carries"][self.body.proceed]
+        return replace(location, strides=(0,))
 
 
 class _Kernel:
     """The kernel of one region, as it becomes a step of its function."""
 
-    def __init__(self, function: str, placement: Placement, number: int, schedules: Schedules):
+    def __init__(self, function: str, placement: Placement, number: int, label: str,
+                 schedules: Schedules):
         self.placement, self.region = placement, placement.regions[number]
         self.limits, self.params = placement.limits, placement.params
         self.reads, self.stores = placement.reads[number], self.region.stores
@@ -91,7 +196,7 @@ class _Kernel:
         for v in self.buffers:
             self.names.setdefault(self.at[v], f"m{len(self.names)}")
         self.written = {self.at[v] for v in self.stores}
-        self.stem = _stem(self.region, number)
+        self.stem = _stem(self.region, label)
         self.key = f"{function}/{self.stem}"
         override = schedules.get(self.key, schedules.get(self.stem))
         self.given = None if override is None else nests.checked(
@@ -138,7 +243,7 @@ class _Kernel:
         """Whether a buffer is read from its beginning: slots are given as they are, the buffers of
         a grid are aligned, and what has two names or is written must be the same for both."""
         location = self.at[v]
-        return (self.limits.grid is not None or location.space in ("inputs", "outputs")
+        return (self.limits.grid is not None or location.space in SLOTS
                 or any(location.overlaps(w) for w in self.written)
                 or sum(self.at[w] == location for w in self.buffers) > 1)
 
@@ -147,24 +252,6 @@ class _Kernel:
         if span == Span(0, v.size):
             return location
         return Location(location.space, location.offset + span.start * size, span.size * size)
-
-
-def _with_barriers(steps: list[KernelStep]) -> list[KernelStep]:
-    """Workers meet only where a step depends on one that they have not met after."""
-    out: list[KernelStep] = []
-    touched: dict[str, list[Location]] = {}  # by space, since they met; and what of it was written
-    written: dict[str, list[Location]] = {}
-    for s in steps:
-        meets = any(p.overlaps(other) for p, w in zip(s.locations, s.writes, strict=True)
-                    for other in (touched if w else written).get(p.space, ()))
-        if meets:
-            touched, written = {}, {}
-        for p, w in zip(s.locations, s.writes, strict=True):
-            touched.setdefault(p.space, []).append(p)
-            if w:
-                written.setdefault(p.space, []).append(p)
-        out.append(replace(s, barrier=meets))
-    return out
 
 
 def _cycles(region: Region, limits: Limits) -> float:
@@ -181,14 +268,14 @@ def _cycles(region: Region, limits: Limits) -> float:
     return total
 
 
-def _stem(region: Region, number: int) -> str:
+def _stem(region: Region, label: str) -> str:
     """The name of a kernel but for the size of its tile. It reads like the model in a profiler:
     layer, ops and dtype; only letters, digits and underscores survive."""
     main = _main(region)
     layer = next((v.layer for v in main if v.layer), "")
     ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
     words = re.sub(r"[^A-Za-z0-9_]+", "_", "_".join([w for w in [layer, *ops] if w]))
-    return f"k{number}_{words[:NAME_LENGTH_MAX]}_{_dtype(region).name}"
+    return f"k{label}_{words[:NAME_LENGTH_MAX]}_{_dtype(region).name}"
 
 
 def _dtype(region: Region) -> DType:

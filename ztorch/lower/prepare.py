@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ztorch.graph.body import SHARED
 from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
@@ -30,17 +31,19 @@ from ztorch.lower.tuning import (
     SPLIT_TILE,
     WINDOW_ROWS,
 )
+from ztorch.lower.turns import prepared_loop, prepared_result
 from ztorch.machines.processors import Processor
 
 
-def prepare(graph: Graph, limits: Limits, frozen: bool = False) -> Graph:
+def prepare(graph: Graph, limits: Limits, frozen: bool = False,
+            fixed_role: str = "state") -> Graph:
     """The graph with a kernel's own value wherever a root or a product needs one. With `frozen`
-    states never change, so that packing them costs nothing."""
+    leaves of `fixed_role` never change, so that packing them costs nothing."""
     new: dict[Value, Value] = {}
     narrow: dict[Value, Value] = {}
     fixed: set[Value] = set()  # what is made of states alone
     for v in graph.nodes():
-        if v.attrs.get("role") == "state" or (v.args and fixed.issuperset(v.args)):
+        if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
             fixed.add(v)
         args = tuple(new[a] for a in v.args)
         out = v
@@ -53,6 +56,11 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False) -> Graph:
                 out = _product(out, limits, frozen and v.args[1] in fixed, narrow)
             elif v.op.kind == "reduce":
                 out = _reduction(out)
+            elif v.op.kind == "loop":
+                out = prepared_loop(out, lambda body: prepare(body, limits, True, SHARED),
+                                    limits.buffer_align)
+            elif v.op.kind == "result":
+                out = prepared_result(v, *args)
         new[v] = out
     return graph.with_roots(_roots([(new[r], r.layer) for r in graph.roots]))
 
@@ -70,7 +78,7 @@ def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
     """Each root computed by a kernel, and none of them twice the same."""
     out: list[Value] = []
     for r, layer in roots:
-        if r in out or r.op.kind == "leaf" or is_view(r):
+        if r in out or r.op.kind in ("leaf", "result") or is_view(r):
             with layer_scope(layer):
                 r = COPY(r)
         out.append(r)

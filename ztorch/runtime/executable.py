@@ -60,7 +60,7 @@ class Executable(Running):
 
     def workers_for(self, function: FunctionSpec) -> int:
         """How many workers a run of the function keeps busy."""
-        if function.cycles < SHARED_KERNEL_CYCLES * len(function.kernels):
+        if function.cycles < SHARED_KERNEL_CYCLES * function.runs:
             return 1
         return max(1, min(self.threads, int(function.cycles / WORKER_CYCLES) + 1))
 

@@ -13,6 +13,7 @@ from ztorch.files.container import AGAIN, MANIFEST
 from ztorch.files.kinds import TEXT, BadValue, ListOf, MapOf, OneOf, OrNone, String, Whole
 from ztorch.files.schema import Record, field
 from ztorch.runtime.snapshot import Metadata, Training
+from ztorch.runtime.loops import check_loops, reach
 from ztorch.runtime.spec import (
     MAX_BYTES,
     PREPARE,
@@ -24,7 +25,7 @@ from ztorch.runtime.spec import (
 )
 
 FORMAT = "ztorch artifact"
-VERSION = 5  # of the format: raised when what is written, or how its code is called, changes
+VERSION = 6  # of the format: raised when what is written, or how its code is called, changes
 OLDEST = 5  # version that is still read; from 6 on it is the one before VERSION
 
 MAX_DEVICE_ALIGN = 4096  # bytes: no device wants more between two states or constants
@@ -125,9 +126,10 @@ def check_program(spec: ProgramSpec) -> None:
     for k, function in enumerate(spec.functions.values()):
         try:
             _check_ports(function)
+            check_loops(function, spec.backend)
             for n, launch in enumerate(function.launches):
                 try:
-                    _check_launch(launch, function, spec)
+                    _check_launch(n, launch, function, spec)
                 except BadValue as error:
                     raise error.inside("launches", n) from None
         except BadValue as error:
@@ -201,14 +203,15 @@ def _have_roles(ports: Iterable[str], roles: set[str]) -> bool:
         prefixes.count(role) == 1 or role not in names for role in roles)
 
 
-def _check_launch(launch: LaunchSpec, f: FunctionSpec, spec: ProgramSpec) -> None:
+def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: ProgramSpec) -> None:
     """A launch names a kernel that was made for memories of such sizes, and parts within them."""
     if launch.entry >= len(spec.entries):
         raise BadValue(launch.entry, f"the number of one of {len(spec.entries)} kernels", 0)
     sizes = {"params": spec.params_bytes, "arena": spec.arena_bytes}
     for k, (space, at, nbytes, _) in enumerate(launch.places):
         if space in sizes:
-            if at + nbytes > sizes[space]:
+            low, high = reach(f, number, k)
+            if at + low < 0 or at + high + nbytes > sizes[space]:
                 raise BadValue(nbytes, f"a part within the {sizes[space]} bytes of {space}",
                                2, k, 2)
             continue

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ztorch.abi import PORT_ALIGN, align_up
+from ztorch.abi import PORT_ALIGN, align_up, runs
 from ztorch.backends.device import Device
 from ztorch.backends.handles import Binding, DeviceBuffer, DevicePiece, KernelEntry, Launch
 from ztorch.dtypes import lying
@@ -112,14 +112,18 @@ class RemotePorts:
         ports = {"inputs": (self.inputs, self.input_offsets),
                  "outputs": (self.outputs, self.output_offsets)}
         launches = []
-        for launch in function.launches:
-            bindings = []
-            for space, at, nbytes, written in launch.places:
+        moves: dict[tuple[int, int], dict[int, int]] = {}  # of places: bytes a turn, by loop
+        for k, place, loop, stride in function.moves:
+            moves.setdefault((k, place), {})[loop] = stride
+        for k, turns in runs(len(function.launches), function.loops):
+            launch, bindings = function.launches[k], []
+            for n, (space, at, nbytes, written) in enumerate(launch.places):
                 if space in ports:
                     buffer, offsets = ports[space]
                     at = offsets[at]
                 else:
                     buffer = program.buffer(space)
+                    at += sum(turns[loop] * stride for loop, stride in moves.get((k, n), {}).items())
                 bindings.append(Binding(buffer, at, nbytes, written))
             launches.append(Launch(launch.entry, launch.grid, tuple(bindings), launch.barrier))
         return launches

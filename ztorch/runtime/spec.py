@@ -111,6 +111,18 @@ class FunctionSpec(Record):
     buffers: tuple[tuple[str, int, int, int, int], ...] = field(  # of the arena, for the plan
         ListOf(Row(TEXT, *[SIZE] * 4, names="[label, bytes, first, last, offset]")), default=())
     launches: tuple[LaunchSpec, ...] = field(ListOf(LaunchSpec), default=())  # on a device
+    loops: tuple[tuple[int, int, int], ...] = field(  # kernels that are repeated; outer loops first
+        ListOf(Row(SIZE, COUNT, COUNT, names="[first kernel, kernel after the last, turns]")),
+        default=())
+    moves: tuple[tuple[int, int, int, int], ...] = field(  # of places of launches, a turn
+        ListOf(Row(SIZE, SIZE, SIZE, Whole(-MAX_BYTES, MAX_BYTES),
+                   names="[launch, place, loop, bytes]")), default=())
+
+    @property
+    def runs(self) -> int:
+        """How often kernels run in a call, at most."""
+        return sum(math.prod(turns for first, end, turns in self.loops if first <= k < end)
+                   for k in range(len(self.kernels)))
 
 
 def offered(functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionSpec]:

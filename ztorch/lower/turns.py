@@ -1,0 +1,94 @@
+"""Prepares loops: the body of a loop becomes a function that kernels can be made of.
+
+Its arguments are buffers. Views of them are read inside the body; what the body makes of values
+that all turns share, such as a matrix packed for a product, is made once, before the loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ztorch.graph.body import CARRY, SHARED, SLICE, Body, arguments, closed, slice_leaf
+from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import substituted
+from ztorch.graph.value import Graph, Value
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten
+from ztorch.lower.region import COPY, is_view, view_of
+
+
+def body_graph(body: Body) -> Graph:
+    """The body as a function: outs are its outputs, and it updates the carries that change."""
+    updates = {c.attrs["name"]: v for c, v in zip(body.carries, body.news, strict=True)
+               if v is not c}
+    return Graph({f"out {k}": v for k, v in enumerate(body.outs)}, updates)
+
+
+def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int) -> Value:
+    """The loop with a body of kernels, and arguments that lie in buffers.
+
+    Args:
+        loop: A loop.
+        prepare: Prepares the graph of a body.
+        align: Bytes that each turn's part of a sequence is aligned to.
+    """
+    body: Body = loop.attrs["body"]
+    inits, sequences, shared = arguments(body, loop.args)
+    body, shared = _closed_again(body, shared)
+    graph = prepare(body_graph(body))
+    updates = graph.updates
+    news = tuple(updates.get(c.attrs["name"], c) for c in body.carries)
+    body = replace(body, news=news, outs=tuple(graph.outputs.values()))
+    body, shared = _closed_again(body, shared)
+    rows = tuple(row_elements(v, align) for v in body.outs)
+    args = (*map(COPY, inits), *(_in_rows(x, align) for x in sequences), *shared)
+    return Value(loop.op, args, {"body": body, "rows": rows}, loop.shape, loop.dtype, loop.layer)
+
+
+def prepared_result(result: Value, loop: Value) -> Value:
+    """A result of a prepared loop. Rows of a stack may be longer than what is kept of a turn."""
+    body: Body = loop.attrs["body"]
+    index, count = result.attrs["index"], len(body.carries)
+    if index < count:
+        return Value(result.op, (loop,), result.attrs, result.shape, result.dtype)
+    row = loop.attrs["rows"][index - count]
+    size = body.outs[index - count].size
+    if row == size:
+        return Value(result.op, (loop,), result.attrs, result.shape, result.dtype)
+    stack = Value(result.op, (loop,), result.attrs, (body.turns, row), result.dtype)
+    return OPS.reshape(OPS.slice(stack, (0, 0), (1, 1), (body.turns, size)), result.shape)
+
+
+def _closed_again(body: Body, shared: Sequence[Value]) -> tuple[Body, tuple[Value, ...]]:
+    """The body after what it may read from outside has changed; views stay inside."""
+    known = dict(zip(body.shared, shared, strict=True))
+    open_body = replace(body.with_roots(substituted(body.roots, known)), shared=())
+    return closed(open_body, inside=is_view)
+
+
+def row_elements(v: Value, align: int) -> int:
+    """The elements from one turn's part of a stack to the next: each begins at an aligned byte.
+
+    >>> from ztorch.graph.op import leaf
+    >>> row_elements(leaf("slice", "x", (3, 5), "float32"), 64)
+    16
+    """
+    step = align // math.gcd(align, v.dtype.bytes)
+    return -(-v.size // step) * step
+
+
+def _in_rows(x: Value, align: int) -> Value:
+    """A sequence that lies in a buffer of its own, each turn's part at an aligned byte."""
+    turns, size = x.shape[0], math.prod(x.shape[1:])
+    row = row_elements(slice_leaf(x, 0), align)
+    loops = [Index.of(Var(f"d{k}", n)) if n > 1 else Index() for k, n in enumerate(x.shape)]
+    base = view_of(x, loops)
+    lies = flatten(loops[1:], x.shape[1:]) + loops[0] * row
+    if base is not None and base[1] == lies and base[0].size == turns * row and (
+            base[0].attrs.get("role") not in ("input", CARRY, SLICE, SHARED)):
+        return base[0]
+    if row == size:
+        return COPY(x)
+    return COPY(OPS.pad(OPS.reshape(x, (turns, size)), (0, 0), (0, row - size)))
