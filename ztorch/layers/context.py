@@ -129,6 +129,25 @@ class Context:
         self.updates[cache] = self.decoding.placed(new, cache)
         return self.updates[cache]
 
+    def remembered_state(self, name: str, shape: Shape) -> Value:
+        """What the last call left in a state of a layer that keeps states from call to call."""
+        state = self._memory(name, shape)
+        return self.updates.get(state, state)
+
+    def remember_state(self, name: str, new: Value) -> None:
+        """Keeps a value for the next call, in training and outside of it."""
+        self.updates[self._memory(name, new.shape)] = new
+
+    def _memory(self, name: str, shape: Shape) -> Value:
+        return self.states.leaf(name.removeprefix(f"{self.states.root}/"), shape, self.dtype,
+                                lambda: np.zeros(shape), kind="memory", trainable=False)
+
+    @property
+    def memories(self) -> dict[str, Value]:
+        """The new values of such states, by name."""
+        return {state.attrs["name"]: new for state, new in self.updates.items()
+                if state.attrs.get("kind") == "memory"}
+
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
         """(seed, step, stream) of one random op: new numbers each step, the same in each run.
 
