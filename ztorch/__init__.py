@@ -132,6 +132,7 @@ dispatch.on_loop = _lazily("arrays.control", "on_loop")
 dispatch.update = _lazily("arrays.updates", "update")
 dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
 dispatch.predict = _lazily("arrays.program_calls", "predict")
+dispatch.reset_states = _lazily("arrays.layer_calls", "reset_states")
 dispatch.stateless_call = _lazily("arrays.layer_calls", "stateless_call")
 dispatch.from_library = _lazily("library", "public")
 

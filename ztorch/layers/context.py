@@ -90,6 +90,7 @@ class Context:
     producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
+    keepers: dict[Value, LayerNode] = field(default_factory=dict)  # of states from call to call
     masks: dict[Value, Value] = field(default_factory=dict)  # of tensors whose steps may be padding
     decoding: Decoding | None = None  # set when a single position of a sequence is traced
     streams: int = 0  # number of random streams in use
@@ -129,18 +130,21 @@ class Context:
         self.updates[cache] = self.decoding.placed(new, cache)
         return self.updates[cache]
 
-    def remembered_state(self, name: str, shape: Shape) -> Value:
+    def remembered_state(self, layer: LayerNode, name: str, shape: Shape) -> Value:
         """What the last call left in a state of a layer that keeps states from call to call."""
-        state = self._memory(name, shape)
+        state = self._memory(layer, name, shape)
         return self.updates.get(state, state)
 
-    def remember_state(self, name: str, new: Value) -> None:
+    def remember_state(self, layer: LayerNode, name: str, new: Value) -> None:
         """Keeps a value for the next call, in training and outside of it."""
-        self.updates[self._memory(name, new.shape)] = new
+        self.updates[self._memory(layer, name, new.shape)] = new
 
-    def _memory(self, name: str, shape: Shape) -> Value:
-        return self.states.leaf(name.removeprefix(f"{self.states.root}/"), shape, self.dtype,
-                                lambda: np.zeros(shape), kind="memory", trainable=False)
+    def _memory(self, layer: LayerNode, name: str, shape: Shape) -> Value:
+        path = f"{layer.path}/{name}".removeprefix(f"{self.states.root}/")
+        state = self.states.leaf(path, shape, self.dtype, lambda: np.zeros(shape), kind="memory",
+                                 trainable=False)
+        self.keepers[state] = layer
+        return state
 
     @property
     def memories(self) -> dict[str, Value]:

@@ -92,7 +92,7 @@ class RecurrentLayer(Layer, abstract=True):
         output, last = self._loop(x, states, mask, context)
         if self.stateful:
             for k, v in enumerate(flatten(last)[0]):
-                context.remember_state(self._state_name(k), v)
+                context.remember_state(self, f"state_{k}", v)
         return [output, *last] if self.return_state else output
 
     def compute_mask(self, x: Any, mask: Any = None) -> Any:
@@ -150,13 +150,10 @@ class RecurrentLayer(Layer, abstract=True):
 
     # -- states ------------------------------------------------------------------------------------
 
-    def _state_name(self, k: int) -> str:
-        return f"{self.path}/state_{k}"
-
     def _remembered(self, zeros: Tree, context: Context) -> Tree:
         """The states that the last call left."""
         flat, shape = flatten(zeros)
-        return unflatten(shape, iter([context.remembered_state(self._state_name(k), v.shape)
+        return unflatten(shape, iter([context.remembered_state(self, f"state_{k}", v.shape)
                                       for k, v in enumerate(flat)]))
 
     def _checked(self, initial_state: Any, zeros: Tree, x: Value) -> Tree:

@@ -33,7 +33,8 @@ class ScoringGraphs:
 
     def evaluate(self) -> Graph:
         """x, y, w -> loss and metrics."""
-        return Graph(self._scores(Context(states=self.states)))
+        context = Context(states=self.states)
+        return Graph(self._scores(context), context.memories)
 
     def train(self, optimizer: Optimizer) -> Graph:
         """x, y, w -> loss and metrics; updates the weights, the slots of the optimizer, and what
