@@ -70,8 +70,8 @@ class GatedStep(Layer, abstract=True):
 
     def step(self, x: Value, states: Any, context: Context) -> tuple[Value, list[Value]]:
         """The output and the next states, for the features of one step."""
-        x = self._dropped(x, self.dropout, context)
-        h = self._dropped(states[0], self.recurrent_dropout, context)
+        x = dropped(x, self.dropout, self.seed, context)
+        h = dropped(states[0], self.recurrent_dropout, self.seed, context)
         projected = OPS.matmul(x, context.read(self.kernel))
         if self.use_bias:
             projected = projected + self.input_bias(context)
@@ -87,17 +87,18 @@ class GatedStep(Layer, abstract=True):
         states."""
         raise NotImplementedError
 
-    def _dropped(self, x: Value, rate: float, context: Context) -> Value:
-        """While training, x without the elements that this batch drops at every step."""
-        if not context.training or not rate:
-            return x
-        seed, step, stream = context.random(self.seed)
-        ones = OPS.full(x.shape, 1.0, x.dtype)
-        return x * OPS.dropout(ones, rate=rate, seed=seed, step=step, stream=stream)
-
     def parts(self, x: Value) -> list[Value]:
         """The columns of each gate."""
         return [x[:, k:k + self.units] for k in range(0, x.shape[1], self.units)]
+
+
+def dropped(x: Value, rate: float, own_seed: int | None, context: Context) -> Value:
+    """While training, x without the elements that this batch drops at every step."""
+    if not context.training or not rate:
+        return x
+    seed, step, stream = context.random(own_seed)
+    ones = OPS.full(x.shape, 1.0, x.dtype)
+    return x * OPS.dropout(ones, rate=rate, seed=seed, step=step, stream=stream)
 
 
 class SimpleStep(GatedStep, abstract=True):
