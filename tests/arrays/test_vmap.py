@@ -10,9 +10,9 @@ import pytest
 
 import ztorch as zt
 from ztorch import ops
-from ztorch.graph.trees import flatten
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 from ztorch.graph.tracing import NotTraced
+from ztorch.graph.trees import flatten
 
 random = np.random.default_rng(0)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from tests.cases.covering import full, share
+from tests.cases.loops import loop_jobs
 from tests.cases.samples import Case, cases, stored
 from tests.parity import Job
 from ztorch import ops
@@ -47,6 +48,7 @@ def _sampled() -> Iterator[tuple[str, Job]]:
             job = gradient_job(case, d) if d.is_float else None
             if job:
                 yield f"{case.public.name}'", job
+    yield from loop_jobs()
 
 
 @functools.cache
@@ -61,7 +63,8 @@ def jobs() -> dict[str, list[Job]]:
 
 def composed(op: str) -> bool:
     """Whether an op is made of others: their kernels are its own."""
-    return REGISTRY[op.rstrip("'")].primitive is None
+    public = REGISTRY.get(op.rstrip("'"))  # None for loops, which are no public ops
+    return public is not None and public.primitive is None
 
 
 def sharing(turn: int, of: int = 4) -> dict[str, list[Job]]:

@@ -141,7 +141,7 @@ def test_small_kernels_are_not_shared_and_large_ones_by_as_many_as_they_keep_bus
                    threads=5)
 
     def keeps_busy(kernels: int, cycles: float) -> int:
-        return e.workers_for(SimpleNamespace(cycles=cycles, kernels=(("k", 0.0),) * kernels))  # type: ignore[arg-type]
+        return e.workers_for(SimpleNamespace(cycles=cycles, runs=kernels))  # type: ignore[arg-type]
 
     shared, worker = SHARED_KERNEL_CYCLES, WORKER_CYCLES
     assert keeps_busy(100, 100 * shared - 1) == 1 and keeps_busy(100, 100 * shared) == 5

@@ -22,11 +22,11 @@ from ztorch.arrays.realize import operands_kept
 from ztorch.arrays.recording import record
 from ztorch.arrays.structure import dependents, number_dtypes, rebuild, walk
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
-from ztorch.graph.trees import flatten, unflatten
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 from ztorch.graph.custom import check_slope, need_floats, rule_of, with_gradient
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.tracing import traced
+from ztorch.graph.trees import flatten, unflatten
 from ztorch.graph.value import Value
 
 

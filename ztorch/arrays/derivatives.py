@@ -19,11 +19,11 @@ from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.graph.trees import flatten, unflatten
 from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS
+from ztorch.graph.trees import flatten, unflatten
 from ztorch.graph.value import Op, Value
 
 WATCHED = Op("watched", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,

@@ -20,10 +20,10 @@ from ztorch.arrays.realize import keeps_operands, realize
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import walk
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.graph.trees import flatten, unflatten
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError, ZtorchError
 from ztorch.graph.tracing import NotTraced, traced
+from ztorch.graph.trees import flatten, unflatten
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

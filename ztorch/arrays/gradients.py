@@ -18,8 +18,8 @@ from ztorch.arrays.derivatives import (
 from ztorch.arrays.elements import node_from
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.graph.trees import flatten, unflatten
 from ztorch.errors import ConfigError, ShapeError, Unsupported
+from ztorch.graph.trees import flatten, unflatten
 
 HESSIAN_ELEMENTS = 64  # at most: each is a gradient of its own in the code
 

@@ -16,11 +16,11 @@ from ztorch.arrays.node import TensorNode
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.graph.trees import flatten, unflatten
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, ShapeError, WeightsError
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import substituted
+from ztorch.graph.trees import flatten, unflatten
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer

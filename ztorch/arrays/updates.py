@@ -20,11 +20,11 @@ from ztorch.arrays.node import TensorNode
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import tensor_of
-from ztorch.graph.trees import flatten, leaf_names, unflatten
 from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, DeviceError, ShapeError
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import substituted
+from ztorch.graph.trees import flatten, leaf_names, unflatten
 from ztorch.graph.value import Graph, Value
 from ztorch.optimizers.optimizer import Optimizer
 

@@ -19,11 +19,11 @@ from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.graph.trees import flatten, unflatten
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 from ztorch.graph.batching import repeated, vectorized, with_first
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.tracing import NotTraced, traced
+from ztorch.graph.trees import flatten, unflatten
 from ztorch.graph.value import Value
 
 Axes = Any  # an axis, None, or a tree of them

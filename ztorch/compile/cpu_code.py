@@ -72,7 +72,7 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
     A pointer is computed once a turn of the innermost loop that moves it.
     """
     pointers: dict[Pointer, int] = {}  # their numbers
-    loops = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
+    loops: list[dict[str, Any]] = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
              for n, loop in enumerate(plan.loops)]
     fixed: list[dict[str, Any]] = []  # pointers that no loop moves
 
@@ -112,7 +112,7 @@ Pointer = tuple[str, int, tuple[int, ...]]  # space, offset (or slot), strides
 def pointer_of(place: Location) -> Pointer:
     """What tells one pointer from another. Strides end with the innermost loop that moves it.
 
-    >>> pointer_of(Location("arena", 64, 4, (8, 0)))
+    >>> pointer_of(Location("arena", 64, 4, strides=(8, 0)))
     ('arena', 64, (8,))
     """
     strides = place.strides

@@ -23,9 +23,10 @@ def describe_program(name: str, target: Target, plans: Mapping[str, Plan],
     states = {state: StateSpec(state, v.shape, v.dtype, params.offsets[state],
                                v.attrs.get("kind", "weight"), bool(v.attrs.get("trainable", False)))
               for state, v in params.states.items()}
+    on_device = target.limits.grid is not None
     return ProgramSpec(
         name, target.name, target.arch or target.chip, target.required_features,
-        {plan.name: _describe_function(plan, params.size, arena_bytes, target.limits.grid is not None)
+        {plan.name: _describe_function(plan, params.size, arena_bytes, on_device)
          for plan in plans.values()},
         states, params.size, arena_bytes,
         tuple((offset, data.nbytes) for offset, data in params.constants),

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ztorch.dtypes import DType
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.text import text_of
-from ztorch.graph.value import Graph, Value, topological
+from ztorch.graph.value import Graph, Op, Value, topological
 
 CARRY, SLICE, SHARED = "carry", "slice", "shared"  # roles of a body's leaves
 
@@ -36,6 +37,11 @@ class Body:
     news: tuple[Value, ...]  # the state after the turn
     outs: tuple[Value, ...]  # what is kept of every turn
     proceed: int | None = None  # number of the carry that ends the loop where it is false
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it is taken once or not at all. Then nothing of it is computed before."""
+        return self.proceed is not None and self.turns == 1
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -124,8 +130,42 @@ def closed(body: Body, inside: Callable[[Value], bool] = is_number
     return replace(body.with_roots(roots), shared=leaves), tuple(outside)
 
 
+def first_values(nodes: Iterable[Value]) -> set[Value]:
+    """The first values of the carries of all loops among some nodes. Prepared loops write the next
+    values over them, so each loop has first values of its own."""
+    return {v for loop in nodes if loop.op.kind == "loop"
+            for v in arguments(loop.attrs["body"], loop.args)[0]}
+
+
 def arguments(body: Body, args: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
     """The arguments of a loop: first values of carries, sequences, what all turns share."""
     first = len(body.carries)
     second = first + len(body.slices)
     return tuple(args[:first]), tuple(args[first:second]), tuple(args[second:])
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def _result_infer(loop: Value, index: int) -> tuple[tuple[int, ...], DType]:
+    body: Body = loop.attrs["body"]
+    count = len(body.carries)
+    if index < count:
+        return body.carries[index].shape, body.carries[index].dtype
+    out = body.outs[index - count]
+    return (body.turns, *out.shape), out.dtype
+
+
+def _result_numpy(results: Any, index: int) -> Any:
+    raise AssertionError("loops are evaluated by graph/evaluate.py")
+
+
+RESULT = Op("result", "result", _result_infer, _result_numpy)
+
+
+def results_of(loop: Value) -> tuple[list[Value], list[Value]]:
+    """All results of a loop: the last values of its carries, and its stacks."""
+    body: Body = loop.attrs["body"]
+    count = len(body.carries)
+    results = [RESULT(loop, index=k) for k in range(count + len(body.outs))]
+    return results[:count], results[count:]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Graph, Value, layer_scope, topological
+from ztorch.graph.value import Graph, Value, topological
 
 
 def merged(graph: Graph) -> Graph:
@@ -36,6 +36,7 @@ def _united(graph: Graph) -> Graph:
                 bodies[_turns(body)] = body  # what is kept of every turn needs every turn
     bodies = {key: body.with_roots((*body.news, *outs[key])) for key, body in bodies.items()}
     loops: dict[tuple, Value] = {}
+    results: dict[tuple, Value] = {}
     new: dict[Value, Value] = {}
     for v in graph.nodes():
         args = tuple(new[a] for a in v.args)
@@ -48,7 +49,7 @@ def _united(graph: Graph) -> Graph:
             if index >= count:
                 united = args[0].attrs["body"]
                 index = count + united.outs.index(body.outs[index - count])
-            new[v] = _result(v, args[0], index)
+            new[v] = results.setdefault((args[0], index), _result(v, args[0], index))
         else:
             new[v] = rebuilt(v, args)
     return graph.with_roots(new[r] for r in graph.roots)
@@ -68,8 +69,7 @@ def _with_body(v: Value, args: tuple[Value, ...], body: Body) -> Value:
 def _result(v: Value, loop: Value, index: int) -> Value:
     if loop is v.args[0] and index == v.attrs["index"]:
         return v
-    with layer_scope(v.layer):
-        return v.op(loop, index=index)
+    return Value(v.op, (loop,), {"index": index}, v.shape, v.dtype, v.layer)
 
 
 # -- what nobody reads -----------------------------------------------------------------------------

@@ -49,7 +49,8 @@ def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) ->
     for k, turns in runs(len(accesses), [(s.first, s.end, min(2, s.turns)) for s in loops], heads):
         now = [(_moved(location, turns), _extent(location, around[k]), writes)
                for location, writes in accesses[k]]
-        if any((writes or wrote) and _conflict(a, b) for *a, writes in now for *b, wrote in touched):
+        if any((writes or wrote) and _conflict(a, b)
+               for *a, writes in now for *b, wrote in touched):
             meets[k] = True
             touched.clear()
         touched += now

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from ztorch.graph.body import first_values
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, attribute_key
@@ -36,7 +37,7 @@ class Derived:
                 constant[v] = bool(v.args) and all(constant[a] for a in v.args)
         needed = {a for v in nodes if not constant[v] for a in _computed(v)}
         new: dict[Value, Value] = {}
-        roots = set(graph.roots)  # each call has to deliver these itself
+        roots = {*graph.roots, *first_values(nodes)}  # each call has to write these itself
         for v in nodes:
             rebuilt_value = rebuilt(v, tuple(new[a] for a in v.args))
             moves = v.args and constant[v] and v not in roots and (

@@ -21,7 +21,6 @@ from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.schedule import Schedule
 
-
 SLOTS = ("inputs", "outputs", "carries")  # spaces whose buffers have numbers
 
 
@@ -33,7 +32,8 @@ class Location:
     space: str  # inputs, outputs, carries, params or arena
     offset: int  # in bytes, at the first turn of all loops around; or the number of the slot
     size: int  # in bytes
-    strides: tuple[int, ...] = ()  # bytes it moves at each turn of each loop around, outermost first
+    start: int = 0  # its first byte in the slot, where a body is placed by itself
+    strides: tuple[int, ...] = ()  # bytes it moves in a turn of each loop around, outer first
 
     def overlaps(self, other: Location) -> bool:
         """Whether the two share a byte, at the same turn."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from ztorch.dtypes import DType, lying
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.memory import ArenaBuffer
-from ztorch.graph.merging import merged
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
@@ -27,8 +26,8 @@ from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
-from ztorch.lower.turns import body_graph, row_elements
 from ztorch.lower.tuning import NAME_LENGTH_MAX, OP_SLOTS_MIN
+from ztorch.lower.turns import body_graph, row_elements
 
 # By the key of a kernel, or by its name without the size of its tile.
 Schedules = Mapping[str, Schedule | str]
@@ -55,9 +54,9 @@ class Plan:
     inputs: list[Value]
     outputs: list[tuple[str, Value]]
     steps: list[KernelStep]
-    loops: list[LoopSpan]  # steps that are repeated; outer loops before those inside
     arena: int  # bytes of memory for what lives during one call
     buffers: list[tuple[str, ArenaBuffer, int]]  # in the arena: label, lifetime, offset
+    loops: Sequence[LoopSpan] = ()  # steps that are repeated; outer loops before those inside
 
     @property
     def cycles(self) -> float:
@@ -84,15 +83,15 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     With `derived`, the states never change and what is made of them alone is computed elsewhere.
     `schedules` take the place of what the rules propose: by the key of a kernel (function/name), or
     by its name alone, without the size of its tile."""
-    graph = prepare(merged(graph), limits, frozen=derived is not None)
+    graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
     placement = _placed(graph, graph.leaves("input"), (), limits, params, fusion)
     steps, loops = _Steps(name, schedules or {}).of(placement)
     meets = meetings([list(zip(s.locations, s.writes, strict=True)) for s in steps], loops)
     steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, meets, strict=True)]
-    return Plan(name, list(placement.inputs), list(graph.outputs.items()), steps, loops,
-                placement.arena, placement.buffers)
+    return Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
+                placement.arena, placement.buffers, loops)
 
 
 def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], limits: Limits,
@@ -159,8 +158,8 @@ class _LoopPlaces:
         moving = [(at[x], row_elements(s, align) * s.dtype.bytes)
                   for s, x in zip(self.body.slices, sequences, strict=True)]
         count = len(self.body.carries)
-        stacks = [(at[results[count + k]], row * v.dtype.bytes) for k, (v, row) in enumerate(
-            zip(self.body.outs, loop.attrs["rows"], strict=True))]
+        stacks = [(at[results[count + k]], row_elements(v, align) * v.dtype.bytes)
+                  for k, v in enumerate(self.body.outs)]
         self.slots = {"carries": [(at[x], 0) for x in inits],
                       "inputs": [*moving, *((at[x], 0) for x in shared)], "outputs": stacks}
 
@@ -170,9 +169,11 @@ class _LoopPlaces:
             offset = location.offset + (self.arena if location.space == "arena" else 0)
             return replace(location, offset=offset, strides=(0, *location.strides))
         base, stride = self.slots[location.space][location.offset]
-        start = (self.turns - 1) * stride if self.body.reverse else 0
-        return Location(base.space, base.offset + start, location.size,
-                        (-stride if self.body.reverse else stride, *location.strides))
+        start = base.start + location.start + (self.turns - 1) * stride * self.body.reverse
+        strides = (-stride if self.body.reverse else stride, *location.strides)
+        if base.space in SLOTS:
+            return Location(base.space, base.offset, location.size, start, strides)
+        return Location(base.space, base.offset + start, location.size, 0, strides)
 
     def proceed(self) -> Location | None:
         """Where the bool lies that ends the loop."""

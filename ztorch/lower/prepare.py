@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ztorch.graph.body import SHARED
+from ztorch.graph.merging import merged
 from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
@@ -39,6 +40,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False,
             fixed_role: str = "state") -> Graph:
     """The graph with a kernel's own value wherever a root or a product needs one. With `frozen`
     leaves of `fixed_role` never change, so that packing them costs nothing."""
+    graph = merged(graph)
     new: dict[Value, Value] = {}
     narrow: dict[Value, Value] = {}
     fixed: set[Value] = set()  # what is made of states alone
@@ -60,9 +62,9 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False,
                 out = prepared_loop(out, lambda body: prepare(body, limits, True, SHARED),
                                     limits.buffer_align)
             elif v.op.kind == "result":
-                out = prepared_result(v, *args)
+                out = prepared_result(v, args[0], limits.buffer_align)
         new[v] = out
-    return graph.with_roots(_roots([(new[r], r.layer) for r in graph.roots]))
+    return merged(graph.with_roots(_roots([(new[r], r.layer) for r in graph.roots])))
 
 
 def _empty(v: Value) -> Value:

@@ -10,10 +10,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ztorch.graph.body import CARRY, SHARED, SLICE, Body, arguments, closed, slice_leaf
+from ztorch.graph.body import (
+    CARRY,
+    SHARED,
+    SLICE,
+    Body,
+    arguments,
+    closed,
+    first_values,
+    slice_leaf,
+)
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph, Value, topological
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import COPY, is_view, view_of
@@ -36,24 +45,29 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int) ->
     """
     body: Body = loop.attrs["body"]
     inits, sequences, shared = arguments(body, loop.args)
-    body, shared = _closed_again(body, shared)
-    graph = prepare(body_graph(body))
-    updates = graph.updates
-    news = tuple(updates.get(c.attrs["name"], c) for c in body.carries)
-    body = replace(body, news=news, outs=tuple(graph.outputs.values()))
-    body, shared = _closed_again(body, shared)
-    rows = tuple(row_elements(v, align) for v in body.outs)
+    if body.is_branch:  # nothing of it is computed outside
+        body = _prepared(body, prepare)
+        shared = tuple(COPY(x) if is_view(x) else x for x in shared)
+    else:
+        body, shared = _closed_again(body, shared)
+        body, shared = _closed_again(_prepared(body, prepare), shared, with_roots=False)
     args = (*map(COPY, inits), *(_in_rows(x, align) for x in sequences), *shared)
-    return Value(loop.op, args, {"body": body, "rows": rows}, loop.shape, loop.dtype, loop.layer)
+    return Value(loop.op, args, {"body": body}, loop.shape, loop.dtype, loop.layer)
 
 
-def prepared_result(result: Value, loop: Value) -> Value:
+def _prepared(body: Body, prepare: Callable[[Graph], Graph]) -> Body:
+    graph = prepare(body_graph(body))
+    news = tuple(graph.updates.get(c.attrs["name"], c) for c in body.carries)
+    return replace(body, news=news, outs=tuple(graph.outputs.values()))
+
+
+def prepared_result(result: Value, loop: Value, align: int) -> Value:
     """A result of a prepared loop. Rows of a stack may be longer than what is kept of a turn."""
     body: Body = loop.attrs["body"]
     index, count = result.attrs["index"], len(body.carries)
     if index < count:
         return Value(result.op, (loop,), result.attrs, result.shape, result.dtype)
-    row = loop.attrs["rows"][index - count]
+    row = row_elements(body.outs[index - count], align)
     size = body.outs[index - count].size
     if row == size:
         return Value(result.op, (loop,), result.attrs, result.shape, result.dtype)
@@ -61,11 +75,15 @@ def prepared_result(result: Value, loop: Value) -> Value:
     return OPS.reshape(OPS.slice(stack, (0, 0), (1, 1), (body.turns, size)), result.shape)
 
 
-def _closed_again(body: Body, shared: Sequence[Value]) -> tuple[Body, tuple[Value, ...]]:
-    """The body after what it may read from outside has changed; views stay inside."""
+def _closed_again(body: Body, shared: Sequence[Value],
+                  with_roots: bool = True) -> tuple[Body, tuple[Value, ...]]:
+    """The body after more of what all turns share is computed outside of it: all but views, what
+    loops inside write over, and roots, unless `with_roots`."""
     known = dict(zip(body.shared, shared, strict=True))
     open_body = replace(body.with_roots(substituted(body.roots, known)), shared=())
-    return closed(open_body, inside=is_view)
+    stay = first_values(topological(open_body.roots))
+    stay |= set() if with_roots else {*open_body.roots}
+    return closed(open_body, inside=lambda v: is_view(v) or v in stay)
 
 
 def row_elements(v: Value, align: int) -> int:

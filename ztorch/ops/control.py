@@ -11,7 +11,7 @@ from typing import Any
 
 from ztorch import dispatch
 from ztorch.errors import ConfigError, ShapeError
-from ztorch.graph.body import Body, carry_leaf, slice_leaf
+from ztorch.graph.body import Body, carry_leaf, is_number, slice_leaf
 from ztorch.graph.loop import repeat
 from ztorch.graph.op import OPS, as_value, shape_error
 from ztorch.graph.tracing import traced
@@ -150,17 +150,20 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
     if not any(isinstance(v, Value) for v in leaves):
         return dispatch.on_loop("cond", pred, true_fn, false_fn, operands)
     chosen = condition_of("zt.ops.cond", as_value(pred))
+    before = carry_leaf(chosen, 0).serial
     results = [flatten(traced(f, "zt.ops.cond", *operands)) for f in (true_fn, false_fn)]
     tree = results[0][1]
     if results[1][1] != tree:
         raise ShapeError("zt.ops.cond: true_fn and false_fn return different structures: "
                          f"{tree} and {results[1][1]}")
     first, second = ([as_value(v) for v in values] for values, _ in results)
-    return unflatten(tree, iter(either(chosen, first, second)))
+    return unflatten(tree, iter(either(chosen, first, second, before)))
 
 
-def either(chosen: Value, first: Sequence[Value], second: Sequence[Value]) -> list[Value]:
-    """The values of one of two branches: loops of at most one turn, of which one takes it."""
+def either(chosen: Value, first: Sequence[Value], second: Sequence[Value],
+           before: int) -> list[Value]:
+    """The values of one of two branches: loops of at most one turn, of which one takes it. Values
+    with serial numbers above `before` are those of the branches."""
     for a, b in zip(first, second, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise ShapeError(f"zt.ops.cond: true_fn returns {a.dtype}{list(a.shape)} where false_fn"
@@ -170,7 +173,8 @@ def either(chosen: Value, first: Sequence[Value], second: Sequence[Value]) -> li
         inits = [OPS.zeros_like(v) for v in values]
         carries = (*(carry_leaf(v, k) for k, v in enumerate(inits)), carry_leaf(go, len(inits)))
         body = Body(1, False, carries, (), (), (*values, carries[-1]), (), len(inits))
-        taken.append(looped(body, [*inits, go], [])[0][:-1])
+        results, _ = repeat(body, [*inits, go], [], lambda v: is_number(v) or v.serial > before)
+        taken.append(results[:-1])
     return [OPS.where(chosen, a, b) for a, b in zip(*taken, strict=True)]
 
 

@@ -39,10 +39,3 @@ def check_loops(f: FunctionSpec, backend: str) -> None:
 def around(f: FunctionSpec, kernel: int) -> list[int]:
     """The loops around a kernel, outer ones first."""
     return [n for n, (first, end, _) in enumerate(f.loops) if first <= kernel < end]
-
-
-def reach(f: FunctionSpec, launch: int, place: int) -> tuple[int, int]:
-    """How far a place of a launch moves down and up, in bytes."""
-    ways = [(f.loops[loop][2] - 1) * stride
-            for k, n, loop, stride in f.moves if (k, n) == (launch, place)]
-    return sum(w for w in ways if w < 0), sum(w for w in ways if w > 0)

@@ -13,7 +13,6 @@ from ztorch.files.container import AGAIN, MANIFEST
 from ztorch.files.kinds import TEXT, BadValue, ListOf, MapOf, OneOf, OrNone, String, Whole
 from ztorch.files.schema import Record, field
 from ztorch.runtime.snapshot import Metadata, Training
-from ztorch.runtime.loops import check_loops, reach
 from ztorch.runtime.spec import (
     MAX_BYTES,
     PREPARE,
@@ -126,7 +125,10 @@ def check_program(spec: ProgramSpec) -> None:
     for k, function in enumerate(spec.functions.values()):
         try:
             _check_ports(function)
-            check_loops(function, spec.backend)
+            if function.loops or function.moves:
+                from ztorch.runtime.loops import check_loops  # few programs have loops
+
+                check_loops(function, spec.backend)
             for n, launch in enumerate(function.launches):
                 try:
                     _check_launch(n, launch, function, spec)
@@ -210,7 +212,7 @@ def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: Progra
     sizes = {"params": spec.params_bytes, "arena": spec.arena_bytes}
     for k, (space, at, nbytes, _) in enumerate(launch.places):
         if space in sizes:
-            low, high = reach(f, number, k)
+            low, high = reach(f, number, k) if f.moves else (0, 0)
             if at + low < 0 or at + high + nbytes > sizes[space]:
                 raise BadValue(nbytes, f"a part within the {sizes[space]} bytes of {space}",
                                2, k, 2)
@@ -225,6 +227,13 @@ def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: Progra
     if name != kernel_name(name.rpartition("_")[0], group, launch.grid, launch.places):
         raise BadValue(launch.entry, "the number of a kernel whose code takes such a grid and such "
                        f"memories; {name!r} does not", 0)
+
+
+def reach(f: FunctionSpec, launch: int, place: int) -> tuple[int, int]:
+    """How far a place of a launch moves down and up, in bytes."""
+    ways = [(f.loops[loop][2] - 1) * stride
+            for k, n, loop, stride in f.moves if (k, n) == (launch, place)]
+    return sum(w for w in ways if w < 0), sum(w for w in ways if w > 0)
 
 
 def check_symbols(spec: ProgramSpec) -> None:

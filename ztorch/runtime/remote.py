@@ -123,7 +123,8 @@ class RemotePorts:
                     at = offsets[at]
                 else:
                     buffer = program.buffer(space)
-                    at += sum(turns[loop] * stride for loop, stride in moves.get((k, n), {}).items())
+                    at += sum(turns[loop] * stride
+                              for loop, stride in moves.get((k, n), {}).items())
                 bindings.append(Binding(buffer, at, nbytes, written))
             launches.append(Launch(launch.entry, launch.grid, tuple(bindings), launch.barrier))
         return launches

@@ -1,0 +1,130 @@
+"""Loops and branches, as functions of values that everything which runs kernels is tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.parity import Job
+from ztorch import ops
+from ztorch.dtypes import DType, f32, f64
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+
+
+@dataclass(frozen=True)
+class LoopCase:
+    """A function with a loop, and the shapes of its arguments."""
+
+    name: str
+    function: Callable[..., Value]
+    shapes: tuple[tuple[int, ...], ...]
+
+    def leaves(self, d: DType) -> list[Value]:
+        return [leaf("input", f"x{k}", shape, d) for k, shape in enumerate(self.shapes)]
+
+    def feeds(self, leaves: list[Value]) -> dict[Value, Any]:
+        rng = np.random.default_rng(len(self.name))
+        return {v: rng.uniform(-1, 1, v.shape).astype(v.dtype.numpy) for v in leaves}
+
+
+def _sums(x: Value) -> Value:
+    last, kept = ops.scan(lambda s, r: (s + r, s * r), ops.full(x.shape[1:], 0.5, x.dtype), x)
+    return kept + last
+
+
+def _backwards(x: Value, s: Value) -> Value:
+    last, kept = ops.scan(lambda s, r: (ops.tanh(s * 0.5 + r), s), s, x, reverse=True)
+    return kept * last
+
+
+def _gates(x: Value, w: Value, u: Value, h: Value) -> Value:
+    """One product before the loop, one in it, two states."""
+    def turn(state: tuple[Value, Value], row: Value) -> tuple[tuple[Value, Value], Value]:
+        h, c = state
+        z = row @ w + h @ u
+        n = h.shape[-1]
+        i, f, g = (z[:, k * n:(k + 1) * n] for k in range(3))
+        c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+        return (ops.tanh(c), c), ops.tanh(c)
+
+    (last, c), kept = ops.scan(turn, (h, h * 0.5), x)
+    return ops.concat(kept, ops.expand_dims(last, 0), ops.expand_dims(c, 0), axis=0)
+
+
+def _plain(x: Value, u: Value, h: Value) -> Value:
+    """A state that a product reads: it cannot be written in place."""
+    last, kept = ops.scan(lambda s, row: (ops.tanh(row + s @ u),) * 2, h, x)
+    return kept + last
+
+
+def _nested(x: Value, w: Value) -> Value:
+    def outer(s: Value, row: Value) -> tuple[Value, Value]:
+        inner, kept = ops.scan(lambda d, r: (d * ops.sin(r) * 0.5 + s * 0.25, d), row, w, reverse=True)
+        return inner, ops.sum(kept, axis=0)
+
+    last, kept = ops.scan(outer, w[0], x)
+    return kept * last
+
+
+def _swapped(x: Value) -> Value:
+    """States that change places, and one that never changes."""
+    (a, b, c), kept = ops.scan(lambda s, r: ((s[1], s[0] + r, s[2]), s[0] * s[2]),
+                               (x[0], x[1], x[2]), x)
+    return kept + a - b * c
+
+
+def _shared(x: Value, w: Value) -> Value:
+    """What all turns share is read as a view, in a sum and where it is broadcast."""
+    def turn(s: Value, row: Value) -> tuple[Value, Value]:
+        return s + ops.sum(ops.transpose(w) * row) * w[0, 0], ops.exp(w[:, 0]) * s
+
+    last, kept = ops.scan(turn, ops.full((), 0.1, x.dtype), x)
+    return kept * last
+
+
+def _counted(x: Value) -> Value:
+    """A counter beside a state, no sequence, and no rows of a whole line."""
+    (k, s), kept = ops.scan(
+        lambda s, _: ((s[0] + 1, s[1] * 0.9 + ops.cast(s[0], x.dtype)), ops.cast(s[0], x.dtype)),
+        (ops.full((), 0, "int32"), x), length=7)
+    return s + ops.cast(k, x.dtype) + ops.sum(kept)
+
+
+def _while(x: Value) -> Value:
+    return ops.while_loop(lambda s: ops.sum(s * s) < 40.0, lambda s: s * 1.5 + ops.sin(x), x,
+                          max_steps=9)
+
+
+def _cond(x: Value) -> Value:
+    first = ops.cond(ops.sum(x) > 0.0, lambda: ops.sin(x) @ x, lambda: x * x)
+    second = ops.cond(ops.sum(x) <= 0.0, lambda: x + 1.0, lambda: ops.exp(x) @ x)
+    return first + second
+
+
+LOOPS = [
+    LoopCase("sums", _sums, ((5, 3),)), LoopCase("sums of one turn", _sums, ((1, 16),)),
+    LoopCase("backwards", _backwards, ((4, 2, 3), (2, 3))),
+    LoopCase("gates", _gates, ((4, 3, 5), (5, 21), (7, 21), (3, 7))),
+    LoopCase("gates in lines", _gates, ((3, 16, 8), (8, 48), (16, 48), (16, 16))),
+    LoopCase("plain", _plain, ((6, 2, 9), (9, 9), (2, 9))),
+    LoopCase("nested", _nested, ((3, 4), (5, 4))), LoopCase("swapped", _swapped, ((5, 4),)),
+    LoopCase("shared", _shared, ((4, 3), (3, 3))), LoopCase("counted", _counted, ((3,),)),
+    LoopCase("while", _while, ((6,),)), LoopCase("cond", _cond, ((3, 3),)),
+]
+
+
+def loop_jobs() -> Iterator[tuple[str, Job]]:
+    """Each function in float32 and float64, and its gradient; a dash means that."""
+    for case in LOOPS:
+        for d in (f32, f64):
+            leaves = case.leaves(d)
+            y = case.function(*leaves)
+            yield "loop", Job(Graph({"y": y}), case.feeds(leaves), f"{case.name} in {d}")
+            slopes = gradients(ops.sum(y * y), leaves)
+            yield "loop'", Job(Graph({f"d{k}": g for k, g in enumerate(slopes)}),
+                               case.feeds(leaves), f"{case.name} gradient in {d}")

@@ -1,0 +1,111 @@
+"""Loops of a graph: what they mean, their gradients, and what passes do to them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.cases.loops import LOOPS, LoopCase
+from ztorch import ops
+from ztorch.dtypes import f64
+from ztorch.graph import passes
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+
+every_loop = pytest.mark.parametrize("case", LOOPS, ids=lambda c: c.name)
+
+
+def slopes_by_differences(y: Value, leaves: list[Value], feeds: dict[Value, np.ndarray]
+                          ) -> list[np.ndarray]:
+    step = 1e-6
+    slopes = []
+    for v in leaves:
+        slope = np.zeros(v.shape)
+        for at in np.ndindex(*v.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = feeds[v].copy()
+                moved[at] += sign * step
+                ends.append(evaluate([y], {**feeds, v: moved})[0])
+            slope[at] = (ends[0] - ends[1]) / (2 * step)
+        slopes.append(slope)
+    return slopes
+
+
+@every_loop
+def test_gradients_are_those_of_finite_differences(case: LoopCase) -> None:
+    leaves = case.leaves(f64)
+    feeds = case.feeds(leaves)
+    result = case.function(*leaves)
+    y = ops.sum(result * result)
+    graph = passes.run(Graph({str(k): g for k, g in enumerate(gradients(y, leaves))}))
+    for got, want in zip(evaluate(graph.roots, feeds), slopes_by_differences(y, leaves, feeds),
+                         strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["backwards", "nested", "plain", "cond"])
+def test_gradients_of_gradients(name: str) -> None:
+    case = next(c for c in LOOPS if c.name == name)
+    leaves = case.leaves(f64)
+    feeds = case.feeds(leaves)
+    slopes = gradients(ops.sum(case.function(*leaves)), leaves)
+    y = ops.sum(ops.concat(*(ops.reshape(g * g, (g.size,)) for g in slopes)))
+    for got, want in zip(evaluate(gradients(y, leaves), feeds),
+                         slopes_by_differences(y, leaves, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@every_loop
+def test_passes_change_no_bit_of_what_a_loop_means(case: LoopCase) -> None:
+    leaves = case.leaves(f64)
+    feeds = case.feeds(leaves)
+    y = case.function(*leaves)
+    graph = Graph({"y": y, **{str(k): g for k, g in enumerate(gradients(ops.sum(y), leaves))}})
+    want = evaluate(graph.roots, feeds)
+    for order in itertools.permutations(passes.PASSES, 2):
+        for a, b in zip(evaluate(passes.run(graph, order).roots, feeds), want, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def loops(graph: Graph) -> list[Value]:
+    return [v for v in passes.run(graph).nodes() if v.op.kind == "loop"]
+
+
+def products(loop: Value) -> int:
+    return sum(v.op.kind == "contract" for v in loop.attrs["body"].graph.nodes())
+
+
+def test_a_gradient_adds_one_loop_and_the_forward_one_runs_once() -> None:
+    case = next(c for c in LOOPS if c.name == "gates")
+    leaves = case.leaves(f64)
+    y = case.function(*leaves)
+    graph = Graph({"y": y, **{str(k): g for k, g in enumerate(gradients(ops.sum(y * y), leaves))}})
+    forward, backward = loops(graph)
+    assert products(forward) == products(backward) == 1, "one with the state, one with its slope"
+    outside = [v.shape for v in passes.run(graph).nodes() if v.op.kind == "contract"]
+    assert sorted(outside) == [(5, 21), (7, 21), (12, 5), (12, 21)], "one of each for all turns"
+
+
+def test_what_nobody_reads_is_not_computed() -> None:
+    x = leaf("input", "x", (4, 3), "float32")
+    (_, b), (kept, other) = ops.scan(
+        lambda s, r: ((s[0] + ops.exp(r), s[1] * r), (s[0], ops.sin(r))), (x[0], x[1]), x)
+    [loop] = loops(Graph({"b": b}))
+    body = loop.attrs["body"]
+    assert (len(body.carries), len(body.outs)) == (1, 0)
+    assert [v.op.name for v in body.graph.nodes() if v.op.kind != "leaf"] == ["mul"]
+    [loop] = loops(Graph({"kept": kept, "other": other}))
+    assert (len(loop.attrs["body"].carries), len(loop.attrs["body"].outs)) == (1, 2)
+
+
+def test_equal_loops_become_one() -> None:
+    x = leaf("input", "x", (4, 3), "float32")
+    results = [ops.scan(lambda s, r: (s + r, None), x[0], x)[0] for _ in range(2)]
+    different = ops.scan(lambda s, r: (s - r, None), x[0], x)[0]
+    assert len(loops(Graph({"y": results[0] * results[1]}))) == 1
+    assert len(loops(Graph({"y": results[0] * different}))) == 2

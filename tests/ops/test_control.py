@@ -1,0 +1,91 @@
+"""`scan`, `while_loop` and `cond` on values: results against Python's loops, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ztorch import ops
+from ztorch.errors import ConfigError, ShapeError
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Value
+
+X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+
+
+def x() -> Value:
+    return leaf("input", "x", X.shape, "float32")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_is_a_loop(reverse: bool) -> None:
+    v = x()
+    state = {"sum": v[0], "count": ops.full((), 0, "int32")}
+    last, kept = ops.scan(lambda s, r: ({"sum": s["sum"] * r, "count": s["count"] + 2},
+                                        [s["sum"], {"r": r + 1.0}]), state, v, reverse=reverse)
+    total, count, rows = X[0], 0, np.zeros_like(X)
+    for t in reversed(range(5)) if reverse else range(5):
+        rows[t] = total
+        total, count = total * X[t], count + 2
+    got = evaluate([last["sum"], last["count"], kept[0], kept[1]["r"]], {v: X})
+    for a, b in zip(got, (total, count, rows, X + 1), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("start", "limit", "want"), [(3.0, 20, 192.0), (3.0, 2, 12.0),
+                                                      (200.0, 20, 200.0), (3.0, 0, 3.0)])
+def test_a_while_loop_ends_by_its_condition_or_its_limit(start: float, limit: int,
+                                                         want: float) -> None:
+    v = leaf("input", "v", (), "float32")
+    y = ops.while_loop(lambda s: s < 100.0, lambda s: s * 2.0, v, max_steps=limit)
+    assert evaluate([y], {v: np.float32(start)})[0] == want
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_branch_is_taken(sign: int) -> None:
+    v = x()
+    y = ops.cond(ops.sum(v) * sign > ops.sum(v) * -sign, lambda a: (a * 2.0, a),
+                 lambda a: (a - 1.0, a), v)
+    want = X * 2 if X.sum() * sign > 0 else X - 1
+    np.testing.assert_array_equal(evaluate([y[0]], {v: X})[0], want)
+
+
+def test_no_turns_give_the_first_state_and_nothing() -> None:
+    v = x()
+    last, kept = ops.scan(lambda s, _: (s + 1.0, s), v, length=0)
+    assert kept.shape == (0, 5, 3)
+    np.testing.assert_array_equal(evaluate([last], {v: X})[0], X)
+
+
+@pytest.mark.parametrize(("call", "error", "message"), [
+    (lambda v: ops.scan(lambda s, r: (s[0], r), v[0], v), ShapeError,
+     r"part 0 of the state is float32\[3\] before a turn and float32\[\] after it"),
+    (lambda v: ops.scan(lambda s, r: (ops.cast(s, "int32"), r), v[0], v), ShapeError,
+     r"float32\[3\] before a turn and int32\[3\] after it; keep shape and dtype"),
+    (lambda v: ops.scan(lambda s, r: s + r, v[0], v), ShapeError, r"must return \(state, kept\)"),
+    (lambda v: ops.scan(lambda s, r: ((s, s), r), v[0], v), ShapeError, "structure"),
+    (lambda v: ops.scan(lambda s, r: (s, r), v[0]), ConfigError, "needs length="),
+    (lambda v: ops.scan(lambda s, r: (s, r), v[0], length=-1), ConfigError,
+     r"length=-1\) is negative"),
+    (lambda v: ops.scan(lambda s, r: (s, r), v[0], length=2.5), ConfigError, "whole number"),
+    (lambda v: ops.scan(lambda s, r: (s, r), v[0], v, length=4), ShapeError,
+     "5 elements where 4 turns are taken"),
+    (lambda v: ops.scan(lambda s, r: (s, r), v[0], (v, v[:2])), ShapeError, "need one length"),
+    (lambda v: ops.scan(lambda s, r: (s, r), v[0], ops.sum(v)), ShapeError, "a first axis"),
+    (lambda v: ops.while_loop(lambda s: s < 1.0, lambda s: s, v[0, 0]), ConfigError,
+     "needs max_steps="),
+    (lambda v: ops.while_loop(lambda s: s < 1.0, lambda s: s, v, max_steps=3), ShapeError,
+     r"the condition is bool\[5, 3\]; it must be one bool"),
+    (lambda v: ops.while_loop(lambda s: s, lambda s: s, v[0, 0], max_steps=3), ShapeError,
+     r"the condition is float32\[\]"),
+    (lambda v: ops.cond(v[0, 0] > 0, lambda: v, lambda: v[0]), ShapeError,
+     r"true_fn returns float32\[5, 3\] where false_fn returns float32\[3\]"),
+    (lambda v: ops.cond(v[0, 0] > 0, lambda: v, lambda: (v, v)), ShapeError,
+     "different structures"),
+])
+def test_wrong_calls_name_the_culprit(call: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(x())

@@ -1,0 +1,225 @@
+"""The gradient of a loop, which is a loop over the turns in the other order.
+
+It reads what the forward loop keeps of every turn. What turns add to the gradient of a value that
+they share becomes one large product after the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ztorch.graph.autodiff import pullback
+from ztorch.graph.batching import repeated, vectorized
+from ztorch.graph.body import Body, arguments, carry_leaf, dependents, results_of, slice_leaf
+from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import substituted
+from ztorch.graph.value import Op, Value, topological
+
+CHEAP = 2  # issue slots of an op that is computed again rather than stored for every turn
+
+
+class Backward:
+    """The loop that goes back through the turns of another one."""
+
+    def __init__(self, loop: Value, upstreams: Mapping[int, Value]):
+        """`upstreams`: gradients of results, by their index."""
+        self.forward, self.upstreams = loop, upstreams
+        self.body = body = loop.attrs["body"]
+        # A branch that was not taken has no gradient. Of other loops that end early, all turns are
+        # kept: those after the end change nothing.
+        self.proceed = body.proceed if body.is_branch else None
+        self.inits, self.sequences, self.shared = arguments(body, loop.args)
+        self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
+        self.stored: list[Value] = []  # what the forward loop keeps for this one
+        self.known: dict[Value, Value] = {}  # values of the forward body, as those of the new one
+        self.outs: list[Value] = []  # what is kept of every turn
+        self.own_sums: list[Value] = []  # what is added up by a carry of its own
+        self.carried = [k for k, c in enumerate(body.carries) if c.dtype.is_float]
+
+    def loop(self) -> tuple[Body, list[Value], list[Value]]:
+        """The loop that goes back: its body, first values and sequences."""
+        body, carried = self.body, self.carried
+        leaves = {k: carry_leaf(body.carries[k], k) for k in carried}
+        cotangents: dict[Value, Value] = {}
+        for k, g in leaves.items():
+            _add(cotangents, body.news[k], g)
+        for index, upstream in self.upstreams.items():
+            if index >= len(body.carries):
+                _add(cotangents, body.outs[index - len(body.carries)], self._slice(upstream))
+        wrt = [v for v in body.leaves if v.dtype.is_float]
+        slopes = dict(zip(wrt, pullback(cotangents, wrt), strict=True))
+        self.slope_of = self._moved({v: g for v, g in slopes.items() if g is not None},
+                                    {*leaves.values(), *self.slices})
+        first = [self.upstreams.get(k, OPS.zeros_like(body.carries[k])) for k in carried]
+        news = [self.slope_of.get(body.carries[k], OPS.zeros_like(body.carries[k]))
+                for k in carried]
+        depends = dependents(self.slope_of.values(), [*leaves.values(), *self.slices])
+        self.outs = [self.slope_of[s] for s in body.slices if s in self.slope_of]
+        self.totals = {v: self._total(self.slope_of[v], depends)
+                       for v in body.shared if v in self.slope_of}
+        self.outs = list(dict.fromkeys(self.outs))
+        sums = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(self.own_sums)]
+        going = [] if self.proceed is None else [body.carries[self.proceed]]
+        turn = Body(body.turns, not body.reverse, (*leaves.values(), *sums, *going),
+                    tuple(self.slices), (),
+                    (*news, *(c + v for c, v in zip(sums, self.own_sums, strict=True)), *going),
+                    tuple(self.outs), len(leaves) + len(sums) if going else None)
+        inits = [*first, *map(OPS.zeros_like, sums)]
+        if self.proceed is not None:
+            inits.append(self.inits[self.proceed])
+        return turn, inits, list(self.slices.values())
+
+    def slopes(self, last: Sequence[Value],
+               stacks: Sequence[Value]) -> tuple[Value | None, ...]:
+        """The gradients of the forward loop's arguments, from the results of `loop`."""
+        body, slope_of = self.body, self.slope_of
+        of_carry = dict(zip(self.carried, last, strict=False))
+        stack_of = dict(zip(self.outs, stacks, strict=True))
+        sum_of = dict(zip(self.own_sums, last[len(self.carried):], strict=False))
+        return (*(of_carry.get(k) for k in range(len(body.carries))),
+                *(stack_of[slope_of[s]] if s in slope_of else None for s in body.slices),
+                *(self.totals[s](stack_of, sum_of) if s in self.totals else None
+                  for s in body.shared))
+
+    # -- what it reads of the forward loop ---------------------------------------------------------
+
+    def _slice(self, sequence: Value) -> Value:
+        """The turn's element of a sequence."""
+        s = slice_leaf(sequence, len(self.slices))
+        self.slices[s] = sequence
+        return s
+
+    def _moved(self, slopes: dict[Value, Value], own: set[Value]) -> dict[Value, Value]:
+        """The slopes in terms of this loop's leaves."""
+        body = self.body
+        turning = dependents([*slopes.values(), *body.roots], {*body.carries, *body.slices})
+        backward = dependents(slopes.values(), own)
+        self.known = dict(zip(body.shared, self.shared, strict=True))
+        edge = {a for v in topological(slopes.values(), own) if v in backward for a in v.args}
+        edge |= set(slopes.values())
+        needed = sorted((v for v in edge if v in turning and v not in backward),
+                        key=lambda v: v.serial)
+        for again in (False, True):  # what is cheap is computed again, where that stores no more
+            for v in needed:
+                if self._recomputed(v, turning) is not again:
+                    continue
+                for source in self._sources(v, turning) if again else [v]:
+                    self._keep(source)
+        self._read_stacks()
+        roots = substituted(list(slopes.values()), self.known)
+        return dict(zip(slopes, roots, strict=True))
+
+    def _read_stacks(self) -> None:
+        """Makes what the forward loop keeps known here. A carry before the turn is what it was
+        after the last one, which the forward loop has in a register when it stores it."""
+        body = self.body
+        numbers = {c: k for k, c in enumerate(body.carries)}
+        kept = {v: body.news[numbers[v]] if v in numbers else v for v in self.stored}
+        self.known |= {v: self.inits[numbers[v]] for v, new in kept.items()
+                       if v is new and v in numbers}  # it never changes
+        outs = list(dict.fromkeys(new for v, new in kept.items() if v not in self.known))
+        if not outs:
+            return
+        _, stacks = results_of(self.forward.op(*self.forward.args, body=replace(
+            body, proceed=self.proceed, outs=(*body.outs, *outs))))
+        stack_of = dict(zip(outs, stacks[len(body.outs):], strict=True))
+        for v, new in kept.items():
+            if v not in self.known:
+                stack = stack_of[new]
+                self.known[v] = self._slice(self._later(stack, self.inits[numbers[v]])
+                                            if v in numbers else stack)
+
+    def _later(self, stack: Value, first: Value) -> Value:
+        """A stack of states after turns as one of states before turns."""
+        turns, row = self.body.turns, OPS.expand_dims(first, 0)
+        start = 1 if self.body.reverse else 0
+        rest = OPS.slice(stack, (start, *(0 for _ in first.shape)), (1,) * stack.rank,
+                         (turns - 1, *first.shape))
+        return OPS.concat(*((rest, row) if self.body.reverse else (row, rest)), axis=0)
+
+    def _keep(self, v: Value) -> None:
+        """Makes a value of the forward body known here."""
+        if v in self.known or v in self.stored:
+            return
+        if v in self.body.slices:
+            self.known[v] = self._slice(self.sequences[self.body.slices.index(v)])
+        else:
+            self.stored.append(v)
+
+    def _recomputed(self, v: Value, turning: set[Value]) -> bool:
+        """Whether v is computed again: what it is made of is kept anyway."""
+        if v.op.movement and not v.op.written and v.args:
+            return True
+        if v.op.kind != "map" or not v.args or v.op.cost > CHEAP:
+            return False
+        return all(s in self.known or s in self.stored or s in self.body.slices
+                   for s in self._sources(v, turning))
+
+    def _sources(self, v: Value, turning: set[Value]) -> list[Value]:
+        """What v is computed from, where all that is cheap is computed again."""
+        if v not in turning:
+            return []
+        if v in self.known or v in self.stored or not v.args:
+            return [v]
+        cheap = v.op.movement or (v.op.kind == "map" and v.op.cost <= CHEAP)
+        return [s for a in v.args for s in self._sources(a, turning)] if cheap else [v]
+
+    # -- what all turns add up to ------------------------------------------------------------------
+
+    def _total(self, v: Value, depends: set[Value]) -> Callable[..., Value]:
+        """The sum of v over all turns, as a function of the results of this loop. A sum of products
+        is one product of stacks."""
+        if v.op.kind == "contract":
+            a, b = (self._stack(x, depends) for x in v.args)
+            attrs = v.attrs
+            return lambda stacks, sums: _long_product(a(stacks), b(stacks), v.op, attrs)
+        if v.op.kind == "reduce" and v.op.opcode == "add":
+            [x], axes = v.args, v.attrs["axes"]
+            rows = self._stack(x, depends)
+            return lambda stacks, sums: OPS.sum(rows(stacks), axis=(0, *(a + 1 for a in axes)))
+        if v.op.name == "add" and v in depends:
+            parts = [self._total(x, depends) for x in v.args]
+            return lambda stacks, sums: OPS.add(*(part(stacks, sums) for part in parts))
+        if v.op.name in ("reshape", "transpose", "slice") and v in depends:
+            part = self._total(v.args[0], depends)
+            return lambda stacks, sums: Value(v.op, (part(stacks, sums),), v.attrs, v.shape,
+                                              v.dtype)
+        if v not in self.own_sums:
+            self.own_sums.append(v)
+        return lambda stacks, sums: sums[v]
+
+    def _stack(self, v: Value, depends: set[Value]) -> Callable[..., Value]:
+        """v of every turn, as a function of this loop's stacks."""
+        if v in self.slices:
+            return lambda stacks: self.slices[v]
+        if v not in depends:
+            return lambda stacks: repeated(v, self.body.turns)
+        if v.op.movement and len(v.args) == 1:
+            below = self._stack(v.args[0], depends)
+
+            def moved(stacks: Mapping[Value, Value]) -> Value:
+                stack = below(stacks)
+                return vectorized([v], {v.args[0]: stack}, self.body.turns)[v]
+
+            return moved
+        self.outs.append(v)
+        return lambda stacks: stacks[v]
+
+
+def _add(cotangents: dict[Value, Value], v: Value, g: Value) -> None:
+    if v.dtype.is_float:
+        cotangents[v] = OPS.add(cotangents[v], g) if v in cotangents else g
+
+
+def _long_product(a: Value, b: Value, op: Op, attrs: Mapping[str, Any]) -> Value:
+    """The sum over turns of a @ b, as one product: turns become part of what it sums over."""
+    turns, m, k, n = a.shape[0], a.shape[-2], a.shape[-1], b.shape[-1]
+    batch = a.shape[1:-2]
+    rank = len(batch)
+    order = (*range(1, rank + 2), 0, rank + 2)  # ..., m, turns, k
+    left = OPS.reshape(OPS.transpose(a, order), (*batch, m, turns * k))
+    order = (*range(1, rank + 1), 0, rank + 1, rank + 2)  # ..., turns, k, n
+    right = OPS.reshape(OPS.transpose(b, order), (*batch, turns * k, n))
+    return op(left, right, **attrs)
