@@ -12,6 +12,7 @@ from ztorch import ops
 from ztorch.dtypes import f64
 from ztorch.graph import passes
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.batching import vectorized
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -109,3 +110,23 @@ def test_equal_loops_become_one() -> None:
     different = ops.scan(lambda s, r: (s - r, None), x[0], x)[0]
     assert len(loops(Graph({"y": results[0] * results[1]}))) == 1
     assert len(loops(Graph({"y": results[0] * different}))) == 2
+
+
+@every_loop
+@pytest.mark.parametrize("differ", ["all", "first", "last"])
+def test_a_loop_for_many_examples(case: LoopCase, differ: str) -> None:
+    """Values and gradients are those of each example by itself, whichever arguments differ."""
+    one = case.leaves(f64)
+    y = case.function(*one)
+    roots = [y, *gradients(ops.sum(y * y), one)]
+    many = {v: leaf("input", "many", (3, *v.shape), v.dtype)
+            for v in {"all": one, "first": one[:1], "last": one[-1:]}[differ]}
+    known = vectorized(roots, many, 3, shared=frozenset(v for v in one if v not in many))
+    rng = np.random.default_rng(0)
+    feeds = {v: rng.uniform(-1, 1, v.shape) for v in (*one, *many.values())}
+    of_all = [v for v in roots if v in known]
+    got = evaluate([known[v] for v in of_all], feeds)
+    for k in range(3):
+        want = evaluate(of_all, {v: feeds[many[v]][k] if v in many else feeds[v] for v in one})
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a[k], b, rtol=1e-9, atol=1e-12)

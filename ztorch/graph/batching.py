@@ -82,14 +82,16 @@ def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: i
             with layer_scope(v.layer):
                 known[v] = _many(v, Examples(
                     count, tuple(known.get(a, a) for a in v.args), batched))
-            assert known[v].shape == (count, *v.shape) and known[v].dtype == v.dtype, (v, known[v])
+            if v.op.kind != "loop":  # which is no tensor by itself
+                assert known[v].shape == (count, *v.shape), (v, known[v])
+                assert known[v].dtype == v.dtype, (v, known[v])
     return known
 
 
 def _many(one: Value, many: Examples) -> Value:
     """The value of many examples."""
     op = one.op
-    if many.count == 0:
+    if many.count == 0 and one.op.kind != "loop":
         return OPS.full((0, *one.shape), 0, one.dtype)
     if op.batch is not None:
         return op.batch(one, many, **one.attrs)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import leaf
+from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Op, Value, topological
@@ -160,7 +160,16 @@ def _result_numpy(results: Any, index: int) -> Any:
     raise AssertionError("loops are evaluated by graph/evaluate.py")
 
 
-RESULT = Op("result", "result", _result_infer, _result_numpy)
+def _result_batch(one: Value, many: Any, index: int) -> Value:
+    """Of a stack, turns are the first axis and examples the second one."""
+    [loop] = many.args
+    result = RESULT(loop, index=index)
+    if index < len(loop.attrs["body"].carries):
+        return result
+    return OPS.transpose(result, (1, 0, *range(2, result.rank)))
+
+
+RESULT = Op("result", "result", _result_infer, _result_numpy, batch=_result_batch)
 
 
 def results_of(loop: Value) -> tuple[list[Value], list[Value]]:

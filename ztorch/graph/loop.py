@@ -12,9 +12,19 @@ from typing import Any
 
 from ztorch.dtypes import DType, boolean
 from ztorch.errors import Unsupported
-from ztorch.graph.batching import vectorized
-from ztorch.graph.body import Body, closed, dependents, is_number, results_of, slice_leaf
+from ztorch.graph.batching import Examples, repeated, vectorized
+from ztorch.graph.body import (
+    Body,
+    arguments,
+    carry_leaf,
+    closed,
+    dependents,
+    is_number,
+    results_of,
+    slice_leaf,
+)
 from ztorch.graph.loop_gradient import Backward
+from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Op, Value, topological
 
@@ -91,8 +101,25 @@ def _grad(o: Any, upstreams: Mapping[int, Value], loop: Value, *args: Value,
     return backward.slopes(*repeat(*backward.loop()))
 
 
-def _batch(one: Value, many: Any, body: Body) -> Value:
-    raise Unsupported("zt.vmap does not support loops yet")
+def _batch(one: Value, many: Examples, body: Body) -> Value:
+    """The loop of many examples. Each has its own state; which ones go on does not end it."""
+    inits, sequences, shared = arguments(body, many.args)
+    own = arguments(body, many.batched)
+    inits = tuple(v if batched else repeated(v, many.count)
+                  for v, batched in zip(inits, own[0], strict=True))
+    sequences = tuple(OPS.transpose(v, (1, 0, *range(2, v.rank))) if batched else v
+                      for v, batched in zip(sequences, own[1], strict=True))
+    carries = tuple(carry_leaf(v, k) for k, v in enumerate(inits))
+    slices = tuple(slice_leaf(v, k) for k, v in enumerate(sequences))
+    new = dict(zip(body.leaves, (*carries, *slices, *shared), strict=True))
+    examples = {old: leaf for old, leaf in new.items() if leaf.shape != old.shape}
+    outside = {old: leaf for old, leaf in new.items() if old not in examples}
+    known = vectorized(body.roots, examples, many.count, shared=frozenset(outside))
+    roots = substituted([known[v] if v in known else repeated(v, many.count)
+                         for v in body.roots], outside)
+    turn = replace(body, carries=carries, slices=slices, shared=(), proceed=None)
+    turn, outer = closed(turn.with_roots(roots))
+    return one.op(*inits, *sequences, *outer, body=turn)
 
 
-LOOP = Op("loop", "loop", _loop_infer, _loop_numpy, _grad)
+LOOP = Op("loop", "loop", _loop_infer, _loop_numpy, _grad, batch=_batch)
