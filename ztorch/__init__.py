@@ -137,6 +137,7 @@ _dispatch("predict", "arrays.program_calls", "predict")
 _dispatch("feed", "arrays.program_feed", "feed")
 _dispatch("weight", "arrays.program_weights", "weight")
 _dispatch("set_weight", "arrays.program_weights", "set_weight")
+_dispatch("reset_states", "arrays.layer_calls", "reset_states")
 _dispatch("stateless_call", "arrays.layer_calls", "stateless_call")
 _dispatch("from_library", "library", "public")
 

@@ -25,6 +25,7 @@ on_loop: Callable[..., Any]  # "scan", "while_loop" or "cond", its arguments -> 
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training
+reset_states: Callable[[Any], None]  # a layer
 from_library: Callable[[str], Any]  # a public name of `library/` -> what has that name
 predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
 feed: Callable[[Any, Any], Any]  # a program, x -> what feeds it tensors; None: x is none of those

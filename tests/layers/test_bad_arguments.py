@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cases.grouping import together
-from tests.layers.twin_cases import NESTED, PLAIN, public
+from tests.layers.twin_cases import CELLS, NESTED, PLAIN, public
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError, ZtorchError
 from ztorch.layers import Layer
@@ -30,6 +30,8 @@ AUGMENTING: dict[str, dict[str, Any]] = {
 TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     **{name: entries[0] for name, entries in PLAIN.items()},
     **{name: ((7, 6, 3), how) for name, how in AUGMENTING.items()},
+    **{name: ((6,), how) for name, how in CELLS.items()},
+    "StackedRNNCells": ((6,), {"cells": [L.GRUCell(3)]}),
     "Input": ((), {"shape": (3,)})}
 
 
@@ -73,12 +75,13 @@ FLAGS = [(make, p.name) for make in public().values()
 @together()
 @pytest.mark.parametrize(("make", "argument"), [*FLAGS, (L.Dense, "trainable")])
 def test_flags_are_true_or_false(make: type[Layer], argument: str) -> None:
-    how = {"axes": 1} if make is L.Dot else TRIED[make.__name__][1]
+    needs: dict[Any, dict[str, Any]] = {L.Dot: {"axes": 1}, L.RNN: {"cell": L.GRUCell(3)}}
+    how = needs[make] if make in needs else TRIED[make.__name__][1]
     for odd in ("False", 1, 0, None, [], np.array([True]), np.int64(1)):
         says = f"{make.__name__}({argument}=...) must be True or False, not {odd!r}"
         with pytest.raises(ConfigError, match=re.escape(says)):
             make(**{**how, argument: odd})
-    for fine in (True, False) if argument != "mask_zero" else (False,):  # there are no masks
+    for fine in (True, False):
         for given in (fine, np.bool_(fine)):
             assert getattr(make(**{**how, argument: given}), argument) is fine
 

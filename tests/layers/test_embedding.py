@@ -138,8 +138,6 @@ def test_ids_need_an_integer_input() -> None:
     with pytest.raises(ShapeError, match=r"layer 'embedding': Embedding takes integers, not "
                                          r"float32; .*Input\(\(4,\), dtype='int32'\)"):
         Sequential([L.Input((4,)), L.Embedding(5, 2)]).build()
-    with pytest.raises(ConfigError, match=r"mask_zero=True"):
-        L.Embedding(5, 2, mask_zero=True)
     with pytest.raises(ConfigError, match=r"Embedding\(input_dim=...\)"):
         L.Embedding(0, 2)
 

@@ -36,12 +36,11 @@ NOT_OFFERED = {
     "MultiHeadAttention": {
         "attention_axes": "sequences have one axis", "sliding_window": "give attention_mask",
         "flash_attention": "how it is computed is the compiler's matter", "use_gate": "not offered"},
-    **{name: {"return_state": "outputs only", "stateful": "states do not outlive a call",
-              "unroll": "always unrolled", **({} if name == "SimpleRNN" else
-                                              {"use_cudnn": "how it is computed"})}
-       for name in ("SimpleRNN", "LSTM", "GRU")},
+    **{name: {"unroll": "a loop of any length is compiled once", **(
+        {} if name in ("SimpleRNN", "RNN") else {"use_cudnn": "how it is computed"})}
+       for name in ("SimpleRNN", "LSTM", "GRU", "RNN")},
     "Bidirectional": {"weights": "set_weights does it"},
-    "Lambda": {"output_shape": "shapes are traced", "mask": "no masks",
+    "Lambda": {"output_shape": "shapes are traced", "mask": "a subclass has compute_mask",
                "arguments": "give a function of the tensor alone"},
 }
 COMMON = {"name", "dtype"}  # a dtype is the model's
@@ -52,6 +51,8 @@ ADDED = {
                            "rotary": "positions by turning"},
     **{name: {"branches": "within a Sequential there is one tensor"}
        for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")},
+    **{name: {"zero_output_for_mask": "Keras takes it among **kwargs"}
+       for name in ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D")},
     **{name: {"data_format": "as for all layers of images; Keras takes it among **kwargs"}
        for name in ("RandomContrast", "RandomBrightness")},
 }
@@ -143,7 +144,7 @@ def test_weights_shapes_and_numbers_are_those_of_keras(case: Case) -> None:
     x = torch.tensor(ours.array)
     given = (x, x) if case.layer == "MultiHeadAttention" else (x,)
     assert tuple(theirs(*given).shape) == ours.y.shape
-    cell = {"SimpleRNN": "simple_rnn", "LSTM": "lstm", "GRU": "gru"}.get(case.layer)
+    cell = {"SimpleRNN": "simple_rnn", "LSTM": "lstm", "GRU": "gru"}.get(case.layer, "conv_lstm")
     found = [(w.path.replace(f"{cell}_cell/", ""), tuple(w.shape), bool(w.trainable))
              for w in theirs.weights]
     adapts = case.layer in OTHER_WEIGHTS and bool(found)

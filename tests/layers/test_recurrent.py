@@ -254,8 +254,8 @@ def test_a_layer_used_at_another_width_names_both_shapes():
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: L.LSTM(0), r"LSTM\(units=...\) must be a positive integer"),
     (lambda: L.GRU(2, dropout=1.0), r"GRU\(dropout=...\).*below 1"),
-    (lambda: L.Bidirectional(L.Dense(2)), r"takes a SimpleRNN, LSTM or GRU"),
-    (lambda: L.Bidirectional(L.LSTM), r"takes a SimpleRNN, LSTM or GRU"),
+    (lambda: L.Bidirectional(L.Dense(2)), r"takes a recurrent layer"),
+    (lambda: L.Bidirectional(L.LSTM), r"takes a recurrent layer"),
     (lambda: L.Bidirectional(L.LSTM(2), merge_mode="max"), r"must be one of concat, sum"),
     (lambda: L.Bidirectional(L.LSTM(2), backward_layer=L.LSTM(2, name="b")),
      r"both layers have go_backwards=False"),
@@ -268,7 +268,7 @@ def test_wrong_arguments(make, message):
 
 
 def test_what_is_not_offered_is_refused_by_name():
-    with pytest.raises(UnknownName, match=r"argument of LSTM 'return_state'"):
-        L.LSTM(3, return_state=True)
+    with pytest.raises(UnknownName, match=r"argument of LSTM 'unroll'"):
+        L.LSTM(3, unroll=True)
     with pytest.raises(UnknownName, match=r"did you mean 'sigmoid'"):
         L.LSTM(3, recurrent_activation="sigmoyd")

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.layers.torch_images import Images, Tensor
+from tests.layers.torch_images import Tensor
+from tests.layers.torch_recurrent import Recurrent
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 
 
-class Words(Images):
+class Words(Recurrent):
     """All layers."""
 
     # -- shapes ------------------------------------------------------------------------------------
@@ -111,48 +112,13 @@ class Words(Images):
     def _TimeDistributed(self, layer: Any, x: Tensor) -> Tensor:
         return self.run(layer.layer, x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
-    # -- recurrent: by PyTorch's own modules -------------------------------------------------------
-
-    def gates(self, a: Tensor, order: tuple[int, ...]) -> Tensor:
-        """Columns of gates as PyTorch's rows, in its order."""
-        parts = a.chunk(len(order), -1)
-        return self.torch.cat([parts[k].T if a.ndim == 2 else parts[k] for k in order])
-
-    def _SimpleRNN(self, layer: Any, x: Tensor) -> Tensor:
-        return self.recurrent(layer, x, "RNN", (0,), nonlinearity=layer.activation)
-
-    def _LSTM(self, layer: Any, x: Tensor) -> Tensor:
-        return self.recurrent(layer, x, "LSTM", (0, 1, 2, 3))
-
-    def _GRU(self, layer: Any, x: Tensor) -> Tensor:
-        return self.recurrent(layer, x, "GRU", (1, 0, 2))
-
-    def recurrent(self, layer: Any, x: Tensor, kind: str, order: tuple[int, ...],
-                  **how: Any) -> Tensor:
-        torch = self.torch
-        cell = getattr(torch.nn, kind)(x.shape[-1], layer.units, batch_first=True,
-                                       bias=layer.use_bias, dtype=x.dtype, **how)
-        given = {"weight_ih_l0": self.gates(self.get(layer, "kernel"), order),
-                 "weight_hh_l0": self.gates(self.get(layer, "recurrent_kernel"), order)}
-        if layer.use_bias:
-            bias = self.get(layer, "bias")
-            both = bias if bias.ndim == 2 else torch.stack([bias, torch.zeros_like(bias)])
-            given |= {f"bias_{way}_l0": self.gates(both[k], order)
-                      for k, way in enumerate(("ih", "hh"))}
-        y, _ = torch.func.functional_call(cell, given, x.flip(1) if layer.go_backwards else x)
-        return y if layer.return_sequences else y[:, -1]
-
-    def _Bidirectional(self, layer: Any, x: Tensor) -> Tensor:
-        one, other = self.run(layer.forward_way, x), self.run(layer.backward_way, x)
-        if layer.layer.return_sequences:
-            other = other.flip(1)
-        return {"concat": lambda: self.torch.cat([one, other], -1), "sum": lambda: one + other,
-                "mul": lambda: one * other, "ave": lambda: (one + other) / 2}[layer.merge_mode]()
-
     # -- text --------------------------------------------------------------------------------------
 
     def _Embedding(self, layer: Any, x: Tensor) -> Tensor:
         return self.f.embedding(x, self.get(layer, "embeddings"))
+
+    def _Masking(self, layer: Any, x: Tensor) -> Tensor:
+        return x * (x != layer.mask_value).any(-1, keepdim=True)
 
     def _PositionEmbedding(self, layer: Any, x: Tensor) -> Tensor:
         return x + self.get(layer, "position_embeddings")[:x.shape[1]]

@@ -143,6 +143,7 @@ PLAIN: dict[str, list[Entry]] = {
                         {"mean": 1.0, "variance": 0.25, "invert": True, "axis": None}),
     # -- text --------------------------------------------------------------------------------------
     "Embedding": at((5,), {"input_dim": 11, "output_dim": 3}),
+    "Masking": at(ROWS, {}, {"mask_value": 0.5}),
     "PositionEmbedding": at(ROWS, {}, {"sequence_length": 9}),
     "SinusoidalPosition": at(ROWS, {}, {"max_wavelength": 100.0}),
     "RotaryEmbedding": [*at(ROWS, {}), *at((3, 5, 4), {"sequence_axis": 2, "max_wavelength": 50.0})],
@@ -157,6 +158,13 @@ PLAIN: dict[str, list[Entry]] = {
     "SimpleRNN": at(ROWS, *_GATED, {"units": 3, "activation": "relu"}),
     "LSTM": at(ROWS, *_GATED),
     "GRU": at(ROWS, *_GATED),
+    "ConvLSTM1D": at((3, 7, 2), {"filters": 3, "kernel_size": 3}, {
+        "filters": 2, "kernel_size": 2, "padding": "same", "dilation_rate": 2, "go_backwards": True,
+        "return_sequences": True, "use_bias": False}),
+    "ConvLSTM2D": [*at((3, 5, 4, 2), {"filters": 3, "kernel_size": 2, "strides": 2}),
+                   *at((3, 2, 5, 4), {"filters": 2, "kernel_size": (3, 2), "padding": "same",
+                                      "data_format": "channels_first", "activation": "relu",
+                                      "return_sequences": True})],
     # -- chance ------------------------------------------------------------------------------------
     "Dropout": at(ROWS, {"rate": 0.4}, {"rate": 0.4, "noise_shape": (None, 1, None), "seed": 5}),
     "SpatialDropout1D": at(LINE, {"rate": 0.4}),
@@ -183,6 +191,9 @@ NESTED: dict[str, list[tuple[tuple[int, ...], Callable[[], Layer]]]] = {
         3, return_sequences=s), merge)) for merge, s in (
             ("concat", True), ("sum", False), ("mul", True), ("ave", False))]
                      + [(ROWS, lambda: L.Bidirectional(L.GRU(3, return_sequences=True)))],
+    "RNN": [(ROWS, lambda: L.RNN(L.LSTMCell(4))),
+            (ROWS, lambda: L.RNN(L.SimpleRNNCell(3), go_backwards=True, return_sequences=True)),
+            (ROWS, lambda: L.RNN([L.GRUCell(4), L.LSTMCell(3)], return_sequences=True))],
     "Lambda": [(ROWS, lambda: L.Lambda(mean_of))],
 }
 
@@ -190,8 +201,11 @@ IN_TRAINING = {"BatchNormalization", "Dropout", "SpatialDropout1D", "SpatialDrop
                "GaussianNoise", "GaussianDropout", "AlphaDropout"}
 
 # Why a layer is not here, and where else it is proved.
+CELLS: dict[str, dict[str, Any]] = {
+    "SimpleRNNCell": {"units": 3}, "LSTMCell": {"units": 3}, "GRUCell": {"units": 3}}
 NO_TWIN = {
     "Input": "computes nothing",
+    **dict.fromkeys((*CELLS, "StackedRNNCells"), "a step of RNN, which is tried with them"),
     **dict.fromkeys(("RandomFlip", "RandomCrop", "RandomTranslation", "RandomContrast",
                      "RandomBrightness", "RandomErasing"),
                     "PyTorch has none; beside NumPy and Keras in test_augmentation.py"),

@@ -123,6 +123,43 @@ def test_channels_first_flattened(tmp_path: Path) -> None:
     both_ways(theirs, tmp_path, np.random.default_rng(0).normal(size=(3, 2, 6, 5)).astype("f"))
 
 
+def test_loops_over_cells_and_convolutions(tmp_path: Path) -> None:
+    keras = references.keras()
+    K = keras.layers
+    theirs = filled(keras.Sequential([
+        keras.Input((4, 6, 5, 2)), K.ConvLSTM2D(3, 2, return_sequences=True), K.Reshape((4, -1)),
+        K.RNN(K.LSTMCell(4), return_sequences=True),
+        K.RNN([K.GRUCell(3), K.LSTMCell(4), K.GRUCell(5)], return_sequences=True),
+        K.Bidirectional(K.RNN(K.SimpleRNNCell(3)))]))
+    both_ways(theirs, tmp_path, np.random.default_rng(0).normal(size=(3, 4, 6, 5, 2)).astype("f"))
+
+
+def test_masks_of_a_sequential(tmp_path: Path) -> None:
+    keras = references.keras()
+    K = keras.layers
+    theirs = filled(keras.Sequential([
+        keras.Input((7,), dtype="int32"), K.Embedding(20, 6, mask_zero=True), K.Dropout(0.1),
+        K.LSTM(5, return_sequences=True), K.GRU(4)]))
+    x = np.random.default_rng(0).integers(0, 20, (4, 7)).astype(np.int32)
+    x[1, 2:] = x[2, :3] = 0
+    both_ways(theirs, tmp_path, x)
+
+
+def test_masks_and_states_of_a_functional_model(tmp_path: Path) -> None:
+    """Keras writes the ops that make masks into the file; ours travel by themselves."""
+    keras = references.keras()
+    K = keras.layers
+    ids = keras.Input((7,), dtype="int32")
+    x = K.Embedding(20, 6, mask_zero=True)(ids)
+    y, h, c = K.LSTM(5, return_sequences=True, return_state=True)(K.Dense(4)(x))
+    z = K.LSTM(5, return_sequences=True)(K.Masking(0.5)(y), initial_state=[h, c])
+    z = K.Add()([z, K.MultiHeadAttention(2, 3)(z, y)])
+    theirs = filled(keras.Model(ids, K.GlobalAveragePooling1D()(z)))
+    x = np.random.default_rng(0).integers(0, 20, (4, 7)).astype(np.int32)
+    x[1, 2:] = x[2, 4:] = 0
+    both_ways(theirs, tmp_path, x)
+
+
 def test_an_lstm_that_classifies_texts(tmp_path: Path) -> None:
     keras = references.keras()
     K = keras.layers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -12,19 +12,20 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_of_array, operand_of
-from ztorch.arrays.node import TensorNode
+from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
-from ztorch.arrays.specs import Spec
+from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import DType, f32
-from ztorch.errors import ConfigError, WeightsError
+from ztorch.errors import ConfigError, ShapeError, WeightsError
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.trees import flatten, unflatten
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer
+from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
 VERSIONS = 256  # specs of inputs that a layer is kept for
@@ -35,26 +36,52 @@ class _Traced(NamedTuple):
 
     call: Call  # (weights, inputs, counters) -> (outputs, new weights, new counters)
     tree: Any  # shape of the tree of outputs
-    counters: list[Cell]  # seed and step of random numbers
+    counters: list[Cell]  # seed and step of random numbers, and states of stateful layers
     changed: list[Cell]  # those of them that each call changes
+    keepers: list[tuple[Layer, int]]  # stateful layers, and the rows of their states
+
+
+class _Memory:
+    """The states of a stateful layer. It takes another batch only after a reset."""
+
+    def __init__(self) -> None:
+        self.rows: int | None = None  # of the batches since the last reset
+        self.cells: dict[tuple[str, Spec], Cell] = {}  # by name and spec of the state
 
 
 _traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
+_memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
 # The tensor of each weight, with the array that it holds.
 _tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNode]]] = (
     weakref.WeakKeyDictionary())
 
 
-def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False) -> Any:
+def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False,
+               **keywords: Any) -> Any:
     """The output of a layer for tensors, with its weights as they are; see `Layer.__call__`."""
-    inputs = tuple(inputs)
-    leaves, _ = flatten(inputs)
+    arguments = tuple(inputs), keywords
+    leaves, _ = flatten(arguments)
     place = common_memory(f"layer {layer.name!r}", [f"input {k}" for k in range(len(leaves))],
                           leaves)
-    _build(layer, inputs)
+    _build(layer, arguments)
     weights = [_weight_node(w, place) for w in layer.weights]
-    outputs, _ = _called(layer, weights, inputs, training, place)
+    outputs, _ = _called(layer, weights, arguments, training, place)
     return outputs
+
+
+def reset_states(layer: Layer) -> None:
+    """Makes the states of stateful layers zero; see `Layer.reset_states`."""
+    for _, inner in layer.walk():
+        memory = _memories.get(inner)
+        if memory is not None:
+            memory.rows = None
+            for (_, kind), cell in memory.cells.items():
+                cell.set(_zeros(kind))
+
+
+def _zeros(kind: Spec) -> TensorNode:
+    node = node_of_array(np.zeros(kind.shape), kind.dtype, kind.memory, copy=True)
+    return computed(kind, node.block)
 
 
 def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequence[Any],
@@ -70,7 +97,7 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
     values = [*trainable, *non_trainable, *flatten(inputs)[0]]
     place = common_memory(f"layer {layer.name!r}", [f"tensor {k}" for k in range(len(values))],
                           values)
-    _build(layer, inputs)
+    _build(layer, (inputs, {}))
     by_weight: dict[Weight, TensorNode] = {}
     for kind, own, theirs in (("trainable", layer.trainable_weights, trainable),
                               ("non-trainable", layer.non_trainable_weights, non_trainable)):
@@ -82,20 +109,25 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
             if by_weight[w].spec.shape != w.shape:
                 raise WeightsError(f"weight {w.path!r} has shape {w.shape}, the given tensor "
                                    f"{by_weight[w].spec.shape}")
-    outputs, new = _called(layer, [by_weight[w] for w in layer.weights], inputs, training, place)
+    outputs, new = _called(layer, [by_weight[w] for w in layer.weights], (inputs, {}), training,
+                           place)
     return outputs, [tensor_of(new[w]) for w in layer.non_trainable_weights]
 
 
-def _build(layer: Layer, inputs: tuple[Any, ...]) -> None:
+_Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # inputs and keywords
+
+
+def _build(layer: Layer, arguments: _Arguments) -> None:
     """Makes the weights of a layer, by a trace that computes nothing."""
     context = Context(states=States(data=False, root=layer.path))
-    layer(*_values(inputs), context=context)
+    inputs, keywords = _values(arguments)
+    layer(*inputs, context=context, **keywords)
 
 
-def _values(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _values(arguments: _Arguments) -> _Arguments:
     """Inputs of a graph in place of tensors."""
-    leaves, tree = flatten(inputs)
-    values: tuple[Any, ...] = unflatten(tree, iter(
+    leaves, tree = flatten(arguments)
+    values: _Arguments = unflatten(tree, iter(
         [leaf("input", f"x{k}", x.shape, x.dtype) for k, x in enumerate(leaves)]))
     return values
 
@@ -108,10 +140,10 @@ def _weight_node(weight: Weight, place: str) -> TensorNode:
     return known[place][1]
 
 
-def _called(layer: Layer, weights: Sequence[TensorNode], inputs: tuple[Any, ...], training: bool,
+def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, training: bool,
             place: str) -> tuple[Any, dict[Weight, TensorNode]]:
     """The outputs of a layer, and its weights after the call."""
-    leaves, tree = flatten(inputs)
+    leaves, tree = flatten(arguments)
     nodes = [*weights, *(operand_of(f"layer {layer.name!r}", x, place, True)
                           for x in leaves)]
     specs = tuple(n.spec for n in nodes)
@@ -120,6 +152,7 @@ def _called(layer: Layer, weights: Sequence[TensorNode], inputs: tuple[Any, ...]
     if traced is None:
         traced = _trace(layer, specs, tree, training, place)
         versions.put((tree, specs, training), traced)
+    _need_same_rows(traced.keepers)
     results = record(traced.call, (*nodes, *(cell.get() for cell in traced.counters)))
     for cell, node in zip(traced.changed, results[len(results) - len(traced.changed):],
                           strict=True):
@@ -135,7 +168,8 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
     states = States(computed, root=layer.path, seed=layer.model_seed)
     context = Context(training=training, states=states)
     xs = [leaf("input", f"x{k}", s.shape, s.dtype) for k, s in enumerate(specs[count:])]
-    outputs, shape = flatten(layer(*unflatten(tree, iter(xs)), context=context))
+    inputs, keywords = unflatten(tree, iter(xs))
+    outputs, shape = flatten(layer(*inputs, context=context, **keywords))
     kept = [context.stored(w) for w in layer.weights]
     known = set(kept)
     counters = [s for s in states.leaves.values() if s not in known]
@@ -145,11 +179,33 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
     def build(values: Sequence[Value]) -> list[Value]:
         return substituted(roots, dict(zip([*kept, *xs, *counters], values, strict=True)))
 
-    cells = {s: _counter(s, place) for s in counters}
+    cells = {s: _remembered(context.keepers[s], s, place) if s in context.keepers else
+             _counter(s, place) for s in counters}
     kinds = (*specs, *(c.node.spec for c in cells.values()))
     dtypes: list[DType] = [*(computed for _ in kept), *(s.dtype for s in kinds[count:])]
     return _Traced(Call(layer.name, kinds, dtypes, build, place), shape, list(cells.values()),
-                   [cells[s] for s in changed])
+                   [cells[s] for s in changed],
+                   [(cast(Layer, keeper), s.shape[0]) for s, keeper in context.keepers.items()])
+
+
+def _need_same_rows(keepers: Sequence[tuple[Layer, int]]) -> None:
+    """Raises where a stateful layer remembers states of another batch."""
+    for keeper, rows in keepers:
+        memory = _memories.setdefault(keeper, _Memory())
+        if memory.rows not in (None, rows):
+            raise ShapeError(f"layer {keeper.path!r} is stateful: it remembers states of "
+                             f"{memory.rows} rows and is called on {rows}; call reset_states() "
+                             "before another batch size")
+        memory.rows = rows
+
+
+def _remembered(keeper: LayerNode, state: Value, place: str) -> Cell:
+    """The cell of a state that a layer remembers, zero at first."""
+    cells = _memories.setdefault(cast(Layer, keeper), _Memory()).cells
+    key = state.attrs["name"].rpartition("/")[2], spec(state.shape, state.dtype, place)
+    if key not in cells:
+        cells[key] = Cell(_zeros(key[1]))
+    return cells[key]
 
 
 def _counter(state: Value, place: str) -> Cell:

@@ -31,6 +31,7 @@ def predict(program: Any, x: Any) -> dict[str, Tensor]:
     if call is None:
         call = _calls.setdefault(running, running.bind_memory("predict"))
     rows, batch = len(next(iter(columns.values()))), program.batch_size
+    program.adapter.need_whole_batches(rows, batch)
     parts = [_batch(call, {port: column[k:k + batch] for port, column in columns.items()}, place)
              for k in range(0, rows, batch)]
     if len(parts) == 1:

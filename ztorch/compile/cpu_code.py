@@ -71,15 +71,15 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
 
     A pointer is computed once a turn of the innermost loop that moves it.
     """
-    pointers: dict[Pointer, int] = {}  # their numbers
+    pointers: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # numbers, by the loops that move them
     loops: list[dict[str, Any]] = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
              for n, loop in enumerate(plan.loops)]
     fixed: list[dict[str, Any]] = []  # pointers that no loop moves
 
     def number_of(place: Location, around: list[int]) -> int:
-        key = pointer_of(place)
+        space, offset, strides = pointer_of(place)
+        key = (space, offset, strides), tuple(around[:len(strides)])
         if key not in pointers:
-            space, offset, strides = key
             pointers[key] = len(pointers)
             moves = [{"loop": around[k], "bytes": stride} for k, stride in enumerate(strides)
                      if stride]

@@ -143,12 +143,14 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
                    schedules: Schedules | None = None) -> dict[str, Plan]:
     """The kernels of each function in order, and the place of each buffer.
 
-    A program that only predicts never changes its weights. With `prepare_once`, what depends on
+    A program that only predicts never changes its weights, only what stateful layers remember. With `prepare_once`, what depends on
     weights alone moves to a function of its own, which runs when the program is loaded; its results
     are stored beside the weights.
     """
-    predicts_only = not any(graph.updates for graph in graphs.values())
-    derived = Derived() if prepare_once and predicts_only else None
+    changing = {name for graph in graphs.values() for name in graph.updates}
+    memories = {v.attrs["name"] for graph in graphs.values() for v in graph.leaves("state")
+                if v.attrs.get("kind") == "memory"}
+    derived = Derived(changing) if prepare_once and changing <= memories else None
     try:
         plans = {name: lower(name, graph, target.limits, params, fusion, derived, schedules)
                  for name, graph in graphs.items()}

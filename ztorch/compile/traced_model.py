@@ -13,9 +13,9 @@ class TracedModel:
     """The graphs of one program, and what the program will know of its model.
 
     function   inputs        outputs                         changes
-    predict    x             y                               nothing
-    evaluate   x, y, w       loss and metrics                nothing
-    train      x, y, w       loss and metrics                weights, slots, counters
+    predict    x             y                               memories of stateful layers
+    evaluate   x, y, w       loss and metrics                the same
+    train      x, y, w       loss and metrics                these, weights, slots, counters
     decode     x, position   the logits of one position      the caches of layers
 
     w holds the weight of each row. Rows of weight 0 do not count: they fill up the last batch. A

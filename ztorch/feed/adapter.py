@@ -57,9 +57,11 @@ class DataAdapter(NamedTuple):
 
     input_ports: tuple[InputPort, ...]
     target_ports: tuple[TargetPort, ...] = ()  # of the outputs that have a loss
+    stateful: str = ""  # a layer that remembers a state for each row of a batch, if there is one
 
     @classmethod
-    def of(cls, functions: Mapping[str, FunctionSpec], metadata: Metadata) -> DataAdapter:
+    def of(cls, functions: Mapping[str, FunctionSpec], metadata: Metadata,
+           stateful: str = "") -> DataAdapter:
         """The adapter of a program with these functions and metadata."""
         input_ports = []
         for port, x in functions["predict"].inputs.items():
@@ -76,7 +78,7 @@ class DataAdapter(NamedTuple):
                 target_ports.append(TargetPort(
                     port, tuple(y.shape[1:]), dtype(y.dtype), metadata.classes.get(port[2:]),
                     loss.name if loss else "", bool(metadata.probabilities.get(port[2:]))))
-        return cls(tuple(input_ports), tuple(target_ports))
+        return cls(tuple(input_ports), tuple(target_ports), stateful)
 
     @property
     def dtypes(self) -> dict[str, DType]:
@@ -88,6 +90,13 @@ class DataAdapter(NamedTuple):
     def several_inputs(self) -> bool:
         """Whether there are several inputs; they have names then."""
         return len(self.input_ports) > 1
+
+    def need_whole_batches(self, rows: int, batch_size: int) -> None:
+        """Raises where a batch would not be full and a layer remembers a state for each row."""
+        if self.stateful and rows % batch_size:
+            raise DataError(f"layer {self.stateful!r} is stateful: it remembers states for batches "
+                            f"of {batch_size} rows, and x has {rows}; give a multiple of "
+                            f"{batch_size} rows, or compile with another batch_size")
 
     # -- inputs -----------------------------------------------------------------------------------
 

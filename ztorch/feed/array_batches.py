@@ -73,6 +73,7 @@ class ArrayBatches:
                  batch_size: int, seed: int | None = None):
         self.columns, self.weights = columns, weights
         self.rows = rows_of(columns)
+        adapter.need_whole_batches(self.rows, batch_size)
         self.batch_size = batch_size
         self.steps = -(-self.rows // batch_size)
         self._adapter = adapter

@@ -57,6 +57,7 @@ class StreamBatches:
             piece = self._next()
             if piece is None:  # the source is at its end
                 if filled:
+                    self._adapter.need_whole_batches(filled, self.batch_size)
                     pad(staging, filled)
                     yield filled, float(filled if weights is None else
                                         weights.sum(dtype=np.float64))

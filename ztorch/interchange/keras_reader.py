@@ -17,13 +17,12 @@ from ztorch.model.sequential import Sequential
 
 # Arguments of Keras' layers that ours lack. Those in _INDIFFERENT change no number; those in
 # _NEUTRAL change none where they have this value.
-_INDIFFERENT = {"unroll", "zero_output_for_mask", "synchronized", "implementation", "use_cudnn",
+_INDIFFERENT = {"unroll", "synchronized", "implementation", "use_cudnn",
                 "flash_attention", "supports_masking", "optional", "batch_shape",
                 "batch_input_shape", "build_input_shape", "attention_axes", "renorm_momentum"}
-_NEUTRAL = {"stateful": False, "return_state": False, "time_major": False, "rms_scaling": False,
-            "renorm": False, "use_gate": False, "sparse": False, "ragged": False,
+_NEUTRAL = {"time_major": False, "rms_scaling": False, "renorm": False, "use_gate": False, "sparse": False, "ragged": False,
             "data_format": "channels_last", "autocast": True}
-_INSIDE = ("layer", "backward_layer")  # arguments that are layers
+_INSIDE = ("layer", "backward_layer", "cell")  # arguments that are layers
 _MODULES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional",
             "keras.src.models.sequential")
 
@@ -85,7 +84,8 @@ class KerasReader:
     def make_layer(self, label: str, layer_class: type[Layer],
                    arguments: dict[str, Any]) -> Layer | None:
         """The layer with these arguments, or None and a problem."""
-        if arguments.get("layer", self) is None:
+        if None in (arguments.get("layer", self), arguments.get("cell", self),
+                    *arguments.get("cells", ())):
             return None  # the problem with the layer inside is listed already
         try:
             return layer_class.from_config(arguments)
@@ -101,6 +101,8 @@ class KerasReader:
         """An argument of Keras' layer as ours takes it."""
         if key in _INSIDE and isinstance(value, dict):
             return self.layer(value)
+        if key == "cells":
+            return [self.layer(cell) for cell in value]
         if not isinstance(value, dict):
             return value
         kind, config = value.get("class_name"), value.get("config")
@@ -164,7 +166,7 @@ class KerasReader:
 
     def functional(self, config: dict[str, Any]) -> Layer | None:
         """A functional model: calls the layers as Keras did."""
-        specs = {spec["name"]: spec for spec in config["layers"]}
+        specs = without_masks({spec["name"]: spec for spec in config["layers"]})
         layers: dict[str, Layer | None] = {}
         for name, spec in specs.items():
             if spec["class_name"] == "InputLayer":
@@ -221,7 +223,7 @@ class KerasReader:
     def _called(self, layer: Layer, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
         args = [_tensors(a, tensors) for a in node["args"]]
         options = {key: _tensors(v, tensors) for key, v in node["kwargs"].items()
-                   if v is not None and key not in ("training", "use_causal_mask", "mask")}
+                   if v is not None and key not in ("training", "use_causal_mask")}
         if type(layer).__name__ == "MultiHeadAttention" and all(
                 a is args[0] for a in (*args, *options.values())):
             return layer(args[0])
@@ -239,6 +241,32 @@ def _histories(node: Any) -> list[tuple[str, int, int]]:
         elif isinstance(x, dict | list):
             stack += x.values() if isinstance(x, dict) else x
     return histories
+
+
+def without_masks(specs: dict[str, Any]) -> dict[str, Any]:
+    """Layers without the ops that compute masks, which travel by themselves here."""
+    readers: dict[str, set[tuple[str, str]]] = {}  # of each layer: who, as which argument
+    for name, spec in specs.items():
+        for node in spec["inbound_nodes"]:
+            for key, value in (("", node["args"]), *node["kwargs"].items()):
+                for history in _histories({"args": value, "kwargs": {}}):
+                    readers.setdefault(history[0], set()).add((name, key))
+    masks = {name for name, spec in specs.items()
+             if str(spec.get("module", "")).startswith("keras.src.ops") and name in readers}
+    while True:
+        kept = {name for name in masks if all(key.endswith("mask") or reader in masks
+                                              for reader, key in readers[name])}
+        if kept == masks:
+            break
+        masks = kept
+
+    def used(node: dict[str, Any]) -> dict[str, Any]:
+        return {"args": node["args"], "kwargs": {
+            key: value for key, value in node["kwargs"].items()
+            if not any(h[0] in masks for h in _histories({"args": value, "kwargs": {}}))}}
+
+    return {name: {**spec, "inbound_nodes": [used(node) for node in spec["inbound_nodes"]]}
+            for name, spec in specs.items() if name not in masks}
 
 
 def _tensors(x: Any, tensors: dict[Any, Any]) -> Any:

@@ -96,6 +96,8 @@ class Activation(Layer):
         {'name': 'activation', 'activation': 'relu'}
     """
 
+    supports_masking = True
+
     def __init__(self, activation: ActivationLike, **common: Any):
         super().__init__(**common)
         self.activation = checked_activation(activation)
@@ -123,6 +125,8 @@ class ReLU(Layer):
         >>> ReLU(max_value=6.0).max_value
         6.0
     """
+
+    supports_masking = True
 
     def __init__(self, max_value: float | None = None, negative_slope: float = 0.0,
                  threshold: float = 0.0, **common: Any):
@@ -155,6 +159,7 @@ class LeakyReLU(Layer):
         0.1
     """
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, negative_slope: float = 0.3, **common: Any):
@@ -187,6 +192,7 @@ class PReLU(Layer):
         (1, 1, 3)
     """
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, alpha_initializer: Any = "zeros", shared_axes: Any = None, **common: Any):
@@ -222,6 +228,7 @@ class ELU(Layer):
         0.5
     """
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, alpha: float = 1.0, **common: Any):
@@ -250,6 +257,7 @@ class Softmax(Layer):
         -1
     """
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):

@@ -73,6 +73,7 @@ class MultiHeadAttention(Layer):
         [('mha/query/kernel', (16, 2, 8)), ('mha/query/bias', (2, 8))]
     """
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, num_heads: int, key_dim: int | None = None, value_dim: int | None = None,
@@ -146,7 +147,7 @@ class MultiHeadAttention(Layer):
             key: Tensor of the same length as `value`. `None` means `value` itself. Default: `None`.
             attention_mask: Boolean tensor `(batch, length, source length)`, or with an axis of
                 heads after the batch: true where a position of the query may see one of the key.
-                `None` shows all. Default: `None`.
+                `None` shows all that the masks of value and key show. Default: `None`.
             use_causal_mask: Whether a position attends only to itself and to earlier ones. Default:
                 `False`.
             context: Context of the call. `None` makes a new one. Default: `None`.
@@ -175,6 +176,7 @@ class MultiHeadAttention(Layer):
                                   "values by themselves")
             q, k, v = (self._heads(name, x, context)
                        for name, x in (("query", query), ("key", key), ("value", value)))
+            attention_mask = _both(attention_mask, context.mask_of(value), context.mask_of(key))
             causal, step_by_step = self.use_causal_mask or use_causal_mask, context.decoding
             if step_by_step is not None:
                 k = context.keep(f"{self.path}/keys", k)
@@ -183,8 +185,6 @@ class MultiHeadAttention(Layer):
             if self.rotary:
                 q = OPS.rotary(q) if step_by_step is None else step_by_step.turned(q)
                 k = OPS.rotary(k)
-            if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
-                attention_mask = OPS.expand_dims(attention_mask, 1)
             weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:
                 seed, step, stream = context.random(self.seed)
@@ -203,3 +203,18 @@ class MultiHeadAttention(Layer):
         rows = kernel.shape[:2] if name == "output" else kernel.shape[:1]
         y = OPS.matmul(x, OPS.reshape(kernel, (math.prod(rows), -1)))
         return y + OPS.reshape(bias[0], (-1,)) if bias else y
+
+
+def _both(attention_mask: Value | None, *masks: Value | None) -> Value | None:
+    """The attention mask with an axis of heads, false where value or key are masked, too.
+
+    The mask of the query changes nothing but what it gives at steps that do not count.
+    """
+    if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
+        attention_mask = OPS.expand_dims(attention_mask, 1)
+    for mask in dict.fromkeys(masks):
+        if mask is not None:
+            seen = OPS.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))
+            attention_mask = (seen if attention_mask is None else
+                              OPS.bitwise_and(attention_mask, seen))
+    return attention_mask

@@ -29,11 +29,10 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
         raise shape_error(f"it takes one tensor, not a list of {count}", fix=(
             "join them first, such as Concatenate()([a, b])" if takes_one else
             f"pass them one by one: {layer.name}(a, b)"))
-    if len(inputs) > 1 or keywords:
-        try:
-            inspect.signature(layer.call).bind(inputs[0], context, *inputs[1:], **keywords)
-        except TypeError as error:
-            raise _wrong_arguments(layer, keywords, error) from None
+    try:
+        inspect.signature(layer.call).bind(inputs[0], context, *inputs[1:], **keywords)
+    except TypeError as error:
+        raise _wrong_arguments(layer, keywords, error) from None
 
 
 def _not_a_tensor(layer: LayerNode, x: Any) -> Exception:

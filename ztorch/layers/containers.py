@@ -45,6 +45,8 @@ class Identity(Layer):
         (4,)
     """
 
+    supports_masking = True
+
     def call(self, x: Value, context: Context) -> Value:
         return x
 
@@ -72,6 +74,8 @@ class Residual(Container):
         >>> [w.path for w in Sequential([Input((4,)), block, wider]).weights][-3:]
         ['residual_1/dense/kernel', 'residual_1/dense/bias', 'residual_1/project/kernel']
     """
+
+    supports_masking = True
 
     def __init__(self, *layers: Layer, shortcut: Layer | None = None, **common: Any):
         super().__init__(*layers, **common)
@@ -122,6 +126,7 @@ class Parallel(Container):
         (10, 4)
     """
 
+    supports_masking = True
     layers_are = "branches"
 
     def __init__(self, branches: Iterable[Layer], merge: Any = "concat", **common: Any):
@@ -159,7 +164,9 @@ class Parallel(Container):
 class TimeDistributed(Layer):
     """Calls one layer on every step of a sequence.
 
-    All steps run as one larger batch, so a BatchNormalization inside sees all of them.
+    All steps run as one larger batch, so a BatchNormalization inside sees all of them. A mask
+    `(batch, steps)` passes on to what comes after; of a mask with more axes, the layer sees the
+    part of its step.
 
     Args:
         layer: The layer for one step.
@@ -182,13 +189,15 @@ class TimeDistributed(Layer):
         super().__init__(**common)
         self.layer = self.adopt(layer)
 
-    def call(self, x: Value, context: Context) -> Value:
+    def call(self, x: Value, context: Context, mask: Value | None = None) -> Value:
         if x.rank < 3:
             raise shape_error("TimeDistributed needs inputs of at least 2 axes (time, features) "
                               "besides the batch, not", x.shape[1:],
                               fix="add a Reshape((steps, features)) before it")
         steps = x.shape[:2]
         merged = OPS.reshape(x, (steps[0] * steps[1], *x.shape[2:]))
+        if mask is not None and mask.rank > 2:
+            context.set_mask(merged, OPS.reshape(mask, (steps[0] * steps[1], *mask.shape[2:])))
         y = self.layer(merged, context)
 
         def parted(v: Value) -> Value:
@@ -199,6 +208,12 @@ class TimeDistributed(Layer):
             activation, logits = context.probabilities[y]
             context.remember_logits(result, activation, parted(logits))
         return result
+
+    def compute_mask(self, x: Value, mask: Value | None = None) -> Value | None:
+        """A step counts where any part of it does."""
+        if mask is None or mask.rank == 2:
+            return mask
+        return OPS.any(mask, axis=tuple(range(2, mask.rank)))
 
 
 class Lambda(Layer):

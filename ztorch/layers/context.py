@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +90,8 @@ class Context:
     producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
+    keepers: dict[Value, LayerNode] = field(default_factory=dict)  # of states from call to call
+    masks: dict[Value, Value] = field(default_factory=dict)  # of tensors whose steps may be padding
     decoding: Decoding | None = None  # set when a single position of a sequence is traced
     streams: int = 0  # number of random streams in use
 
@@ -126,6 +129,28 @@ class Context:
         cache = self.states.cache(name, (*new.shape[:2], self.decoding.length, new.shape[3]))
         self.updates[cache] = self.decoding.placed(new, cache)
         return self.updates[cache]
+
+    def remembered_state(self, layer: LayerNode, name: str, shape: Shape) -> Value:
+        """What the last call left in a state of a layer that keeps states from call to call."""
+        state = self._memory(layer, name, shape)
+        return self.updates.get(state, state)
+
+    def remember_state(self, layer: LayerNode, name: str, new: Value) -> None:
+        """Keeps a value for the next call, in training and outside of it."""
+        self.updates[self._memory(layer, name, new.shape)] = new
+
+    def _memory(self, layer: LayerNode, name: str, shape: Shape) -> Value:
+        path = f"{layer.path}/{name}".removeprefix(f"{self.states.root}/")
+        state = self.states.leaf(path, shape, self.dtype, lambda: np.zeros(shape), kind="memory",
+                                 trainable=False)
+        self.keepers[state] = layer
+        return state
+
+    @property
+    def memories(self) -> dict[str, Value]:
+        """The new values of such states, by name."""
+        return {state.attrs["name"]: new for state, new in self.updates.items()
+                if state.attrs.get("kind") == "memory"}
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
         """(seed, step, stream) of one random op: new numbers each step, the same in each run.
@@ -169,6 +194,46 @@ class Context:
         known = self.ranges.get(x)
         if known is None or high - low < known.high - known.low:
             self.ranges[x] = Range(low, high, current_layer())
+
+    # -- masks -------------------------------------------------------------------------------------
+
+    def mask_of(self, x: Any) -> Value | None:
+        """Which steps of a tensor count: a bool tensor `(batch, steps)`. `None` if all do."""
+        return self.masks.get(x) if isinstance(x, Value) else None
+
+    def set_mask(self, x: Value, mask: Value) -> None:
+        """Notes which steps of a tensor count, for the layers that the tensor passes.
+
+        Args:
+            x: A tensor `(batch, steps, ...)`.
+            mask: A bool tensor of its first axes, `(batch, steps)`: false where x is padding.
+
+        Raises:
+            ShapeError: The mask has another batch or another number of steps.
+        """
+        if mask.shape[:1] != x.shape[:1]:
+            raise shape_error(f"inputs have {x.shape[0]} rows, and their mask has "
+                              f"{mask.shape[0] if mask.shape else 'none'}",
+                              fix="a mask has a bool for each step of each row")
+        if mask.rank < 2 or mask.shape != x.shape[:mask.rank]:
+            raise shape_error("inputs and their mask do not fit:", x.shape[1:], mask.shape[1:],
+                              fix=f"the mask must be {x.shape[1:2]}, a bool for each step")
+        self.masks[x] = mask if mask.dtype.kind == "b" else OPS.not_equal(mask, 0)
+
+    @contextmanager
+    def masked(self, tensors: list[Any], masks: list[Any]) -> Iterator[None]:
+        """Within a `with` block, tensors have these masks. `None` leaves that of a tensor as it
+        is."""
+        before = dict(self.masks)
+        for x, mask in zip(tensors, masks, strict=True):
+            if mask is not None:
+                self.set_mask(x, mask)
+        try:
+            yield
+        finally:
+            for x in tensors:
+                self.masks.pop(x, None)
+            self.masks.update((x, before[x]) for x in tensors if x in before)
 
     # -- where shapes come from --------------------------------------------------------------------
 

@@ -118,6 +118,7 @@ class Dense(Layer):
         [(3, 2), (2,)]
     """
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, units: int, activation: ActivationLike = None, use_bias: bool = True,
@@ -171,6 +172,8 @@ class Rescaling(Layer):
         >>> Sequential([Input((8, 8, 3), dtype="uint8"), Rescaling(1 / 255)]).output_shape
         (8, 8, 3)
     """
+
+    supports_masking = True
 
     def __init__(self, scale: float, offset: float = 0.0, **common: Any):
         super().__init__(**common)

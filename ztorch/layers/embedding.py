@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.config import number, positive
-from ztorch.errors import ConfigError
+from ztorch.config import flag, number, positive
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
@@ -26,7 +25,8 @@ class Embedding(Layer):
         output_dim: Size of a vector. A positive integer.
         embeddings_initializer: Initializer of the vectors: a name or an `Initializer`. Default:
             `"uniform"`.
-        mask_zero: Only `False`: masks do not travel from layer to layer. Default: `False`.
+        mask_zero: Whether id 0 is padding: layers that come after see a mask that is false there.
+            Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -47,10 +47,7 @@ class Embedding(Layer):
         super().__init__(**common)
         self.input_dim = positive("Embedding(input_dim=...)", input_dim)
         self.output_dim = positive("Embedding(output_dim=...)", output_dim)
-        if mask_zero:
-            raise ConfigError("Embedding(mask_zero=True): masks do not travel from layer to layer; "
-                              "id 0 gets a vector like any other")
-        self.mask_zero = False
+        self.mask_zero = flag("Embedding(mask_zero=...)", mask_zero)
         self.embeddings_initializer = embeddings_initializer
 
     def build(self, input_shape: Shape) -> None:
@@ -63,6 +60,51 @@ class Embedding(Layer):
                               fix=f"begin the model with Input({x.shape[1:]}, dtype='int32')")
         context.need_range(x, 0, self.input_dim - 1)
         return OPS.take(context.read(self.embeddings), x)
+
+    def compute_mask(self, x: Value, mask: Value | None = None) -> Value | None:
+        return OPS.not_equal(x, 0) if self.mask_zero else None
+
+
+class Masking(Layer):
+    """Masks the steps whose features all have one value, such as the padding of short sequences.
+
+    Recurrent layers, attention, `GlobalAveragePooling1D`, `BatchNormalization`, losses and metrics
+    skip masked steps. Layers that work on each step pass the mask on; layers that mix steps, such
+    as `Flatten` and `Conv1D`, drop it.
+
+    Args:
+        mask_value: The value of features that do not count. They are set to zero. Default: `0.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, features)`.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import LSTM, Input
+        >>> Sequential([Input((7, 3)), Masking(-1.0), LSTM(4)]).output_shape
+        (4,)
+    """
+
+    def __init__(self, mask_value: float = 0.0, **common: Any):
+        super().__init__(**common)
+        self.mask_value = number("Masking(mask_value=...)", mask_value)
+
+    def build(self, input_shape: Shape) -> None:
+        if len(input_shape) < 2:
+            raise shape_error("Masking needs inputs of at least 2 axes (steps, features) besides "
+                              "the batch, not", input_shape,
+                              fix="give each step features, such as by a Reshape((steps, 1))")
+
+    def call(self, x: Value, context: Context) -> Value:
+        counts = OPS.any(OPS.not_equal(x, self.mask_value), axis=-1, keepdims=True)
+        return OPS.where(counts, x, OPS.zeros_like(x))
+
+    def compute_mask(self, x: Value, mask: Value | None = None) -> Value:
+        return OPS.any(OPS.not_equal(x, self.mask_value), axis=-1)
 
 
 class PositionEmbedding(Layer):
@@ -88,6 +130,8 @@ class PositionEmbedding(Layer):
         >>> [(w.path, w.shape) for w in model.weights]
         [('position_embedding/position_embeddings', (20, 16))]
     """
+
+    supports_masking = True
 
     def __init__(self, sequence_length: int | None = None, initializer: Any = "glorot_uniform",
                  **common: Any):
@@ -134,6 +178,8 @@ class SinusoidalPosition(Layer):
         array([[0.    , 1.    , 0.    , 1.    ],
                [0.8415, 0.5403, 0.01  , 1.    ]])
     """
+
+    supports_masking = True
 
     def __init__(self, max_wavelength: float = 10000.0, **common: Any):
         super().__init__(**common)

@@ -1,34 +1,90 @@
-"""Recurrent layers with gates: LSTM and GRU."""
+"""Recurrent layers with Keras' names: SimpleRNN, LSTM and GRU."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.initializers import Initializer, Shape
-from ztorch.layers.activation import ActivationLike, activate, checked_activation
-from ztorch.layers.context import Context
+from ztorch.initializers import Shape
+from ztorch.layers.activation import ActivationLike, checked_activation
+from ztorch.layers.gates import GatedStep, GRUStep, LSTMStep, SimpleStep
 from ztorch.layers.recurrent import RecurrentLayer
 
+class GatedLayer(GatedStep, RecurrentLayer, abstract=True):
+    """A step of gates for each element of a sequence `(steps, features)`."""
 
-class _ForgetGateOpen(Initializer):
-    """The bias of an LSTM whose forget gates begin open."""
+    def build(self, input_shape: Shape) -> None:
+        self.need_rank(input_shape, 2, "(steps, features)",
+                       "give each example a row for every step: by a Reshape before it, or by "
+                       "return_sequences=True of a recurrent layer before it")
+        self.build_gates(input_shape[1])
 
-    def __init__(self, others: Initializer):
-        self.others = others
-        self.seed = others.seed
+    def need_fit(self, x: Value) -> None:
+        self.need_features(x)
 
-    def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        units = shape[0] // 4
-        bias = self.others.fill(shape, random)
-        bias[units:2 * units] = 1.0
-        return bias
+    def first_states(self, x: Value) -> list[Value]:
+        return self.zeros(x)
 
 
-class LSTM(RecurrentLayer):
+class SimpleRNN(SimpleStep, GatedLayer):
+    """A plain recurrent layer: `h = activation(x @ kernel + bias + h @ recurrent_kernel)`.
+
+    Args:
+        units: Size of the output and of the state. A positive integer.
+        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
+            `None` for none. Default: `"tanh"`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel that multiplies the inputs: a name or an
+            `Initializer`. Default: `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the kernel that multiplies the last output: a name or
+            an `Initializer`. Default: `"orthogonal"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        dropout: Rate at which inputs are dropped while training, from 0 to below 1. All steps share
+            one mask. Default: `0.0`.
+        recurrent_dropout: Rate at which the last output is dropped while training. All steps share
+            one mask. Default: `0.0`.
+        return_sequences: Whether to return the output of every step rather than the last one.
+            Default: `False`.
+        return_state: Whether to return a list of the output and the states after the last step.
+            Default: `False`.
+        go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
+            steps are read. Default: `False`.
+        stateful: Whether a batch begins with the states that the last batch left, row by row.
+            `reset_states()` makes them zero. Default: `False`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
+            the step before. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, features)`. The layer is also called on `initial_state=`, a list of its
+        states `(batch, units)`, and on `mask=`, `(batch, steps)`.
+
+    Output shape:
+        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`. With `return_state`, a
+        list that begins with it.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((5, 3)), SimpleRNN(4, return_sequences=True)]).output_shape
+        (5, 4)
+    """
+
+    def __init__(self, units: int, activation: ActivationLike = "tanh", use_bias: bool = True,
+                 kernel_initializer: Any = "glorot_uniform",
+                 recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
+                 dropout: float = 0.0, recurrent_dropout: float = 0.0,
+                 return_sequences: bool = False, return_state: bool = False,
+                 go_backwards: bool = False, stateful: bool = False, seed: int | None = None,
+                 zero_output_for_mask: bool = False, **common: Any):
+        super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
+                         bias_initializer, dropout, recurrent_dropout, seed, **common)
+        self.set_loop(return_sequences, return_state, go_backwards, stateful, zero_output_for_mask)
+
+
+class LSTM(LSTMStep, GatedLayer):
     """A long short-term memory layer. Kernels hold the gates input, forget, cell and output, in
     this order.
 
@@ -51,23 +107,33 @@ class LSTM(RecurrentLayer):
             the layer's position in the model. Default: `None`.
         return_sequences: Whether to return the output of every step rather than the last one.
             Default: `False`.
-        go_backwards: Whether to read the sequence from its end. Default: `False`.
+        return_state: Whether to return a list of the output and the states after the last step.
+            Default: `False`.
+        go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
+            steps are read. Default: `False`.
+        stateful: Whether a batch begins with the states that the last batch left, row by row.
+            `reset_states()` makes them zero. Default: `False`.
+        zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
+            the step before. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, steps, features)`.
+        `(batch, steps, features)`. The layer is also called on `initial_state=`, a list of its
+        states `(batch, units)`, and on `mask=`, `(batch, steps)`.
 
     Output shape:
-        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`.
+        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`. With `return_state`, a
+        list that begins with it.
 
     Examples:
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> [w.shape for w in Sequential([Input((5, 3)), LSTM(4)]).weights]
         [(3, 16), (4, 16), (16,)]
+        >>> y, h, c = LSTM(4, return_state=True)(Input((5, 3)))
+        >>> LSTM(4)(Input((7, 2)), initial_state=[h, c]).shape
+        (4,)
     """
-
-    gates, states = 4, 2
 
     def __init__(self, units: int, activation: ActivationLike = "tanh",
                  recurrent_activation: ActivationLike = "sigmoid", use_bias: bool = True,
@@ -75,28 +141,17 @@ class LSTM(RecurrentLayer):
                  recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
                  unit_forget_bias: bool = True, dropout: float = 0.0,
                  recurrent_dropout: float = 0.0, seed: int | None = None,
-                 return_sequences: bool = False, go_backwards: bool = False, **common: Any):
+                 return_sequences: bool = False, return_state: bool = False,
+                 go_backwards: bool = False, stateful: bool = False,
+                 zero_output_for_mask: bool = False, **common: Any):
         super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
-                         bias_initializer, dropout, recurrent_dropout, return_sequences,
-                         go_backwards, seed, **common)
+                         bias_initializer, dropout, recurrent_dropout, seed, **common)
+        self.set_loop(return_sequences, return_state, go_backwards, stateful, zero_output_for_mask)
         self.recurrent_activation = checked_activation(recurrent_activation)
         self.unit_forget_bias = unit_forget_bias
 
-    def first_bias(self) -> Any:
-        others = Initializer.get(self.bias_initializer)
-        return _ForgetGateOpen(others) if self.unit_forget_bias else others
 
-    def step(self, x: Value, h: Value, state: tuple[Value, ...],
-             context: Context) -> tuple[Value, ...]:
-        z = x + OPS.matmul(h, context.read(self.recurrent_kernel))
-        into, forget, cell, out = self.parts(z)
-        into, forget, out = (activate(self.recurrent_activation, gate, context)
-                             for gate in (into, forget, out))
-        c = forget * state[1] + into * activate(self.activation, cell, context)
-        return out * activate(self.activation, c, context), c
-
-
-class GRU(RecurrentLayer):
+class GRU(GRUStep, GatedLayer):
     """A gated recurrent unit. Kernels hold the gates update, reset and candidate, in this order.
 
     Args:
@@ -117,17 +172,26 @@ class GRU(RecurrentLayer):
             the layer's position in the model. Default: `None`.
         return_sequences: Whether to return the output of every step rather than the last one.
             Default: `False`.
-        go_backwards: Whether to read the sequence from its end. Default: `False`.
+        return_state: Whether to return a list of the output and the states after the last step.
+            Default: `False`.
+        go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
+            steps are read. Default: `False`.
+        stateful: Whether a batch begins with the states that the last batch left, row by row.
+            `reset_states()` makes them zero. Default: `False`.
         reset_after: Whether the reset gate multiplies the product of the last output and the
             recurrent kernel, as in cuDNN and PyTorch, rather than the last output. The bias then
             has a second row, for that product. Default: `True`.
+        zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
+            the step before. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, steps, features)`.
+        `(batch, steps, features)`. The layer is also called on `initial_state=`, a list of its
+        states `(batch, units)`, and on `mask=`, `(batch, steps)`.
 
     Output shape:
-        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`.
+        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`. With `return_state`, a
+        list that begins with it.
 
     Examples:
         >>> from ztorch import Sequential
@@ -136,43 +200,16 @@ class GRU(RecurrentLayer):
         [(3, 12), (4, 12), (2, 12)]
     """
 
-    gates = 3
-
     def __init__(self, units: int, activation: ActivationLike = "tanh",
                  recurrent_activation: ActivationLike = "sigmoid", use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform",
                  recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
                  dropout: float = 0.0, recurrent_dropout: float = 0.0, seed: int | None = None,
-                 return_sequences: bool = False, go_backwards: bool = False,
-                 reset_after: bool = True, **common: Any):
+                 return_sequences: bool = False, return_state: bool = False,
+                 go_backwards: bool = False, stateful: bool = False, reset_after: bool = True,
+                 zero_output_for_mask: bool = False, **common: Any):
         super().__init__(units, activation, use_bias, kernel_initializer, recurrent_initializer,
-                         bias_initializer, dropout, recurrent_dropout, return_sequences,
-                         go_backwards, seed, **common)
+                         bias_initializer, dropout, recurrent_dropout, seed, **common)
+        self.set_loop(return_sequences, return_state, go_backwards, stateful, zero_output_for_mask)
         self.recurrent_activation = checked_activation(recurrent_activation)
         self.reset_after = reset_after
-
-    def bias_shape(self) -> Shape:
-        return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
-
-    def input_bias(self, context: Context) -> Value:
-        bias = context.read(self.bias)
-        return bias[0] if self.reset_after else bias
-
-    def step(self, x: Value, h: Value, state: tuple[Value, ...],
-             context: Context) -> tuple[Value, ...]:
-        recurrent = context.read(self.recurrent_kernel)
-        x_update, x_reset, x_new = self.parts(x)
-        if self.reset_after:
-            inner = OPS.matmul(h, recurrent)
-            if self.use_bias:
-                inner = inner + context.read(self.bias)[1]
-            h_update, h_reset, h_new = self.parts(inner)
-            reset = activate(self.recurrent_activation, x_reset + h_reset, context)
-            h_new = reset * h_new
-        else:
-            h_update, h_reset = self.parts(OPS.matmul(h, recurrent[:, :2 * self.units]))
-            reset = activate(self.recurrent_activation, x_reset + h_reset, context)
-            h_new = OPS.matmul(reset * h, recurrent[:, 2 * self.units:])
-        update = activate(self.recurrent_activation, x_update + h_update, context)
-        new = activate(self.activation, x_new + h_new, context)
-        return (update * state[0] + (1.0 - update) * new,)

@@ -12,6 +12,7 @@ from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Add, Average, Maximum, Merge, Minimum, Multiply, Subtract, mismatch
+from ztorch.layers.symbol import leaves
 from ztorch.layers.unit_scale import of_length_1
 
 
@@ -64,6 +65,17 @@ class Concatenate(Merge):
     def merge(self, values: list[Value]) -> Value:
         return OPS.concat(*values, axis=self.axis % values[0].rank)
 
+    def compute_mask(self, x: Any, mask: Any = None) -> Value | None:
+        """As in Keras: along the steps, masks are joined as well; along other axes a step counts
+        where it counts in any of the tensors."""
+        masks = leaves(mask)
+        first = leaves(x)[0]
+        if self.inner or self.axis % first.rank != 1 or not any(m is not None for m in masks):
+            return super().compute_mask(x, mask)
+        whole = [OPS.full(v.shape[:2], True, "bool") if m is None else m
+                 for v, m in zip(leaves(x), masks, strict=True)]
+        return OPS.concat(*whole, axis=1)
+
 
 class Dot(Merge):
     """Sums the products of two tensors along one axis of each.
@@ -88,6 +100,7 @@ class Dot(Merge):
     """
 
     takes = "2"
+    supports_masking = False  # it sums over steps, or mixes them
 
     def __init__(self, axes: Any, normalize: bool = False, **common: Any):
         super().__init__(**common)

@@ -19,6 +19,7 @@ from ztorch.layers.axes import checked_shape
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
 from ztorch.layers.learned import Learned, Marks
+from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_tensors
 from ztorch.layers.symbol import declare, leaves, symbols
@@ -28,7 +29,7 @@ from ztorch.layers.weight import Weight
 _serial = itertools.count()
 
 
-class Layer(LayerNode, OnTensors, family="layer", such_as="ReLU"):
+class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
     """Base class of all layers.
 
     A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
@@ -100,7 +101,8 @@ class Layer(LayerNode, OnTensors, family="layer", such_as="ReLU"):
             *inputs: Tensors; values of a graph; or symbolic tensors such as an Input. The context
                 of a trace may be the last of them.
             context: Context of the trace. `None` makes a new one. Default: `None`.
-            **keywords: Other arguments of `call`; on tensors, `training`.
+            **keywords: Other arguments of `call`; `mask`, the mask of the input, in place of the
+                one that travels with it; on tensors, `training`.
 
         Returns:
             What `call` returns.
@@ -110,10 +112,10 @@ class Layer(LayerNode, OnTensors, family="layer", such_as="ReLU"):
         """
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
-        if context is None and has_tensors(inputs):
+        if context is None and has_tensors((inputs, keywords)):
             return dispatch.call_layer(self, inputs, **keywords)
         with layer_scope(self.path or self.name):
-            check_call(self, inputs, keywords, context)
+            check_call(self, inputs, self.without_mask(keywords), context)
         if context is None and symbols((inputs, keywords)):
             return declare(self, inputs, keywords)
         if current_layer():  # inside the call of another layer
@@ -123,11 +125,7 @@ class Layer(LayerNode, OnTensors, family="layer", such_as="ReLU"):
             if self.needs_floats:
                 need_floats(self, inputs[0])
             self.prepare(*inputs, **keywords)
-            x, *more = inputs
-            y = self.call(x, context, *more, **keywords)
-            if not leaves(y) or not all(isinstance(v, Value) for v in leaves(y)):
-                raise shape_error(f"its call returned {type(y).__name__} {y!r}",
-                                  fix="return a tensor made with zt.ops")
+            y = self.called_masked(*inputs, context=context, **keywords)
         context.results[self] = y
         if isinstance(y, Value):
             context.remember(self, [v for v in leaves(inputs) if isinstance(v, Value)], y)

@@ -11,6 +11,7 @@ from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.nested import Container
+from ztorch.layers.symbol import leaves
 
 
 class Merge(Container, abstract=True):
@@ -62,6 +63,11 @@ class Merge(Container, abstract=True):
 
     def merge(self, values: list[Value]) -> Value:
         raise NotImplementedError
+
+    def compute_mask(self, x: Any, mask: Any = None) -> Value | None:
+        """As in Keras, a step counts where it counts in any of the tensors."""
+        masks = leaves(mask)
+        return None if self.inner or None in masks else reduce(OPS.bitwise_or, masks)
 
     def fit(self, values: list[Value], context: Context, branches: list[str] | None) -> None:
         """Raises a ShapeError unless the tensors broadcast together. As in Keras, missing axes are

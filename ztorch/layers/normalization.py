@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ztorch.config import fraction, number, whole
@@ -18,6 +19,7 @@ from ztorch.layers.layer import Layer
 class ScaledNormalization(Layer, abstract=True):
     """Base of the normalizations with a learned scale (`gamma`) and shift (`beta`)."""
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-3,
@@ -55,8 +57,9 @@ class ScaledNormalization(Layer, abstract=True):
         return y + OPS.reshape(context.read(self.beta), spread) if self.center else y
 
 
-def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
-    """The mean along axes, kept at size 1, and x without it.
+def _centred(x: Value, axes: tuple[int, ...],
+             share: Value | None = None) -> tuple[Value, Value]:
+    """The mean along axes, kept at size 1, and x without it. `share`: what each element counts.
 
     Summed as differences from one of the elements: where the mean is large against the deviation,
     a sum of the elements themselves would round away what matters here.
@@ -64,8 +67,16 @@ def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
     first = OPS.stop_gradient(x[tuple(slice(0, 1) if k in axes else slice(None)
                                       for k in range(x.rank))])
     shifted = x - first
-    mean = OPS.mean(shifted, axes, True)
+    mean = (OPS.mean(shifted, axes, True) if share is None else
+            OPS.sum(shifted * share, axes, True))
     return first + mean, shifted - mean
+
+
+def _share(x: Value, mask: Value, axes: tuple[int, ...]) -> Value:
+    """What each element counts in means along axes, where only unmasked steps count."""
+    counts = OPS.cast(OPS.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank))), x.dtype)
+    among = math.prod(x.shape[a] for a in axes if a >= mask.rank)
+    return counts / OPS.maximum(OPS.sum(counts) * float(among), 1.0)
 
 
 class LayerNormalization(ScaledNormalization):
@@ -108,7 +119,7 @@ class BatchNormalization(ScaledNormalization):
 
     The batches of a program have a fixed size. If the last batch of an epoch is not full, some of
     its rows are repeated with weight 0. They do not count in the loss, but they do count in the
-    statistics of this layer.
+    statistics of this layer. Steps that are masked do not count.
 
     Args:
         axis: Axis of the features, counted with the batch as axis 0: 1 for channels first. Default:
@@ -159,13 +170,16 @@ class BatchNormalization(ScaledNormalization):
         self.moving_variance = self.add_weight("moving_variance", shape,
                                                self.moving_variance_initializer, trainable=False)
 
-    def call(self, x: Value, context: Context) -> Value:
+    def call(self, x: Value, context: Context, mask: Value | None = None) -> Value:
         [axis] = example_axes(self.axis, x.rank)
         spread = tuple(n if k == axis else 1 for k, n in enumerate(x.shape))
         if context.training and self.trains:
             rest = tuple(k for k in range(x.rank) if k != axis)
-            mean, centred = _centred(x, rest)
-            variance = OPS.mean(centred * centred, rest, True)
+            share = None if mask is None else _share(x, mask, rest)
+            mean, centred = _centred(x, rest, share)
+            squares = centred * centred
+            variance = (OPS.mean(squares, rest, True) if share is None else
+                        OPS.sum(squares * share, rest, True))
             for weight, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
                 old, now = context.read(weight), OPS.reshape(now, weight.shape)
                 context.write(weight, old * self.momentum + now * (1.0 - self.momentum))

@@ -19,6 +19,21 @@ def has_tensors(inputs: Sequence[Any]) -> bool:
 class OnTensors:
     """The part of a layer that computes with tensors."""
 
+    def reset_states(self) -> None:
+        """Makes the states of this layer and those inside it zero, where they are `stateful`.
+
+        A program keeps states of its own: `program.reset_states()`.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> layer, x = zt.layers.GRU(2, stateful=True), zt.ones((1, 4, 3))
+            >>> first, second = layer(x).tolist(), layer(x).tolist()
+            >>> layer.reset_states()
+            >>> layer(x).tolist() == first, second == first
+            (True, False)
+        """
+        dispatch.reset_states(self)
+
     def stateless_call(self, trainable_variables: Sequence[Any],
                        non_trainable_variables: Sequence[Any], *inputs: Any,
                        training: bool = False) -> tuple[Any, list[Any]]:

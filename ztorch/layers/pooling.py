@@ -167,7 +167,7 @@ class BaseGlobalPooling(SpatialLayer, abstract=True):
 
 
 class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
-    """The mean of each channel of a sequence.
+    """The mean of each channel of a sequence. Steps that are masked do not count.
 
     Args:
         data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
@@ -189,6 +189,14 @@ class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
     """
 
     axes, op, needs_floats = 1, "mean", True
+
+    def call(self, x: Value, context: Context, mask: Value | None = None) -> Value:
+        if mask is None:
+            return super().call(x, context)
+        self.channels(x.shape[1:])
+        counts = OPS.cast(OPS.expand_dims(mask, 2), x.dtype)
+        total = OPS.sum(x * counts, axis=1, keepdims=self.keepdims)
+        return total / OPS.maximum(OPS.sum(counts, axis=1, keepdims=self.keepdims), 1.0)
 
 
 class GlobalAveragePooling2D(BaseGlobalPooling, names=("GlobalAvgPool2D",)):

@@ -47,6 +47,8 @@ class Normalization(Layer):
         [[1.0, 20.0], [1.0, 100.0]]
     """
 
+    supports_masking = True
+
     def __init__(self, axis: int | tuple[int, ...] | None = -1, mean: Any = None,
                  variance: Any = None, invert: bool = False, **common: Any):
         super().__init__(**common)

@@ -1,151 +1,205 @@
-"""Recurrent layers over sequences (steps, features).
+"""The loop of recurrent layers: a step for each element of a sequence, with a state between steps.
 
-One matrix product projects the inputs of all steps before the loop. The loop is unrolled: the
-length of a sequence is part of its shape, so the graph holds every step.
+The graph holds one step, whatever the length of the sequence. What a step computes of its input
+alone, such as the product with the kernel, is computed before the loop for all steps at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ztorch.config import fraction, positive, whole_seed
+from ztorch.errors import Unsupported
+from ztorch.graph.body import CARRY, SLICE
 from ztorch.graph.op import OPS, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.trees import flatten, map_tree, unflatten
+from ztorch.graph.value import Value, topological
 from ztorch.initializers import Shape
-from ztorch.layers.activation import ActivationLike, activate, checked_activation
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
+from ztorch.layers.symbol import leaves
+from ztorch.ops.control import scan
+
+Tree = Any  # of states: a list of tensors, or of lists of them
 
 
 class RecurrentLayer(Layer, abstract=True):
-    """Base of the recurrent layers: weights, the projection of the inputs and the loop over steps.
+    """Base of the layers that go through a sequence `(batch, steps, ...)`.
 
-    A kernel holds the columns of all gates side by side, as in Keras.
+    A subclass has `step` and `first_states`. It is called on `x`, and then on `initial_state=`, a
+    list of tensors; as in Keras, also on a list `[x, *states]`.
     """
 
-    gates = 1
-    states = 1  # number of states from step to step; the first is the output
+    takes_many = True
     needs_floats = True
+    supports_masking = True
+    return_sequences: bool
+    return_state: bool
+    go_backwards: bool
+    stateful: bool
+    zero_output_for_mask: bool
 
-    def __init__(self, units: int, activation: ActivationLike = "tanh", use_bias: bool = True,
-                 kernel_initializer: Any = "glorot_uniform",
-                 recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
-                 dropout: float = 0.0, recurrent_dropout: float = 0.0,
-                 return_sequences: bool = False, go_backwards: bool = False,
-                 seed: int | None = None, **common: Any):
-        super().__init__(**common)
-        kind = type(self).__name__
-        self.units = positive(f"{kind}(units=...)", units)
-        self.activation = checked_activation(activation)
-        self.use_bias = use_bias
-        self.kernel_initializer = kernel_initializer
-        self.recurrent_initializer = recurrent_initializer
-        self.bias_initializer = bias_initializer
-        self.dropout = fraction(f"{kind}(dropout=...)", dropout)
-        self.recurrent_dropout = fraction(f"{kind}(recurrent_dropout=...)", recurrent_dropout)
-        self.seed = None if seed is None else whole_seed(seed)
-        self.return_sequences = return_sequences
-        self.go_backwards = go_backwards
+    def set_loop(self, return_sequences: bool, return_state: bool, go_backwards: bool,
+                 stateful: bool, zero_output_for_mask: bool) -> None:
+        """Keeps the arguments that all recurrent layers have."""
+        self.return_sequences, self.return_state = return_sequences, return_state
+        self.go_backwards, self.stateful = go_backwards, stateful
+        self.zero_output_for_mask = zero_output_for_mask
 
-    def build(self, input_shape: Shape) -> None:
-        self.need_rank(input_shape, 2, "(steps, features)",
-                       "give each example a row for every step: by a Reshape before it, or by "
-                       "return_sequences=True of a recurrent layer before it")
-        width = self.gates * self.units
-        self.kernel = self.add_weight("kernel", (input_shape[1], width), self.kernel_initializer)
-        self.recurrent_kernel = self.add_weight("recurrent_kernel", (self.units, width),
-                                                self.recurrent_initializer)
-        if self.use_bias:
-            self.bias = self.add_weight("bias", self.bias_shape(), self.first_bias())
+    # -- what a subclass has -----------------------------------------------------------------------
 
-    def bias_shape(self) -> Shape:
-        return (self.gates * self.units,)
-
-    def first_bias(self) -> Any:
-        """The initializer of the bias."""
-        return self.bias_initializer
-
-    def input_bias(self, context: Context) -> Value:
-        """The bias of the projected inputs."""
-        return context.read(self.bias)
-
-    def call(self, x: Value, context: Context) -> Value:
-        if x.shape[2:] != self.kernel.shape[:1]:
-            raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
-                              fix=f"the layer was built for (steps, {self.kernel.shape[0]}); use a "
-                                  "new one for other inputs")
-        batch, steps, features = x.shape
-        x = self._dropped(x, self.dropout, (batch, 1, features), context)
-        projected = OPS.matmul(x, context.read(self.kernel))
-        if self.use_bias:
-            projected = projected + self.input_bias(context)
-        zeros = OPS.full((batch, self.units), 0.0, x.dtype)
-        ones = OPS.ones_like(zeros)
-        mask = self._dropped(ones, self.recurrent_dropout, zeros.shape, context)
-        state: tuple[Value, ...] = (zeros,) * self.states
-        outputs = []
-        for t in reversed(range(steps)) if self.go_backwards else range(steps):
-            seen = state[0] if mask is ones else state[0] * mask
-            state = self.step(projected[:, t], seen, state, context)
-            outputs.append(state[0])
-        if not self.return_sequences:
-            return outputs[-1]
-        return OPS.concat(*(OPS.expand_dims(h, 1) for h in outputs), axis=1)
-
-    def step(self, x: Value, h: Value, state: tuple[Value, ...],
-             context: Context) -> tuple[Value, ...]:
-        """The next state, from projected inputs, the last output (after dropout) and all states."""
+    def step(self, x: Value, states: Tree, context: Context) -> tuple[Value, Tree]:
+        """The output of one step and the next states, from the element of the sequence."""
         raise NotImplementedError
 
-    def _dropped(self, x: Value, rate: float, noise: Shape, context: Context) -> Value:
-        if not context.training or not rate:
-            return x
-        seed, step, stream = context.random(self.seed)
-        return OPS.dropout(x, rate=rate, seed=seed, step=step, stream=stream, noise_shape=noise)
+    def first_states(self, x: Value) -> Tree:
+        """The states before the first step: zeros, in the structure that `step` returns."""
+        raise NotImplementedError
 
-    def parts(self, x: Value) -> list[Value]:
-        """The columns of each gate."""
-        return [x[:, k:k + self.units] for k in range(0, x.shape[1], self.units)]
+    @property
+    def output_state(self) -> int | None:
+        """Which of the states (counted as leaves) is the output, too; `None` if nobody knows."""
+        return 0
+
+    def output_size_of(self, states: Tree) -> Shape:
+        """The shape of an output, without the batch."""
+        shape: Shape = flatten(states)[0][self.output_state or 0].shape[1:]
+        return shape
+
+    def need_fit(self, x: Value) -> None:
+        """Raises a ShapeError if the layer was built for other features."""
+
+    # -- the call ----------------------------------------------------------------------------------
+
+    def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
+        super().prepare(leaves(x)[0])
+
+    def call(self, x: Any, context: Context, initial_state: Any = None, mask: Any = None) -> Any:
+        if not isinstance(x, Value):
+            x, *given = leaves(x)
+            if given and initial_state is not None:
+                raise shape_error("it is called on [x, *states] and initial_state=",
+                                  fix="give the states once")
+            initial_state = given or initial_state
+            mask = leaves(mask)[0]
+        self.need_fit(x)
+        zeros = self.first_states(x)
+        states = zeros
+        if initial_state is not None:
+            states = self._checked(initial_state, zeros, x)
+        elif self.stateful:
+            states = self._remembered(zeros, context)
+        output, last = self._loop(x, states, mask, context)
+        if self.stateful:
+            for k, v in enumerate(flatten(last)[0]):
+                context.remember_state(self, f"state_{k}", v)
+        return [output, *last] if self.return_state else output
+
+    def compute_mask(self, x: Any, mask: Any = None) -> Any:
+        return leaves(mask)[0] if self.return_sequences else None
+
+    def _loop(self, x: Value, states: Tree, mask: Value | None,
+              context: Context) -> tuple[Value, Tree]:
+        """The output, and the states after the last step."""
+        own = self.output_state
+        # A masked step repeats the last output, which is zero before the first one. Where the
+        # output is a state that begins at zero, the state repeats it; else the loop carries it.
+        if mask is not None and own is not None and not is_zero(flatten(states)[0][own]):
+            own = None
+        carries_output = own is None and (mask is not None or not self.return_sequences)
+        before = (OPS.full((x.shape[0], *self.output_size_of(states)), 0.0, x.dtype)
+                  if carries_output else None)
+        rows = OPS.transpose(x, (1, 0, *range(2, x.rank)))
+        counts = None if mask is None else OPS.transpose(mask, (1, 0))
+
+        def turn(carried: Any, element: Any) -> Any:
+            states, before = carried
+            x, counts = element
+            output, new = self.step(x, states, context)
+            kept = output
+            if counts is not None:
+                new = map_tree(lambda v, old: where(counts, v, old), new, states)
+                last = flatten(new)[0][own] if own is not None else where(counts, output, before)
+                kept = (where(counts, output, OPS.zeros_like(output))
+                        if self.zero_output_for_mask else last)
+                output = last
+            return ((new, output if carries_output else None),
+                    kept if self.return_sequences else None)
+
+        known, terms = dict(context.updates), len(context.losses)
+        (last, output), every = scan(turn, (states, before), (rows, counts),
+                                     reverse=self.go_backwards)
+        self._need_no_writes(context, known, terms)
+        if self.return_sequences:
+            every = OPS.flip(every, 0) if self.go_backwards else every
+            return OPS.transpose(every, (1, 0, *range(2, every.rank))), last
+        output = flatten(last)[0][own] if own is not None else output
+        if mask is not None and self.zero_output_for_mask:
+            end = mask[:, 0 if self.go_backwards else mask.shape[1] - 1]
+            output = where(end, output, OPS.zeros_like(output))
+        return output, last
+
+    def _need_no_writes(self, context: Context, known: dict[Value, Value], terms: int) -> None:
+        """Raises where a step changes a weight or adds a loss: there is one step in the graph."""
+        new = [v for s, v in context.updates.items() if known.get(s) is not v]
+        for v in topological([*new, *context.losses[terms:]]):
+            if v.op.kind == "leaf" and v.attrs["role"] in (CARRY, SLICE):
+                raise Unsupported(f"layer {self.path!r}: a layer within a step of a recurrent layer "
+                                  "changes a weight or adds a loss, such as BatchNormalization; "
+                                  "put it before or after the recurrent layer")
+
+    # -- states ------------------------------------------------------------------------------------
+
+    def _remembered(self, zeros: Tree, context: Context) -> Tree:
+        """The states that the last call left."""
+        flat, shape = flatten(zeros)
+        return unflatten(shape, iter([context.remembered_state(self, f"state_{k}", v.shape)
+                                      for k, v in enumerate(flat)]))
+
+    def _checked(self, initial_state: Any, zeros: Tree, x: Value) -> Tree:
+        """The states that were given, in the structure of the layer's own."""
+        given, (wanted, shape) = leaves(initial_state), flatten(zeros)
+        shapes = " and ".join(str(v.shape[1:]) for v in wanted)
+        if len(given) != len(wanted):
+            raise shape_error(f"it has {len(wanted)} states of {shapes}, and is given {len(given)}",
+                              fix="initial_state takes what return_state=True returns after the "
+                                  "output")
+        for k, (v, w) in enumerate(zip(given, wanted, strict=True)):
+            if v.shape[:1] != x.shape[:1]:
+                raise shape_error(f"initial state {k} has {v.shape[0]} rows where inputs have "
+                                  f"{x.shape[0]}", fix="each row of the batch has its own state")
+            if v.shape != w.shape or v.dtype != w.dtype:
+                raise shape_error(f"initial state {k} is {v.dtype}{list(v.shape[1:])} where the "
+                                  f"layer has {w.dtype}{list(w.shape[1:])}",
+                                  fix=f"its states are of {shapes}")
+        return unflatten(shape, iter(given))
 
 
-class SimpleRNN(RecurrentLayer):
-    """A plain recurrent layer: `h = activation(x @ kernel + bias + h @ recurrent_kernel)`.
+def where(counts: Value, x: Value, otherwise: Value) -> Value:
+    """x in the rows that count, else what stood there before."""
+    return OPS.where(OPS.reshape(counts, (*counts.shape, *(1,) * (x.rank - counts.rank))), x,
+                     otherwise)
 
-    Args:
-        units: Size of the output and of the state. A positive integer.
-        activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `"tanh"`.
-        use_bias: Whether to add a bias. Default: `True`.
-        kernel_initializer: Initializer of the kernel that multiplies the inputs: a name or an
-            `Initializer`. Default: `"glorot_uniform"`.
-        recurrent_initializer: Initializer of the kernel that multiplies the last output: a name or
-            an `Initializer`. Default: `"orthogonal"`.
-        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
-        dropout: Rate at which inputs are dropped while training, from 0 to below 1. All steps share
-            one mask. Default: `0.0`.
-        recurrent_dropout: Rate at which the last output is dropped while training. All steps share
-            one mask. Default: `0.0`.
-        return_sequences: Whether to return the output of every step rather than the last one.
-            Default: `False`.
-        go_backwards: Whether to read the sequence from its end. Default: `False`.
-        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
-            the layer's position in the model. Default: `None`.
-        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
-    Input shape:
-        `(batch, steps, features)`.
+def is_zero(v: Value) -> bool:
+    """Whether a value is known to be zeros."""
+    return v.op.name == "full" and v.attrs["value"] == 0.0
 
-    Output shape:
-        `(batch, units)`, or `(batch, steps, units)` with `return_sequences`.
 
-    Examples:
-        >>> from ztorch import Sequential
-        >>> from ztorch.layers import Input
-        >>> Sequential([Input((5, 3)), SimpleRNN(4, return_sequences=True)]).output_shape
-        (5, 4)
+def state_shapes(state_size: Any) -> list[Any]:
+    """Shapes of states without the batch, nested as `state_size` says.
+
+    >>> state_shapes(4), state_shapes([4, 4]), state_shapes([[4, 4], 3])
+    ([(4,)], [(4,), (4,)], [[(4,), (4,)], [(3,)]])
     """
+    if isinstance(state_size, (list, tuple)) and any(
+            isinstance(n, (list, tuple)) for n in state_size):
+        return [state_shapes(n) for n in state_size]
+    sizes = state_size if isinstance(state_size, (list, tuple)) else [state_size]
+    return [(int(n),) for n in sizes]
 
-    def step(self, x: Value, h: Value, state: tuple[Value, ...],
-             context: Context) -> tuple[Value, ...]:
-        y = x + OPS.matmul(h, context.read(self.recurrent_kernel))
-        return (activate(self.activation, y, context),)
+
+def zero_states(shapes: Sequence[Any], x: Value) -> Tree:
+    """States of zeros for the rows of x."""
+    return [zero_states(s, x) if isinstance(s, list) else
+            OPS.full((x.shape[0], *s), 0.0, x.dtype) for s in shapes]

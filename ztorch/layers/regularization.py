@@ -41,6 +41,8 @@ class Dropout(Layer):
         0.5
     """
 
+    supports_masking = True
+
     def __init__(self, rate: float, noise_shape: Any = None, seed: int | None = None,
                  **common: Any):
         super().__init__(**common)
@@ -77,6 +79,7 @@ class BaseSpatialDropout(Layer, abstract=True):
     """Base of the layers that drop whole channels: all positions of a channel share the decision.
     """
 
+    supports_masking = True
     axes = 0  # of each example
     inputs = ""
 
@@ -175,6 +178,8 @@ class GaussianNoise(Layer):
         0.1
     """
 
+    supports_masking = True
+
     def __init__(self, stddev: float, seed: int | None = None, **common: Any):
         super().__init__(**common)
         self.stddev = number("GaussianNoise(stddev=...)", stddev, least=0)
@@ -207,6 +212,8 @@ class GaussianDropout(Layer):
         >>> GaussianDropout(0.5).rate
         0.5
     """
+
+    supports_masking = True
 
     def __init__(self, rate: float, seed: int | None = None, **common: Any):
         super().__init__(**common)
@@ -251,6 +258,7 @@ class AlphaDropout(Layer):
         0.1
     """
 
+    supports_masking = True
     lowest = -1.7580993408473766  # -alpha * scale of selu
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: int | None = None,

@@ -41,6 +41,8 @@ def _fault(layer: Layer) -> str:
         return "" if getattr(layer, "axis", None) == -1 else "it mixes positions"
     if not isinstance(getattr(layer, "activation", None), str | None):
         return "nobody knows what its activation, a function of yours, does with positions"
+    if getattr(layer, "mask_zero", False):
+        return "its mask needs all positions"
     if kind in (*_POSITIONWISE, transformer.TransformerDecoder, containers.Identity,
                 containers.Residual):
         return ""

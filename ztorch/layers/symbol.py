@@ -36,11 +36,12 @@ class SymbolicTensor:
     """
 
     def __init__(self, value: Value, layer: LayerNode, call: LayerCall | None,
-                 producers: Producers):
+                 producers: Producers, mask: Value | None = None):
         self.value = value  # the tensor of a graph for one example
         self.layer = layer  # the layer that makes it
         self.call = call  # the call that makes it; None for an Input
         self.producers = producers
+        self.mask = mask  # which of its steps count; None: all
 
     @property
     def shape(self) -> Shape:
@@ -177,11 +178,13 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
         nested(lambda x: x if as_symbol(x) is None else as_symbol(x), arguments)
         for arguments in (args, keywords)))
     producers = _together(call.inputs)
-    context = Context(states=States(data=False), producers=producers)
+    context = Context(states=States(data=False), producers=producers,
+                      masks={s.value: s.mask for s in call.inputs if s.mask is not None})
     values = [nested(lambda x: x.value if isinstance(x, SymbolicTensor) else x, arguments)
               for arguments in (call.args, call.keywords)]
     y = layer(*values[0], context=context, **values[1])
-    call.result = nested(lambda value: SymbolicTensor(value, layer, call, producers), y)
+    call.result = nested(lambda value: SymbolicTensor(
+        value, layer, call, producers, context.mask_of(value)), y)
     return call.result
 
 

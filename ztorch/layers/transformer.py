@@ -28,6 +28,7 @@ class TransformerBlock(Layer, abstract=True):
     inputs of each part. Arguments and the order of weights are those of KerasHub.
     """
 
+    supports_masking = True
     causal = False
     needs_floats = True
 

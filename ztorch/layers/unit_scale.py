@@ -35,6 +35,7 @@ class RMSNormalization(Layer):
         ['rms_normalization/scale']
     """
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-6, **common: Any):
@@ -71,6 +72,7 @@ class UnitNormalization(Layer):
         (1, 2)
     """
 
+    supports_masking = True
     needs_floats = True
 
     def __init__(self, axis: int | tuple[int, ...] = -1, **common: Any):

@@ -7,7 +7,7 @@ scaled) is the same at every call. It becomes a state that is derived from the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from ztorch.graph.body import first_values
@@ -21,6 +21,7 @@ from ztorch.lower.region import COPY, is_view
 class Derived:
     """The states that `prepare` computes, by what they are made of."""
 
+    changing: Collection[str] = ()  # names of states that functions change
     updates: dict[str, Value] = field(default_factory=dict)
     _known: dict[tuple, Value] = field(default_factory=dict)
 
@@ -31,7 +32,7 @@ class Derived:
         nodes = graph.nodes()
         for v in nodes:
             if v.op.kind == "leaf":
-                constant[v] = v.attrs["role"] == "state"
+                constant[v] = v.attrs["role"] == "state" and v.attrs["name"] not in self.changing
             else:
                 constant[v] = bool(v.args) and all(constant[a] for a in v.args)
         needed = {a for v in nodes if not constant[v] for a in _computed(v)}

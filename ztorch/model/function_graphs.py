@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -32,7 +33,8 @@ class ScoringGraphs:
 
     def evaluate(self) -> Graph:
         """x, y, w -> loss and metrics."""
-        return Graph(self._scores(Context(states=self.states)))
+        context = Context(states=self.states)
+        return Graph(self._scores(context), context.memories)
 
     def train(self, optimizer: Optimizer) -> Graph:
         """x, y, w -> loss and metrics; updates the weights, the slots of the optimizer, and what
@@ -66,7 +68,8 @@ class ScoringGraphs:
         with layer_scope("loss"):
             total = OPS.sum(w)
             share = w / OPS.where(total > 0.0, total, 1.0)  # a batch without weight scores 0
-            rows = self._loss_rows(y_true, y_pred, context)
+            weights = {name: _step_weights(context.mask_of(y), w) for name, y in y_pred.items()}
+            rows = self._loss_rows(y_true, y_pred, weights, context)
         for name, objective in self.objectives.items():
             for metric in objective.metrics:
                 label = f"{name}_{metric.name}" if name else metric.name
@@ -74,18 +77,19 @@ class ScoringGraphs:
                     raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
                                       "another name")
                 with layer_scope(metric.name):
-                    rows[label] = metric(y_true[name], y_pred[name])
+                    rows[label] = metric(y_true[name], y_pred[name], weights[name])
         with layer_scope("loss"):
             return {name: OPS.sum(row * share) for name, row in rows.items()}
 
     def _loss_rows(self, y_true: dict[str, Value], y_pred: dict[str, Value],
-                   context: Context) -> dict[str, Value]:
+                   step_weights: dict[str, Value | None], context: Context) -> dict[str, Value]:
         """The loss of each row: the sum under "loss", and with several outputs each as well."""
         row_losses = {}
         for name, objective in self.objectives.items():
             activation, logits = context.probabilities.get(y_pred[name], ("", None))
             fused = activation == objective.loss.logits_of  # loss and activation as one function
-            row_losses[name] = objective.loss(y_true[name], y_pred[name], logits if fused else None)
+            row_losses[name] = objective.loss(y_true[name], y_pred[name],
+                                              logits if fused else None, step_weights[name])
         weighted = [row_losses[name] if objective.weight == 1 else
                     row_losses[name] * objective.weight
                     for name, objective in self.objectives.items()]
@@ -102,6 +106,17 @@ class ScoringGraphs:
                               "that has some, such as Dense, or leave the optimizer out")
         raise ConfigError(f"model {self.model.name!r} has no trainable weights; leave the "
                           "optimizer out, or set layer.trainable = True")
+
+
+def _step_weights(mask: Value | None, row_weights: Value) -> Value | None:
+    """What each step of a masked output counts, so that scores are means over unmasked steps."""
+    if mask is None:
+        return None
+    counts = OPS.cast(mask, row_weights.dtype)
+    steps = OPS.sum(counts, axis=tuple(range(1, mask.rank)))
+    total = OPS.sum(steps * row_weights)
+    factor = OPS.sum(row_weights) / OPS.where(total > 0.0, total, 1.0)
+    return counts * (factor * float(math.prod(mask.shape[1:])))
 
 
 def decode_graph(model: Network, states: States) -> Graph:

@@ -14,6 +14,7 @@ from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
+from ztorch.layers.symbol import leaves
 from ztorch.model.model import Model
 
 if TYPE_CHECKING:
@@ -127,6 +128,14 @@ class Sequential(Model):
     def outputs_are(self) -> str:
         """What calling the model returns: "one" tensor."""
         return "one"
+
+    def named_outputs(self, outputs: Any) -> dict[str, Value]:
+        """The only output under an empty name, or a ShapeError if the last layer makes several."""
+        if not isinstance(outputs, Value):
+            raise shape_error(f"model {self.name!r} ends with layer {self.inner[-1].name!r}, which "
+                              f"returns {len(leaves(outputs))} tensors, and a Sequential has one "
+                              "output", fix="write a Model, whose outputs may be several")
+        return super().named_outputs(outputs)
 
     def build(self, input_shape: Any = None) -> None:
         """Computes every shape and makes the weights. Called for you where it is needed.

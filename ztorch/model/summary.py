@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ztorch.dtypes import DType, f32
-from ztorch.graph.value import Value
+from ztorch.graph.body import Body
+from ztorch.graph.value import Value, topological
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
 from ztorch.runtime.snapshot import LayerRow
@@ -19,6 +20,9 @@ def flops(v: Value) -> int:
         return 2 * v.size * v.args[0].shape[-1]
     if v.op.kind == "reduce":
         return v.args[0].size
+    if v.op.kind == "loop":
+        body: Body = v.attrs["body"]
+        return body.turns * sum(flops(inner) for inner in topological(body.roots))
     computes = v.op.kind == "map" and not v.op.movement and v.args and v.dtype.is_float
     return v.size if computes else 0
 

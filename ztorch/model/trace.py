@@ -46,7 +46,8 @@ def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = No
     with products_of(narrow):
         x = model.leaves(batch_size, computed)
         outputs = model.called(x, context)
-        functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()})}
+        functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
+                                      context.memories)}
         _need_all_inputs(model, x, functions["predict"])
         objectives = objectives_of(model, outputs, loss_of, metrics, loss_weights)
         if objectives:

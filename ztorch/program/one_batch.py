@@ -30,6 +30,7 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     columns |= adapter.targets(y, rows)
     row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
     program._need_one_batch(rows)
+    adapter.need_whole_batches(rows, program.batch_size)
     with program.calls.borrow(function) as call:
         scores = MeanScores(call)
         weight = adapter.stage(call.inputs, columns, row_weights)

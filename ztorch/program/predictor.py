@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
@@ -108,6 +110,7 @@ class Predictor(Stateful):
     def _predict_batch(self, columns: Columns) -> Any:
         """The quick path of a service: at most one batch, and nothing around the call."""
         count = rows_of(columns)
+        self.adapter.need_whole_batches(count, self.batch_size)
         with self.calls.borrow("predict") as call:
             for p in self.adapter.input_ports:
                 # rows of older data after these do no harm
@@ -202,6 +205,24 @@ class Predictor(Stateful):
         functions = self.executable.functions
         default = next(n for n in ("train", "evaluate", "predict") if n in functions)
         return draw_plan(self.executable.spec, function or default, path)
+
+    def reset_states(self) -> None:
+        """Makes the states of layers with `stateful=True` zero: the next batch begins new
+        sequences.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4, 3)), zt.layers.GRU(2, stateful=True)])
+            >>> program = model.compile("cpu", batch_size=1)
+            >>> first, second = (program.predict(np.ones((1, 4, 3))) for _ in range(2))
+            >>> program.reset_states()
+            >>> bool((program.predict(np.ones((1, 4, 3))) == first).all()), bool((second == first).all())
+            (True, False)
+        """
+        for name, state in self.executable.states.items():
+            if state.role == "memory":
+                self.executable.set_state(name, np.zeros(state.shape, state.dtype.numpy))
 
     def close(self) -> None:
         """Frees the memory, when calls in other threads have ended. The program cannot be used

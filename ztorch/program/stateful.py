@@ -36,7 +36,9 @@ class Stateful:
         self.metadata = metadata
         self.name = metadata.name
         self.batch_size = next(iter(executable.functions["predict"].inputs.values())).shape[0]
-        self.adapter = DataAdapter.of(executable.functions, metadata)
+        stateful = next((name.rpartition("/")[0] for name, state in executable.states.items()
+                         if state.role == "memory"), "")
+        self.adapter = DataAdapter.of(executable.functions, metadata, stateful)
         self.calls = CallPool(executable)
         self.generate_lock = threading.Lock()  # held while `generate` runs: there is one cache
         self.fit_lock = threading.Lock()  # held while `fit` runs

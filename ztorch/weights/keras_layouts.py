@@ -16,6 +16,7 @@ from ztorch.layers.naming import snake_case
 from ztorch.layers.nested import Container
 from ztorch.layers.network import Network
 from ztorch.layers.recurrent import RecurrentLayer
+from ztorch.layers.rnn import RNN, StackedRNNCells
 from ztorch.layers.transformer import TransformerBlock
 from ztorch.layers.weight import Weight
 from ztorch.weights.modules import Entry, ModelPart
@@ -62,6 +63,8 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
         for which, weights in layer.projections.items():
             end = "attention_output" if which == "output" else which
             yield part(weights, f"{path}/{which}_dense", f"{name}/{end}")
+    elif isinstance(layer, RNN):
+        yield from _cell(layer.cell, f"{path}/cell", f"{name}/{layer.cell.name}")
     elif isinstance(layer, RecurrentLayer):
         yield part(layer.own_weights, f"{path}/cell")
     elif isinstance(layer, Bidirectional):
@@ -78,3 +81,16 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
     else:
         yield part(layer.own_weights)
         yield from _in_row(layer, f"{path}/", f"{name}/")
+
+
+def _cell(cell: Layer, path: str, name: str) -> Iterator[ModelPart]:
+    """A cell, or each of those that are stacked, named by its class and a count."""
+    if not isinstance(cell, StackedRNNCells):
+        yield from _walk(cell, path, name)
+        return
+    counts: dict[str, int] = {}
+    for inner in cell.inner:
+        kind = snake_case(type(inner).__name__)
+        k = counts[kind] = counts.get(kind, -1) + 1
+        yield from _cell(inner, f"{path}/cells/{kind}{f'_{k}' if k else ''}",
+                         f"{name}/{inner.name}")

@@ -18,11 +18,12 @@ from ztorch.layers.bidirectional import Bidirectional
 from ztorch.layers.convolution import BaseConv
 from ztorch.layers.core import Dense
 from ztorch.layers.embedding import Embedding, PositionEmbedding
-from ztorch.layers.gated import GRU
+from ztorch.layers.cells import GatedCell
+from ztorch.layers.gated import GatedLayer
+from ztorch.layers.gates import GatedStep, GRUStep
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
 from ztorch.layers.normalization import BatchNormalization, ScaledNormalization
-from ztorch.layers.recurrent import RecurrentLayer
 from ztorch.layers.separable import BaseDepthwiseConv, BaseSeparableConv
 from ztorch.layers.transformer import TransformerBlock
 from ztorch.layers.transposed import BaseConvTranspose
@@ -177,21 +178,27 @@ def _attention(layer: MultiHeadAttention, channels: Channels) -> Found:
     yield "", entries
 
 
-def _recurrent(layer: RecurrentLayer, channels: Channels) -> Found:
+def _recurrent(layer: GatedLayer, channels: Channels) -> Found:
     yield "", _one_way(layer, channels.rows(layer), "_l0")
+
+
+def _cell(layer: GatedCell, channels: Channels) -> Found:
+    yield "", _one_way(layer, channels.rows(layer), "")
 
 
 def _bidirectional(layer: Bidirectional, channels: Channels) -> Found:
     entries: Entries = {}
     for way, end in ((layer.forward_way, "_l0"), (layer.backward_way, "_l0_reverse")):
-        assert isinstance(way, RecurrentLayer)
+        if not isinstance(way, GatedLayer):
+            raise Unsupported(f"Bidirectional {layer.name!r} is around a {type(way).__name__}, "
+                              "which PyTorch has no module for; use SimpleRNN, LSTM or GRU")
         entries |= _one_way(way, channels.rows(way), end)
     yield "", entries
 
 
-def _one_way(layer: RecurrentLayer, image: tuple[int, ...] | None, end: str) -> Entries:
-    if isinstance(layer, GRU) and not layer.reset_after:
-        raise Unsupported(f"GRU {layer.name!r} has reset_after=False, which PyTorch's GRU cannot; "
+def _one_way(layer: GatedStep, image: tuple[int, ...] | None, end: str) -> Entries:
+    if isinstance(layer, GRUStep) and not layer.reset_after:
+        raise Unsupported(f"{type(layer).__name__} {layer.name!r} has reset_after=False, which PyTorch's GRU cannot; "
                           "use reset_after=True")
     order = _GATES[layer.gates]
 
@@ -216,6 +223,6 @@ LAYOUTS: dict[type[Layer], Callable[..., Found]] = {
     RMSNormalization: lambda layer, _: _single(layer.scale),
     Embedding: lambda layer, _: _single(layer.embeddings),
     PositionEmbedding: lambda layer, _: _single(layer.position_embeddings),
-    LAYERS["PReLU"]: _prelu, MultiHeadAttention: _attention, RecurrentLayer: _recurrent,
-    Bidirectional: _bidirectional,
+    LAYERS["PReLU"]: _prelu, MultiHeadAttention: _attention, GatedLayer: _recurrent,
+    GatedCell: _cell, Bidirectional: _bidirectional,
 }

@@ -30,6 +30,17 @@ class Port:
     dtype: DType
 
 
+@dataclass(frozen=True)
+class Subgraph:
+    """A graph that is an attribute of a node, such as the body of a loop. It reads tensors of the
+    graph around it by their names."""
+
+    name: str
+    inputs: list[Port]
+    outputs: list[Port]
+    nodes: list[Row]
+
+
 def package() -> Any:
     """The `onnx` package, or an error that says how to get it."""
     try:
@@ -58,9 +69,16 @@ def packed(name: str, nodes: list[Row], inputs: list[Port], outputs: list[Port],
     def port(p: Port) -> Any:
         return make.make_tensor_value_info(p.name, p.dtype.onnx, p.dims)
 
+    def made(rows: list[Row]) -> list[Any]:
+        return [make.make_node(op, i, o, name=n, **{
+            key: make.make_graph(made(a.nodes), a.name, [port(p) for p in a.inputs],
+                                 [port(p) for p in a.outputs])
+            if isinstance(a, Subgraph) else a for key, a in attrs.items()})
+            for op, n, i, o, attrs in rows]
+
     large = {n: a for n, a in arrays.items() if a.nbytes > 1024}
     graph = make.make_graph(
-        [make.make_node(op, i, o, name=n, **a) for op, n, i, o, a in nodes], name,
+        made(nodes), name,
         [port(p) for p in inputs], [port(p) for p in outputs],
         [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()
          if n not in large])

@@ -18,8 +18,9 @@ from ztorch.graph.op import OpCall, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
 from ztorch.interchange.onnx.protobuf import Port, packed
-from ztorch.interchange.onnx.selection import PendingWrite, WriteSelector
+from ztorch.interchange.onnx.selection import WriteSelector
 from ztorch.interchange.onnx.writer import Writer
+from ztorch.interchange.onnx.writing import rename_output, write_values
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.model.trace import float_dtypes
@@ -119,6 +120,10 @@ def _draft(model: Model, batch: int, symbolic: bool, states: States,
     x = model.leaves(batch, states.dtype)
     with remember_calls() as calls:
         outputs = model.called(x, context)
+    if context.memories:
+        raise Unsupported(f"layer {next(iter(context.keepers.values())).path!r} is stateful, and an "
+                          "ONNX file has no states from call to call; leave stateful=True out, and "
+                          "declare the states as inputs and outputs")
     _replace(context, weights or {})
     return drafted(model.name, x, outputs, context, calls, batch if symbolic else 0)
 
@@ -134,9 +139,9 @@ def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], con
         writer.give(v, writer.source)
     for key in outputs:
         writer.unique(port("y", key))
-    _write(writer, WriteSelector(context, calls, uses), list(outputs.values()))
+    write_values(writer, WriteSelector(context, calls, uses), list(outputs.values()))
     for key, v in outputs.items():
-        _rename_output(writer, writer.name(v), port("y", key))
+        rename_output(writer, writer.name(v), port("y", key))
     return Draft(name,
                  [Port(port("x", key), writer.dims(v.shape), v.dtype) for key, v in x.items()],
                  [Port(port("y", key), writer.dims(v.shape), v.dtype)
@@ -154,43 +159,3 @@ def _replace(context: Context, weights: Mapping[str, Any]) -> None:
             state.attrs["data"] = array.astype(state.dtype.working)
     if weights and not set(weights) & set(context.states.leaves):
         raise WeightsError(str(unknown("weight", next(iter(weights)), context.states.leaves)))
-
-
-def _write(writer: Writer, selector: WriteSelector, roots: list[Value]) -> None:
-    """Writes every value that the roots need, in an order that works."""
-    pending: dict[Value, PendingWrite] = {}
-    problems: dict[str, None] = {}
-    stack = [(v, False) for v in reversed(roots)]
-    while stack:
-        v, ready = stack.pop()
-        if ready:
-            if not problems:
-                writer.layer = v.layer
-                pending[v].write(writer)
-            continue
-        if v in pending or v in writer.tensors:
-            continue
-        write = selector.pending(v)
-        if write is None:
-            place = f" in layer {v.layer!r}" if v.layer else ""
-            problems[f"  {v.op.name}{place}: ONNX has no word for it"] = None
-            write = PendingWrite(v.args, lambda w: None)
-        pending[v] = write
-        stack.append((v, True))
-        stack.extend((a, False) for a in reversed(write.needs))
-    if problems:
-        raise Unsupported("some ops cannot be written to ONNX:\n" + "\n".join(problems))
-
-
-def _rename_output(writer: Writer, tensor: str, name: str) -> None:
-    """Renames a tensor as an output: in the node that makes it, or by a new node."""
-    for k, (op, of, inputs, outputs, attrs) in enumerate(writer.nodes):
-        if tensor in outputs:
-            renamed = [name if o == tensor else o for o in outputs]
-            writer.nodes[k] = (op, of, inputs, renamed, attrs)
-            for j, (op2, of2, inputs2, outputs2, attrs2) in enumerate(writer.nodes):
-                if tensor in inputs2:
-                    writer.nodes[j] = (op2, of2, [name if i == tensor else i for i in inputs2],
-                                       outputs2, attrs2)
-            return
-    writer.nodes.append(("Identity", f"{name}/Identity", [tensor], [name], {}))

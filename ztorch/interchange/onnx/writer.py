@@ -9,7 +9,7 @@ Constants, such as weights, are numbers until a node reads them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class Writer:
     checked: frozenset[Value] = frozenset()  # indices that are never out of range
     source: str = ""  # an input: its first axis is the batch
     layer: str = ""  # of the value being written
+    loops: dict[Value, list[str]] = field(default_factory=dict)  # the outputs of each
     _stored: dict[tuple, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
@@ -148,6 +149,10 @@ class Writer:
     def scalar(self, x: Any, like: Value) -> str:
         """An initializer with one number, of the dtype of a value."""
         return self.array(np.array(x, like.dtype.working))
+
+    def inside(self) -> Writer:
+        """A writer of the body of a node, which reads tensors around it by their names."""
+        return replace(self, nodes=[], tensors={}, numbers={}, loops={})
 
     # -- the batch ---------------------------------------------------------------------------------
 

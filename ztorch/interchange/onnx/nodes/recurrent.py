@@ -1,21 +1,21 @@
-"""LSTM, GRU and RNN: unrolled, one or both ways."""
+"""LSTM, GRU and RNN: loops, one or both ways."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.elementwise import hard_sigmoid
-
-MOST_STEPS = 4096  # each is a part of the graph
+from ztorch.ops.control import scan
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULT = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-_LEFT_OUT = "no lengths for each row, no clip, no peepholes; unrolled"
+_LEFT_OUT = "no clip, no peepholes"
 Function = Callable[[Value], Value]
 
 
@@ -36,7 +36,7 @@ def _recurrent(n: Node) -> Result:
     if n.attr("layout", 0):
         x = OPS.transpose(x, (1, 0, 2))
     steps, batch, _ = x.shape
-    _check(n, steps)
+    counts = _check(n, steps, batch)
     w, r = n.value(1), n.value(2)
     directions, units = w.shape[0], r.shape[-1]
     names = {"forward": 1, "reverse": 1, "bidirectional": 2}
@@ -54,9 +54,8 @@ def _recurrent(n: Node) -> Result:
             first.append(OPS.full((batch, units), 0.0, x.dtype) if initial is None else
                          initial[d])
         backwards = direction == "reverse" or d == 1
-        outputs, last = _run(n, x, _way(n, d, w, r), tuple(first), units, backwards)
-        sequences.append(OPS.concat(*(OPS.reshape(h, (1, 1, batch, units)) for h in outputs),
-                                    axis=0))
+        outputs, last = _run(n, x, counts, _way(n, d, w, r), tuple(first), units, backwards)
+        sequences.append(OPS.expand_dims(outputs, 1))
         lasts.append(last)
     y = OPS.concat(*sequences, axis=1)  # (steps, directions, batch, units)
     ends = [OPS.concat(*(OPS.expand_dims(last[k], 0) for last in lasts), axis=0)
@@ -66,14 +65,17 @@ def _recurrent(n: Node) -> Result:
     return (y, *ends)
 
 
-def _check(n: Node, steps: int) -> None:
+def _check(n: Node, steps: int, batch: int) -> Value | None:
+    """Which steps of each row count, `(steps, batch)`; None where all do."""
     n.only(clip=None, input_forget=0)
-    if n.has(4) and not (n.array(4) == steps).all():
-        n.unsupported("sequences of several lengths")
     if n.has(7):
         n.unsupported("peepholes")
-    if steps > MOST_STEPS:
-        n.unsupported(f"a sequence of {steps} steps; at most {MOST_STEPS} are unrolled")
+    if not n.has(4):
+        return None
+    lengths = OPS.cast(n.value(4), "int32")
+    if lengths.shape != (batch,):
+        raise ValueError(f"{lengths.shape} lengths for {batch} rows")
+    return OPS.expand_dims(OPS.arange(0, steps), 1) < OPS.expand_dims(lengths, 0)
 
 
 def _way(n: Node, d: int, w: Value, r: Value) -> _Way:
@@ -102,19 +104,23 @@ def _functions(n: Node, d: int, directions: int) -> list[Function]:
     return functions[d * each:(d + 1) * each]
 
 
-def _run(n: Node, x: Value, way: _Way, state: tuple[Value, ...], units: int,
-         backwards: bool) -> tuple[list[Value], tuple[Value, ...]]:
-    """The output of each step in order of time, and the last state."""
+def _run(n: Node, x: Value, counts: Value | None, way: _Way, first: tuple[Value, ...], units: int,
+         backwards: bool) -> tuple[Value, tuple[Value, ...]]:
+    """The outputs of all steps in order of time, and the last state. Steps beyond the length of a
+    row leave its state as it is, and give zeros."""
     step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[n.op]
-    projected = OPS.matmul(x, way.kernel)
-    if way.bias is not None:
-        projected = projected + way.bias
-    outputs: dict[int, Value] = {}
-    order = range(x.shape[0])
-    for t in reversed(order) if backwards else order:
-        state = step(n, projected[t], state, way, units)
-        outputs[t] = state[0]
-    return [outputs[t] for t in order], state
+
+    def turn(state: tuple[Value, ...], row: tuple[Value, Value | None]) -> Any:
+        x, counts = row
+        new = step(n, _plus(OPS.matmul(x, way.kernel), way.bias), state, way, units)
+        if counts is None:
+            return new, new[0]
+        seen = OPS.expand_dims(counts, 1)
+        new = tuple(OPS.where(seen, v, old) for v, old in zip(new, state, strict=True))
+        return new, OPS.where(seen, new[0], OPS.zeros_like(new[0]))
+
+    last, outputs = scan(turn, first, (x, counts), reverse=backwards)
+    return outputs, last
 
 
 def _parts(x: Value, units: int) -> list[Value]:

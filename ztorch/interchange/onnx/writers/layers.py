@@ -11,9 +11,8 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.selection import layer
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.axes import example_axes
-from ztorch.layers.gated import GRU, LSTM
+from ztorch.layers.gated import GRU, LSTM, SimpleRNN
 from ztorch.layers.normalization import BatchNormalization, GroupNormalization, LayerNormalization
-from ztorch.layers.recurrent import SimpleRNN
 from ztorch.layers.weight import Weight
 
 Weights = Callable[[Weight], Any]

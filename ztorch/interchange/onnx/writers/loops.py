@@ -1,0 +1,55 @@
+"""Loops of the graph as Scan nodes, whose bodies are graphs of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from ztorch.dtypes import f32
+from ztorch.graph.body import Body, arguments
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.protobuf import Port, Subgraph
+from ztorch.interchange.onnx.selection import WriteSelector, primitive
+from ztorch.interchange.onnx.writer import Writer
+from ztorch.interchange.onnx.writing import write_values
+from ztorch.layers.context import Context
+
+
+@primitive("loop")
+def _loop(w: Writer, v: Value) -> None:
+    """A loop that could end early takes all its turns: those after its end change nothing."""
+    body: Body = v.attrs["body"]
+    inits, sequences, shared = arguments(body, v.args)
+    inner = w.inside()
+    for leaf, outside in zip(body.shared, shared, strict=True):
+        inner.give(leaf, w.name(outside))
+    names = [w.name(x) for x in (*inits, *sequences)]
+    ports = [_port(inner, leaf, "before" if leaf in body.carries else "element")
+             for leaf in (*body.carries, *body.slices)]
+    for leaf, port in zip((*body.carries, *body.slices), ports, strict=True):
+        inner.give(leaf, port.name)
+    if not sequences:  # a Scan counts its turns by a sequence
+        names.append(w.array(np.zeros(body.turns, np.float32)))
+        ports.append(Port(inner.unique("turn"), (), f32))
+    write_values(inner, WriteSelector(Context(), {}, Counter()), list(body.roots))
+    results = []
+    for root in body.roots:  # each under a name of its own, even where a state stays as it is
+        result = _port(inner, root, "after")
+        inner.nodes.append(("Identity", result.name, [inner.name(root)], [result.name], {}))
+        results.append(result)
+    reads, keeps = max(len(sequences), 1), len(body.outs)
+    order = int(body.reverse)
+    w.loops[v] = w.outputs(
+        "Scan", names, len(body.roots), num_scan_inputs=reads,
+        scan_input_directions=[order] * reads, scan_output_directions=[order] * keeps or None,
+        body=Subgraph(w.unique("body"), ports, results, inner.nodes))
+
+
+def _port(w: Writer, v: Value, name: str) -> Port:
+    return Port(w.unique(f"{w.layer}/{name}" if w.layer else name), w.dims(v.shape), v.dtype)
+
+
+@primitive("result")
+def _result(w: Writer, v: Value) -> None:
+    w.give(v, w.loops[v.args[0]][v.attrs["index"]])

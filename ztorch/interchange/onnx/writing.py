@@ -1,0 +1,53 @@
+"""Writes the values of a graph as nodes, in an order that works."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ztorch.errors import Unsupported
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.protobuf import Row, Subgraph
+from ztorch.interchange.onnx.selection import PendingWrite, WriteSelector
+from ztorch.interchange.onnx.writer import Writer
+
+
+def write_values(writer: Writer, selector: WriteSelector, roots: list[Value]) -> None:
+    """Writes every value that the roots need, in an order that works."""
+    pending: dict[Value, PendingWrite] = {}
+    problems: dict[str, None] = {}
+    stack = [(v, False) for v in reversed(roots)]
+    while stack:
+        v, ready = stack.pop()
+        if ready:
+            if not problems:
+                writer.layer = v.layer
+                pending[v].write(writer)
+            continue
+        if v in pending or v in writer.tensors:
+            continue
+        write = selector.pending(v)
+        if write is None:
+            place = f" in layer {v.layer!r}" if v.layer else ""
+            problems[f"  {v.op.name}{place}: ONNX has no word for it"] = None
+            write = PendingWrite(v.args, lambda w: None)
+        pending[v] = write
+        stack.append((v, True))
+        stack.extend((a, False) for a in reversed(write.needs))
+    if problems:
+        raise Unsupported("some ops cannot be written to ONNX:\n" + "\n".join(problems))
+
+
+def rename_output(writer: Writer, tensor: str, name: str) -> None:
+    """Renames a tensor as an output: in the nodes that make and read it, or by a new node."""
+    if any(tensor in outputs for _, _, _, outputs, _ in writer.nodes):
+        writer.nodes[:] = [_renamed(row, tensor, name) for row in writer.nodes]
+    else:
+        writer.nodes.append(("Identity", f"{name}/Identity", [tensor], [name], {}))
+
+
+def _renamed(row: Row, tensor: str, name: str) -> Row:
+    op, of, inputs, outputs, attrs = row
+    attrs = {key: replace(a, nodes=[_renamed(inner, tensor, name) for inner in a.nodes])
+             if isinstance(a, Subgraph) else a for key, a in attrs.items()}
+    return (op, of, [name if i == tensor else i for i in inputs],
+            [name if o == tensor else o for o in outputs], attrs)

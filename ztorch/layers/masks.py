@@ -1,0 +1,89 @@
+"""Masks: which steps of a sequence count. They travel with tensors from layer to layer.
+
+The context of a trace knows the mask of each tensor that has one, a bool tensor `(batch, steps)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ztorch.graph.op import shape_error
+from ztorch.graph.value import Value
+from ztorch.layers.context import Context
+from ztorch.layers.symbol import leaves, nested
+
+
+class WithMasks:
+    """The part of a layer that handles masks.
+
+    A layer whose `call` has an argument `mask` gets the mask of its input. The output of a layer
+    has a mask where `supports_masking` is true: that of the input, unless the layer defines
+    `compute_mask`. Other layers drop masks.
+    """
+
+    supports_masking = False  # whether its output has the mask of `compute_mask`
+    takes_mask = False  # whether `call` has an argument `mask`
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "compute_mask" in vars(cls) and "supports_masking" not in vars(cls):
+            cls.supports_masking = True
+        if "call" in vars(cls):
+            cls.takes_mask = "mask" in inspect.signature(vars(cls)["call"]).parameters
+
+    def without_mask(self, keywords: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of a call less `mask`, where the layer uses masks or passes them on."""
+        uses = self.takes_mask or self.supports_masking or bool(vars(self)["inner"])
+        return {name: x for name, x in keywords.items() if name != "mask" or not uses}
+
+    def compute_mask(self, x: Any, mask: Any = None) -> Any:
+        """Which steps of the output count, for a layer with `supports_masking`.
+
+        Args:
+            x: The input: a tensor, or a list of them.
+            mask: A bool tensor `(batch, steps)`, false where the input is padding; a list of them
+                for a list. `None` means that all steps count. Default: `None`.
+
+        Returns:
+            The mask of the output, or `None`; a list for a list of outputs.
+
+        Examples:
+            >>> from ztorch.graph.op import leaf
+            >>> from ztorch.layers import Embedding
+            >>> ids = leaf("input", "ids", (2, 7), "int32")
+            >>> Embedding(10, 4, mask_zero=True).compute_mask(ids).shape
+            (2, 7)
+        """
+        return mask
+
+    def called_masked(self, x: Any, *more: Any, context: Context, mask: Any = None,
+                      **keywords: Any) -> Any:
+        """What `call` returns, whose mask the context knows then.
+
+        Args:
+            x: The input: a tensor, or a list of them.
+            *more: Other arguments of `call`.
+            context: Context of the trace.
+            mask: The mask of x, in place of the one that travels with it. Default: `None`.
+            **keywords: Other arguments of `call`.
+        """
+        tensors = leaves(x)
+        masks = [None for _ in tensors] if mask is None else leaves(mask)
+        if len(masks) != len(tensors):
+            raise shape_error(f"it is called on {len(tensors)} tensors and {len(masks)} masks",
+                              fix="give a mask or None for each tensor")
+        with context.masked(tensors, masks):
+            mask = nested(context.mask_of, x)
+            if self.takes_mask:
+                keywords["mask"] = mask
+            layer: Any = self
+            y = layer.call(x, context, *more, **keywords)
+            if not leaves(y) or not all(isinstance(v, Value) for v in leaves(y)):
+                raise shape_error(f"its call returned {type(y).__name__} {y!r}",
+                                  fix="return a tensor made with zt.ops")
+            known = leaves(self.compute_mask(x, mask)) if self.supports_masking else []
+        for v, m in zip(leaves(y), known, strict=False):
+            if m is not None:
+                context.set_mask(v, m)
+        return y
