@@ -150,6 +150,8 @@ class Backward:
 
     def _recomputed(self, v: Value, turning: set[Value]) -> bool:
         """Whether v is computed again: what it is made of is kept anyway."""
+        if self.body.recompute:
+            return v.op.kind != "leaf"
         if v.op.movement and not v.op.written and v.args:
             return True
         if v.op.kind != "map" or not v.args or v.op.cost > CHEAP:
@@ -163,7 +165,8 @@ class Backward:
             return []
         if v in self.known or v in self.stored or not v.args:
             return [v]
-        cheap = v.op.movement or (v.op.kind == "map" and v.op.cost <= CHEAP)
+        cheap = self.body.recompute or v.op.movement or (
+            v.op.kind == "map" and v.op.cost <= CHEAP)
         return [s for a in v.args for s in self._sources(a, turning)] if cheap else [v]
 
     # -- what all turns add up to ------------------------------------------------------------------
