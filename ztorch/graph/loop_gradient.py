@@ -12,7 +12,15 @@ from typing import Any
 
 from ztorch.graph.autodiff import pullback
 from ztorch.graph.batching import repeated, vectorized
-from ztorch.graph.body import Body, arguments, carry_leaf, dependents, results_of, slice_leaf
+from ztorch.graph.body import (
+    Body,
+    arguments,
+    carry_leaf,
+    dependents,
+    is_number,
+    results_of,
+    slice_leaf,
+)
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Op, Value, topological
@@ -26,6 +34,7 @@ class Backward:
     def __init__(self, loop: Value, upstreams: Mapping[int, Value]):
         """`upstreams`: gradients of results, by their index."""
         self.forward, self.upstreams = loop, upstreams
+        self.first = OPS.full((), 0).serial  # number from which on values are made here
         self.body = body = loop.attrs["body"]
         # A branch that was not taken has no gradient. Of other loops that end early, all turns are
         # kept: those after the end change nothing.
@@ -70,6 +79,11 @@ class Backward:
         if self.proceed is not None:
             inits.append(self.inits[self.proceed])
         return turn, inits, list(self.slices.values())
+
+    def inside(self, v: Value) -> bool:
+        """Whether a value is computed in this loop, though it does not depend on the turn: where
+        there is one turn, so that what is computed again does not lie in memory before."""
+        return is_number(v) or (self.body.turns == 1 and v.serial > self.first)
 
     def slopes(self, last: Sequence[Value],
                stacks: Sequence[Value]) -> tuple[Value | None, ...]:
