@@ -88,7 +88,7 @@ def test_every_op_has_an_example() -> None:
 
 
 def test_the_list_of_ops_is_the_registry() -> None:
-    control = ["cond", "scan", "while_loop"]  # they take functions
+    control = ["checkpoint", "cond", "scan", "while_loop"]  # they take functions
     assert dir(zt.ops) == sorted([*(p.name for p in public_ops()), *control])
     with pytest.raises(AttributeError, match="no attribute 'softmx'; did you mean 'softmax'"):
         _ = zt.ops.softmx

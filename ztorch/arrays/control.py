@@ -33,18 +33,20 @@ def on_loop(kind: str, *arguments: Any) -> Any:
     """The result of a loop or a branch whose arguments are tensors or arrays.
 
     Args:
-        kind: `"scan"`, `"while_loop"` or `"cond"`.
+        kind: `"scan"`, `"while_loop"`, `"cond"` or `"checkpoint"`.
         *arguments: Those of the op, checked.
     """
     return _KINDS[kind](*arguments)
 
 
-def _scan(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool) -> Any:
-    loop = _Loop("scan", (init, xs), (turns, reverse))
+def _scan(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool,
+          checkpoint: int | None) -> Any:
+    loop = _Loop("scan", (init, xs), (turns, reverse, checkpoint))
     state, row = loop.inside(init), loop.inside(xs, rows=True)
     turn = loop.function(f, (state, row))
     return loop.run(lambda values, call: ops.scan(
-        lambda s, x: call(turn, (s, x)), values[0], values[1], length=turns, reverse=reverse))
+        lambda s, x: call(turn, (s, x)), values[0], values[1], length=turns, reverse=reverse,
+        checkpoint=checkpoint))
 
 
 def _while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any, turns: int) -> Any:
@@ -62,6 +64,12 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
                 for f in (true_fn, false_fn)]
     return loop.run(lambda values, call: ops.cond(
         values[0], *(lambda *xs, f=f: call(f, xs) for f in branches), *values[1]))
+
+
+def _checkpoint(f: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    loop = _Loop("checkpoint", operands, ())
+    block = loop.function(f, tuple(loop.inside(x) for x in operands))
+    return loop.run(lambda values, call: ops.checkpoint(lambda *xs: call(block, xs), *values))
 
 
 class _Function(NamedTuple):
@@ -162,5 +170,6 @@ class _LoopCall:
         self.call = Call(loop.name, kinds, loop.dtypes, results, loop.memory)
 
 
-_KINDS: dict[str, Callable[..., Any]] = {"scan": _scan, "while_loop": _while_loop, "cond": _cond}
+_KINDS: dict[str, Callable[..., Any]] = {"scan": _scan, "while_loop": _while_loop, "cond": _cond,
+                                       "checkpoint": _checkpoint}
 _looped: Recent[Any, _LoopCall] = Recent(CAPACITY)  # by structure

@@ -21,6 +21,7 @@ from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.value import Value, current_layer
 from ztorch.ops.absent import INSTEAD
+from ztorch.ops.control import checkpoint as checkpoint
 from ztorch.ops.control import cond as cond
 from ztorch.ops.control import scan as scan
 from ztorch.ops.control import while_loop as while_loop
@@ -30,7 +31,7 @@ for _module in pkgutil.iter_modules(__path__):
 for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
-_CONTROL = ("cond", "scan", "while_loop")  # they take functions, so they are no ops of the registry
+_CONTROL = ("checkpoint", "cond", "scan", "while_loop")  # take functions, so no registry ops
 __all__ = sorted((*REGISTRY, *_CONTROL))
 
 
