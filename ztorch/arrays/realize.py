@@ -81,6 +81,8 @@ def _compute_call(node: TensorNode) -> bool:
 def _compute(roots: Sequence[TensorNode], place: str) -> None:
     pending = walk(roots)
     results = pending.roots
+    if not results:
+        return
     slots = _ONE if len(results) == 1 else tuple(range(len(results)))
     if len(pending.order) > len(results) and (kept := needed_elsewhere(pending)):
         results = [*results, *kept]
