@@ -103,7 +103,7 @@ FAULTS = [
     Fault("host", "ztorch/host/detect.py", '"M": 1 << 20', '"M": 1 << 10', "host"),
     Fault("host", "ztorch/host/detect.py", "not 1 <= level <= 3", "not 1 <= level < 3", "host"),
     Fault("host", "ztorch/host/processor.py", "return min(quotas)", "return quotas[-1]", "host"),
-    Fault("host", "ztorch/host/memory.py", "start = -block.ctypes.data % align", "start = block.ctypes.data % align", "host"),
+    Fault("host", "ztorch/host/memory.py", "start = -address % align", "start = address % align", "host"),
     Fault("host", "ztorch/host/memory.py", "mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS", "mmap.MAP_SHARED | mmap.MAP_ANONYMOUS", "host"),
     Fault("artifact", "ztorch/artifact/c_export.py", "params[s.offset:s.offset + s.nbytes] =", "params[:s.nbytes] =", "artifact/test_c_export.py artifact/test_c_where.py"),
     Fault("artifact", "ztorch/artifact/c_interface.py", "while name in self.taken:", "if name in self.taken:", "artifact/test_c_names.py"),
