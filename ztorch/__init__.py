@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
+    from ztorch.arrays import array_api as array_api
     from ztorch.arrays.applying import allow_transfers as allow_transfers
     from ztorch.arrays.creation import asarray as asarray
     from ztorch.arrays.creation import empty as empty
@@ -84,7 +85,9 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
                           "arrays.random"),
           **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
-_INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # modules of rooms
+# Modules of rooms.
+_INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
+          "settings": "host.settings"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
     "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
@@ -128,6 +131,7 @@ def _lazily(room: str, name: str) -> Any:
 
 
 dispatch.on_arrays = _lazily("arrays.tensor", "on_arrays")
+dispatch.array_namespace = _lazily("arrays.array_api", "namespace")
 dispatch.update = _lazily("arrays.updates", "update")
 dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
 dispatch.predict = _lazily("arrays.program_calls", "predict")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
+array_namespace: Callable[[str | None], Any]  # a version of the array API -> the module
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training

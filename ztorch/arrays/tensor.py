@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch import dispatch
 from ztorch.arrays.applying import apply, apply_to_arrays
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
@@ -177,6 +178,13 @@ class Tensor(Handle, Operators):
         """
         node = moved(self.node, memory_of(device), copy)
         return self if node is self.node else tensor_of(node)
+
+    def to_device(self, device: str, /, *, stream: None = None) -> Tensor:
+        """The tensor on a device, by the name of the array API."""
+        return self.to(device)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return dispatch.array_namespace(api_version)
 
     def __dlpack__(self, **options: Any) -> Any:
         self._need_cpu()
