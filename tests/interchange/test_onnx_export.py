@@ -226,7 +226,8 @@ def test_every_op(case: Case) -> None:
     arrays = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in case.arrays()]
     x = {f"x{k}": v for k, v in enumerate(case.leaves("float32"))}
     with remember_calls() as calls:
-        y = case._one(getattr(OPS, case.public.name)(*x.values(), **case.sample.attrs))
+        y = case._one(getattr(OPS, case.public.name)(
+            *case.public.grouped(list(x.values())), **case.sample.attrs))
     try:
         data = drafted("op", x, {"y": y}, Context(), calls).packed()
     except Unsupported as error:
