@@ -74,7 +74,7 @@ def agrees(model: Model, tolerance: float = 2e-5) -> bytes:
 
 # -- the zoo ---------------------------------------------------------------------------------------
 
-LARGE = {"bert_base": ":small", "resnet18": ":small"}
+LARGE = dict.fromkeys(("bert_base", "resnet18", "cifar_resnet", "mobilenet", "unet"), ":small")
 SLOW = {"unet", "mobilenet", "bert_base"}
 FULL = {"resnet18", "cifar_resnet"}  # deeper, of what mobilenet and unet are made of
 ZOO = [pytest.param(n, marks=pytest.mark.full if n in FULL else pytest.mark.slow if n in SLOW else ())
