@@ -33,6 +33,34 @@ class NodeSpec:
         return f"{self.op} {shown!r}"
 
 
+    @property
+    def inner(self) -> list[InnerGraph]:
+        """The graphs among its attributes."""
+        return [a for a in self.attrs.values() if isinstance(a, InnerGraph)]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors that it reads, its graphs included."""
+        return (*self.inputs, *(name for graph in self.inner for name in graph.outside))
+
+
+@dataclass(frozen=True)
+class InnerGraph:
+    """A graph that is an attribute of a node: the body of a loop, or a branch."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[NodeSpec, ...]
+    arrays: dict[str, np.ndarray]  # initializers
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """The tensors of the graph around it that it reads."""
+        own = {*self.inputs, *self.arrays, *(name for n in self.nodes for name in n.outputs)}
+        read = [*(name for n in self.nodes for name in n.reads), *self.outputs]
+        return tuple(name for name in dict.fromkeys(read) if name and name not in own)
+
+
 @dataclass(frozen=True)
 class OnnxFile:
     """The graph of a file."""
@@ -90,13 +118,7 @@ class OnnxReader:
                 raise ArtifactError(f"{self.source} has functions that call functions, {count:,} "
                                     "nodes in all; no model has as many, do not use it")
             proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
-        arrays = {}
-        for tensor in proto.graph.initializer:
-            if tensor.name in arrays:
-                raise ArtifactError(f"{self.source} has two initializers named {tensor.name!r}")
-            arrays[tensor.name] = self.array(tensor, f"initializer {tensor.name!r}")
-        if proto.graph.sparse_initializer:
-            raise Unsupported(f"{self.source} has sparse initializers; store them densely")
+        arrays = self.initializers(proto.graph)
         light = self._without_data(proto)
         self._tried(lambda: self.onnx.checker.check_model(light))
         graph = proto.graph
@@ -105,6 +127,17 @@ class OnnxReader:
             tuple(self.port(v) for v in graph.input if v.name not in arrays),
             tuple(self.port(v) for v in graph.output),
             tuple(self.node(n) for n in graph.node), arrays, self._inferred(light))
+
+    def initializers(self, graph: Any) -> dict[str, np.ndarray]:
+        """The numbers of a graph, by name."""
+        arrays: dict[str, np.ndarray] = {}
+        for tensor in graph.initializer:
+            if tensor.name in arrays:
+                raise ArtifactError(f"{self.source} has two initializers named {tensor.name!r}")
+            arrays[tensor.name] = self.array(tensor, f"initializer {tensor.name!r}")
+        if graph.sparse_initializer:
+            raise Unsupported(f"{self.source} has sparse initializers; store them densely")
+        return arrays
 
     def _tried(self, step: Any) -> Any:
         """Calls the onnx package. What it raises is an error of the file."""
@@ -169,9 +202,14 @@ class OnnxReader:
         return spec
 
     def attribute(self, proto: Any, spec: NodeSpec) -> Any:
-        """A number, a text, a list of them, or an array; for other attributes their name."""
+        """A number, a text, a list of them, an array or a graph; for others their name."""
         if proto.type == proto.TENSOR:
             return self.array(proto.t, f"attribute {proto.name!r} of node {spec}")
+        if proto.type == proto.GRAPH:
+            return InnerGraph(tuple(v.name for v in proto.g.input),
+                              tuple(v.name for v in proto.g.output),
+                              tuple(self.node(n) for n in proto.g.node),
+                              self.initializers(proto.g))
         if proto.type not in (proto.FLOAT, proto.INT, proto.STRING, proto.FLOATS, proto.INTS,
                               proto.STRINGS):
             return Foreign(proto.name)
@@ -245,7 +283,7 @@ class OnnxReader:
 
 @dataclass(frozen=True)
 class Foreign:
-    """An attribute that is a graph, a sparse tensor or a type."""
+    """An attribute that is a sparse tensor, a type, or a list of graphs."""
 
     name: str
 
