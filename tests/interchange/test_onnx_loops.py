@@ -11,8 +11,16 @@ import pytest
 from onnx import TensorProto, helper
 
 import ztorch as zt
-from tests.interchange.onnx_files import model_of, ours, port, runtime, tensor, written
-from tests.interchange.test_onnx_export import agrees, kinds
+from tests.interchange.onnx_files import (
+    agrees,
+    kinds,
+    model_of,
+    ours,
+    port,
+    runtime,
+    tensor,
+    written,
+)
 from ztorch import layers as L
 from ztorch.errors import Unsupported
 from ztorch.interchange.onnx import load

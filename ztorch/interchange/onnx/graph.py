@@ -14,7 +14,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Value, topological
 from ztorch.host.processor import need_memory
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
-from ztorch.interchange.onnx.file import InnerGraph, NodeSpec, OnnxFile
+from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, OnnxFile
 from ztorch.interchange.onnx.node import LIMIT, NODES, FloatInitializer, Node, Result, Tensor
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context

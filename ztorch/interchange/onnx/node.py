@@ -12,7 +12,7 @@ from ztorch.dtypes import dtype
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.file import Foreign, InnerGraph, NodeSpec
+from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec
 from ztorch.layers.context import Context
 
 
