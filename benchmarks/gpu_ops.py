@@ -13,6 +13,7 @@ from benchmarks.gpu_cases import Case, Measured, Sizes, measured, resident
 from benchmarks.programs import Arrays, fill, input_like
 from benchmarks.timing import Effort
 from ztorch.compile import pipeline
+from ztorch.compile.targeting import target_for
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value
 from ztorch.runtime.devices import ListedDevice, resolve
@@ -156,7 +157,7 @@ def launches(d: ListedDevice, z: Sizes) -> list[Case]:
         for _ in range(count):
             y = y + 1.0
         place = resolve(d.id)
-        target = pipeline.target_for(place)
+        target = target_for(place)
         # without fusion, each addition is a kernel
         compiled = pipeline.compile_functions({"predict": Graph({"y": y})}, target, "chain",
                                               fusion=False)

@@ -12,6 +12,7 @@ from ztorch.codegen.targets import Target
 from ztorch.compile import pipeline
 from ztorch.compile.cpu_code import cpu_code
 from ztorch.compile.description import describe_program
+from ztorch.compile.targeting import target_for
 from ztorch.compile.watch import Watch
 from ztorch.dtypes import dtype
 from ztorch.graph.op import leaf
@@ -53,7 +54,7 @@ def fill(bound: BoundCall, inputs: Arrays) -> None:
 
 def target() -> Target:
     """What "cpu" means here."""
-    return pipeline.target_for(resolve("cpu"))
+    return target_for(resolve("cpu"))
 
 
 def kernel_call(kernel: Kernel, x: np.ndarray, y: tuple[int, ...], threads: int) -> HostCall:

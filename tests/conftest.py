@@ -6,10 +6,10 @@ import gc
 import importlib.util
 import os
 import socket
-import zlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # NumPy and PyTorch multiply with one thread, because test files run in parallel and idle threads spin.
 # NumPy reads its variable when it is imported; PyTorch reads OpenMP's.
@@ -22,10 +22,18 @@ os.environ.setdefault("ZTORCH_SPIN", "1000")
 # The cache of assembled code, shared by all workers and runs.
 os.environ.setdefault("ZTORCH_CACHE", f"{Path(__file__).parent.parent}/.pytest_cache/ztorch")
 
-import numpy as np
+# Tests start hundreds of processes, which would compile the package's sources anew where Python is told
+# to leave no bytecode beside them: it is kept with the cache then.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = f"{Path(__file__).parent.parent}/.pytest_cache/bytecode"
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 import pytest
 
 import ztorch
+from tests.cases.grouping import Group, reseed
 
 # Graphs, kernels and texts are many small objects that live until a test ends. With the usual thresholds,
 # garbage collection takes a third of the time of compiling.
@@ -48,14 +56,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="write what tests found where they compare with files of their own")
     parser.addoption("--few", action="store_true",
                      help="the inner loop: the first case of each test, and none that is slow")
+    parser.addoption("--case", default="", help="of tests that group cases, the one of this name alone")
     parser.addoption("--full", action="store_true", default=os.environ.get("ZTORCH_FULL", "") not in ("", "0"),
                      help="every case on every machine, not only a covering of both (ZTORCH_FULL=1)")
 
 
+def group_of(item: pytest.Item) -> Group | None:
+    """The cases of an item that has several."""
+    callspec = getattr(item, "callspec", None)
+    group = callspec.params.get("group") if callspec else None
+    return group if isinstance(group, Group) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before -k looks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept = set(items)
+    if config.option.keyword or config.getoption("case"):
+        for item in items:
+            item.extra_keyword_matches.update(group_of(item) or ())
     if not config.getoption("full"):
         kept = {item for item in items if item.get_closest_marker("full") is None}
+    if case := config.getoption("case"):
+        kept = {item for item in kept if case in (group_of(item) or ())}
     if config.getoption("few"):
         chosen: dict[str, pytest.Item] = {}
         for item in items:
@@ -111,7 +133,12 @@ def no_network() -> Iterator[None]:
 def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     """Seeds the generators of a file by the name of the test: a test draws the same numbers alone and
     after others."""
-    for value in vars(request.module).values() if request.module else ():
-        if isinstance(value, np.random.Generator):
-            fresh = np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
-            value.bit_generator.state = fresh.bit_generator.state
+    reseed(request.module, request.node.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Beside the number of items, that of cases in those that group them."""
+    passed = terminalreporter.stats.get("passed", [])
+    counts = [value for report in passed for key, value in report.user_properties if key == "cases"]
+    if counts:
+        terminalreporter.write_line(f"{sum(counts)} cases passed in {len(counts)} of {len(passed)} tests")

@@ -237,18 +237,18 @@ def buffers_of(step: KernelStep, job: Job) -> tuple[dict[str, np.ndarray], str]:
 # -- comparison -------------------------------------------------------------------------------------
 
 
-def close(got: np.ndarray, want: np.ndarray, d: DType, terms: int = 1) -> None:
+def close(got: np.ndarray, want: np.ndarray, d: DType, terms: int = 1, label: str = "") -> None:
     """Floats within a few roundings of a sum of `terms` numbers of the size of the largest result;
     everything else equal."""
-    assert got.shape == want.shape
+    assert got.shape == want.shape, label
     if not d.is_float:
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(got, want, label)
         return
     eps = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}[d.name]
     finite = np.abs(want[np.isfinite(want)])
     size = max(1.0, float(finite.max())) if finite.size else 1.0
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=0,
-                               atol=eps * (16 + 2 * terms) * size)
+                               atol=eps * (16 + 2 * terms) * size, err_msg=label)
 
 
 def agree(job: Job, got: Arrays, want: Arrays | None = None, terms: int = 1) -> None:
@@ -259,7 +259,7 @@ def agree(job: Job, got: Arrays, want: Arrays | None = None, terms: int = 1) -> 
     floats = [v.dtype for v in job.graph.nodes() if v.dtype.is_float]
     narrow = min(floats, key=lambda d: d.bits, default=None)  # what its rounding can reach
     for g, w, v in zip(got, want, roots, strict=True):
-        close(g, w, narrow if v.dtype.is_float and narrow else v.dtype, terms)
+        close(g, w, narrow if v.dtype.is_float and narrow else v.dtype, terms, job.label)
 
 
 # -- kernels by themselves ----------------------------------------------------------------------------

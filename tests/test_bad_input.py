@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.grouping import together
 from tests.cases.small_model import X, Y, compiled, model
 from ztorch import callbacks as C
 from ztorch import layers as L
@@ -117,6 +118,7 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
 ]
 
 
+@together()
 @pytest.mark.parametrize(("how", "kind", "message"), DECLARED, ids=[d[2] for d in DECLARED])
 def test_declared(how: Callable[[], Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):

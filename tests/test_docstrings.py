@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import ztorch as zt
+from tests.cases.grouping import together
 from ztorch.graph.op import REGISTRY
 from ztorch.initializers import Initializer
 from ztorch.layers import Layer
@@ -72,6 +73,7 @@ def test_sections_are_told_apart() -> None:
     assert sections(text)["Returns"].strip() == "The sum."
 
 
+@together()
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_each_argument_is_documented(name: str) -> None:
     docstring = PUBLIC[name].__doc__ or ""
@@ -81,18 +83,21 @@ def test_each_argument_is_documented(name: str) -> None:
     assert len(first) < 240 and "TODO" not in docstring
 
 
+@together()
 @pytest.mark.parametrize("name", sorted(n for family in FAMILIES for n in _members(family)))
 def test_each_member_is_in_its_room_under_its_name(name: str) -> None:
     family, _, member = name.partition(".")
     assert getattr(getattr(zt, family), member) is PUBLIC[name]
 
 
+@together()
 @pytest.mark.parametrize("name", sorted(_members("layers")))
 def test_each_layer_documents_its_shapes(name: str) -> None:
     if name not in ("layers.Layer", "layers.Input"):
         assert {"Input shape", "Output shape"} <= sections(PUBLIC[name].__doc__ or "").keys()
 
 
+@together()
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_each_op_documents_its_result(name: str) -> None:
     assert "Returns" in sections(getattr(zt.ops, name).__doc__ or "")

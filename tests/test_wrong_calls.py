@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import ztorch as zt
+from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.config import Named
 from ztorch.errors import ConfigError, UnknownName, Unsupported, ZtorchError
@@ -134,6 +135,7 @@ def _here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.chdir(folder)
 
 
+@together()
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("function", [pytest.param(f, id=n) for n, f in [*functions(), *classes()]])
 def test_wrong_arguments(function: Callable[..., Any]) -> None:
@@ -157,6 +159,7 @@ def test_odd_arguments_of_writing() -> None:
                 assert name in str(error) or name == "prompt"
 
 
+@together()
 @pytest.mark.parametrize(("call", "kind", "message"), [
     (lambda: model().compile("cpu", "adam"), ConfigError,
      r"Sequential\.compile takes 1 \(device\) without a name, not 2; name the others: batch_size=, "

@@ -39,7 +39,7 @@ FAULTS = [
     Fault("ir", "ztorch/ir/safe.py", "b.lt(x, float(high))", "b.le(x, float(high))", "ir/test_safe.py"),
     Fault("ir", "ztorch/ir/division.py", "(factor * by - power) < power", "(factor * by - power) <= power", "ir/test_division.py"),
     Fault("ir", "ztorch/ir/division.py", "if divisor[0] <= 0:", "if divisor[0] < 0:", "ir/test_division.py"),
-    Fault("ir", "ztorch/ir/races.py", "self.epoch[at] == epoch", "self.epoch[at] > epoch", "ir/test_threads.py"),
+    Fault("ir", "ztorch/ir/races.py", "self.epoch.take(at) == epoch", "self.epoch.take(at) > epoch", "ir/test_threads.py"),
     Fault("ir", "ztorch/ir/races.py", "(last != group) | same_epoch", "(last != group) & same_epoch", "ir/test_threads.py"),
     Fault("lower", "ztorch/lower/reduction.py", "self.cost(v) > RECOMPUTE_SLOTS", "self.cost(v) >= RECOMPUTE_SLOTS", "lower/test_rules.py"),
     Fault("lower", "ztorch/lower/reduction.py", "self._of_source(v) + 1", "self._of_source(v)", "lower/test_rules.py"),

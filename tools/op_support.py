@@ -90,7 +90,7 @@ def _made(public: Public, sample: Sample, d: DType) -> list[Graph]:
             of = boolean
         leaves.append(leaf("input", f"x{k}", np.shape(shape) if array else shape, of))
     try:
-        result = public.call(*leaves, **sample.attrs)
+        result = public.call(*public.grouped(leaves), **sample.attrs)
     except ZtorchError:  # an op's own rule, on every target alike
         return []
     results = [result] if isinstance(result, Value) else list(result)

@@ -64,7 +64,7 @@ def _row(public: Public) -> str:
         cells += [_gradient(public, []), "", "", ""]
     else:
         leaves = _leaves(public, sample)
-        result = public.call(*leaves, **sample.attrs)
+        result = public.call(*public.grouped(leaves), **sample.attrs)
         results = [result] if isinstance(result, Value) else list(result)
         cells += [_gradient(public, leaves), _example(leaves, results), f"{_flops(results):,}",
                   f"{sum(v.nbytes for v in [*leaves, *results]):,}"]
@@ -193,7 +193,7 @@ def _gradient(public: Public, leaves: list[Value]) -> str:
     sample = next(iter(public.samples), None)
     if sample is None:
         return _UNSAMPLED.get(public.name, "no")
-    result = public.call(*leaves, **sample.attrs)
+    result = public.call(*public.grouped(leaves), **sample.attrs)
     y = result if isinstance(result, Value) else result[0]
     wrt = [v for v in leaves if v.dtype.is_float]
     if not y.dtype.is_float or not wrt:

@@ -116,25 +116,30 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'ztorch' has no attribute {name!r}{hint}")
 
 
-def _lazily(room: str, name: str) -> Any:
-    """A function of a room, which is imported when it is first called."""
+def _dispatch(attribute: str, room: str, name: str) -> None:
+    """Lets `dispatch` call a function of a room, which is imported when it is first called."""
 
     def call(*args: Any, **options: Any) -> Any:
         import importlib
 
-        return getattr(importlib.import_module(f"ztorch.{room}"), name)(*args, **options)
+        function = getattr(importlib.import_module(f"ztorch.{room}"), name)
+        setattr(dispatch, attribute, function)
+        return function(*args, **options)
 
-    return call
+    setattr(dispatch, attribute, call)
 
 
-dispatch.on_arrays = _lazily("arrays.tensor", "on_arrays")
-dispatch.on_loop = _lazily("arrays.control", "on_loop")
-dispatch.update = _lazily("arrays.updates", "update")
-dispatch.call_layer = _lazily("arrays.layer_calls", "call_layer")
-dispatch.predict = _lazily("arrays.program_calls", "predict")
-dispatch.reset_states = _lazily("arrays.layer_calls", "reset_states")
-dispatch.stateless_call = _lazily("arrays.layer_calls", "stateless_call")
-dispatch.from_library = _lazily("library", "public")
+_dispatch("on_arrays", "arrays.tensor", "on_arrays")
+_dispatch("on_loop", "arrays.control", "on_loop")
+_dispatch("update", "arrays.updates", "update")
+_dispatch("call_layer", "arrays.layer_calls", "call_layer")
+_dispatch("predict", "arrays.program_calls", "predict")
+_dispatch("feed", "arrays.program_feed", "feed")
+_dispatch("weight", "arrays.program_weights", "weight")
+_dispatch("set_weight", "arrays.program_weights", "set_weight")
+_dispatch("reset_states", "arrays.layer_calls", "reset_states")
+_dispatch("stateless_call", "arrays.layer_calls", "stateless_call")
+_dispatch("from_library", "library", "public")
 
 
 def __dir__() -> list[str]:

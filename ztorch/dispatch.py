@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """What an op returns for tensors, if it was applied to such tensors before; else None, as long
+    as there are no tensors. `arrays/` replaces this."""
+    return None
+
+
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 on_loop: Callable[..., Any]  # "scan", "while_loop" or "cond", its arguments -> its results
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters
@@ -22,6 +28,9 @@ stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, i
 reset_states: Callable[[Any], None]  # a layer
 from_library: Callable[[str], Any]  # a public name of `library/` -> what has that name
 predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
+feed: Callable[[Any, Any], Any]  # a program, x -> what feeds it tensors; None: x is none of those
+weight: Callable[[Any, str], Any]  # a program, the name of a weight -> a tensor
+set_weight: Callable[[Any, str, Any], None]  # a program, the name of a weight, its new value
 
 
 def is_tensor(x: Any) -> bool:

@@ -31,7 +31,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str) -> Any:
             _at(address, v)[...] = to_storage(v.dtype, array)
 
     return SimpleNamespace(functions={"call": SimpleNamespace(inputs=ports)},
-                           spec=SimpleNamespace(memory_bytes=0), bind_memory=lambda _: call)
+                           spec=SimpleNamespace(memory_bytes=0),
+                           bind_memory=lambda _: SimpleNamespace(alone=lambda: call))
 
 
 def _at(address: int, v: Value) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import pickle
@@ -18,8 +19,11 @@ import pytest
 import ztorch as zt
 from tests.cases.available import device as available
 from ztorch import ops, optimizers
-from ztorch.arrays import placement
+from ztorch.arrays import memory, placement, programs, random
+from ztorch.backends import registry
+from ztorch.backends.device import Device
 from ztorch.errors import DeviceError, UnknownName
+from ztorch.runtime.remote import KEPT_RECORDINGS
 
 A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
 
@@ -136,10 +140,55 @@ def test_inside_a_block_tensors_are_made_there(device: str) -> None:
     assert zt.tensor(A).device == "cpu" and (x * 1.0).device == device
 
 
+def test_kernels_read_and_write_the_tensors_own_memory(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = (zt.tensor(A + k, device=device) for k in range(2))
+    copied: list[int] = []
+    recorded: list[int] = []
+    for name, calls in (("copy", copied), ("record", recorded)):
+        real = getattr(Device, name)
+        monkeypatch.setattr(Device, name, lambda self, *args, real=real, calls=calls: (
+            calls.append(1), real(self, *args))[1])
+    for _ in range(20):
+        z = (x * y).realize()
+    np.testing.assert_array_equal(z.numpy(), A * (A + 1))
+    assert not copied and 1 <= len(recorded) <= 4  # the pool gives the same few blocks again
+    kept = [(x - y * float(k % 2)).realize() for k in range(50)]  # more blocks than recordings
+    for k, z in enumerate(kept):
+        np.testing.assert_array_equal(z.numpy(), A - (A + 1) * (k % 2))
+    here = x.node.block.memory.device
+    live = len(here._recordings)
+    programs.forget()
+    gc.collect()
+    assert live - len(here._recordings) >= KEPT_RECORDINGS and len(here._recordings) <= live
+
+
 def test_memory_of_a_device_is_reused(device: str) -> None:
     x = zt.tensor(np.ones(5000, np.float32), device=device)
     handles = {id((x * 2.0).realize().node.block.handle) for _ in range(10)}
     assert len(handles) <= 2 and x.sum().item() == 5000.0
+
+
+def test_a_closed_device_is_opened_again(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, table in ((registry, "_opened"), (memory, "_memories"), (random, "_counters")):
+        monkeypatch.setattr(module, table, {})  # so that no other test loses its device
+    programs.forget()
+    backend, _, ordinal = device.partition(":")
+    double, old = zt.compiled(lambda x, k: x * k), zt.tensor(A, device=device)
+    for turn in range(3):
+        x = zt.tensor(A, device=device)
+        for k in (2.0, 3.0):  # a number that varies lies on the device
+            np.testing.assert_array_equal((x * k).numpy(), A * k)
+            np.testing.assert_array_equal(double(x, k).numpy(), A * k)
+            with zt.device(device):
+                assert 0 <= zt.rand(3).numpy().min() < 1
+        if turn < 2:
+            registry.opened(backend, int(ordinal)).close()
+            with pytest.raises(DeviceError, match=r"closed|belongs to"):
+                (old + 1.0).numpy()
+            with pytest.raises(DeviceError, match=r"closed|belongs to"):
+                x.numpy()
+    registry.opened(backend, int(ordinal)).close()
+    programs.forget()
 
 
 # -- who chooses -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
+from tests.cases.grouping import together
 from ztorch.arrays import memory
 from ztorch.dtypes import ALL, bf16
 from ztorch.errors import ConfigError, DataError, ShapeError, UnknownName, Unsupported
@@ -64,6 +65,7 @@ FORMS: list[tuple[str, Any]] = [
 ]
 
 
+@together()
 @pytest.mark.parametrize(("form", "make"), FORMS, ids=[f for f, _ in FORMS])
 @pytest.mark.parametrize("take", [zt.tensor, zt.asarray, lambda a: zt.tensor(0, "int8") + a,
                                   zt.from_dlpack], ids=["tensor", "asarray", "operand", "dlpack"])
@@ -119,6 +121,7 @@ def test_shared_memory_outlives_its_array() -> None:
 # -- from lists and numbers --------------------------------------------------------------------------
 
 
+@together()
 @pytest.mark.parametrize(("data", "d"), [
     (1, "int64"), (1.5, "float32"), (True, "bool"), ([1, 2], "int64"), ([[1.0], [2.0]], "float32"),
     ([], "float32"), ([True, 2], "int64"), (np.float64(2), "float64"), (np.array(2.5), "float64"),
@@ -143,6 +146,7 @@ def test_large_integers_keep_their_digits() -> None:
     assert zt.full(2, (1 << 62) + 1).tolist() == [(1 << 62) + 1] * 2
 
 
+@together()
 @pytest.mark.parametrize(("wrong", "kind", "words"), [
     (lambda: zt.tensor("a"), DataError, "array of <U1"), (lambda: zt.tensor(None), DataError, "object"),
     (lambda: zt.tensor(1j), DataError, "complex128"), (lambda: zt.tensor([[1], [1, 2]]), DataError, "no array"),

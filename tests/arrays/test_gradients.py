@@ -9,6 +9,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
+from tests.cases.grouping import together
 from ztorch import ops
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 
@@ -258,6 +259,7 @@ def test_dtypes_of_gradients() -> None:
     assert cast.dtype.long == "float32" and cast.tolist() == [2.0, 4.0]
 
 
+@together()
 @pytest.mark.parametrize(("wrong", "kind", "words"), [
     (lambda x: zt.grad(lambda x: x * x)(x), ShapeError, r"float64\[3\]; use .sum\(\)"),
     (lambda x: zt.grad(lambda x: 3.0)(x), ShapeError, "not 3.0"),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ztorch as zt
+from tests.cases.grouping import together
 from ztorch.errors import ShapeError
 
 A = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
@@ -93,6 +94,7 @@ KEYS: list[Any] = [
 ]
 
 
+@together()
 @pytest.mark.parametrize("key", KEYS, ids=repr)
 def test_as_numpy(key: Any) -> None:
     want = A[key]
@@ -102,6 +104,7 @@ def test_as_numpy(key: Any) -> None:
     np.testing.assert_array_equal(zt.tensor(A)[turned].numpy(), want, strict=True)
 
 
+@together()
 @pytest.mark.parametrize(("key", "words"), [
     (2, "index 2 is out of range for axis 0"), ((0, -4), "index -4 is out of range for axis 1"),
     ((0,) * 5, "5 indices for a tensor of shape"), ((..., 0, ...), "one Ellipsis"),

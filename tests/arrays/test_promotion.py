@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.grouping import together
 from ztorch.errors import DataError, ShapeError, ZtorchError
 
 pytestmark = pytest.mark.usefixtures("by_numpy")
@@ -25,7 +26,7 @@ FUNCTIONS = [np.power, np.add, np.subtract, np.multiply, np.divide, np.floor_div
              np.minimum, np.greater, np.logical_and, np.bitwise_xor, np.left_shift, np.square,
              np.sign, np.isnan, np.logical_not]
 REFUSED = ("bool", "bool")  # sums and products of bools, which NumPy takes for "or" and "and"
-AS_FLOAT64 = [np.exp, np.sqrt, np.sin, np.arctan, np.log10, np.hypot, np.arctan2, np.logaddexp]
+OF_FLOATS = [np.exp, np.sqrt, np.sin, np.arctan, np.log10, np.hypot, np.arctan2, np.logaddexp]
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +45,7 @@ def dtype_of(function: Callable[..., Any], *args: Any) -> str:
     return str(getattr(result.dtype, "long", result.dtype))
 
 
+@together(of=8)
 @pytest.mark.parametrize("function", [*OPERATORS, *FUNCTIONS], ids=lambda f: f.__name__)
 def test_dtypes(function: Any) -> None:
     """Nothing is computed: dtypes are known when an op is recorded."""
@@ -64,16 +66,49 @@ def test_dtypes(function: Any) -> None:
             assert turned == {dtype_of(function, y, x)}, (b, a)
 
 
-@pytest.mark.parametrize("function", AS_FLOAT64, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", OF_FLOATS, ids=lambda f: f.__name__)
 def test_functions_of_floats(function: Any) -> None:
-    """Integers become float64. NumPy takes float16 and float32 for those of 8 and 16 bits."""
+    """Integers of 8 bits become float16, those of 16 float32, wider ones float64."""
     for a in DTYPES:
         x = np.array([1, 1]).astype(a)
-        xs = (x,) * function.nin
-        want = str(function(*xs).dtype) if a.startswith("float") else "float64"
-        result = function(*map(zt.tensor, xs))
-        assert isinstance(result, zt.Tensor) and result.dtype.long == want
-        np.testing.assert_allclose(result.numpy(), function(*(x.astype(want) for x in xs)), rtol=1e-3)
+        want = function(*(x,) * function.nin)
+        result = function(*(zt.tensor(x),) * function.nin)
+        assert isinstance(result, zt.Tensor) and result.dtype.long == str(want.dtype), a
+        np.testing.assert_allclose(result.numpy(), want, rtol=2e-3 if want.dtype == np.float16 else 1e-6)
+
+
+def test_functions_of_floats_that_numpy_lacks() -> None:
+    for a, want in (("int8", "float16"), ("bool", "float16"), ("uint16", "float32"), ("int32", "float64")):
+        assert zt.ops.rsqrt(zt.tensor(np.array([1, 1]).astype(a))).dtype.long == want
+        assert zt.ops.erf(zt.tensor(np.array([1, 1]).astype(a))).dtype.long == want
+
+
+def test_comparisons_with_numbers_beyond_the_dtype() -> None:
+    for d in ("uint8", "int8", "int64", "uint64"):
+        limits = np.iinfo(d)
+        a = np.array([limits.min, 0, limits.max], d)
+        for number in (limits.max + 1, limits.min - 1, limits.max, limits.min, 1 << 80, -(1 << 80)):
+            for function in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+                want = function(a, number)
+                np.testing.assert_array_equal(function(zt.tensor(a), number).numpy(), want, strict=True)
+                np.testing.assert_array_equal(function(number, zt.tensor(a)).numpy(), function(number, a))
+    x = zt.tensor(np.array([[1, 2]], np.uint8))
+    assert zt.compiled(lambda t: t < 300)(x).tolist() == [[True, True]]
+    assert zt.ops.equal(x, 300).tolist() == zt.ops.equal(300, x).tolist() == [[False, False]]
+    assert zt.ops.less(np.array([1], np.uint8), -1).tolist() == [False]
+    assert (x.reshape(2)[:1] + 1 == 300).tolist() == [False]
+
+
+def test_shifts_by_any_count() -> None:
+    for d in ("int8", "uint8", "int32", "int64", "uint64"):
+        a = np.array([5, 127, 1, 0, 100, 3, 77, 3], d)
+        a = np.concatenate([a, ~a])
+        counts = np.array([0, 1, 7, 8, 31, 32, 63, 100] * 2, d)
+        for function in (np.left_shift, np.right_shift):
+            np.testing.assert_array_equal(function(zt.tensor(a), zt.tensor(counts)).numpy(),
+                                          function(a, counts), strict=True)
+            for count in (0, 7, 8, 64, 70, 100):
+                np.testing.assert_array_equal(function(zt.tensor(a), count).numpy(), function(a, count))
 
 
 def test_values_of_operators() -> None:

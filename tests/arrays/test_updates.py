@@ -79,6 +79,26 @@ class TestByNumpy:
             params = step(params, tree(g))
         close(params, applied(optimizers.Adam(0.1), rates=rates))
 
+    def test_other_settings_may_change_between_steps_too(self) -> None:
+        """Momentum goes on from its value, also after it was not used for a while."""
+        optimizer, x = optimizers.SGD(0.5, momentum=0.5), zt.tensor([8.0])
+        want, velocity = 8.0, 0.0
+        for momentum, clip in ((0.5, None), (0.9, None), (0.9, 0.25), (0.0, None), (0.5, None)):
+            optimizer.momentum, optimizer.clipvalue = momentum, clip
+            x = optimizer.update(x, zt.tensor([1.0]))
+            step = 0.5 * (1.0 if clip is None else clip)
+            if momentum:
+                velocity = momentum * velocity - step
+            want += velocity if momentum else -step
+            assert x.item() == pytest.approx(want)
+        adam, y = optimizers.Adam(0.1), zt.tensor([1.0])
+        y = adam.update(y, zt.tensor([1.0]))
+        adam.beta_1 = 0.5
+        y = adam.update(y, zt.tensor([3.0]))
+        first, second = 0.1 * 0.5 + 3.0 * 0.5, 0.001 * 0.999 + 9.0 * 0.001
+        change = 0.1 * (first / (1 - 0.25)) / (np.sqrt(second / (1 - 0.999**2)) + 1e-7)
+        assert y.item() == pytest.approx(0.9 - change, rel=1e-4)
+
     def test_weights_are_excluded_from_decay_by_their_keys(self) -> None:
         ours, theirs = optimizers.SGD(0.1, weight_decay=0.5), optimizers.SGD(0.1, weight_decay=0.5)
         for o in (ours, theirs):

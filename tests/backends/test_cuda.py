@@ -15,7 +15,7 @@ import pytest
 import ztorch as zt
 from tests.cases import available, contract
 from tests.cases.device_programs import Module, all_agree
-from tests.cases.jobs import QUICK, jobs, sharing
+from tests.cases.jobs import parts, sharing
 from tests.cases.zoo import BATCH, STEPS, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry, parse
@@ -75,11 +75,11 @@ def test_contract(check: object, fake: FakeCuda) -> None:
 SHARE = sharing(0, 6)
 
 
-@pytest.mark.parametrize("op", [
-    pytest.param(op, marks=() if op in QUICK else pytest.mark.slow) for op in jobs() if SHARE[op]])
-def test_every_op(op: str, fake: FakeCuda) -> None:
+@pytest.mark.parametrize("ops", [
+    pytest.param(ops, id=f"{k}", marks=pytest.mark.slow if k else ()) for k, ops in enumerate(parts(SHARE, 12))])
+def test_every_op(ops: list[str], fake: FakeCuda) -> None:
     """The rendered PTX of every op and its gradient, thread by thread."""
-    all_agree("cuda", SHARE[op])
+    all_agree("cuda", [job for op in ops for job in SHARE[op]])
     assert "cuGraphLaunch" in fake.calls
 
 

@@ -9,12 +9,12 @@ import pytest
 from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import among_devices
 from tests.cases.device_programs import Module, able, all_agree
-from tests.cases.jobs import QUICK, jobs, narrow_jobs, sharing
+from tests.cases.grouping import together
+from tests.cases.jobs import QUICK, jobs, narrow_jobs, parts, sharing
 from tests.parity import Job, agree
 from ztorch.dtypes import DType
 
 TOGETHER = 12  # ops whose kernels are compiled as one module
-OPS = [pytest.param(op, marks=() if op in QUICK else pytest.mark.slow) for op in jobs()]
 
 
 @functools.cache
@@ -23,19 +23,20 @@ def share_of(backend: str) -> dict[str, list[Job]]:
 
 
 @functools.cache
-def compiled(backend: str, first: int) -> tuple[Module | None, list[int]]:
+def compiled(backend: str, part: int) -> tuple[Module | None, list[int]]:
     """What the device is able to do of a dozen ops, and which jobs that is."""
-    some = list(share_of(backend).values())[first:first + TOGETHER]
-    chosen = [job for each in some for job in each if able(job, backend)]
+    some = parts(share_of(backend), TOGETHER)[part]
+    chosen = [job for op in some for job in share_of(backend)[op] if able(job, backend)]
     return Module(chosen, backend) if chosen else None, [id(job) for job in chosen]
 
 
-@pytest.mark.parametrize(("backend", "op"), [
-    pytest.param(backend, *op.values, marks=op.marks)
-    for backend in COMPUTING for op in OPS if share_of(backend)[str(op.values[0])]])
-def test_op(backend: str, op: str) -> None:
+@together(by=lambda backend, part, op: f"{backend}-{part}")
+@pytest.mark.parametrize(("backend", "op", "part"), [
+    pytest.param(backend, op, part, marks=() if op in QUICK else pytest.mark.slow)
+    for backend in COMPUTING for part, some in enumerate(parts(share_of(backend), TOGETHER)) for op in some])
+def test_op(backend: str, op: str, part: int) -> None:
     device(backend)
-    module, numbers = compiled(backend, list(jobs()).index(op) // TOGETHER * TOGETHER)
+    module, numbers = compiled(backend, part)
     for job in share_of(backend)[op]:
         if id(job) in numbers:
             assert module is not None

@@ -11,6 +11,7 @@ import pytest
 from tests.cases.available import COMPUTING, device
 from tests.cases.device_programs import Module, all_agree, run_kernels
 from tests.cases.grid import ELEMENTWISE, REDUCING, job
+from tests.cases.grouping import together
 from tests.cases.vectors import loads, stores
 from tests.parity import Job, agree
 from ztorch import ops
@@ -26,6 +27,7 @@ from ztorch.lower.grid import threads, workgroups
 everywhere = pytest.mark.parametrize("backend", COMPUTING)
 
 
+@together(by="backend")
 @everywhere
 @pytest.mark.parametrize("lanes", [2, 4])
 @pytest.mark.parametrize("d", [pytest.param(d, marks=() if d in (f32, i32) else pytest.mark.slow)
@@ -47,6 +49,7 @@ def test_loads(backend: str, d: DType, lanes: int) -> None:
         np.testing.assert_array_equal(got[name], w, err_msg=name)
 
 
+@together(by="backend")
 @everywhere
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("d", [pytest.param(d, marks=() if d in (f32, i32) else pytest.mark.slow)
@@ -98,6 +101,7 @@ def test_states_are_updated_where_they_lie(backend: str) -> None:
         agree(one, module.run(0), terms=x.size)
 
 
+@together(by="backend")
 @everywhere
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("lanes", [2, 4])

@@ -12,6 +12,7 @@ import pytest
 from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import among_devices, pairs
 from tests.cases.device_programs import run_kernels, target_of
+from tests.cases.grouping import together
 from tests.cases.opcodes import kernel_for, numbers, opcodes_of, same
 from tests.cases.random_kernels import EXACT, random_buffers, random_kernel
 from tests.parity import answer
@@ -20,6 +21,7 @@ from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i32, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
+from ztorch.ir.kernel import Kernel
 from ztorch.lower.passes import decompose
 
 # WGSL lets an implementation assume that no float is infinite or NaN, and the one here does: it
@@ -27,6 +29,7 @@ from ztorch.lower.passes import decompose
 computing = pytest.mark.parametrize("backend", [n for n in COMPUTING if n != "webgpu"])
 
 
+Buffers = dict[str, np.ndarray]
 TRIED = [*among_devices([d for d in ALL if d.is_int], (i32, u32)),
          *(pytest.param(n, d) for d in (f32, f64, boolean) for n in COMPUTING if n != "webgpu"),
          *pairs(("opencl", "vulkan"), (f16, bf16)),
@@ -39,17 +42,25 @@ TRIED = [*among_devices([d for d in ALL if d.is_int], (i32, u32)),
     for p in TRIED])
 def test_every_opcode(backend: str, d: DType) -> None:
     words = renderer(target_of(device(backend)))
-    for opcode in opcodes_of(d):
-        kernel, held = kernel_for(opcode, d, 1, i32)
-        got = {n: a.copy() for n, a in held.items()}
-        try:
-            run_kernels([kernel], [got], backend)
-        except Unsupported as error:
-            assert backend in str(error)  # says who lacks what
-            continue
+    made = {opcode: kernel_for(opcode, d, 1, i32) for opcode in opcodes_of(d)}
+    for opcode, got in computed(made, backend).items():
+        kernel, held = made[opcode]
         want = answer(decompose(kernel, words.speaks, backend), held)
         same(numbers(kernel, got), numbers(kernel, want), f"{opcode} {d!r} on {backend}",
              opcode in ("min", "max"))
+
+
+def computed(made: dict[str, tuple[Kernel, Buffers]], backend: str) -> dict[str, Buffers]:
+    """What kernels make of their buffers, compiled together; or each alone, where the device lacks one."""
+    got = {name: {n: a.copy() for n, a in held.items()} for name, (_, held) in made.items()}
+    try:
+        run_kernels([kernel for kernel, _ in made.values()], [*got.values()], backend)
+    except Unsupported as error:
+        assert backend in str(error)  # says who lacks what
+        if len(made) == 1:
+            return {}
+        return {n: a for name, each in made.items() for n, a in computed({name: each}, backend).items()}
+    return got
 
 
 @pytest.mark.parametrize("backend", COMPUTING)
@@ -116,6 +127,7 @@ def test_masks(backend: str, d: DType) -> None:
     assert got["y"].tolist() == [5, 11, 12, -8, 14, 15, 0, 17]
 
 
+@together(by="backend")
 @computing
 @pytest.mark.parametrize("opcode", ["sub", "div", "eq", "ne", "le", "max", "mul", "add"])
 def test_a_value_and_itself(backend: str, opcode: str) -> None:

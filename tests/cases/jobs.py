@@ -60,7 +60,6 @@ def jobs() -> dict[str, list[Job]]:
     return found
 
 
-
 def composed(op: str) -> bool:
     """Whether an op is made of others: their kernels are its own."""
     public = REGISTRY.get(op.rstrip("'"))  # None for loops, which are no public ops
@@ -72,6 +71,18 @@ def sharing(turn: int, of: int = 4) -> dict[str, list[Job]]:
     that is made of others is run by each third machine, beginning elsewhere for each op."""
     return {op: [] if composed(op) and not full() and (turn + k) % 3 else share(some, turn + k, of)
             for k, (op, some) in enumerate(jobs().items())}
+
+
+# The inner loop tries what between them use every kind of kernel.
+QUICK = ("matmul", "softmax'", "sum", "where", "cumsum", "take", "cast")
+
+
+def parts(shared: dict[str, list[Job]], size: int) -> list[list[str]]:
+    """The ops that a machine runs, cut into those that are compiled at once: first the quick ones, then
+    `size` each."""
+    ops = [op for op, some in shared.items() if some]
+    first, rest = ([op for op in ops if (op in QUICK) is quick] for quick in (True, False))
+    return [p for p in (first, *(rest[k:k + size] for k in range(0, len(rest), size))) if p]
 
 
 # What the table above is not in, by kind of dtype; each op's first sample is.
@@ -91,7 +102,3 @@ def narrow_jobs() -> dict[DType, list[Job]]:
                 found[d].append(value_job(case if d.is_float else replace(case, dtype=d), d))
         seen.add(key)
     return found
-
-
-# The inner loop tries what between them use every kind of kernel.
-QUICK = ("matmul", "softmax'", "sum", "where", "cumsum", "take", "cast")

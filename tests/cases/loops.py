@@ -95,6 +95,21 @@ def _counted(x: Value) -> Value:
     return s + ops.cast(k, x.dtype) + ops.sum(kept)
 
 
+def _segments(x: Value, u: Value, h: Value) -> Value:
+    """Seven turns of which the gradient finds three states, in both directions."""
+    last, kept = ops.scan(lambda s, row: (ops.tanh(row + s @ u),) * 2, h, x, checkpoint=3)
+    back, rows = ops.scan(lambda s, r: (ops.sin(s + r), s * r), last, kept, reverse=True,
+                          checkpoint=2)
+    return rows + back
+
+
+def _block(x: Value, w: Value) -> Value:
+    def block(x: Value) -> Value:
+        return ops.tanh(ops.exp(x @ w) * 0.3) @ w
+
+    return ops.checkpoint(block, ops.checkpoint(block, x)) * x
+
+
 def _while(x: Value) -> Value:
     return ops.while_loop(lambda s: ops.sum(s * s) < 40.0, lambda s: s * 1.5 + ops.sin(x), x,
                           max_steps=9)
@@ -114,6 +129,8 @@ LOOPS = [
     LoopCase("plain", _plain, ((6, 2, 9), (9, 9), (2, 9))),
     LoopCase("nested", _nested, ((3, 4), (5, 4))), LoopCase("swapped", _swapped, ((5, 4),)),
     LoopCase("shared", _shared, ((4, 3), (3, 3))), LoopCase("counted", _counted, ((3,),)),
+    LoopCase("segments", _segments, ((7, 2, 5), (5, 5), (2, 5))),
+    LoopCase("block", _block, ((3, 4), (4, 4))),
     LoopCase("while", _while, ((6,),)), LoopCase("cond", _cond, ((3, 3),)),
 ]
 

@@ -68,7 +68,7 @@ class Case:
         return out
 
     def call(self, *args: Value) -> Value:
-        return self._one(self.public.call(*args, **self.sample.attrs))
+        return self._one(self.public.call(*self.public.grouped(args), **self.sample.attrs))
 
     def _one(self, results: Any) -> Any:
         """This case's own result."""
@@ -78,7 +78,7 @@ class Case:
         """NumPy's answer."""
         meaning = self.public.reference or self.public.primitive.numpy  # type: ignore[union-attr]
         with np.errstate(all="ignore"):
-            return np.asarray(self._one(meaning(*arrays, **self.sample.attrs)))
+            return np.asarray(self._one(meaning(*self.public.grouped(arrays), **self.sample.attrs)))
 
 
 def cases(kinds: str = "fsub") -> Iterator[Case]:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.parity import HERE
 from ztorch.codegen import assemble, cc, object_cache
+from ztorch.codegen import llvm as llvm_source
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import TARGETS
 from ztorch.host.settings import current, using
@@ -133,7 +134,7 @@ def test_what_llvm_is_said_to_be() -> None:
     [library] = [p for p in Path(llvm.__file__).parent.glob("*llvmlite*") if p.is_file()]
     stat = library.stat()
     assert f"{stat.st_size}, {stat.st_mtime_ns}" in assemble.llvm_identity()
-    assert assemble._source() == Path(assemble.__file__).read_bytes()
+    assert assemble._source() == Path(llvm_source.__file__).read_bytes()
 
 
 C = "#include <stdint.h>\n#include \"limit.h\"\nint32_t f(void) { return LIMIT; }"

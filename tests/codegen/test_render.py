@@ -6,7 +6,9 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from tests.cases.covering import full
 from tests.cases.opcodes import kernel_for, opcodes_of, same
 from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.parity import HERE, answer, run_kernels
-from ztorch.codegen import templates
+from ztorch.codegen import object_cache, templates
 from ztorch.codegen.render import Renderer, renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import (
@@ -32,6 +34,7 @@ from ztorch.dtypes import (
     u32,
 )
 from ztorch.errors import VerifyError, ZtorchError
+from ztorch.host.settings import using
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Instr, constant
@@ -204,3 +207,29 @@ def test_models_and_layers_may_be_called_anything(name: str) -> None:
     assert compiled.spec.name == name
     for line in compiled.text.splitlines():
         assert "ret void }" not in line and "{{" not in line and "é" not in line
+
+
+def test_the_code_of_a_template_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its text: a process that finds it does not compile it, and never runs that of another text."""
+    compiled: list[str] = []
+    compile_ = Environment.compile
+
+    def counted(self: Environment, source: str, *more: Any, **options: Any) -> Any:
+        compiled.append(source)
+        return compile_(self, source, *more, **options)
+
+    monkeypatch.setattr(Environment, "compile", counted)
+    (tmp_path / "words").mkdir()
+
+    def text(source: str) -> str:
+        object_cache.forget()
+        (tmp_path / "words" / "module.j2").write_text(source)
+        fresh = templates.environment.__wrapped__(str(tmp_path / "words"))
+        return str(fresh.get_template("module.j2").render(x=3))
+
+    with using(cache=str(tmp_path / "cache")):
+        assert [text("a {{ x }}"), text("a {{ x }}"), text("b {{ x }}"), text("a {{ x }}")] == [
+            "a 3", "a 3", "b 3", "a 3"]
+        assert compiled == ["a {{ x }}", "b {{ x }}"]
+    with using(cache=None):
+        assert text("a {{ x }}") == "a 3" and len(compiled) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ import ztorch as zt
 from ztorch.arrays import programs
 from ztorch.codegen import object_cache
 from ztorch.compile import pipeline, program_cache
-from ztorch.compile.pipeline import compile_functions, target_for
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.targeting import target_for
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Op
 from ztorch.host.settings import using
@@ -45,8 +47,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         return compile_functions(functions, target, name)
 
-    for module in (program_cache, pipeline):
-        monkeypatch.setattr(module, "compile_functions", counted)
+    monkeypatch.setattr(pipeline, "compile_functions", counted)
     return names
 
 
@@ -84,6 +85,42 @@ def test_another_process_does(folder: Path) -> None:
     same = (zt.tensor(np.ones(3, np.float32)) * 3.5).sum().numpy()
     assert same == 10.5
     assert set(folder.iterdir()) == written
+
+
+def test_what_is_found_needs_no_stage_of_the_compiler(folder: Path) -> None:
+    script = ("import sys, ztorch as zt, numpy as np\n"
+              "print((zt.tensor(np.ones(3, np.float32)) * 7.5).sum().numpy())\n"
+              "print([m for m in ('jinja2', 'llvmlite', 'ztorch.lower', 'ztorch.compile.pipeline')\n"
+              "       if m in sys.modules])")
+    environment = {"ZTORCH_CACHE": str(folder.parent), "ZTORCH_DEVICE": "cpu", "PATH": ""}
+    said = [subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
+                           text=True, check=True, cwd=Path(zt.__file__).parents[1]).stdout.split("\n")
+            for _ in range(2)]
+    assert said[0][0] == said[1][0] == "22.5"
+    assert "ztorch.lower" in said[0][1] and said[1][1] == "[]"
+
+
+def test_the_compiler_is_known_by_what_it_says_not_by_when_it_was_written(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def source() -> bytes:
+        return program_cache._source.__wrapped__()
+
+    monkeypatch.setattr(program_cache, "__file__", str(tmp_path / "package" / "compile" / "here.py"))
+    monkeypatch.setattr(program_cache.assets, "folder", lambda name: tmp_path / name)
+    for place in ("package/lower/plan.py", "package/errors.py", "templates/llvm/module.j2"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("some text")
+    digests = [source()]
+    for place in ("package/lower/plan.py", "package/errors.py", "templates/llvm/module.j2"):
+        status = (tmp_path / place).stat()
+        (tmp_path / place).write_text("other one")  # of equal length, and said to be as old
+        os.utime(tmp_path / place, ns=(status.st_atime_ns, status.st_mtime_ns))
+        digests.append(source())
+    assert len(set(digests)) == 4
+    (tmp_path / place).write_text("some text")
+    (tmp_path / place).write_text("other one")
+    (tmp_path / "package" / "lower" / "plan.pyc").write_bytes(b"1")
+    assert source() == digests[-1]
 
 
 def test_other_numbers_shapes_and_constants_are_other_programs(compiled: list[str]) -> None:

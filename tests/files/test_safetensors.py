@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases.grouping import together
 from ztorch.dtypes import f16, f32
 from ztorch.errors import WeightsError
 from ztorch.files import safetensors
@@ -79,6 +80,7 @@ DAMAGED = {
 }
 
 
+@together()
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_files(case: str) -> None:
     with pytest.raises(WeightsError, match="here is not a whole safetensors file"):

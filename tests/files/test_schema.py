@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases.grouping import together
 from ztorch.dtypes import bf16, f32
 from ztorch.files.kinds import (
     DTYPE,
@@ -82,6 +83,7 @@ RIGHT: list[tuple[Any, Any, Any]] = [
 ]
 
 
+@together()
 @pytest.mark.parametrize(("kind", "value", "memory"), RIGHT, ids=lambda x: str(x)[:30])
 def test_values_that_a_field_takes_come_back(kind: Any, value: Any, memory: Any) -> None:
     read = kind.from_json(value)
@@ -89,6 +91,7 @@ def test_values_that_a_field_takes_come_back(kind: Any, value: Any, memory: Any)
     assert kind.to_json(read) == value
 
 
+@together()
 @pytest.mark.parametrize(("kind", "value", "message"), [
     (FIVE, 0, "the whole is 0; it must be an integer from 1 to 5"),
     (FIVE, 6, "the whole is 6; it must be an integer"),

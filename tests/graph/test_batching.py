@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.cases.samples import Case, cases
 from ztorch import ops
 from ztorch.dtypes import f64
@@ -58,6 +59,7 @@ def check(roots: Sequence[Value], leaves: Sequence[Value], rows: list[list[np.nd
         np.testing.assert_allclose(value, np.stack(want), rtol=1e-10, atol=1e-11)
 
 
+@together(of=200)
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_many_examples_at_once(case: Case) -> None:
     for which in batches(case):
@@ -65,6 +67,7 @@ def test_many_examples_at_once(case: Case) -> None:
         check([case.call(*leaves)], leaves, examples_of(case, which), which)
 
 
+@together(of=200)
 @pytest.mark.parametrize("case", FLOATS, ids=str)
 def test_gradients_of_many_examples(case: Case) -> None:
     leaves = case.leaves(f64)
@@ -77,6 +80,7 @@ def test_gradients_of_many_examples(case: Case) -> None:
         check(slopes, leaves, examples_of(case, which), which)
 
 
+@together()
 @pytest.mark.parametrize("case", [c for c in FLOATS if c.number == 0], ids=str)
 def test_the_gradient_of_many_examples_at_once(case: Case) -> None:
     """Differentiated after it was vectorised: the sum over examples of each one's gradient."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.grouping import together
 from tests.cases.samples import Case, cases
 from ztorch import ops
 from ztorch.arrays.derivatives import WATCHED
@@ -27,6 +28,7 @@ def text(y: Value) -> str:
     return own
 
 
+@together()
 @pytest.mark.parametrize("case", FIRST, ids=str)
 def test_every_op_has_a_text(case: Case) -> None:
     first, second = (text(case.call(*case.leaves())) for _ in range(2))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from ztorch import ops
 from ztorch.errors import ShapeError, UnknownName
 from ztorch.graph.evaluate import evaluate
@@ -21,6 +22,7 @@ def value(y: Value) -> np.ndarray:
     return evaluate([y], {X: DATA})[0]
 
 
+@together()
 @pytest.mark.parametrize("formula", [
     lambda x: x + 1, lambda x: 1 + x, lambda x: x - 1.5, lambda x: 1.5 - x, lambda x: 2 * x,
     lambda x: x / 2, lambda x: 2 / x, lambda x: x ** 2, lambda x: 2 ** x, lambda x: x % 2,

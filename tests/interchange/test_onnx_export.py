@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 import ztorch as zt
+from tests.cases.grouping import together
 from tests.cases.samples import Case, cases
 from tests.interchange.onnx_files import UNWRITABLE, agrees, kinds, ours, rows, runtime
 from ztorch import layers as L
@@ -128,6 +129,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], list[Layer]], dict[str, in
 }
 
 
+@together()
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name: str) -> None:
     shape, make, expected = LAYERS[name]
@@ -159,6 +161,7 @@ def test_layers_that_become_smaller_nodes(name: str) -> None:
     agrees(randomised(zt.Sequential([L.Input(shape), *make()])))
 
 
+@together()
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations(name: str) -> None:
     agrees(zt.Sequential([L.Input((3, 4)), L.Activation(name)]), 1e-5)
@@ -183,6 +186,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
 # -- ops, from the registry ------------------------------------------------------------------------
 
 
+@together(of=120)
 @pytest.mark.parametrize("case", [c for c in cases() if c.dtype.name in ("f32", "i32", "bool")],
                          ids=str)
 def test_every_op(case: Case) -> None:

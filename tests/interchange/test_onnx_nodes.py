@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from tests.cases.grouping import together
 from tests.interchange.onnx_files import model_of, ours, port, runtime, single, tensor, written
 from ztorch.interchange.onnx import load
 from ztorch.interchange.onnx.node import NODES
@@ -255,6 +256,7 @@ def label(case: Case) -> str:
     return "-".join([case.op, *(f"{k}={v}" for k, v in case.attrs.items())]).replace(" ", "")
 
 
+@together(of=100)
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_a_node(case: Case, tmp_path: Path) -> None:
     made = single(case.op, case.data, case.known, case.attrs, case.opset, case.count, case.fixed)
@@ -276,6 +278,7 @@ FOLDED = [c for c in CASES if c.op not in ("Dropout", "LSTM", "GRU", "RNN", "Att
           not any(isinstance(k, np.ndarray) and k.ndim and k.dtype.kind == "f" for k in c.known)]
 
 
+@together(of=100)
 @pytest.mark.parametrize("case", FOLDED, ids=label)
 def test_a_node_of_constants_is_worked_out_while_importing(case: Case, tmp_path: Path) -> None:
     """All inputs of the node are constants; the model adds its result to the input."""

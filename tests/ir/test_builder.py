@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8, u64
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
@@ -87,6 +88,7 @@ def test_constants_fold_as_the_interpreter_computes(opcode: str, d: DType, opera
     assert int(buffers["y"].view(f"u{d.bytes}")[0]) == y.bits
 
 
+@together()
 @pytest.mark.parametrize("source", ALL, ids=repr)
 @pytest.mark.parametrize("target", ALL, ids=repr)
 def test_casts_of_constants_fold(source: DType, target: DType) -> None:

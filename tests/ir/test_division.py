@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.cases.grouping import together
 from tests.cases.random_kernels import random_buffers, random_kernel
 from ztorch.dtypes import DType, f32, i32, i64, u8, u32
 from ztorch.ir.builder import Builder
@@ -112,6 +113,7 @@ def test_without_the_upper_half_large_numbers_are_divided() -> None:
     assert {(i.opcode, i.dest.dtype) for i in asked} == {("mulhi", u32)}
 
 
+@together()
 @pytest.mark.parametrize("seed", range(40))
 def test_random_kernels_keep_their_meaning_and_their_ranges(seed: int) -> None:
     kernel = random_kernel(Random(seed))

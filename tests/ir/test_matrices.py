@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.cases.matrices import SUBGROUP, expected, numbers, products
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import bf16, f16, f32, f64, i32
@@ -25,6 +26,7 @@ SHAPES = (HALF, MmaShape(16, 8, 16, bf16, f32), MmaShape(16, 8, 8, f32, f32, 10)
 TURNS = tuple(itertools.product((False, True), repeat=3))
 
 
+@together()
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("turned", TURNS)
 def test_products(shape: MmaShape, turned: tuple[bool, bool, bool]) -> None:

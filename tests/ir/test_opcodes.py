@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cases import oracle
+from tests.cases.grouping import together
 from tests.cases.opcodes import array, edges
 from ztorch.dtypes import (
     ALL,
@@ -93,6 +94,7 @@ def test_the_oracle_knows_every_opcode() -> None:
     assert {*oracle.EXACT, *oracle.NEAR, "cast", "bitcast", "mulhi"} == set(SCALAR)
 
 
+@together(of=100)
 @pytest.mark.parametrize(("opcode", "d"), [
     (opcode, d) for opcode in oracle.EXACT for d in ALL if d.kind in OPCODES[opcode].kinds], ids=repr)
 def test_exact_opcode(opcode: str, d: DType) -> None:
@@ -108,6 +110,7 @@ def test_exact_opcode(opcode: str, d: DType) -> None:
         assert same(g, want, opcode in ("min", "max")), f"{opcode}{operands} is {want}, not {g}"
 
 
+@together()
 @pytest.mark.parametrize("d", [f16, bf16, f32, f64], ids=repr)
 @pytest.mark.parametrize("opcode", sorted(oracle.NEAR))
 def test_near_opcode(opcode: str, d: DType) -> None:
@@ -126,6 +129,7 @@ def test_mulhi(d: DType) -> None:
     assert apply("mulhi", [d, d], d, rows) == [a * b >> d.bits for a, b in rows]
 
 
+@together()
 @pytest.mark.parametrize("target", ALL, ids=repr)
 @pytest.mark.parametrize("source", ALL, ids=repr)
 def test_cast(source: DType, target: DType) -> None:
@@ -138,6 +142,7 @@ def test_cast(source: DType, target: DType) -> None:
         assert same(g, want), f"{source!r} {x} as {target!r} is {want}, not {g}"
 
 
+@together()
 @pytest.mark.parametrize(("source", "target"), [
     (s, t) for s in NUMBERS for t in NUMBERS if s.bits == t.bits], ids=repr)
 def test_bitcast(source: DType, target: DType) -> None:
@@ -147,6 +152,7 @@ def test_bitcast(source: DType, target: DType) -> None:
         assert same(g, oracle.from_bits(oracle.bits(x, source), target))
 
 
+@together()
 @pytest.mark.parametrize("stored", NUMBERS, ids=repr)
 @pytest.mark.parametrize("computed", [f32, bf16, i32, boolean], ids=repr)
 def test_memory_converts(stored: DType, computed: DType) -> None:

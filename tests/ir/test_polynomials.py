@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from ztorch.dtypes import (
     ALL,
     DType,
@@ -200,6 +201,7 @@ def test_reduction_reaches_far(name: str, d: DType, bound: float, error: float) 
     assert np.all(np.abs(run(name, d, x)) <= 1)
 
 
+@together()
 @pytest.mark.parametrize("d", [f16, bf16], ids=repr)
 @pytest.mark.parametrize("name", [n for n in CASES if n != "pow"])
 def test_narrow_floats_round_once(name: str, d: DType) -> None:
@@ -238,6 +240,7 @@ ENDS: dict[str, list[tuple[float, float]]] = {  # arguments with their values
 }
 
 
+@together()
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "fused"])
 @pytest.mark.parametrize("d", [f16, bf16, f32, f64], ids=repr)
 @pytest.mark.parametrize("name", ENDS)
@@ -246,6 +249,7 @@ def test_ends(name: str, d: DType, exact: bool) -> None:
     np.testing.assert_allclose(run(name, d, x, exact=exact), wanted, rtol=2.0**-23)
 
 
+@together()
 @pytest.mark.parametrize("d", [f32, f64], ids=repr)
 @pytest.mark.parametrize("name", [n for n in ENDS if n != "rsqrt"])
 def test_every_nan_stays_nan(name: str, d: DType) -> None:
@@ -300,6 +304,7 @@ def test_pow_ends(d: DType, exact: bool) -> None:
 # -- widths, arithmetic, termination --------------------------------------------------------------
 
 
+@together()
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "fused"])
 @pytest.mark.parametrize("name", CASES)
 def test_lanes_do_not_matter(name: str, exact: bool) -> None:

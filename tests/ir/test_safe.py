@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cases import oracle
+from tests.cases.grouping import together
 from tests.cases.opcodes import edges, kernel_for, opcodes_of, same
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
@@ -189,6 +190,7 @@ def test_raw_opcodes_are_wrong_where_machines_differ(opcode: str) -> None:
     assert (meaning(x, y) != safe).tolist() == [True, False]
 
 
+@together()
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_target_says_a_rule_again(name: str) -> None:
     """What targets have of the safe opcodes on integers and in conversions is a word of the

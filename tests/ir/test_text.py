@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases.covering import full
+from tests.cases.grouping import together
 from tests.cases.random_kernels import random_kernel
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u64
 from ztorch.errors import VerifyError
@@ -92,6 +93,7 @@ def test_constants_keep_their_bits(d: DType, data: st.DataObject) -> None:
     assert parse(show(kernel)) == kernel
 
 
+@together()
 @pytest.mark.parametrize("d", [f16, bf16, f32, f64], ids=repr)
 @pytest.mark.parametrize("text", ["0.0", "-0.0", "1.0", "0.5", "-2.5", "inf", "-inf", "nan"])
 def test_float_constants_read_well(d: DType, text: str) -> None:
@@ -155,6 +157,7 @@ def test_comments_blanks_and_spacing_are_free() -> None:
 GOOD = show(everything())
 
 
+@together()
 @pytest.mark.parametrize(("line", "message"), [
     ("%1:f32 = ad 1.0, 2.0", "line 3: there is no opcode 'ad'"),
     ("%1:f3 = add 1.0, 2.0", "expected a type"),

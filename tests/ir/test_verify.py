@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases.covering import full
+from tests.cases.grouping import together
 from tests.cases.random_kernels import random_buffers, random_kernel
 from ztorch.dtypes import ALL, boolean, f16, f32, f64, i32, i64, u8, u32
 from ztorch.errors import VerifyError
@@ -313,6 +314,7 @@ def test_attributes_cannot_smuggle_text() -> None:
             verify(k)
 
 
+@together()
 @pytest.mark.parametrize("opcode", SCALAR)
 def test_kinds_of_every_scalar_opcode(opcode: str) -> None:
     row = OPCODES[opcode]

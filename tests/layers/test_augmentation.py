@@ -11,6 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
+from tests.cases.grouping import together
 from tests.layers.running import Traced, machines_for
 from tests.parity import Job, agree, compiled
 from ztorch import layers as L
@@ -150,6 +151,7 @@ CASES: dict[str, tuple[Layer, int, Outcome]] = {
 }
 
 
+@together()
 @pytest.mark.parametrize("name", CASES)
 def test_outcomes_are_those_of_the_draws(name: str) -> None:
     layer, count, outcome = CASES[name]
@@ -163,6 +165,7 @@ def test_compiled_code_agrees(name: str) -> None:
     compiled_agrees(CASES[name][0], IMAGES)
 
 
+@together()
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_differences(name: str) -> None:
     layer, _, _ = CASES[name]
@@ -208,6 +211,7 @@ def test_every_outcome_occurs_for_each_example_by_itself() -> None:
 # -- without chance --------------------------------------------------------------------------------
 
 
+@together()
 @pytest.mark.parametrize("name", CASES)
 def test_predicting_leaves_images_alone(name: str) -> None:
     layer, _, _ = CASES[name]

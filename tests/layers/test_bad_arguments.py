@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.layers.twin_cases import CELLS, NESTED, PLAIN, public
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError, ZtorchError
@@ -50,6 +51,7 @@ ARGUMENTS = [(name, argument) for name in TRIED
              if argument not in NOT_TRIED]
 
 
+@together(of=100)
 @pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_wrong_arguments_are_our_errors(name: str, argument: str) -> None:
     shape, how = TRIED[name]
@@ -70,6 +72,7 @@ FLAGS = [(make, p.name) for make in public().values()
          for p in inspect.signature(make.__init__).parameters.values() if p.annotation == "bool"]
 
 
+@together()
 @pytest.mark.parametrize(("make", "argument"), [*FLAGS, (L.Dense, "trainable")])
 def test_flags_are_true_or_false(make: type[Layer], argument: str) -> None:
     needs: dict[Any, dict[str, Any]] = {L.Dot: {"axes": 1}, L.RNN: {"cell": L.GRUCell(3)}}
@@ -83,6 +86,7 @@ def test_flags_are_true_or_false(make: type[Layer], argument: str) -> None:
             assert getattr(make(**{**how, argument: given}), argument) is fine
 
 
+@together()
 @pytest.mark.parametrize("name", [n for n in TRIED if n != "Input"])
 def test_inputs_of_every_rank_and_dtype(name: str) -> None:
     for shape in SHAPES:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests import references
+from tests.cases.grouping import together
 from tests.layers.running import Traced
 from tests.layers.twin_cases import CASES, NESTED, PLAIN, Case, public
 from ztorch import layers as L
@@ -86,6 +87,7 @@ def offered(layer: str, name: str) -> bool:
         name == what or (what[0] == "_" and name.endswith(what)) for what in NOWHERE)
 
 
+@together()
 @pytest.mark.parametrize("name", sorted({*public()} - {*OURS, "Input", "Identity"}))
 def test_arguments_are_those_of_keras(name: str) -> None:
     theirs = arguments(getattr(references.keras().layers, name).__init__)
@@ -112,6 +114,7 @@ ARGUMENTS = [(name, wrong) for name in PLAIN if name not in OURS for wrong in (
     "kernel_regularizer", "bias_constraint", "lora_rank", *NOT_OFFERED.get(name, {}))]
 
 
+@together()
 @pytest.mark.parametrize(("name", "wrong"), ARGUMENTS)
 def test_what_is_not_offered_is_refused_by_name(name: str, wrong: str) -> None:
     """Rather than ignored: even where it is what Keras takes by default."""
@@ -132,6 +135,7 @@ def beside_keras(case: Case) -> bool:
             and (case.layer != "MultiHeadAttention" or "key_dim" in case.how))
 
 
+@together()
 @pytest.mark.parametrize("case", [*filter(beside_keras, CASES)], ids=str)
 def test_weights_shapes_and_numbers_are_those_of_keras(case: Case) -> None:
     keras, torch = references.keras(), references.torch()

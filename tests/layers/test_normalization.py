@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests import references
+from tests.cases.grouping import together
 from tests.layers.running import MACHINES, Traced, same
 from tests.parity import Job, compiled
 from tests.references import Run
@@ -100,6 +101,7 @@ def test_compiled(name: str) -> None:
 HARD = {"large": 1e4, "huge": 1e8, "tiny": 1e-6}
 
 
+@together()
 @pytest.mark.parametrize("how", ["large", "huge", "tiny", "far", "zero"])
 @pytest.mark.parametrize("make", [L.BatchNormalization, lambda: L.GroupNormalization(2),
                                   L.LayerNormalization, L.RMSNormalization, L.UnitNormalization],

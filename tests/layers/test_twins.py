@@ -15,6 +15,7 @@ import pytest
 
 from tests import references
 from tests.cases.covering import full, pairs, share
+from tests.cases.grouping import together
 from tests.layers.running import Traced, same
 from tests.layers.torch_words import Words
 from tests.layers.twin_cases import CASES, NESTED, NO_TWIN, PLAIN, Case, public
@@ -73,12 +74,14 @@ def test_every_layer_is_in_the_table() -> None:
 # -- outputs and gradients -------------------------------------------------------------------------
 
 
+@together()
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_outputs_and_gradients_are_pytorchs(case: Case) -> None:
     ours = traced(case)
     same(ours.oracle(), in_torch(case, ours), rtol=1e-11, atol=1e-12)
 
 
+@together()
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_are_differences(case: Case) -> None:
     """Along one direction in the space of the input and all weights that train."""
@@ -129,6 +132,7 @@ def test_every_variant_is_pytorchs(target: str, d: str) -> None:
 LIMITS = {"scalar": SCALAR, "wide": WIDE, "groups": GROUPS}
 
 
+@together(by="machine")
 @slow
 @pytest.mark.parametrize(("case", "machine"), pairs(FIRST, list(LIMITS)), ids=str)
 def test_the_interpreter_agrees(case: Case, machine: str) -> None:

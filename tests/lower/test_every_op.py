@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.cases.covering import full, pairs
-from tests.cases.jobs import jobs, narrow_jobs, sharing
+from tests.cases.grouping import together
+from tests.cases.jobs import narrow_jobs, parts, sharing
 from tests.parity import (
     GROUPS,
     HERE,
@@ -35,7 +36,7 @@ MACHINES = [pytest.param(m, marks=() if m in ("few lanes", BEST) else pytest.mar
             for m in (*INTERPRETED, *HERE)]
 
 
-TOGETHER = 24  # ops that are compiled at once: most of them run in one process
+TOGETHER = 24  # ops that are compiled at once
 
 
 class Machine:
@@ -61,15 +62,16 @@ def share_of(name: str) -> dict[str, list[Job]]:
 
 @functools.cache
 def machine(name: str, part: int) -> Machine:
-    some = list(share_of(name).values())[part * TOGETHER:(part + 1) * TOGETHER]
-    return Machine(name, [job for each in some for job in each])
+    some = parts(share_of(name), TOGETHER)[part]
+    return Machine(name, [job for op in some for job in share_of(name)[op]])
 
 
-@pytest.mark.parametrize(("op", "name"), [
-    pytest.param(op, *m.values, marks=m.marks)
-    for op in jobs() for m in MACHINES if share_of(str(m.values[0]))[op]])
-def test_op(op: str, name: str) -> None:
-    its = machine(name, list(jobs()).index(op) // TOGETHER)
+@together(by=lambda name, part, op: f"{name}-{part}")
+@pytest.mark.parametrize(("op", "name", "part"), [
+    pytest.param(op, *m.values, part, marks=m.marks)
+    for m in MACHINES for part, some in enumerate(parts(share_of(str(m.values[0])), TOGETHER)) for op in some])
+def test_op(op: str, name: str, part: int) -> None:
+    its = machine(name, part)
     for job in share_of(name)[op]:
         agree(job, its(job), terms=20)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cases.grid import ELEMENTWISE, REDUCING, job
+from tests.cases.grouping import together
 from tests.parity import GROUPS, SUBGROUPS, Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.dtypes import DType, f16, f32, f64, i32
@@ -116,6 +117,7 @@ def test_batches_views_and_epilogues(limits: Limits, d: DType) -> None:
     assert len(plan_of(one.alone("j"), limits)[0].steps) == 1
 
 
+@together(of=16)
 @both
 @pytest.mark.parametrize("shape", [(3, 5), (700, 3), (2, 1000), (65, 64), (1, 40_000), (300, 17)])
 @pytest.mark.parametrize("axis", [0, 1])

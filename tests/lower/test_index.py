@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from ztorch.lower.index import Index, LoadedIndex, Quotient, Remainder, Var
 from ztorch.lower.positions import flatten, proper, strides, unflatten
 
@@ -32,6 +33,7 @@ def everywhere(loops: list[Var]) -> list[dict[Var, int]]:
             for point in itertools.product(*(range(v.extent) for v in loops))]
 
 
+@together()
 @pytest.mark.parametrize("seed", range(150))
 def test_random_arithmetic(seed: int) -> None:
     """A chain of random operations, done on symbols and on numbers."""
@@ -58,6 +60,7 @@ def test_random_arithmetic(seed: int) -> None:
         assert low <= numbers.min() and numbers.max() <= high
 
 
+@together()
 @pytest.mark.parametrize("seed", range(40))
 def test_replacing_is_substituting(seed: int) -> None:
     rng = random.Random(seed)

@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.cases.steps import training_step
 from tests.parity import NARROW, SCALAR, WIDE, plan_of
@@ -66,6 +67,7 @@ def test_decompose_leaves_only_words_the_target_has(missing: list[str]) -> None:
                 np.testing.assert_array_equal(after[name], before[name])
 
 
+@together()
 @pytest.mark.parametrize("seed", range(30))
 def test_decompose_of_random_kernels_changes_no_integer(seed: int) -> None:
     kernel = random_kernel(Random(seed))
@@ -145,6 +147,7 @@ def parallel_kernel(trips: int) -> Kernel:
     return b.kernel()
 
 
+@together()
 @pytest.mark.parametrize("trips", (1, 2, 3, 7, 16))
 @pytest.mark.parametrize("workers", (1, 2, 3, 5, 20))
 def test_workers_share_every_trip_and_race_for_none(trips: int, workers: int) -> None:
@@ -166,6 +169,7 @@ def test_kernels_without_parallel_loops_are_left_alone() -> None:
 # -- hoist ---------------------------------------------------------------------------------------------
 
 
+@together()
 @pytest.mark.parametrize("seed", range(60))
 def test_hoisting_changes_nothing_in_random_kernels(seed: int) -> None:
     kernel = random_kernel(Random(seed))

@@ -40,6 +40,7 @@ def parsed(text: str) -> Program:
 
 
 @functools.cache
+@functools.cache
 def _without_library(real: Any) -> type[Exception] | None:
     """What the real package raises where there is no libcuda; None where there is one."""
     try:
@@ -47,6 +48,13 @@ def _without_library(real: Any) -> type[Exception] | None:
     except RuntimeError as error:
         return type(error)
     return None
+
+
+def _form(x: Any) -> Any:
+    """What a conversion of x depends on: types, and the sizes of numbers."""
+    if isinstance(x, (tuple, list)):
+        return type(x), *map(_form, x)
+    return (type(x), x < 0, x.bit_length()) if type(x) is int else type(x)
 
 
 @dataclass
@@ -68,6 +76,7 @@ class FakeCuda:
         self.real, self.capability, self.devices, self.total = real, capability, devices, memory
         self.shuffled = shuffled  # run the nodes of a graph in the last order that is allowed
         self.process = os.getpid()
+        self.converted: set[tuple] = set()  # calls whose arguments the real package has taken
         self.calls: list[str] = []
         self.fail: dict[str, str] = {}
         self.sick = ""
@@ -99,9 +108,11 @@ class FakeCuda:
     def call(self, name: str, *args: Any) -> tuple:
         function = getattr(type(self), f"do_{name}")
         missing = _without_library(self.real)
-        if missing:
+        form = (name, _form(args))
+        if missing and form not in self.converted:  # it converts the arguments before it fails
             with contextlib.suppress(missing):
                 getattr(self.real, name)(*args)
+            self.converted.add(form)
         with self.lock:
             self.calls.append(name)
             code = self.refuse(name)

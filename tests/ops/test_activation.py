@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from ztorch import ops
 from ztorch.dtypes import f64
 from ztorch.errors import ShapeError
@@ -35,12 +36,14 @@ def test_all_of_keras_is_here() -> None:
     assert set(KERAS) <= set(REGISTRY)
 
 
+@together()
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_safe_at_ten_thousand(name: str) -> None:
     for x in both(name, [-1e4, -100.0, 0.0, 100.0, 1e4]):
         assert np.isfinite(x).all()
 
 
+@together()
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_nan_passes(name: str) -> None:
     assert np.isnan(both(name, [NAN])[0]).all()
@@ -58,6 +61,7 @@ def test_sigmoid_keeps_its_digits_near_zero() -> None:
                                rtol=1e-5)
 
 
+@together()
 @pytest.mark.parametrize("name", ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "softplus",
                                   "gelu", "silu", "sigmoid", "mish", "softsign", "log_sigmoid",
                                   "hard_shrink"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -49,7 +52,7 @@ def test_every_dtype_compiled(name: str) -> None:
     data = (random.normal(size=x.shape) if d.is_float else
             random.integers(0, 100, x.shape).astype(d.numpy))
     data = from_storage(d, to_storage(d, data))
-    job = Job(Graph({"sum": ops.cumsum(x)}), {x: data})
+    job = Job(Graph({"sum": ops.cumsum(x, -1)}), {x: data})
     [got] = compiled(job, HERE[-1])
     if d.is_int:
         np.testing.assert_array_equal(got, np.cumsum(data, -1, d.numpy))
@@ -77,7 +80,7 @@ def test_infinities_and_nan_go_forward_only() -> None:
 
 def test_the_same_bits_for_any_number_of_threads() -> None:
     x = leaf("input", "x", (5, 3000), "float32")
-    job = Job(Graph({"s": ops.cumsum(x), "p": ops.cumprod(x * 0.01 + 1.0, 0)}),
+    job = Job(Graph({"s": ops.cumsum(x, -1), "p": ops.cumprod(x * 0.01 + 1.0, 0)}),
               {x: random.normal(size=x.shape).astype(np.float32)})
     module = Module([job], HERE[-1])
     alone = module.run(0, 1)
@@ -107,8 +110,16 @@ def test_products_with_zeros_have_pytorchs_gradient() -> None:
 
 
 def test_of_nothing_and_of_bools() -> None:
-    assert ops.cumsum(leaf("input", "x", (3, 0), f64)).shape == (3, 0)
+    assert ops.cumsum(leaf("input", "x", (3, 0), f64), 1).shape == (3, 0)
     with pytest.raises(ShapeError, match="does not take bool; cast"):
         ops.cumsum(leaf("input", "x", (3,), "bool"))
     with pytest.raises(ShapeError, match="axis 1 is out of range"):
         ops.cumsum(leaf("input", "x", (3,), f64), 1)
+
+
+@pytest.mark.parametrize("scan", [ops.cumsum, ops.cumprod], ids=["cumsum", "cumprod"])
+def test_only_a_single_axis_may_be_left_out(scan: Callable[..., Any]) -> None:
+    want = np.cumsum([1.0, 2.0, 3.0]) if scan is ops.cumsum else [1.0, 2.0, 6.0]
+    np.testing.assert_array_equal(value(scan(constant(np.array([1.0, 2.0, 3.0])))), want)
+    with pytest.raises(ShapeError, match=r"needs an axis for a tensor of shape \(2, 3\); give axis="):
+        scan(leaf("input", "x", (2, 3), f64))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.cases.covering import share
+from tests.cases.grouping import together
 from tests.cases.jobs import composed
 from tests.cases.samples import Case, cases
 from tests.parity import HERE, Job, Module, close
@@ -67,6 +68,7 @@ def first_of_primitive(case: Case) -> bool:
 
 
 @pytest.mark.slow
+@together()
 @pytest.mark.parametrize(("number", "case", "d"), [
     (k, c, d) for k, (c, d) in enumerate(narrow())], ids=str)
 def test_16_bit_floats(number: int, case: Case, d: DType) -> None:
@@ -77,6 +79,7 @@ def test_16_bit_floats(number: int, case: Case, d: DType) -> None:
 
 
 @pytest.mark.slow
+@together()
 @pytest.mark.parametrize(("number", "case", "d"), [
     (k, c, d) for k, (c, d) in enumerate(wide())], ids=str)
 def test_whole_numbers(number: int, case: Case, d: DType) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.cases.samples import UNSAMPLED, Case, cases, stored
 from ztorch import ops
 from ztorch.dtypes import f64
@@ -30,6 +31,7 @@ def test_every_op_has_a_docstring() -> None:
     assert [p.name for p in public_ops() if not p.call.__doc__] == []
 
 
+@together(of=200)
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_float64_value_is_numpys(case: Case) -> None:
     leaves, arrays = case.leaves(f64), case.arrays()
@@ -39,6 +41,7 @@ def test_float64_value_is_numpys(case: Case) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13)
 
 
+@together(of=200)
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_value_shape_and_dtype_in_its_own_dtype(case: Case) -> None:
     leaves = case.leaves()
@@ -57,6 +60,7 @@ def test_value_shape_and_dtype_in_its_own_dtype(case: Case) -> None:
         np.testing.assert_array_equal(got, own)
 
 
+@together(of=200)
 @pytest.mark.parametrize("case", FLOATS, ids=str)
 def test_narrow_floats_stay_narrow(case: Case) -> None:
     for narrow in ("float16", "bfloat16"):
@@ -69,6 +73,7 @@ def test_narrow_floats_stay_narrow(case: Case) -> None:
         assert got.shape == y.shape and np.isfinite(got).all()
 
 
+@together(of=100)
 @pytest.mark.parametrize("case", [c for c in FLOATS if _differentiable(c)], ids=str)
 def test_gradient_is_the_finite_difference(case: Case) -> None:
     leaves, arrays = case.leaves(f64), case.arrays()

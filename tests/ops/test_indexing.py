@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.parity import HERE, Job, Module, compiled
 from ztorch import ops
 from ztorch.dtypes import dtype, f64, from_storage, to_storage
@@ -40,6 +41,7 @@ def added(x: np.ndarray, at: np.ndarray, rows: np.ndarray, axis: int) -> np.ndar
     return y
 
 
+@together()
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("m", [1, 9, 30])
 def test_scatter_add_is_numpys(axis: int, m: int, way: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.grouping import together
 from ztorch import ops
 from ztorch.errors import ShapeError
 from ztorch.graph.evaluate import evaluate
@@ -46,6 +47,7 @@ CALLS: list[tuple[str, tuple, Callable[..., Any]]] = [  # the op, its arguments,
 ]
 
 
+@together()
 @pytest.mark.parametrize(("name", "arguments", "numpys"), CALLS)
 def test_calls_are_numpys(name: str, arguments: tuple, numpys: Callable[..., Any]) -> None:
     same(getattr(ops, name)(V, *arguments), numpys(X, *arguments))
@@ -101,6 +103,7 @@ def test_filled_like_others() -> None:
     same(OPS.zeros((2, 0)), np.zeros((2, 0)))
 
 
+@together()
 @pytest.mark.parametrize(("wrong", "parts"), [
     (lambda: ops.squeeze(V, 0), ["axis=0", "(3, 4, 5)"]),
     (lambda: ops.moveaxis(V, (0, 0), (1, 2)), ["twice", "(0, 0)"]),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from ztorch import ops
 from ztorch.dtypes import f64
 from ztorch.errors import ShapeError
@@ -25,6 +26,7 @@ def same(ours: Any, want: Any) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
 
 
+@together()
 @pytest.mark.parametrize(("subscripts", "shapes"), [
     ("ij,jk->ik", ((2, 3), (3, 4))), ("ij,jk", ((2, 3), (3, 4))), ("ii->i", ((3, 3),)),
     ("ii", ((3, 3),)), ("ij->ji", ((2, 3),)), ("ba", ((2, 3),)), ("i,j->ij", ((2,), (3,))),

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from ztorch import ops
 from ztorch.dtypes import dtype, f64
 from ztorch.errors import ShapeError
@@ -22,6 +23,7 @@ def value(y):
     return evaluate([y], {})[0]
 
 
+@together()
 @pytest.mark.parametrize("axes", [None, -1, *AXES])
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean", "var"])
 def test_every_choice_of_axes(name: str, axes) -> None:
@@ -74,6 +76,7 @@ def test_argmax_takes_the_first_and_survives_nan() -> None:
     assert value(ops.argmin(constant([2, 1, 1], "int32"))) == 1
 
 
+@together()
 @pytest.mark.parametrize("axes", [None, -1, *(a for a in AXES if a)])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_positions_along_any_axes(name: str, axes) -> None:
@@ -90,6 +93,7 @@ def test_positions_along_any_axes(name: str, axes) -> None:
     assert (kept.reshape(want.shape) == want).all()
 
 
+@together()
 @pytest.mark.parametrize("name", ["float32", "int8", "uint32", "float64"])
 @pytest.mark.parametrize(("combine", "function"), [
     ("add", np.add), ("mul", np.multiply), ("max", np.maximum), ("min", np.minimum)])

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.parity import HERE, Job, Module
 from ztorch import losses, ops
 from ztorch.dtypes import DType, dtype, from_storage, to_storage
 from ztorch.graph.autodiff import gradients
-from ztorch.graph.op import leaf
+from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -108,6 +109,7 @@ def test_losses_of_probabilities_that_are_zero(name: str, d: str) -> None:
 # -- means and variances ---------------------------------------------------------------------------
 
 
+@together(of=15)
 @pytest.mark.parametrize("d", EPS)
 @pytest.mark.parametrize("name", ["mean", "var", "std", "standardize", "layer_norm"])
 @pytest.mark.parametrize("mean", [0.0, 1e4, -1e4])
@@ -205,3 +207,34 @@ def test_activations_at_ten_thousand(d: str) -> None:
             continue  # 1e8 is no float16
         near(y, want, dtype(d), 8)
         near(dy, slope, dtype(d), 32)
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
+def test_shifts_by_any_count(name: str, target: str) -> None:
+    """By the width or more, or by a negative count, only the sign is left, on a shift to the right."""
+    counts = [0, 1, 7, 8, 15, 16, 31, 32, 33, 63, 64, 70, 127, *([-1, -8, -128] if name[0] == "i" else [])]
+    a = np.repeat(np.array([5, 99, 1, 0, 77], name), len(counts))
+    a, b = np.concatenate([a, ~a]), np.tile(np.array(counts, name), 10)
+    x, y = (leaf("input", port, a.shape, name) for port in "xy")
+    fixed = {f"{op.__name__}{count}": op(x, OPS.full(a.shape, count, name))
+             for op in (ops.shift_left, ops.shift_right) for count in (3, 70)}
+    job = Job(Graph({"left": ops.shift_left(x, y), "right": ops.shift_right(x, y), **fixed}), {x: a, y: b})
+    want = [np.left_shift(a, b), np.right_shift(a, b),
+            *(f(a, np.array(count, name)) for f in (np.left_shift, np.right_shift) for count in (3, 70))]
+    for got, expected in zip(Module([job], target).run(0), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_the_gradient_of_a_power_of_zero() -> None:
+    """x ** 0.0 is 1 for any x, so its gradient is 0; where the exponent varies, element by element."""
+    base = np.array([0.0, -0.0, 2.0, INF, -3.0, 0.0, 0.0, 4.0])
+    exponent = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.5])
+    want = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.25])
+    x, p = leaf("input", "x", base.shape, "float64"), leaf("input", "p", base.shape, "float64")
+    fixed = ops.power(x, OPS.full(base.shape, 0.0, "float64"))
+    job = Job(Graph({"varying": gradients(ops.sum(ops.power(x, p)), [x])[0],
+                     "fixed": gradients(ops.sum(fixed), [x])[0]}), {x: base, p: exponent})
+    varying, zero = Module([job], HERE[-1]).run(0)
+    np.testing.assert_array_equal(varying, want)
+    np.testing.assert_array_equal(zero, np.zeros(8))

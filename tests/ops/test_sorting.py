@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests import references
+from tests.cases.grouping import together
 from tests.parity import HERE, Job, Module, compiled
 from ztorch import ops
 from ztorch.dtypes import dtype, f64, from_storage, to_storage
@@ -30,6 +31,7 @@ def value(y: Value) -> np.ndarray:
     return evaluate([y], {})[0]
 
 
+@together()
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 31, 33, 64])
 def test_every_length_with_many_ties(n: int, way: str) -> None:
     data = random.integers(0, max(2, n // 3), (4, n)).astype(np.float64)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests import references
+from tests.cases.grouping import together
 from tests.parity import HERE, Job, agree, compiled
 from ztorch import ops
 from ztorch.errors import ShapeError
@@ -151,6 +152,7 @@ def test_upsampling_is_pytorchs() -> None:
 # -- what windows are made of ------------------------------------------------------------------------
 
 
+@together()
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 @pytest.mark.parametrize("stride", [1, 2, 3, 9])
 @pytest.mark.parametrize("dilation", [1, 2])
@@ -256,6 +258,7 @@ BAD = {
 }
 
 
+@together()
 @pytest.mark.parametrize("name", BAD)
 def test_what_does_not_fit_is_named(name: str) -> None:
     call, message = BAD[name]

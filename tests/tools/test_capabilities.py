@@ -10,6 +10,7 @@ import pytest
 
 from tests.cases.available import COMPUTING
 from tests.cases.covering import full
+from tests.cases.grouping import together
 from tests.cases.opcodes import kernel_for
 from tools import capabilities as c
 from tools import opcode_support as support
@@ -62,6 +63,7 @@ def test_every_op_with_a_sample_has_a_row() -> None:
     assert set(rows()) == sampled, STALE
 
 
+@together()
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("d", [f32, f64, bf16, i32], ids=repr)
 def test_states_are_what_compiling_finds(name: str, d: object) -> None:

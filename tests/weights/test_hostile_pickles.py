@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import references
+from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.errors import Unsupported, WeightsError
 from ztorch.model.sequential import Sequential
@@ -126,6 +127,7 @@ def test_the_tensor_that_others_are_made_of_is_read() -> None:
     assert found["0.weight"].array.shape == (2, 3)
 
 
+@together()
 @pytest.mark.parametrize("tensor", [
     Stored(1, (2, 3), (3, 1)), Stored(-1, (2, 3), (3, 1)), Stored(0, (2, 3), (4, 1)),
     Stored(0, (2, 3), (-3, 1)), Stored(0, (-2, -3), (3, 1)), Stored(0, (3, 3), (3, 1)),
@@ -145,6 +147,7 @@ def test_impossible_tensors(tensor: Stored) -> None:
         pickles.load(pickled(tensor), storage, "here")
 
 
+@together()
 @pytest.mark.parametrize("data", [
     b"", b".", b"\x80\x02", b"\x80\x02}", b"\x80\x02N", b"\x80\x02NN.", b"\x80\x02(N.", b"\x80\x02t.",
     b"\x80\x02h\x05.", b"\x80\x02}N.", b"\x80\x02N}s.", b"\x80\x02]NNs.", b"\x80\x02}(Nu.",

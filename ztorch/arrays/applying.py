@@ -15,13 +15,15 @@ from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.errors import DeviceError
 from ztorch.graph.op import ALIASES
 from ztorch.graph.value import Value
 from ztorch.ops import signature
 
-_recorded: dict[tuple[Any, ...], Call] = {}  # calls by the arguments they were recorded with
+# Calls by the arguments they were recorded with. Operators on tensors look here first.
+recorded: Recent[tuple[Any, ...], Call] = Recent(1 << 14)
 _transfers: ContextVar[bool] = ContextVar("transfers", default=False)
 
 
@@ -37,42 +39,63 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         A node, or a list of them if the op has several results; a value of a graph, or what the op
         returns for it, if an argument is one.
     """
+    key, operands = _sorted(name, args, attrs)
+    call = _remembered(key)
+    return _apply_first(name, args, attrs, key) if call is None else _recorded(call, operands)
+
+
+def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """What `apply` returns, if the op was applied to such arguments before; else None."""
+    key, operands = _sorted(name, args, attrs)
+    call = _remembered(key)
+    return None if call is None else _recorded(call, operands)
+
+
+def _sorted(name: str, args: tuple[Any, ...],
+            attrs: dict[str, Any]) -> tuple[tuple[Any, ...] | None, list[Any]]:
+    """What a call is remembered by, None if it is not to be; and its operands."""
     key: list[Any] = [name]
     operands: list[Any] = []
     positions, rest = tensor_places(name)
     placed = False
+    if len(args) == rest + 1 and isinstance(args[rest], (list, tuple)):
+        args = (*args[:rest], *args[rest])  # a list of tensors stands for all of them
     for k, x in enumerate(args):
-        kind = type(x)
         if isinstance(x, Handle):
             node = x.node
             placed = True
             key.append(node.spec)
             operands.append(node)
         elif k not in positions and k < rest:
-            key.append((kind, x))
-        elif kind in NUMBERS:
-            key.append(kind)
+            key.append((type(x), x))
+        elif type(x) in NUMBERS:
+            key.append(type(x))
             operands.append(x)
         else:
-            return _apply_first(name, args, attrs)
+            return None, operands
     for label, x in attrs.items():
         if isinstance(x, Handle):
-            return _apply_first(name, args, attrs)
+            return None, operands
         key.append((label, type(x), x))
     if not placed:
         key.append(memory_of(default_device()))
+    return tuple(key), operands
+
+
+def _remembered(key: tuple[Any, ...] | None) -> Call | None:
     try:
-        call = _recorded.get(tuple(key))
+        return None if key is None else recorded.get(key)
     except TypeError:  # a list, which cannot be hashed
-        return _apply_first(name, args, attrs)
-    if call is None:
-        return _apply_first(name, args, attrs, tuple(key))
+        return None
+
+
+def _recorded(call: Call, operands: Sequence[Any]) -> Any:
     nodes = record(call, tuple(operands))
     return nodes[0] if call.single else nodes
 
 
 def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
-                 key: tuple[Any, ...] = ()) -> Any:
+                 key: tuple[Any, ...] | None) -> Any:
     """Binds the arguments of an op as a function's are, and remembers the call under a key."""
     name = ALIASES.get(name, name)
     bound = bind(name, args, attrs)
@@ -88,10 +111,10 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     call = call_for(bound, kinds, place)
     zeros = any(isinstance(x, float) and x == 0 for x in bound.attributes.values())
     moves = any(isinstance(x, Handle) and x.node.spec.memory != place for x in bound.operands)
-    if key and not zeros and not moves:  # 0.0 and -0.0 would be one key
-        _recorded[key] = call
-    nodes = record(call, operands)
-    return nodes[0] if call.single else nodes
+    if key is not None and not zeros and not moves:  # 0.0 and -0.0 would be one key
+        with contextlib.suppress(TypeError):  # a list, which cannot be hashed
+            recorded.put(key, call)
+    return _recorded(call, operands)
 
 
 def _number(x: Any) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,11 +19,14 @@ from ztorch.arrays.promotion import integer_range, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, DataError, UnknownName, ZtorchError
-from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, leaf
+from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, is_pair, leaf
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
 from ztorch.ops import signature
 
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
+    "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne}
 NUMBERS = (bool, int, float)  # Python's: as operands they take the dtype of the tensors beside them
 
 Operand = Spec | type  # a tensor, or the type of a number
@@ -39,9 +44,11 @@ class Call:
         aliases: For each result, which operand it is, or None: some reshapes change nothing.
         single: Whether the op gives one result, not a tuple.
         integers: Places and ranges of numbers that must fit an integer dtype.
+        quick: Whether recording it takes no more than a node: one result, nothing to check.
     """
 
-    __slots__ = ("_build", "aliases", "dtypes", "integers", "name", "operands", "results", "single")
+    __slots__ = ("__weakref__", "_build", "aliases", "dtypes", "integers", "name", "operands",
+                 "quick", "results", "single")
 
     def __init__(self, name: str, operands: tuple[Operand, ...], dtypes: Sequence[DType],
                  build: Build, memory: str):
@@ -63,6 +70,7 @@ class Call:
         self.aliases = tuple(same.get(id(y)) for y in results)
         self.integers = tuple((k, *integer_range(d)) for k, (o, d) in enumerate(
             zip(operands, dtypes, strict=True)) if not isinstance(o, Spec) and d.is_int)
+        self.quick = self.single and self.aliases == (None,) and not self.integers
 
     def build(self, operands: Sequence[Value]) -> list[Value]:
         """The results as values of a graph."""
@@ -71,14 +79,32 @@ class Call:
         result = self._build(typed)
         return [result] if self.single else list(result)
 
-    def check_numbers(self, operands: Sequence[Any]) -> None:
-        """Raises a DataError for a number that its integer dtype cannot hold."""
+    def fitting(self, operands: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
+        """The call and operands to record for these. They are others for a comparison with a number
+        that the integer dtype cannot hold: its result is known.
+
+        Raises:
+            DataError: Another op has such a number.
+        """
         for k, low, high in self.integers:
             if not low <= operands[k] <= high:
-                need_in_range(self.name, operands[k], self.dtypes[k])
+                tensors = [o for o in self.operands if isinstance(o, Spec)]
+                if self.name not in COMPARISONS or len(tensors) != 1:
+                    need_in_range(self.name, operands[k], self.dtypes[k])
+                pair = (operands[k], low) if k == 0 else (low, operands[k])
+                answer = COMPARISONS[self.name](*pair)
+                return _known_comparison(self.results[0], tensors[0], answer), operands[1 - k:2 - k]
+        return self, operands
 
     def __repr__(self) -> str:
         return f"<call of {self.name}>"
+
+
+@functools.lru_cache(1024)
+def _known_comparison(result: Spec, operand: Spec, answer: bool) -> Call:
+    """The call for a comparison that has one answer, whatever the tensor holds."""
+    return Call("full", (operand,), (operand.dtype,),
+                lambda values: OPS.full(result.shape, answer, result.dtype), result.memory)
 
 
 # -- how the arguments of an op are bound ----------------------------------------------------------
@@ -147,7 +173,10 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
             raise DataError(f"zt.ops.{name}: {parameter} is None; give an array or a number")
         if parameter not in tensors or x is None:
             attributes[parameter] = as_attribute(f"zt.ops.{name}({parameter}=...)", x)
-        elif p.kind is inspect.Parameter.VAR_POSITIONAL:
+        elif is_pair(p) and not (isinstance(x, (list, tuple)) and len(x) == 2):
+            raise DataError(f"zt.ops.{name}: {parameter} is a pair of arrays (real, imag), not "
+                            f"{type(x).__name__}")
+        elif p.kind is inspect.Parameter.VAR_POSITIONAL or is_pair(p):
             items = x[0] if len(x) == 1 and isinstance(x[0], (list, tuple)) else x
             counts[parameter] = len(items)
             operands += items
@@ -159,7 +188,8 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
     return Bound(name, operands, labels, counts, attributes)
 
 
-_calls: dict[tuple[Any, ...], Call] = {}
+# Weak: a call lives as long as something recorded or compiled refers to it, and is one till then.
+_calls: weakref.WeakValueDictionary[tuple[Any, ...], Call] = weakref.WeakValueDictionary()
 
 
 def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:

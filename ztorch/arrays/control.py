@@ -16,6 +16,7 @@ from ztorch.arrays.cells import tracing
 from ztorch.arrays.elements import array_of, node_from
 from ztorch.arrays.node import TensorNode, placeholder
 from ztorch.arrays.realize import realize
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import dependents, number_dtypes, rebuild, walk
@@ -25,23 +26,27 @@ from ztorch.graph.tracing import traced
 from ztorch.graph.trees import Shape, flatten, unflatten
 from ztorch.graph.value import Value
 
+CAPACITY = 1024  # loops that are kept
+
 
 def on_loop(kind: str, *arguments: Any) -> Any:
     """The result of a loop or a branch whose arguments are tensors or arrays.
 
     Args:
-        kind: `"scan"`, `"while_loop"` or `"cond"`.
+        kind: `"scan"`, `"while_loop"`, `"cond"` or `"checkpoint"`.
         *arguments: Those of the op, checked.
     """
     return _KINDS[kind](*arguments)
 
 
-def _scan(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool) -> Any:
-    loop = _Loop("scan", (init, xs), (turns, reverse))
+def _scan(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool,
+          checkpoint: int | None) -> Any:
+    loop = _Loop("scan", (init, xs), (turns, reverse, checkpoint))
     state, row = loop.inside(init), loop.inside(xs, rows=True)
     turn = loop.function(f, (state, row))
     return loop.run(lambda values, call: ops.scan(
-        lambda s, x: call(turn, (s, x)), values[0], values[1], length=turns, reverse=reverse))
+        lambda s, x: call(turn, (s, x)), values[0], values[1], length=turns, reverse=reverse,
+        checkpoint=checkpoint))
 
 
 def _while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any, turns: int) -> Any:
@@ -59,6 +64,12 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
                 for f in (true_fn, false_fn)]
     return loop.run(lambda values, call: ops.cond(
         values[0], *(lambda *xs, f=f: call(f, xs) for f in branches), *values[1]))
+
+
+def _checkpoint(f: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    loop = _Loop("checkpoint", operands, ())
+    block = loop.function(f, tuple(loop.inside(x) for x in operands))
+    return loop.run(lambda values, call: ops.checkpoint(lambda *xs: call(block, xs), *values))
 
 
 class _Function(NamedTuple):
@@ -111,7 +122,7 @@ class _Loop:
         outside = [*(cell.get() for cell in trace.read), *pending.leaves[len(sources):]]
         self.of_tensors = self.of_tensors or bool(outside)
         new = _Function(tuple(pending.key), len(inside),
-                        tuple(pending.slots[id(n)] for n in roots), tree, len(self.operands),
+                        tuple(pending.slots[n] for n in roots), tree, len(self.operands),
                         len(outside), len(pending.numbers))
         self.operands += [*outside, *pending.numbers]
         self.dtypes += [*(n.spec.dtype for n in outside), *number_dtypes(pending.key)]
@@ -130,7 +141,8 @@ class _Loop:
         key = (self.name, self.options, self.tree, tuple(self.functions), kinds)
         known = _looped.get(key)
         if known is None:
-            known = _looped[key] = _LoopCall(self, build, kinds)
+            known = _LoopCall(self, build, kinds)
+            _looped.put(key, known)
         nodes = record(known.call, tuple(self.operands))
         if not self.of_tensors:
             realize(nodes)
@@ -158,5 +170,6 @@ class _LoopCall:
         self.call = Call(loop.name, kinds, loop.dtypes, results, loop.memory)
 
 
-_KINDS: dict[str, Callable[..., Any]] = {"scan": _scan, "while_loop": _while_loop, "cond": _cond}
-_looped: dict[Any, _LoopCall] = {}  # by structure
+_KINDS: dict[str, Callable[..., Any]] = {"scan": _scan, "while_loop": _while_loop, "cond": _cond,
+                                       "checkpoint": _checkpoint}
+_looped: Recent[Any, _LoopCall] = Recent(CAPACITY)  # by structure

@@ -19,6 +19,7 @@ from ztorch.arrays.cells import tracing
 from ztorch.arrays.elements import operand_of
 from ztorch.arrays.node import TensorNode, placeholder
 from ztorch.arrays.realize import operands_kept
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.structure import dependents, number_dtypes, rebuild, walk
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
@@ -177,7 +178,7 @@ class _Custom:
         return [slope] if isinstance(argument, (Value, Tensor, np.ndarray)) else []
 
 
-_calls: dict[Any, Call] = {}  # by the structure of the gradient, and the specs of the operands
+_calls: Recent[Any, Call] = Recent(1024)  # by structure of the gradient and specs of operands
 
 
 def _attached(ys: Sequence[TensorNode], args: Sequence[TensorNode], inside: Sequence[TensorNode],
@@ -190,9 +191,10 @@ def _attached(ys: Sequence[TensorNode], args: Sequence[TensorNode], inside: Sequ
     shared = pending.leaves[len(sources):]
     operands = (*ys, *args, *shared, *pending.numbers)
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
-    slots = tuple(None if s is None else pending.slots[id(s)] for s in slopes)
+    slots = tuple(None if s is None else pending.slots[s] for s in slopes)
     key = tuple(pending.key)
-    call = _calls.get((key, slots, len(ys), kinds))
+    name = key, slots, len(ys), kinds
+    call = _calls.get(name)
     if call is None:
         numbers = number_dtypes(key)
         results, first, rest = len(ys), len(ys) + len(args), len(shared)
@@ -206,6 +208,6 @@ def _attached(ys: Sequence[TensorNode], args: Sequence[TensorNode], inside: Sequ
             return with_gradient(values[:results], values[results:first], values[first:], rule)
 
         dtypes = [*(o.spec.dtype for o in (*ys, *args, *shared)), *numbers]
-        call = _calls[key, slots, len(ys), kinds] = Call(
-            "custom_gradient", kinds, dtypes, build, ys[0].spec.memory)
+        call = Call("custom_gradient", kinds, dtypes, build, ys[0].spec.memory)
+        _calls.put(name, call)
     return record(call, operands)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from ztorch.arrays.calls import Build, Call
 from ztorch.arrays.elements import node_from
-from ztorch.arrays.node import TensorNode
+from ztorch.arrays.node import TensorNode, pending
 from ztorch.arrays.realize import operands_kept
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
@@ -59,10 +60,10 @@ def _watch(node: TensorNode, argument: int, number: int) -> TensorNode:
     if not node.spec.dtype.is_float:
         raise ShapeError(f"argument {argument} is a tensor of {node.spec.dtype}, which has no "
                          "derivatives; use .astype('float32'), or argnums= for other arguments")
-    return TensorNode(node.spec, None, _watch_call(node.spec, number), (node,), 0, node.depth + 1)
+    return pending(node.spec, _watch_call(node.spec, number), (node,), 0, node.depth + 1)
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def _watch_call(s: Spec, number: int) -> Call:
     """The call for a spec. Each tensor has its own, since one may be watched twice."""
     return Call("watched", (s,), (s.dtype,), lambda values: WATCHED(values[0]), s.memory)
@@ -75,8 +76,8 @@ class Recorded:
         within = dependents(results, watched)
         self.pending: Pending = walk([*results, *watched], within=within)
         slots = self.pending.slots
-        self.results = tuple(slots[id(n)] for n in results)
-        self.watched = tuple(slots[id(n)] for n in watched)
+        self.results = tuple(slots[n] for n in results)
+        self.watched = tuple(slots[n] for n in watched)
 
     def derive(self, name: str, rule: Callable[..., Sequence[Value]],
                extra: Sequence[TensorNode] = ()) -> list[TensorNode]:
@@ -96,7 +97,8 @@ class Recorded:
             dtypes = [*(n.spec.dtype for n in leaves), *number_dtypes(self.pending.key),
                       *(n.spec.dtype for n in extra)]
             place = next(o.spec.memory for o in operands if isinstance(o, TensorNode))
-            call = _derived[key] = Call(name, kinds, dtypes, self._builder(rule), place)
+            call = Call(name, kinds, dtypes, self._builder(rule), place)
+            _derived.put(key, call)
         return record(call, operands)
 
     def _builder(self, rule: Callable[..., Sequence[Value]]) -> Build:
@@ -112,7 +114,7 @@ class Recorded:
         return build
 
 
-_derived: dict[Any, Call] = {}  # calls by rule and structure
+_derived: Recent[Any, Call] = Recent(1024)  # calls by rule and structure
 
 
 def gradient_rule(results: Sequence[Value], watched: Sequence[Value],

@@ -8,7 +8,7 @@ import numpy as np
 
 from ztorch.arrays.exchange import as_host_array, default_dtype, dtype_of, shown, stored
 from ztorch.arrays.memory import HostPool, memory
-from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.node import Handle, TensorNode, computed
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import spec
@@ -72,7 +72,7 @@ def node_of_array(array: np.ndarray, d: DType, place: str, copy: bool) -> Tensor
     block = None
     if isinstance(pool, HostPool) and (not copy or not np.may_share_memory(elements, array)):
         block = pool.lend(elements)
-    return TensorNode(spec(array.shape, d, place), block or pool.upload(elements))
+    return computed(spec(array.shape, d, place), block or pool.upload(elements))
 
 
 def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
@@ -111,7 +111,7 @@ def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
     own = node.spec
     if own.memory == place and not copy:
         return node
-    return TensorNode(spec(own.shape, own.dtype, place), memory(place).upload(stored_array(node)))
+    return computed(spec(own.shape, own.dtype, place), memory(place).upload(stored_array(node)))
 
 
 def restored(array: np.ndarray, d: DType, device: str) -> TensorNode:
@@ -121,4 +121,4 @@ def restored(array: np.ndarray, d: DType, device: str) -> TensorNode:
         place = memory_of(device)
     except DeviceError:
         place = memory_of(default_device())
-    return TensorNode(spec(array.shape, d, place), memory(place).upload(array))
+    return computed(spec(array.shape, d, place), memory(place).upload(array))

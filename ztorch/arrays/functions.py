@@ -13,17 +13,20 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing, tracing
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import TensorNode, placeholder
+from ztorch.arrays.node import TensorNode, computed, placeholder
 from ztorch.arrays.placement import code_for, default_device
 from ztorch.arrays.programs import ArrayProgram
 from ztorch.arrays.realize import keeps_operands, realize
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import walk
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError, ZtorchError
 from ztorch.graph.tracing import NotTraced, traced
-from ztorch.graph.trees import flatten, unflatten
+from ztorch.graph.trees import LEAF, flatten, unflatten
+
+CAPACITY = 256  # versions of a function that are kept
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,21 +57,27 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         raise ConfigError(f"compiled takes a function of tensors, not {function!r}; zt.ops compute "
                           "arrays by themselves")
     name = getattr(function, "__name__", "function")
-    versions: dict[Any, _Version] = {}
-    of_specs: dict[Any, _Version] = {}  # the same, for calls with tensors alone: a short way
+    versions: Recent[Any, _Version] = Recent(CAPACITY)
+    of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with tensors alone: a short way
     lock = threading.Lock()
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
         if is_tracing() or keeps_operands():
             return function(*args, **named)  # a part of another function
-        plain = not named and all(type(x) is Tensor for x in args)
-        if plain:
-            specs = (default_device(), *[x.node.spec for x in args])
-            version = of_specs.get(specs)
-            if version is not None:
-                results = version.run([x.node for x in args])
-                return unflatten(version.tree, iter([tensor_of(r) for r in results]))
+        nodes: list[Any] = []
+        specs: list[Any] = [default_device()]
+        for x in args:
+            if type(x) is Tensor:
+                nodes.append(x.node)
+                specs.append(x.node.spec)
+        plain = len(nodes) == len(args) and not named
+        version = of_specs.get(tuple(specs)) if plain else None
+        if version is not None:
+            results = version.run(nodes)
+            if version.tree is LEAF:
+                return tensor_of(results[0])
+            return unflatten(version.tree, iter([tensor_of(r) for r in results]))
         leaves, shape = flatten((args, named))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
         nodes = [_argument(f"{name}: argument {k}", x, place) for k, x in enumerate(leaves)]
@@ -79,9 +88,10 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             with lock:
                 version = versions.get(key)
                 if version is None:
-                    version = versions[key] = _trace(function, name, nodes, shape, place)
+                    version = _trace(function, name, nodes, shape, place)
+                    versions.put(key, version)
         if plain and all(x.node is n for x, n in zip(args, nodes, strict=True)):
-            of_specs[specs] = version
+            of_specs.put(tuple(specs), version)
         results = version.run([n for n in nodes if isinstance(n, TensorNode)])
         of_numpy = leaves and not any(isinstance(x, Tensor) for x in leaves)
         finish = array_of if of_numpy else tensor_of
@@ -95,7 +105,7 @@ def _argument(label: str, x: Any, place: str) -> Any:
     if isinstance(x, float) and not isinstance(x, np.generic):
         kind = f64 if place == "cpu" else f32
         block = memory(place).upload(kind.numpy.type(x))
-        return TensorNode(spec((), kind, place, number=True), block)
+        return computed(spec((), kind, place, number=True), block)
     if isinstance(x, (bool, int, str)) or callable(x):
         return x
     return operand_of(label, x, place, copy=False)
@@ -116,11 +126,17 @@ class _Version(NamedTuple):
     def run(self, arguments: Sequence[TensorNode]) -> list[TensorNode]:
         """The leaves of its results."""
         before = [*arguments, *(cell.node for cell in self.read)]
-        realize(before)
+        leaves = [*before, *self.captured]
+        inputs = [n.block for n in leaves]
+        if None in inputs:
+            realize(before)
+            inputs = [n.block for n in leaves]
         pool = memory(self.place)
-        blocks = [pool.alloc(s.nbytes) for s in self.results]
-        self.program.run([*before, *self.captured], self.numbers, blocks)
-        nodes = [TensorNode(s, block) for s, block in zip(self.results, blocks, strict=True)]
+        nodes = [computed(s, pool.alloc(s.nbytes)) for s in self.results]
+        self.program.run(pool, leaves, [b.place for b in inputs if b is not None], self.numbers,
+                         [n.block.place for n in nodes if n.block is not None])
+        if not self.written:
+            return nodes
         count = len(nodes) - len(self.written)
         for cell, node in zip(self.written, nodes[count:], strict=True):
             cell.node = node
@@ -145,8 +161,8 @@ def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], sh
     nodes = [*(y.node for y in leaves), *trace.written.values()]
     pending = walk(nodes, [*(a for a in inside if isinstance(a, TensorNode)), *trace.read.values()])
     captured = pending.leaves[sum(isinstance(a, TensorNode) for a in inside) + len(trace.read):]
-    slots = tuple(pending.slots[id(n)] for n in nodes)
-    program = ArrayProgram(tuple(pending.key), slots, place, code_for(place), name)
+    slots = tuple(pending.slots[n] for n in nodes)
+    program = ArrayProgram(tuple(pending.key), slots, code_for(place), name)
     return _Version(program, pending.numbers, result_tree, [n.spec for n in nodes], captured,
                     list(trace.read), list(trace.written), place)
 

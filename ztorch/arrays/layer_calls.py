@@ -13,6 +13,7 @@ from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_of_array, operand_of
 from ztorch.arrays.node import TensorNode
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
@@ -26,6 +27,8 @@ from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
+
+VERSIONS = 256  # specs of inputs that a layer is kept for
 
 
 class _Traced(NamedTuple):
@@ -46,7 +49,7 @@ class _Memory:
         self.cells: dict[tuple[str, Spec], Cell] = {}  # by name and spec of the state
 
 
-_traced: weakref.WeakKeyDictionary[Layer, dict[Any, _Traced]] = weakref.WeakKeyDictionary()
+_traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
 _memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
 # The tensor of each weight, with the array that it holds.
 _tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNode]]] = (
@@ -77,8 +80,7 @@ def reset_states(layer: Layer) -> None:
 
 
 def _zeros(kind: Spec) -> TensorNode:
-    node = node_of_array(np.zeros(kind.shape), kind.dtype, kind.memory, copy=True)
-    return TensorNode(kind, node.block)
+    return node_of_array(np.zeros(kind.shape), kind.dtype, kind.memory, copy=True)
 
 
 def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequence[Any],
@@ -144,10 +146,11 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, 
     nodes = [*weights, *(operand_of(f"layer {layer.name!r}", x, place, True)
                           for x in leaves)]
     specs = tuple(n.spec for n in nodes)
-    versions = _traced.setdefault(layer, {})
+    versions = _traced.setdefault(layer, Recent(VERSIONS))
     traced = versions.get((tree, specs, training))
     if traced is None:
-        traced = versions[tree, specs, training] = _trace(layer, specs, tree, training, place)
+        traced = _trace(layer, specs, tree, training, place)
+        versions.put((tree, specs, training), traced)
     _need_same_rows(traced.keepers)
     results = record(traced.call, (*nodes, *(cell.get() for cell in traced.counters)))
     for cell, node in zip(traced.changed, results[len(results) - len(traced.changed):],
@@ -206,6 +209,5 @@ def _remembered(keeper: LayerNode, state: Value, place: str) -> Cell:
 
 def _counter(state: Value, place: str) -> Cell:
     """The cell of a counter, with its first value."""
-    array = np.asarray(state.attrs["data"])
-    node = node_of_array(array, state.dtype, place, copy=True)
-    return Cell(TensorNode(spec(state.shape, state.dtype, place), node.block))
+    array = np.asarray(state.attrs["data"]).reshape(state.shape)
+    return Cell(node_of_array(array, state.dtype, place, copy=True))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.abi import BUFFER_ALIGN, align_up
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends import registry
 from ztorch.host.memory import aligned
 
@@ -37,37 +37,46 @@ class Allocation:
         return self.handle
 
     def __del__(self) -> None:
-        if self.memory is not None:
-            self.memory.take_back(self)
+        pool = self.memory
+        if pool is not None:
+            pool.take_back(self.nbytes, self.handle, self.place)
 
 
 class Pool(ABC):
     """The memory of one device."""
 
+    closed = False  # whether nothing can be done with it any more
+
     def __init__(self, name: str):
         self.name = name
-        self._free: dict[int, list[Any]] = {}  # handles of freed blocks, by size
+        self._free: dict[int, list[Any]] = {}  # (handle, place) of freed blocks, by size
         self._kept = 0  # bytes of them
 
     def alloc(self, nbytes: int) -> Allocation:
         """A block of unspecified contents."""
-        size = align_up(nbytes or 1, BUFFER_ALIGN)
+        size = (nbytes + BUFFER_ALIGN - 1) // BUFFER_ALIGN * BUFFER_ALIGN or BUFFER_ALIGN
         try:
-            handle = self._free[size].pop()
+            handle, place = self._free[size].pop()
             self._kept -= size
         except (KeyError, IndexError):
             handle = self._alloc(size)
-        return Allocation(self, size, handle, self._place(handle))
+            place = self._place(handle)
+        return Allocation(self, size, handle, place)
 
-    def take_back(self, block: Allocation) -> None:
+    def take_back(self, nbytes: int, handle: Any, place: Any) -> None:
         """Keeps a freed block for reuse; if too much is kept, everything kept is released."""
-        if self._kept + block.nbytes > KEPT_BYTES:
+        kept = self._kept + nbytes
+        if kept > KEPT_BYTES:
             self.release()
-        if block.nbytes > KEPT_BYTES:
-            self._release(block.handle)
-            return
-        self._kept += block.nbytes
-        self._free.setdefault(block.nbytes, []).append(block.handle)
+            if nbytes > KEPT_BYTES:
+                self._release(handle)
+                return
+            kept = nbytes
+        self._kept = kept
+        try:
+            self._free[nbytes].append((handle, place))
+        except KeyError:
+            self._free.setdefault(nbytes, []).append((handle, place))
 
     def release(self) -> None:
         """Gives all freed blocks back to the system."""
@@ -75,7 +84,7 @@ class Pool(ABC):
         for handles in free.values():
             with contextlib.suppress(IndexError):  # another thread may take the last one
                 while True:
-                    self._release(handles.pop())
+                    self._release(handles.pop()[0])
 
     def upload(self, array: np.ndarray) -> Allocation:
         """A block with a copy of an array's elements, in C order."""
@@ -142,6 +151,11 @@ class DevicePool(Pool):
     def download(self, block: Allocation, out: np.ndarray) -> None:
         self.device.read(block.handle, out)
 
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        """Whether its device is closed, which freed all that lay there."""
+        return self.device.closed
+
     def _alloc(self, nbytes: int) -> Any:
         return self.device.alloc(nbytes)
 
@@ -157,10 +171,10 @@ _making = threading.Lock()
 def memory(name: str) -> Pool:
     """The memory called "cpu", or that of a device, such as "vulkan:0"."""
     known = _memories.get(name)
-    if known is None:
+    if known is None or known.closed:
         with _making:
             known = _memories.get(name)
-            if known is None:
+            if known is None or known.closed:
                 known = HostPool("cpu") if name == "cpu" else DevicePool(name)
                 _memories[name] = known
     return known

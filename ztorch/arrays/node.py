@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from ztorch.arrays.calls import Call
     from ztorch.arrays.memory import Allocation
 
-MAX_DEPTH = 200  # calls that may lie one upon the other before they are computed
-
 
 class TensorNode:
     """A tensor as the recorder sees it: memory that holds it, or the call that gives it.
+
+    There is no `__init__`, since calling one takes longer than the rest of recording; nodes come
+    from the functions below.
 
     Attributes:
         spec: Its shape, dtype and memory.
@@ -29,27 +30,50 @@ class TensorNode:
 
     __slots__ = ("__weakref__", "block", "call", "depth", "index", "operands", "siblings", "spec")
 
-    def __init__(self, spec: Spec, block: Allocation | None = None, call: Call | None = None,
-                 operands: tuple[Any, ...] = (), index: int = 0, depth: int = 0):
-        self.spec = spec
-        self.block = block
-        self.call = call
-        self.operands = operands
-        self.index = index
-        self.depth = depth
-        self.siblings: list[weakref.ref[TensorNode]] | None = None
+    spec: Spec
+    block: Allocation | None
+    call: Call | None
+    operands: tuple[Any, ...]
+    index: int
+    depth: int
+    siblings: list[weakref.ref[TensorNode]] | None
 
     def settle(self, block: Allocation) -> None:
         """Says where its elements lie now. What it was computed from may go."""
-        self.block = block  # first: other threads read it before they follow the operands
+        self.block = block  # other threads read the block first, then the operands, then the call
         self.call = None
         self.operands = ()
         self.depth = 0
 
 
+def computed(spec: Spec, block: Allocation) -> TensorNode:
+    """A node whose elements lie in a block."""
+    node = placeholder(spec)
+    node.block = block
+    return node
+
+
+def pending(spec: Spec, call: Call, operands: tuple[Any, ...], index: int,
+            depth: int) -> TensorNode:
+    """A node that is a result of a call."""
+    node = TensorNode()
+    node.spec = spec
+    node.block = node.siblings = None
+    node.call = call
+    node.operands = operands
+    node.index = index
+    node.depth = depth
+    return node
+
+
 def placeholder(spec: Spec) -> TensorNode:
     """An argument of a function that is being compiled: it has no value."""
-    return TensorNode(spec)
+    node = TensorNode()
+    node.spec = spec
+    node.block = node.call = node.siblings = None
+    node.operands = ()
+    node.index = node.depth = 0
+    return node
 
 
 class Handle:

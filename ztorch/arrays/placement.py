@@ -99,5 +99,9 @@ def _memory_of(device: str) -> str:
 
 def code_for(memory: str) -> str:
     """The device whose code computes what lies in a memory: the default one if that is its own."""
-    default = default_device()
+    return _code_for(default_device(), memory)
+
+
+@functools.lru_cache
+def _code_for(default: str, memory: str) -> str:
     return default if memory_of(default) == memory else memory

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arrays.elements import moved, node_of_array
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import TensorNode
+from ztorch.arrays.node import computed
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import spec
@@ -53,7 +53,7 @@ def _batch(call: MemoryCall, columns: Mapping[str, Tensor], place: str) -> dict[
         inputs.append(column.node)
     realize(inputs)
     pool = memory(place)
-    outputs = {port: TensorNode(spec(t.shape, t.dtype, place), pool.alloc(t.nbytes))
+    outputs = {port: computed(spec(t.shape, t.dtype, place), pool.alloc(t.nbytes))
                for port, t in call.function.outputs.items()}
     call([n.block.place for n in inputs if n.block is not None],
          [n.block.place for n in outputs.values() if n.block is not None])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.calls import Call
-from ztorch.arrays.memory import Allocation, memory
+from ztorch.arrays.memory import Allocation, Pool
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.structure import number_dtypes, rebuild
 from ztorch.compile.program_cache import build
@@ -30,51 +30,64 @@ CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept what
 class ArrayProgram:
     """One structure, compiled; compiled again when a number turns out to vary."""
 
-    def __init__(self, key: tuple[Any, ...], results: tuple[int, ...], place: str, device: str,
+    def __init__(self, key: tuple[Any, ...], results: tuple[int, ...], device: str,
                  name: str = ""):
-        """`results` are the numbers in the key of what is computed, `place` is the memory that all
-        of it lies in, `device` the one to compile for. Without a name it has that of its last op.
-        """
+        """`results` are the slots of what is computed, `device` is the one to compile for. Without
+        a name it has that of its last op."""
         self._name = name
         self.nbytes = 0  # memory it holds
-        self.compiled = False
-        self._lock = threading.Lock()  # one thread at a time compiles, and sets numbers
+        self._lock = threading.Lock()  # one thread at a time compiles, sets numbers and runs
         self._key = key
         self._results = results
-        self._memory = memory(place)
+        self._pool: Pool | None = None  # the memory it was compiled for
         self._device = device
         self._number_dtypes = number_dtypes(key)
         self._numbers: list[Any] = []  # those it was compiled for, or ran with last
+        self._signed = False  # whether a zero among them has a sign
         self._varying: dict[int, Allocation] = {}  # which of them are inputs, and where these lie
-        self._leaves_read: list[int] = []  # leaves that are inputs, in the order of the function
+        self._leaves_read: list[int] | None = None  # leaves that are inputs, in the order of the
+        # function; None if all are, as they come
         self._numbers_read: list[Any] = []  # memory of the numbers that are inputs, likewise
-        self._sized: list[int] = []  # results that are not empty
+        self._sized: list[int] | None = None  # results that are not empty; None if all are
         self._call: Any = None  # the compiled function; None if all its results are empty
 
-    def run(self, leaves: Sequence[TensorNode], numbers: list[Any],
-            outputs: Sequence[Allocation]) -> None:
-        """Computes the results into blocks."""
+    def run(self, pool: Pool, leaves: Sequence[TensorNode], places: list[Any],
+            numbers: list[Any], outputs: list[Any]) -> None:
+        """Computes the results.
+
+        Args:
+            pool: The memory that all of it lies in.
+            leaves: The computed nodes of the structure.
+            places: Where they lie. The caller keeps them from being freed.
+            numbers: The numbers of the structure.
+            outputs: Where the results go.
+        """
         with self._lock:
-            if not self.compiled:
+            if pool is not self._pool:  # not compiled yet, or for a device that was closed
+                self._pool, self._varying = pool, {}
                 self._compile(numbers, leaves)
-            elif not _same(numbers, self._numbers):
+            elif numbers != self._numbers or (self._signed and not _same(numbers, self._numbers)):
                 self._adapt(numbers, leaves)
             if self._call is not None:
-                blocks = [leaves[k].block for k in self._leaves_read]  # alive until the end
-                self._call([b.place for b in blocks if b is not None] + self._numbers_read,
-                           [outputs[k].place for k in self._sized])
+                if self._leaves_read is not None:
+                    places = [places[k] for k in self._leaves_read]
+                if self._sized is not None:
+                    outputs = [outputs[k] for k in self._sized]
+                self._call(places + self._numbers_read, outputs)
 
     def _adapt(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         """Makes inputs of the numbers that have changed, and sets all that are inputs."""
+        pool = self._pool
+        assert pool is not None
         changed = {k for k, (a, b) in enumerate(zip(numbers, self._numbers, strict=True))
                    if not _same([a], [b])}
         if new := changed - self._varying.keys():
-            self._varying |= {k: self._memory.alloc(self._number_dtypes[k].bytes) for k in new}
+            self._varying |= {k: pool.alloc(self._number_dtypes[k].bytes) for k in new}
             self._compile(numbers, leaves)
         for k, block in self._varying.items():
             d = self._number_dtypes[k]
-            self._memory.write(block, to_storage(d, np.asarray(numbers[k], d.working)))
-        self._numbers = numbers
+            pool.write(block, to_storage(d, np.asarray(numbers[k], d.working)))
+        self._numbers, self._signed = numbers, 0.0 in numbers
 
     def _compile(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         specs = [node.spec for node in leaves]
@@ -83,17 +96,19 @@ class ArrayProgram:
         ns = [leaf("input", f"n{k}", (), d) if k in self._varying else OPS.full((), number, d)
               for k, (number, d) in enumerate(zip(numbers, self._number_dtypes, strict=True))]
         nodes = rebuild(self._key, xs, ns)
-        self.compiled, self._numbers = True, numbers
-        self._sized = [k for k, slot in enumerate(self._results) if nodes[slot].size]
-        if not self._sized:
+        self._numbers, self._signed = numbers, 0.0 in numbers
+        sized = [k for k, slot in enumerate(self._results) if nodes[slot].size]
+        if not sized:
             return
-        graph = Graph({f"y{k}": nodes[self._results[k]] for k in self._sized})
-        ops = (call.name for call in reversed(self._key) if isinstance(call, Call))
+        self._sized = None if len(sized) == len(self._results) else sized
+        graph = Graph({f"y{k}": nodes[self._results[k]] for k in sized})
+        ops = (call.name for call in self._key if isinstance(call, Call))
         running = build({"call": graph}, self._device, self._name or next(ops, "copy"))
         ports = [(port[0], int(port[1:])) for port in running.functions["call"].inputs]
-        self._leaves_read = [k for kind, k in ports if kind == "x"]
+        read = [k for kind, k in ports if kind == "x"]
+        self._leaves_read = None if read == [*range(len(leaves))] else read
         self._numbers_read = [self._varying[k].place for kind, k in ports if kind == "n"]
-        self._call = running.bind_memory("call")
+        self._call = running.bind_memory("call").alone()
         self.nbytes = running.spec.memory_bytes
 
 
@@ -106,14 +121,12 @@ _programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by what
 _lock = threading.Lock()  # guards _programs
 
 
-def program_for(key: tuple[Any, ...], results: tuple[int, ...], place: str,
-                device: str) -> ArrayProgram:
+def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> ArrayProgram:
     """The program of a structure, which may not be compiled yet.
 
     Args:
         key: The structure.
-        results: Numbers in the key of what is computed.
-        place: The memory that all of it lies in.
+        results: The slots of what is computed.
         device: The device to compile for.
     """
     name = (device, results, key)
@@ -122,7 +135,7 @@ def program_for(key: tuple[Any, ...], results: tuple[int, ...], place: str,
         with _lock:
             known = _programs.get(name)
             if known is None:
-                known = _programs[name] = ArrayProgram(key, results, place, device)
+                known = _programs[name] = ArrayProgram(key, results, device)
                 _evict()
             _programs.move_to_end(name)
     return known

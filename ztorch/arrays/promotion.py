@@ -63,9 +63,10 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
         strong = [d for d in strong if d.is_float] or strong[:1]
     common = _with_numbers(result_type(*strong) if strong else boolean,
                            [n for n in operands[first:] if not isinstance(n, DType)])
-    if opcode is not None and opcode.kinds == "f" and not common.is_float and (
-            public.name != "power"):
-        common = f64  # as NumPy's functions of integers
+    if elementwise and not common.is_float and isinstance(public.reference, np.ufunc):
+        common = _computed_in(public.reference, common)
+    elif opcode is not None and opcode.kinds == "f" and not common.is_float:
+        common = _computed_in(np.exp, common)
     if common is boolean:
         common = _OF_BOOLS.get(public.name, boolean)
     if not elementwise and common in (i64, f64) and strong == [boolean]:
@@ -73,6 +74,17 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
     return [common if not isinstance(d, DType) or (
                 k >= first and (elementwise or d.is_float)) else d
             for k, d in enumerate(operands)]
+
+
+@functools.cache
+def _computed_in(function: np.ufunc, d: DType) -> DType:
+    """The dtype that NumPy's function computes numbers of a dtype in, if it is a float; else that
+    dtype itself. Functions of floats take integers of 8 bits as float16, those of 16 as float32."""
+    try:
+        first, *_ = function.resolve_dtypes((d.numpy,) * function.nin + (None,) * function.nout)
+    except TypeError:  # it takes no such numbers
+        return d
+    return dtype(first) if first.kind == "f" else d
 
 
 def _with_numbers(common: DType, numbers: Sequence[type]) -> DType:

@@ -1,5 +1,5 @@
 """Random tensors. A seed and a counter make the numbers, not a state of a device: they are the same
-on every device and for any number of threads; normally distributed ones differ by rounding.
+bits on every device and for any number of threads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from ztorch.arguments import explained
 from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_of_array
+from ztorch.arrays.memory import memory
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.ranges import placed
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
@@ -26,6 +27,7 @@ class _Counter:
     """The seed of a memory's random numbers, and how many times it was asked for some."""
 
     def __init__(self, seed: int, place: str):
+        self.pool = memory(place)
         low, high = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
         self.seed = node_of_array(np.array([low, high], np.uint32), u32, place, copy=True)
         self.step = Cell(node_of_array(np.array(0, np.uint32), u32, place, copy=True))
@@ -77,7 +79,7 @@ def _next(seed: int | None) -> tuple[Tensor, Tensor]:
         if _seed is None:
             _seed = secrets.randbits(64)
         counter = _counters.get(place)
-        if counter is None:
+        if counter is None or counter.pool.closed:  # a device that is opened again begins anew
             counter = _counters[place] = _Counter(_seed, place)
         return counter.next()
 
@@ -109,6 +111,8 @@ def rand(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
 def randn(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
           seed: int | None = None) -> Tensor:
     """Random numbers of the normal distribution with mean 0 and deviation 1.
+
+    None is larger than 6.34 in size, or 9.16 in float64.
 
     Args:
         *shape: Size of each axis, one by one or as a tuple.

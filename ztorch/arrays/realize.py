@@ -36,28 +36,36 @@ def realize(nodes: Sequence[TensorNode]) -> None:
     What they are computed from is kept where somebody else refers to it, so nothing is computed
     twice.
     """
-    pending = [n for n in nodes if n.block is None]
-    if len(pending) == 1:
-        _compute(pending, pending[0].spec.memory)
-    elif pending:
-        pending = list(dict.fromkeys(pending))
-        for place in {n.spec.memory for n in pending}:
-            _compute([n for n in pending if n.spec.memory == place], place)
+    if len(nodes) == 1:
+        if nodes[0].block is None:
+            _compute(nodes, nodes[0].spec.memory)
+        return
+    pending = dict.fromkeys([n for n in nodes if n.block is None])
+    for place in {n.spec.memory for n in pending}:
+        _compute([n for n in pending if n.spec.memory == place], place)
 
 
-def _compute(roots: list[TensorNode], place: str) -> None:
+def _compute(roots: Sequence[TensorNode], place: str) -> None:
     pending = walk(roots)
-    results = roots
-    if len(pending.order) > len(roots):
-        results = roots + needed_elsewhere(pending, roots)
-    pool, slots = memory(place), pending.slots
-    blocks = [pool.alloc(n.spec.nbytes) for n in results]
-    program = program_for(tuple(pending.key), tuple([slots[id(n)] for n in results]), place,
-                          code_for(place))
-    program.run(pending.leaves, pending.numbers, blocks)
-    keeps = _keeps_operands.get()
-    for node, block in zip(results, blocks, strict=True):
-        if keeps:
+    results = pending.roots
+    slots = _ONE if len(results) == 1 else tuple(range(len(results)))
+    if len(pending.order) > len(results) and (kept := needed_elsewhere(pending)):
+        results = [*results, *kept]
+        slots += tuple([pending.slots[n] for n in kept])
+    pool = memory(place)
+    program = program_for(tuple(pending.key), slots, code_for(place))
+    blocks, places = [], []
+    for node in results:
+        block = pool.alloc(node.spec.nbytes)
+        blocks.append(block)
+        places.append(block.place)
+    program.run(pool, pending.leaves, pending.places, pending.numbers, places)
+    if _keeps_operands.get():
+        for node, block in zip(results, blocks, strict=True):
             node.block = block
-        else:
+    else:
+        for node, block in zip(results, blocks, strict=True):
             node.settle(block)
+
+
+_ONE: tuple[int, ...] = (0,)  # the slots of a single result

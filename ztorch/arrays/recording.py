@@ -13,9 +13,11 @@ from typing import Any
 
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.node import MAX_DEPTH, TensorNode
+from ztorch.arrays.node import TensorNode, pending
 from ztorch.arrays.realize import realize
 from ztorch.host.settings import current
+
+MAX_DEPTH = 200  # calls that may lie one upon the other before they are computed
 
 
 class _Laziness(threading.local):
@@ -63,18 +65,18 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
         call: What to compute.
         operands: A node for each tensor, and numbers.
     """
-    if call.integers:
-        call.check_numbers(operands)
     depth = 0
     for o in operands:
         if type(o) is TensorNode and o.depth > depth:
             depth = o.depth
-    if depth >= MAX_DEPTH and not is_tracing():  # long loops that nobody looks into
-        realize([o for o in operands if type(o) is TensorNode])
-        depth = 0
-    results = [
-        TensorNode(s, None, call, operands, k, depth + 1) if alias is None else operands[alias]
-        for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
+    if call.quick:
+        return [record_quick(call, operands, depth)]
+    if call.integers:
+        call, operands = call.fitting(operands)
+    if depth >= MAX_DEPTH:
+        depth = _computed_depth(operands, depth)
+    results = [pending(s, call, operands, k, depth + 1) if alias is None else operands[alias]
+               for k, (s, alias) in enumerate(zip(call.results, call.aliases, strict=True))]
     if len(results) > 1:
         siblings = list(map(weakref.ref, results))
         for node in results:
@@ -83,3 +85,34 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     if not _laziness.on and not is_tracing():
         realize(results)
     return results
+
+
+def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNode:
+    """The result of a call of which `call.quick` is true, pending.
+
+    Args:
+        call: What to compute.
+        operands: A node for each tensor, and numbers.
+        depth: The greatest depth among the nodes.
+    """
+    if depth >= MAX_DEPTH:
+        depth = _computed_depth(operands, depth)
+    node = TensorNode()  # not by `pending`: a call of a function takes as long as this
+    node.spec = call.results[0]
+    node.block = node.siblings = None
+    node.call = call
+    node.operands = operands
+    node.index = 0
+    node.depth = depth + 1
+    if not _laziness.on and not is_tracing():
+        realize((node,))
+    return node
+
+
+def _computed_depth(operands: tuple[Any, ...], depth: int) -> int:
+    """The depth of operands after they were computed, which ends a long loop that nobody looks
+    into."""
+    if is_tracing():
+        return depth
+    realize([o for o in operands if type(o) is TensorNode])
+    return 0

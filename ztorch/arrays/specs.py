@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 from ztorch.dtypes import DType
 
@@ -10,7 +11,7 @@ from ztorch.dtypes import DType
 class Spec:
     """Shape, dtype and memory of a tensor. There is one object of each, so `is` compares them."""
 
-    __slots__ = ("dtype", "kind", "memory", "nbytes", "shape", "size")
+    __slots__ = ("__weakref__", "dtype", "kind", "memory", "nbytes", "shape", "size")
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, memory: str, number: bool):
         self.shape = shape
@@ -24,7 +25,8 @@ class Spec:
         return f"{self.dtype}{list(self.shape)}"
 
 
-_specs: dict[tuple[tuple[int, ...], DType, str, bool], Spec] = {}
+_specs: weakref.WeakValueDictionary[tuple[tuple[int, ...], DType, str, bool], Spec] = (
+    weakref.WeakValueDictionary())
 
 
 def spec(shape: tuple[int, ...], dtype: DType, memory: str, number: bool = False) -> Spec:

@@ -1,102 +1,133 @@
-"""The structure of pending tensors: what a compiled program is found by, and built from."""
+"""The structure of pending tensors: what a compiled program is found by, and built from.
+
+A structure is a list. It has an entry for each pending node, in the order in which a walk from the
+roots discovers them: its call, and for each operand the slot of the node, or NUMBER. Pending nodes
+have slots from 0 on, computed ones from -1 down. A call of several results is followed by the
+number of the result. A further result of the same call is AGAIN, the slot of the first one, and its
+number.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 from ztorch.arrays.calls import Call
+from ztorch.arrays.memory import Allocation
 from ztorch.arrays.node import TensorNode
-from ztorch.arrays.specs import Spec
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
 
-NUMBER = -1  # stands in a key for one of Python's numbers
+NUMBER = None  # stands in a structure for one of Python's numbers
+AGAIN = "again"  # begins the entry of a further result of a call
 
 
-class Pending(NamedTuple):
+class Pending:
     """Everything that some nodes depend on."""
 
-    key: list[Any]  # the structure; see `walk`
-    leaves: list[TensorNode]  # computed nodes, in the order of the key
+    __slots__ = ("blocks", "key", "leaves", "numbers", "order", "places", "plain", "roots", "slots")
+
+    roots: Sequence[TensorNode]  # the nodes to compute
+    key: list[Any]  # the structure
+    leaves: list[TensorNode]  # computed nodes, by slots -1, -2, ...
+    blocks: list[Allocation]  # the memory of those that have some
+    places: list[Any]  # what programs take of it
     numbers: list[Any]  # Python's numbers, in the order of the key
-    order: list[TensorNode]  # nodes to compute, each after its operands
-    slots: dict[int, int]  # id of a node -> its number in the key
+    order: list[TensorNode]  # nodes to compute, by slots 0, 1, ...: first the roots
+    slots: dict[TensorNode, int]  # the slot of each node
+    plain: bool  # whether each of these calls has one result
 
 
 def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
          within: set[int] | None = None) -> Pending:
     """Follows nodes down to what is computed.
 
-    The key holds, for each computed node, its Spec; for each pending one its Call, which of the
-    results it is, and for each operand its number, or NUMBER; below NUMBER the numbers that an
-    earlier result of the same call took, counted down.
-
     Args:
         roots: The nodes to compute.
-        arguments: Nodes that count as computed, and come first in the key. Default: `()`.
+        arguments: Nodes that count as computed, and come first among the leaves. Default: `()`.
         within: If not `None`, ids of the nodes to compute: all others count as computed, and these
             do not, even if they are. Default: `None`.
 
     Raises:
         NotTraced: They depend on an argument of a function that is being compiled.
     """
-    key: list[Any] = [node.spec for node in arguments]
-    leaves: list[TensorNode] = list(arguments)
+    key: list[Any] = []
+    leaves = [*arguments]
+    blocks: list[Allocation] = []
+    places: list[Any] = []
     numbers: list[Any] = []
     order: list[TensorNode] = []
-    slots: dict[int, int] = {id(node): k for k, node in enumerate(arguments)}
-    first_number: dict[int, int] = {}  # id of operands -> place of their first number in numbers
-    stack = list(roots)
-    while stack:
-        node = stack[-1]
-        if id(node) in slots:
-            stack.pop()
-            continue
-        call, operands = node.call, node.operands
-        if (node.block is not None if within is None else  # read last: it may just be computed
-                id(node) not in within):
-            stack.pop()
-            slots[id(node)] = len(slots)
-            leaves.append(node)
-            key.append(node.spec)
-            continue
+    slots = dict(zip(arguments, range(-1, -1 - len(leaves), -1), strict=True)) if leaves else {}
+    applied: dict[tuple[Call, int], int] = {}  # (call, id of operands) -> slot of its first result
+    slot: int | None
+    for node in roots:
+        if node not in slots:
+            block = node.block
+            if block is None if within is None else id(node) in within:
+                slots[node] = len(order)
+                order.append(node)
+            else:
+                leaves.append(node)
+                slots[node] = -len(leaves)
+                if block is not None:
+                    blocks.append(block)
+                    places.append(block.place)
+    for node in order:  # which grows
+        operands = node.operands
+        call = node.call  # read after the operands; see `settle`
         if call is None:
-            raise NotTraced("a tensor has no value while the function that takes it is compiled or "
-                            "differentiated as a whole; use ops.where to choose by its value")
-        depth = len(stack)
-        for o in operands:
-            if type(o) is TensorNode and id(o) not in slots:
-                if within is None and o.block is not None:  # a short way for most operands
-                    slots[id(o)] = len(slots)
-                    leaves.append(o)
-                    key.append(o.spec)
-                else:
-                    stack.append(o)
-        if len(stack) > depth:
-            continue
-        stack.pop()
-        key.append(call)
-        key.append(node.index)
-        known = first_number.get(id(operands))  # of an earlier result of the same call
-        if known is None:
-            first_number[id(operands)] = len(numbers)
+            if node.block is None or within is not None:
+                raise NotTraced("a tensor has no value while the function that takes it is "
+                                "compiled or differentiated as a whole; use ops.where to choose "
+                                "by its value")
+            again = walk(roots, arguments)  # another thread has just computed it
+            again.roots = [r for r in roots if again.slots[r] >= 0]
+            return again
+        if node.siblings is not None:
+            first = applied.setdefault((call, id(operands)), slots[node])
+            if first != slots[node]:
+                key += (AGAIN, first, node.index)
+                continue
+            key += (call, node.index)
+            if within is None:  # whoever wants the others finds them computed
+                for other in [ref() for ref in node.siblings]:
+                    if other is not None and other.call is call and other.block is None and (
+                            other not in slots):
+                        slots[other] = len(order)
+                        order.append(other)
+        else:
+            key.append(call)
         for o in operands:
             if type(o) is TensorNode:
-                key.append(slots[id(o)])
-            elif known is None:
+                slot = slots.get(o)
+                if slot is None:
+                    block = o.block
+                    if block is None if within is None else id(o) in within:
+                        slot = len(order)
+                        order.append(o)
+                    else:
+                        leaves.append(o)
+                        slot = -len(leaves)
+                        if block is not None:
+                            blocks.append(block)
+                            places.append(block.place)
+                    slots[o] = slot
+                key.append(slot)
+            else:
                 key.append(NUMBER)
                 numbers.append(o)
-            else:
-                key.append(NUMBER - 1 - known)
-                known += 1
-        slots[id(node)] = len(slots)
-        order.append(node)
-        if node.siblings is not None and within is None:  # whoever wants those finds them computed
-            stack += [s for ref in node.siblings if (s := ref()) is not None
-                      and id(s) not in slots and s.call is call and s.block is None]
-    return Pending(key, leaves, numbers, order, slots)
+    pending = Pending()
+    pending.roots = roots
+    pending.key = key
+    pending.leaves = leaves
+    pending.blocks = blocks
+    pending.places = places
+    pending.numbers = numbers
+    pending.order = order
+    pending.slots = slots
+    pending.plain = not applied
+    return pending
 
 
 def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> set[int]:
@@ -117,16 +148,33 @@ def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> se
     return {key for key, reached in depends.items() if reached}
 
 
-def needed_elsewhere(pending: Pending, roots: Sequence[TensorNode]) -> list[TensorNode]:
+def needed_elsewhere(pending: Pending) -> list[TensorNode]:
     """The nodes on the way to the roots that somebody else refers to: a variable of the user's, or
     a pending computation of another kind. They are worth keeping once they are computed."""
-    if len(pending.order) == len({*map(id, roots)}):
-        return []
+    inner = pending.order[len(pending.roots):]
+    references = _references(inner)
+    if pending.plain and max(references, default=0) == _OWN_REFERENCES + 1:
+        return []  # each is an operand once
     uses = _uses(pending.order)
-    wanted = {id(r) for r in roots}
-    # Besides operands, two refer to a node: the list and the loop; getrefcount counts itself too.
-    return [node for node in pending.order
-            if sys.getrefcount(node) > 3 + uses.get(id(node), 0) and id(node) not in wanted]
+    return [inner[k] for k, count in enumerate(references)
+            if count > _OWN_REFERENCES + uses.get(id(inner[k]), 0)]
+
+
+def _references(nodes: list[Any]) -> list[int]:
+    """How many references there are to each node."""
+    return list(map(getrefcount, nodes))
+
+
+def _own_references() -> int:
+    """How many of them are ours: a walk's list, its table of slots, the list of inner nodes, and
+    those of counting. It depends on the version of Python."""
+    order = [object()]
+    slots = dict.fromkeys(order, 0)
+    [count] = _references(order[:])
+    return count * len(slots)
+
+
+_OWN_REFERENCES = _own_references()
 
 
 def _uses(order: Sequence[TensorNode]) -> dict[int, int]:
@@ -141,41 +189,62 @@ def _uses(order: Sequence[TensorNode]) -> dict[int, int]:
     return uses
 
 
-def rebuild(key: Sequence[Any], leaves: Sequence[Value], numbers: Sequence[Value]) -> list[Value]:
-    """The values of a graph that a key describes, by their number in the key.
+class _Entry(NamedTuple):
+    """A pending node in a structure."""
 
-    Args:
-        key: The structure.
-        leaves: Values of the computed nodes, in the order of the key.
-        numbers: Values of Python's numbers, likewise, each of the dtype that its call wants.
-    """
-    values: list[Value] = []
-    results: dict[tuple[Any, ...], list[Value]] = {}  # of calls, by call and operands
-    next_leaf, next_number = iter(leaves), iter(numbers)
+    call: Call | None  # None: a further result of an earlier entry's call
+    result: int  # which of the call's results it is
+    slots: Sequence[Any]  # of its operands; of the first result of the same call
+
+
+def _entries(key: Sequence[Any]) -> Iterator[_Entry]:
     at = 0
     while at < len(key):
         call = key[at]
-        at += 1
-        if isinstance(call, Spec):
-            values.append(next(next_leaf))
+        if call is AGAIN:
+            yield _Entry(None, key[at + 2], key[at + 1:at + 2])
+            at += 3
             continue
-        index, at = key[at], at + 1
-        slots = tuple(key[at:at + len(call.operands)])
-        at += len(slots)
-        operands = [values[s] if s >= 0 else next(next_number) if s == NUMBER else
-                    numbers[NUMBER - 1 - s] for s in slots]
-        made = (call, *(id(v) for v in operands))
-        if made not in results:
-            results[made] = call.build(operands)
-        values.append(results[made][index])
+        several = len(call.results) > 1
+        first = at + 2 if several else at + 1
+        at = first + len(call.operands)
+        yield _Entry(call, key[first - 1] if several else 0, key[first:at])
+
+
+def rebuild(key: Sequence[Any], leaves: Sequence[Value],
+            numbers: Sequence[Value]) -> dict[int, Value]:
+    """The values of a graph that a structure describes, by slot.
+
+    Args:
+        key: The structure.
+        leaves: Values of the computed nodes.
+        numbers: Values of Python's numbers, each of the dtype that its call wants.
+    """
+    values = {-1 - k: v for k, v in enumerate(leaves)}
+    entries = list(_entries(key))
+    results: dict[int, list[Value]] = {}  # of calls, by the slot of their first entry
+    remaining = iter(numbers)
+    own_numbers = [[next(remaining) for s in e.slots if s is NUMBER] for e in entries]
+    stack = list(range(len(entries)))[::-1]
+    while stack:
+        slot = stack[-1]
+        entry = entries[slot]
+        missing = [s for s in entry.slots if s is not NUMBER and s not in values]
+        if slot in values:
+            stack.pop()
+        elif missing:
+            stack += missing
+        elif entry.call is None:
+            values[slot] = results[entry.slots[0]][entry.result]
+        else:
+            own = iter(own_numbers[slot])
+            results[slot] = entry.call.build([next(own) if s is NUMBER else values[s]
+                                              for s in entry.slots])
+            values[slot] = results[slot][entry.result]
     return values
 
 
 def number_dtypes(key: Sequence[Any]) -> list[Any]:
-    """The dtype that each of the numbers of a key is computed in."""
-    dtypes: list[Any] = []
-    for at, call in enumerate(key):
-        if isinstance(call, Call):
-            slots = key[at + 2:at + 2 + len(call.operands)]
-            dtypes += [d for d, s in zip(call.dtypes, slots, strict=True) if s == NUMBER]
-    return dtypes
+    """The dtype that each of the numbers of a structure is computed in."""
+    return [d for entry in _entries(key) if entry.call is not None
+            for d, s in zip(entry.call.dtypes, entry.slots, strict=True) if s is NUMBER]

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.arrays.applying import apply, apply_to_arrays
+from ztorch import dispatch
+from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.indexing import indexed
 from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.operators import set_operators
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
 from ztorch.dtypes import DType, bf16, from_storage
@@ -20,6 +22,8 @@ from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import DeviceError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.operators import Operators
+
+_new = object.__new__
 
 
 class Tensor(Handle, Operators):
@@ -225,22 +229,12 @@ class Tensor(Handle, Operators):
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
-    def __eq__(self, other: object) -> Any:
-        if other is None:
-            return NotImplemented  # so that None may lie beside tensors in a list
-        return compute("equal", (self, other), {})
-
-    def __ne__(self, other: object) -> Any:
-        if other is None:
-            return NotImplemented
-        return compute("not_equal", (self, other), {})
-
     __hash__ = object.__hash__
 
 
 def tensor_of(node: TensorNode) -> Tensor:
     """The tensor of a node."""
-    tensor: Tensor = Tensor.__new__(Tensor)
+    tensor: Tensor = _new(Tensor)
     tensor.node = node
     return tensor
 
@@ -261,6 +255,12 @@ def compute(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return _wrapped(apply(name, args, attrs))
 
 
+def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """What `on_arrays` returns if it is known from an earlier call on such tensors; else None."""
+    result = apply_again(name, args, attrs)
+    return tensor_of(result) if type(result) is TensorNode else _wrapped(result)
+
+
 def on_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """The results of an op as users call it: tensors for tensors, else arrays of NumPy."""
     return _wrapped(apply_to_arrays(name, args, attrs))
@@ -270,3 +270,7 @@ def _wrapped(result: Any) -> Any:
     if type(result) is TensorNode:
         return tensor_of(result)
     return tuple(map(tensor_of, result)) if type(result) is list else result
+
+
+set_operators(Tensor, compute)
+dispatch.on_tensors = on_tensors

@@ -16,7 +16,7 @@ from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_from, stored_array
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import TensorNode
+from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import tensor_of
@@ -47,7 +47,7 @@ class _Rate(Cell):
         if optimizer is not None and optimizer.learning_rate != self._rate:
             self._rate = optimizer.learning_rate
             number = to_storage(own.dtype, np.asarray(self._rate, own.dtype.working))
-            self._node = TensorNode(own, memory(own.memory).upload(number))
+            self._node = computed(own, memory(own.memory).upload(number))
         return self._node
 
 
@@ -57,6 +57,8 @@ class Step(NamedTuple):
     call: Call  # (parameters, gradients, states) -> (parameters, changed states)
     states: list[Cell]
     changed: list[Cell]
+    settings: dict[str, Any]  # of the optimizer, which the call has compiled in
+    cells: dict[str, Cell]  # all states by name, with those of earlier settings
 
 
 class Steps:
@@ -70,13 +72,16 @@ class Steps:
     def find(self, optimizer: Optimizer, tree: Any, specs: tuple[Spec, ...]) -> Step:
         """The step for parameters in a tree."""
         step = self.known.get((tree, specs))
+        settings = _settings(optimizer)
+        if step is not None and step.settings != settings:  # as beta_1, changed between two steps
+            step = self.known[tree, specs] = _step(optimizer, tree, specs, settings, step.cells)
         if step is None:
-            step = self.known[tree, specs] = _step(optimizer, tree, specs)
+            step = self.known[tree, specs] = _step(optimizer, tree, specs, settings, {})
             restored = self._restored.pop(_portable(tree, specs), ())
             for cell, array in zip(step.states, restored, strict=False):
                 if not isinstance(cell, _Rate):  # the optimizer holds that
                     own = cell.node.spec
-                    cell.node = TensorNode(own, memory(own.memory).upload(array))
+                    cell.node = computed(own, memory(own.memory).upload(array))
         return step
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -114,7 +119,23 @@ def update(optimizer: Optimizer, params: Any, grads: Any) -> Any:
     return unflatten(tree, map(tensor_of, results[:len(weights)]))
 
 
-def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec]) -> Step:
+def _settings(optimizer: Optimizer) -> dict[str, Any]:
+    """All that users may set of an optimizer, but a learning rate that is a number: a cell."""
+    return {name: x for name, x in vars(optimizer).items() if name != "_steps" and not (
+        name == "learning_rate" and isinstance(x, (int, float)))}
+
+
+def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec], settings: dict[str, Any],
+          before: dict[str, Cell]) -> Step:
+    """The step of an optimizer.
+
+    Args:
+        optimizer: The optimizer.
+        tree: The tree of its parameters.
+        specs: Their specs.
+        settings: What `_settings` gives.
+        before: Cells that it has already, by the names of their states.
+    """
     place = specs[0].memory
     weights = [leaf("state", name, s.shape, s.dtype)
                for name, s in zip(leaf_names(tree), specs, strict=True)]
@@ -126,7 +147,8 @@ def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec]) -> Step:
     graph = Graph({f"y{k}": v for k, v in enumerate([*new, *(updates[s] for s in changed)])})
     known = {*weights}
     states = [s for s in graph.leaves("state") if s not in known]
-    cells = {s: _cell(optimizer, s, place) for s in dict.fromkeys([*states, *changed])}
+    cells = {s: before.get(s.attrs["name"]) or _cell(optimizer, s, place)
+             for s in dict.fromkeys([*states, *changed])}
 
     def build(values: Sequence[Value]) -> list[Value]:
         leaves = [*weights, *slopes, *cells]
@@ -134,12 +156,13 @@ def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec]) -> Step:
 
     kinds = (*specs, *specs, *(c.node.spec for c in cells.values()))
     call = Call(type(optimizer).__name__, kinds, [s.dtype for s in kinds], build, place)
-    return Step(call, list(cells.values()), [cells[s] for s in changed])
+    return Step(call, list(cells.values()), [cells[s] for s in changed], settings,
+                {**before, **{s.attrs["name"]: cell for s, cell in cells.items()}})
 
 
 def _cell(optimizer: Optimizer, state: Value, place: str) -> Cell:
     """The cell of a state, with its first value."""
     data = np.asarray(state.attrs["data"])
     block = memory(place).upload(to_storage(state.dtype, data))
-    node = TensorNode(spec(state.shape, state.dtype, place), block)
+    node = computed(spec(state.shape, state.dtype, place), block)
     return _Rate(optimizer, node) if state.attrs["name"] == RATE else Cell(node)

@@ -15,6 +15,7 @@ from ztorch.arrays.calls import Build, Call
 from ztorch.arrays.cells import tracing
 from ztorch.arrays.elements import operand_of
 from ztorch.arrays.node import TensorNode, placeholder
+from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import NUMBER, Pending, dependents, number_dtypes, rebuild, walk
@@ -84,7 +85,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
                     *pending.leaves[len(sources):], *pending.numbers)
         plan = _Plan(name, arguments.count, tuple(arguments.axes), tuple(_from_end(
             name, axis, y.spec) for axis, y in zip(axes, ys, strict=True)))
-        slots = tuple(pending.slots[id(n)] for n in roots)
+        slots = tuple(pending.slots[n] for n in roots)
         results = record(_call(plan, pending, slots, operands), operands)
         for cell, node in zip(trace.written, results[len(ys):], strict=True):
             cell.set(node)
@@ -167,7 +168,7 @@ class _Plan(NamedTuple):
     out_axes: tuple[int | None, ...]  # of the examples in each result
 
 
-_mapped: dict[Any, Call] = {}  # calls by plan and structure
+_mapped: Recent[Any, Call] = Recent(1024)  # calls by plan and structure
 
 
 def _call(plan: _Plan, pending: Pending, slots: tuple[int, ...],
@@ -178,8 +179,8 @@ def _call(plan: _Plan, pending: Pending, slots: tuple[int, ...],
     if call is None:
         tensors = [o.spec for o in operands if isinstance(o, TensorNode)]
         dtypes = [*(s.dtype for s in tensors), *number_dtypes(pending.key)]
-        call = _mapped[key] = Call("vmap", kinds, dtypes, _builder(plan, pending, slots),
-                                   tensors[0].memory)
+        call = Call("vmap", kinds, dtypes, _builder(plan, pending, slots), tensors[0].memory)
+        _mapped.put(key, call)
     return call
 
 

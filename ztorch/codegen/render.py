@@ -33,7 +33,7 @@ class Renderer:
         self.words = macros(target, "instr", WORDS)
         self.spelling = Spelling(target)
         self._macro_of: dict[tuple[str, DType, DType], Any] = {}
-        self._texts: dict[tuple, list[str]] = {}
+        self._texts: dict[tuple, tuple[str, list[int | str]]] = {}
 
     def word(self, instr: Instr) -> Any:
         """The most specific macro for an instruction; None if the target has none."""
@@ -102,20 +102,26 @@ class Renderer:
 
     def _constants(self, kernel: Kernel) -> list[Literal]:
         """The constants of a kernel and the constant parts of its offsets, each once."""
-        constants: dict[Operand, None] = {}
+        constants: dict[tuple, Operand] = {}  # by all that tells them apart but lanes
         for i in kernel.body:
-            constants |= {replace(a, lanes=1): None for a in i.args if a.is_const}
+            for a in i.args:
+                if a.is_const and (a.dtype, a.bits, a.fragment) not in constants:
+                    constants[a.dtype, a.bits, a.fragment] = replace(a, lanes=1)
             if i.attrs.get("off"):
-                constants[constant(i.attrs["off"], kernel.index)] = None
-        return [self.spelling.constant(o) for o in constants]
+                o = constant(i.attrs["off"], kernel.index)
+                constants.setdefault((o.dtype, o.bits, None), o)
+        return [self.spelling.constant(o) for o in constants.values()]
 
     def _values(self, kernel: Kernel) -> dict[str, list[str]]:
         """The register numbers of each type, one per lane, for languages that declare registers."""
         numbers: dict[str, list[str]] = {}
+        registers: dict[tuple, tuple[str, int]] = {}  # the spelling's, by type
         for i in kernel.body:
-            if i.dest.kind == "value":
-                o = self.spelling.as_stored(i.dest)
-                t, count = self.spelling.registers(o)
+            o = i.dest
+            if o.kind == "value":
+                if o.type not in registers:
+                    registers[o.type] = self.spelling.registers(self.spelling.as_stored(o))
+                t, count = registers[o.type]
                 names = [f"{o.id}_{k}" for k in range(count)] if o.lanes > 1 else [str(o.id)]
                 numbers.setdefault(t, []).extend(names)
         return numbers
@@ -133,24 +139,33 @@ class Renderer:
 
     def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> str:
         operands = (instr.dest, *instr.args)
-        mem = instr.attrs.get("mem")
-        key = (
-            instr.opcode,
-            tuple((o.dtype.name, o.lanes, o.kind, o.bits, o.fragment) for o in operands),
-            tuple((k, bool(v) if k == "off" else v) for k, v in instr.attrs.items() if k != "mem"),
-            (memories[mem][1].dtype.name, memories[mem][1].space, memories[mem][1].access,
-             memories[mem][1].vec) if mem else None,
-        )
-        parts = self._texts.get(key)
-        if parts is None:
-            parts = self._texts[key] = self._render(instr, memories)
-        fill = {str(k): str(o.id) for k, o in enumerate(operands)}
+        attrs, mem = instr.attrs, instr.attrs.get("mem", "")
+        key: tuple = (instr.opcode, *[(o.dtype, o.lanes, o.kind, o.bits, o.fragment)
+                                      for o in operands])
+        if attrs:
+            key += tuple([(k, bool(v) if k == "off" else v) for k, v in attrs.items()
+                          if k != "mem"])
         if mem:
-            fill["M"] = memories[mem][0]
-            fill["O"] = self.spelling.offset(instr.attrs.get("off", 0), instr.args[0].dtype.bits)
-        return "".join(fill[p] if k % 2 else p for k, p in enumerate(parts))
+            m = memories[mem][1]
+            key += m.dtype, m.space, m.access, m.vec
+        rendered = self._texts.get(key)
+        if rendered is None:
+            rendered = self._texts[key] = self._render(instr, memories)
+        text, marks = rendered
+        numbers: list[str | int] = []
+        for mark in marks:
+            if isinstance(mark, int):
+                numbers.append(operands[mark].id)
+            elif mark == "M":
+                numbers.append(memories[mem][0])
+            else:
+                numbers.append(self.spelling.offset(attrs.get("off", 0),
+                                                    instr.args[0].dtype.bits))
+        return text % tuple(numbers)
 
-    def _render(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> list[str]:
+    def _render(self, instr: Instr,
+                memories: dict[str, tuple[str, Memory]]) -> tuple[str, list[int | str]]:
+        """The text with %s for each mark, and the marks in order."""
         word = self.word(instr)
         if word is None:
             raise Unsupported(f"target {self.target.name} has no word for {instr.opcode} "
@@ -163,7 +178,9 @@ class Renderer:
             if attrs.get("off"):
                 attrs["off"] = "\x01O\x02"
         text = str(word(*views, **attrs)).strip("\n")
-        return _MARK.split("  " + text if not text.startswith("L") else text)
+        parts = _MARK.split("  " + text if not text.startswith("L") else text)
+        return ("%s".join(part.replace("%", "%%") for part in parts[::2]),
+                [int(mark) if mark.isdigit() else mark for mark in parts[1::2]])
 
 
 def _split(text: str) -> tuple[str, dict[str, list[str]]]:

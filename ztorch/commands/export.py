@@ -69,7 +69,8 @@ def _training_options(recipe: Recipe, loss_option: str | None, optimizer_: str |
 
 def _export_artifact(traced: TracedModel, out: str, device: str) -> None:
     from ztorch.artifact.write import write_artifact
-    from ztorch.compile.pipeline import compile_functions, target_for
+    from ztorch.compile.pipeline import compile_functions
+    from ztorch.compile.targeting import target_for
     from ztorch.runtime.devices import resolve
     from ztorch.runtime.snapshot import Snapshot
     from ztorch.runtime.spec import offered

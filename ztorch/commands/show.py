@@ -31,7 +31,8 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
     if stage == "graph":
         print(show_graph(passes.run(functions[function])))
         return
-    from ztorch.compile.pipeline import compile_functions, target_for
+    from ztorch.compile.pipeline import compile_functions
+    from ztorch.compile.targeting import target_for
 
     place = (Where(artifact_target, "", None) if artifact_target and device == "auto" else
              resolve(device, here=False))

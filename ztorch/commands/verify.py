@@ -8,7 +8,8 @@ from ztorch.codegen.targets import target as target_of
 from ztorch.commands.recipe import Recipe, find, training_options
 from ztorch.commands.retrace import retrace
 from ztorch.commands.table import table
-from ztorch.compile.pipeline import compile_functions, target_for
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.targeting import target_for
 from ztorch.errors import ConfigError, DeviceError, ZtorchError
 from ztorch.runtime.devices import Where, resolve
 from ztorch.runtime.start import start

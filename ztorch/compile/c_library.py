@@ -18,8 +18,8 @@ from ztorch.compile.pipeline import (
     place_states,
     plan_functions,
     simplify,
-    target_for,
 )
+from ztorch.compile.targeting import target_for
 from ztorch.compile.traced_model import TracedModel
 from ztorch.compile.watch import Watch
 from ztorch.errors import Unsupported

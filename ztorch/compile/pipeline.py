@@ -24,22 +24,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import cpu_code
 from ztorch.compile.description import describe_program, initial_parameters
 from ztorch.compile.device_code import device_code
+from ztorch.compile.targeting import target_for
 from ztorch.compile.watch import Watch
 from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
-from ztorch.host import detect
-from ztorch.host import processor as this_processor
 from ztorch.lower.frozen import Derived
 from ztorch.lower.placement import Params
 from ztorch.lower.plan import Plan, Schedules, lower
-from ztorch.machines.processors import processor
-from ztorch.runtime.devices import Where, limits_of, resolve
+from ztorch.runtime.devices import resolve
 from ztorch.runtime.running import Running
 from ztorch.runtime.spec import PREPARE, ProgramSpec
 from ztorch.runtime.start import start
@@ -79,26 +76,6 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
                           f"name a device, such as {place.backend}:0")
     compiled = compile_functions(functions, target, name)
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
-
-
-def target_for(place: Where) -> Target:
-    """The target for a device, with what is known of the machine: what the device says of itself,
-    the row of a named processor, or this machine's processor where it can run the code. For a
-    machine elsewhere it is the row of the target alone.
-
-    >>> target_for(resolve("cpu:zen3")).limits.processor.l2_bytes
-    524288
-    """
-    target = targets.target(place.target)
-    if target.limits.grid is not None:
-        return target if place.ordinal is None else target.on_device(limits_of(place))
-    if place.processor:
-        return target.on_processor(processor(place.processor))
-    runs_here = (target.arch == this_processor.architecture()
-                 and this_processor.features().issuperset(target.required_features))
-    if runs_here and not target.emits_source:
-        return target.on_processor(detect.detected())
-    return target
 
 
 @contextmanager

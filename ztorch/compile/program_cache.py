@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ztorch.codegen.assemble import llvm_identity
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
-from ztorch.compile import pipeline
-from ztorch.compile.pipeline import compile_functions, target_for
+from ztorch.compile.targeting import target_for
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph
 from ztorch.host import assets
@@ -47,9 +46,13 @@ def build(functions: Mapping[str, Graph], device: str, name: str) -> Running:
     place = resolve(device)
     key = None if place.ordinal is None else _key(functions, target_for(place), name)
     if key is None:
+        from ztorch.compile import pipeline  # a program that is kept needs none of its stages
+
         return pipeline.build(functions, device, name)
 
     def packed() -> bytes:
+        from ztorch.compile.pipeline import compile_functions
+
         compiled = compile_functions(functions, target_for(place), name)
         return pack(compiled.spec, compiled.code, compiled.params)
 
@@ -80,15 +83,26 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str) -> list[str 
 
 @functools.cache
 def _source() -> bytes:
-    """A digest of the compiler and of what it compiles: sources and templates."""
+    """A digest of the compiler and of what it compiles: sources and templates.
+
+    It is kept itself, by what the file system says of them: reading them takes longer.
+    """
     package = Path(__file__).parents[1]
+    files = list(package.glob("*.py"))
+    for folder in (assets.folder("templates"), *(package / room for room in SOURCES)):
+        files += [Path(root, name) for root, _, names in os.walk(folder) for name in names
+                  if not name.endswith(".pyc")]
+    files.sort()
+    status = [f.stat() for f in files]
+    state = [(str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
+             for f, s in zip(files, status, strict=True)]
+    return cached(("sources", repr(state)), lambda: _digest(files))
+
+
+def _digest(files: Iterable[Path]) -> bytes:
     digest = hashlib.sha256()
-    files: list[Any] = [*package.glob("*.py"), *assets.folder("templates").rglob("*")]
-    for room in SOURCES:
-        files += (package / room).rglob("*.py")
-    for path in sorted(files):
-        if path.is_file() and path.suffix != ".pyc":
-            content = path.read_bytes()
-            digest.update(f"{path.name} {len(content)} ".encode())
-            digest.update(content)
+    for path in files:
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)} ".encode())
+        digest.update(content)
     return digest.digest()

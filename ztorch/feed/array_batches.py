@@ -130,6 +130,10 @@ class ArrayBatches:
                               "empty; use a fraction such as 0.1")
         return self._part(slice(0, at), self._seed), self._part(slice(at, self.rows), None)
 
+    def weigh_classes(self, class_weight: Mapping[int, float] | None) -> None:
+        """Multiplies the weight of each row by that of its class."""
+        self.weights = self._adapter.weights(self.weights, class_weight, self.columns, self.rows)
+
     def _part(self, rows: slice, seed: int | None) -> ArrayBatches:
         columns = {name: array[rows] for name, array in self.columns.items()}
         weights = None if self.weights is None else self.weights[rows]

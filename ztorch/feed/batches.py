@@ -8,21 +8,25 @@ the real rows, and cannot overflow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ztorch.errors import DataError
 from ztorch.feed.adapter import DataAdapter, is_stream, rows_of
 from ztorch.feed.array_batches import ArrayBatches
+from ztorch.feed.device_batches import DeviceBatches
 from ztorch.feed.stream_batches import StreamBatches
 
-BatchSource = ArrayBatches | StreamBatches
+BatchSource = ArrayBatches | DeviceBatches | StreamBatches
 
 
 def batches(adapter: DataAdapter, batch_size: int, x: Any, y: Any = None, sample_weight: Any = None,
-            class_weight: Mapping[int, float] | None = None, *,
-            seed: int | None = None) -> BatchSource:
-    """The batches to train on or to evaluate: of arrays, or from an iterator."""
+            class_weight: Mapping[int, float] | None = None, *, seed: int | None = None,
+            feed: Any = None) -> BatchSource:
+    """The batches to train on or to evaluate: of arrays, or from an iterator; of tensors on a
+    device where `feed` feeds the program with such."""
+    if feed is not None:
+        return DeviceBatches.of(feed, batch_size, x, y, sample_weight, class_weight, seed)
     if is_stream(x, y):
         if y is not None or sample_weight is not None:
             raise DataError("x is an iterator of batches; y and sample_weight must come from it "
@@ -35,14 +39,16 @@ def batches(adapter: DataAdapter, batch_size: int, x: Any, y: Any = None, sample
     return ArrayBatches(adapter, columns, weights, batch_size, seed)
 
 
-def validation_batches(adapter: DataAdapter, batch_size: int, data: Any) -> BatchSource | None:
-    """The batches of `validation_data`, which is (x, y), (x, y, sample_weight) or an iterable."""
+def validation_batches(adapter: DataAdapter, batch_size: int, data: Any,
+                       feed_for: Callable[[Any], Any] = lambda x: None) -> BatchSource | None:
+    """The batches of `validation_data`, which is (x, y), (x, y, sample_weight) or an iterable.
+    `feed_for(x)` gives what feeds the program with tensors, or None."""
     if data is None:
         return None
     is_pair = isinstance(data, (tuple, list)) and len(data) in (2, 3)
     inputs_in_a_tuple = isinstance(data, tuple) and adapter.several_inputs
     if is_pair and (inputs_in_a_tuple or not isinstance(data[0], tuple)):
-        return batches(adapter, batch_size, *data)
+        return batches(adapter, batch_size, *data, feed=feed_for(data[0]))
     if not is_stream(data, None):
         raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that can "
                         "be iterated again for batches")

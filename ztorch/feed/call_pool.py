@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import Any
+
     from ztorch.runtime.running import BoundCall, Running
+
+
+class Calls(Protocol):
+    """What lends calls: a pool, or what feeds a program with tensors."""
+
+    def borrow(self, function: str) -> AbstractContextManager[Any]: ...
 
 
 class CallPool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztorch.feed.call_pool import CallPool
+from ztorch.feed.call_pool import CallPool, Calls
 
 if TYPE_CHECKING:
     from ztorch.feed.batches import BatchSource
@@ -46,7 +46,7 @@ def _never() -> bool:
     return False
 
 
-def evaluate(calls: CallPool, batches: BatchSource, progress: Progress | None = None,
+def evaluate(calls: Calls, batches: BatchSource, progress: Progress | None = None,
              stop: Callable[[], bool] = _never, steps: int | None = None,
              ) -> dict[str, float] | None:
     """Loss and metrics over all batches, or the first `steps`; None if `stop` ended the loop."""

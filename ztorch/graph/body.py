@@ -37,6 +37,7 @@ class Body:
     news: tuple[Value, ...]  # the state after the turn
     outs: tuple[Value, ...]  # what is kept of every turn
     proceed: int | None = None  # number of the carry that ends the loop where it is false
+    recompute: bool = False  # whether its gradient computes a turn again from its carries
 
     @property
     def is_branch(self) -> bool:
@@ -71,8 +72,8 @@ class Body:
         counts = [len(part) for part in (self.carries, self.slices, self.shared)]
         if text is None:
             return f"body {id(self)}"
-        return hashlib.sha256(f"{text}\n{self.turns} {self.reverse} {counts} {self.proceed}".encode(
-            )).hexdigest()[:32]
+        turns = f"{self.turns} {self.reverse} {counts} {self.proceed} {self.recompute}"
+        return hashlib.sha256(f"{text}\n{turns}".encode()).hexdigest()[:32]
 
     def __repr__(self) -> str:
         """What equal bodies share: attributes of nodes are compared by it."""

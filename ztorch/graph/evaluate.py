@@ -36,21 +36,21 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
         [array([1., 1.], dtype=float32)]
     """
     done: dict[Value, Any] = {}
-    for v in topological(roots):
-        if v in feeds:
-            raw = np.asarray(feeds[v])
-        elif v.op.kind == "loop":
-            done[v] = _turns(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
-            continue
-        elif v.op.kind == "result":
-            raw = done[v.args[0]][v.attrs["index"]]
-        else:
-            args = [done[a] if v.op.movement else _dense(done[a]) for a in v.args]
-            with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
+        for v in topological(roots):
+            if v in feeds:
+                raw = np.asarray(feeds[v])
+            elif v.op.kind == "loop":
+                done[v] = _turns(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
+                continue
+            elif v.op.kind == "result":
+                raw = done[v.args[0]][v.attrs["index"]]
+            else:
+                args = [done[a] if v.op.movement else _dense(done[a]) for a in v.args]
                 raw = np.asarray(v.op.numpy(*args, **_attrs(v, oracle)))
-            if nudge is not None:
-                raw = nudge(v, raw, args)
-        done[v] = _rounded(raw, v, oracle)
+                if nudge is not None:
+                    raw = nudge(v, raw, args)
+            done[v] = _rounded(raw, v, oracle)
     return [done[r] for r in roots]
 
 

@@ -98,7 +98,8 @@ def _grad(o: Any, upstreams: Mapping[int, Value], loop: Value, *args: Value,
           body: Body) -> tuple[Value | None, ...]:
     """`upstreams`: gradients of results, by their index."""
     backward = Backward(loop, upstreams)
-    return backward.slopes(*repeat(*backward.loop()))
+    turn, inits, sequences = backward.loop()
+    return backward.slopes(*repeat(turn, inits, sequences, backward.inside))
 
 
 def _batch(one: Value, many: Examples, body: Body) -> Value:

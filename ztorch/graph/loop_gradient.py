@@ -12,7 +12,15 @@ from typing import Any
 
 from ztorch.graph.autodiff import pullback
 from ztorch.graph.batching import repeated, vectorized
-from ztorch.graph.body import Body, arguments, carry_leaf, dependents, results_of, slice_leaf
+from ztorch.graph.body import (
+    Body,
+    arguments,
+    carry_leaf,
+    dependents,
+    is_number,
+    results_of,
+    slice_leaf,
+)
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Op, Value, topological
@@ -26,6 +34,7 @@ class Backward:
     def __init__(self, loop: Value, upstreams: Mapping[int, Value]):
         """`upstreams`: gradients of results, by their index."""
         self.forward, self.upstreams = loop, upstreams
+        self.first = OPS.full((), 0).serial  # number from which on values are made here
         self.body = body = loop.attrs["body"]
         # A branch that was not taken has no gradient. Of other loops that end early, all turns are
         # kept: those after the end change nothing.
@@ -70,6 +79,11 @@ class Backward:
         if self.proceed is not None:
             inits.append(self.inits[self.proceed])
         return turn, inits, list(self.slices.values())
+
+    def inside(self, v: Value) -> bool:
+        """Whether a value is computed in this loop, though it does not depend on the turn: where
+        there is one turn, so that what is computed again does not lie in memory before."""
+        return is_number(v) or (self.body.turns == 1 and v.serial > self.first)
 
     def slopes(self, last: Sequence[Value],
                stacks: Sequence[Value]) -> tuple[Value | None, ...]:
@@ -150,6 +164,8 @@ class Backward:
 
     def _recomputed(self, v: Value, turning: set[Value]) -> bool:
         """Whether v is computed again: what it is made of is kept anyway."""
+        if self.body.recompute:
+            return v.op.kind != "leaf"
         if v.op.movement and not v.op.written and v.args:
             return True
         if v.op.kind != "map" or not v.args or v.op.cost > CHEAP:
@@ -163,7 +179,8 @@ class Backward:
             return []
         if v in self.known or v in self.stored or not v.args:
             return [v]
-        cheap = v.op.movement or (v.op.kind == "map" and v.op.cost <= CHEAP)
+        cheap = self.body.recompute or v.op.movement or (
+            v.op.kind == "map" and v.op.cost <= CHEAP)
         return [s for a in v.args for s in self._sources(a, turning)] if cheap else [v]
 
     # -- what all turns add up to ------------------------------------------------------------------

@@ -89,17 +89,18 @@ def _crowded_first(buffers: Sequence[ArenaBuffer]) -> list[ArenaBuffer]:
 def _place(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
     """Places each buffer, in this order, into the tightest gap that is free while it is alive."""
     offsets: dict[Hashable, int] = {}
-    first, last, at, end = np.zeros((4, len(buffers)), np.int64)
+    placed = np.zeros((4, len(buffers)), np.int64)  # first, last, at, end: sorted by `at`
     taken = total = 0
     for b in buffers:
         offsets[b.id] = 0
         if b.size == 0:
             continue
-        beside = np.flatnonzero((first[:taken] <= b.last) & (b.first <= last[:taken]))
-        beside = beside[np.argsort(at[beside], kind="stable")]
+        first, last, at, end = placed[:, :taken]
+        beside = (first <= b.last) & (last >= b.first)
         offset = _tightest_gap(at[beside], end[beside], b)
-        first[taken], last[taken] = b.first, b.last
-        at[taken], end[taken] = offset, offset + b.size
+        k = int(at.searchsorted(offset, "right"))
+        placed[:, k + 1:taken + 1] = placed[:, k:taken]
+        placed[:, k] = b.first, b.last, offset, offset + b.size
         taken += 1
         offsets[b.id] = offset
         total = max(total, offset + b.size)
@@ -108,11 +109,15 @@ def _place(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
 
 def _tightest_gap(at: np.ndarray, end: np.ndarray, b: ArenaBuffer) -> int:
     """The start of the smallest gap that holds b, or else the end of all buffers beside it."""
-    free = np.maximum.accumulate(np.concatenate([[0], end]))  # first byte after each of them
-    start = -(-free // b.align) * b.align
-    spare = at - start[:-1] - b.size
-    holds = np.flatnonzero(spare >= 0)
-    return int(start[holds[np.argmin(spare[holds])]] if holds.size else start[-1])
+    start = np.zeros(len(at) + 1, np.int64)  # the first place after each of them
+    np.maximum.accumulate(end, out=start[1:])
+    start += -start % b.align
+    spare = at - start[:-1]
+    spare -= b.size
+    if not spare.size:
+        return 0
+    tightest = spare.view(np.uint64).argmin()  # negative numbers are the largest
+    return int(start[tightest] if spare[tightest] >= 0 else start[-1])
 
 
 def _up(at: int, align: int) -> int:

@@ -57,7 +57,7 @@ def _united(graph: Graph) -> Graph:
 
 def _turns(body: Body) -> tuple:
     """What loops that take the same turns share."""
-    return (body.turns, body.reverse, body.leaves, body.news)
+    return (body.turns, body.reverse, body.leaves, body.news, body.recompute)
 
 
 def _with_body(v: Value, args: tuple[Value, ...], body: Body) -> Value:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -37,6 +38,21 @@ class Public:
     reference: Callable[..., Any] | None = None  # the same function on NumPy arrays
     results: tuple[str, ...] = ()  # names of the results, if there are several
     aliases: tuple[str, ...] = ()  # other names of the op
+
+    def grouped(self, tensors: Sequence[Any]) -> list[Any]:
+        """The tensors of a sample as positional arguments: two of them for each pair."""
+        rest, arguments = list(tensors), []
+        for p in inspect.signature(self.call).parameters.values():
+            if is_pair(p) and rest:
+                arguments.append((rest.pop(0), rest.pop(0)))
+            elif rest and p.kind is not inspect.Parameter.VAR_POSITIONAL:
+                arguments.append(rest.pop(0))
+        return [*arguments, *rest]
+
+
+def is_pair(parameter: inspect.Parameter) -> bool:
+    """Whether an op takes two tensors there as one tuple, such as the parts of complex numbers."""
+    return str(parameter.annotation).strip("'\"") == "tuple[Value, Value]"
 
 
 REGISTRY: dict[str, Public] = {}

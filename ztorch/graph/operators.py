@@ -83,8 +83,9 @@ class Operators:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):  # Python, NumPy and PyTorch probe for optional protocols
             raise AttributeError(name)
-        if any(name in table for table in self.ops()):
-            return functools.partial(self._method, name)
+        for table in self.ops():
+            if name in table:
+                return functools.partial(self._method, name)
         raise AttributeError(f"a tensor has no {name!r}; compute with zt.ops")
 
     def _method(self, name: str, *args: Any, out: None = None, **attrs: Any) -> Any:

@@ -103,7 +103,6 @@ def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, 
         size = unit * math.sqrt(terms) * sizes[v]
     off = rng.random(y.shape, np.float32)  # half of it is shared, as by constants
     off += np.float32(rng.uniform(-1, 1) / 2 - 0.5)
-    with np.errstate(all="ignore"):
-        moved: np.ndarray = size * off
-        moved += y
+    moved: np.ndarray = size * off
+    moved += y
     return moved if np.isfinite(moved).all() else np.where(np.isfinite(moved), moved, y)

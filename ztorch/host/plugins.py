@@ -11,20 +11,25 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from importlib import metadata
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "ztorch.backends"
 
 
 @functools.cache
-def installed() -> dict[str, metadata.EntryPoint]:
+def installed() -> dict[str, EntryPoint]:
     """The entry points of third parties by the names of their backends.
 
     >>> "no_such_backend" in installed()
     False
     """
-    known: dict[str, metadata.EntryPoint] = {}
+    from importlib import metadata  # imports a fifth of what a first tensor does
+
+    known: dict[str, EntryPoint] = {}
     for point in metadata.entry_points(group=GROUP):
         if re.fullmatch("[a-z]+", point.name) is None:
             warnings.warn(f"the entry point {point.name!r} of {GROUP} ({point.value}) is passed "

@@ -44,7 +44,9 @@ class Expressions:
 
     def _pure(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
               **attrs: Any) -> Operand:
-        key = (opcode, dtype, lanes, args, *sorted(attrs.items()))
+        # An id stands for its operand: it is hashed faster.
+        key = (opcode, dtype, lanes, *[a if a.is_const else a.id for a in args],
+               *(sorted(attrs.items()) if attrs else ()))
         dest = self._visible.get(key)
         if dest is None:
             dest = self._visible[key] = self.raw(opcode, dtype, lanes, args, **attrs)
@@ -80,7 +82,7 @@ class Expressions:
         assert len(args) == row.arity, f"{opcode} takes {row.arity} operands, not {len(args)}"
         typed = self._adapt(args, first=1 if opcode == "select" else 0)
         source = typed[-1].dtype
-        result = {"same": source, "bool": boolean, "attr": dtype}[row.result]
+        result = source if row.result == "same" else boolean if row.result == "bool" else dtype
         assert result is not None, f"{opcode} needs dtype="
         if opcode == "cast" and result == source:
             return typed[0]
@@ -99,11 +101,13 @@ class Expressions:
     def _adapt(self, args: tuple[Arg, ...], first: int = 0) -> tuple[Operand, ...]:
         """Turn numbers into constants of the dtype of args[first:]; broadcast scalars to lanes."""
         operands = [a for a in args if isinstance(a, Operand)]
+        lanes = max([a.lanes for a in operands], default=0)
+        if len(operands) == len(args):
+            return tuple([self.splat(a, lanes) for a in operands])
         typed = [a for a in args[first:] if isinstance(a, Operand)]
         assert operands, "an instruction on plain numbers has no dtype; use const() for one of them"
         assert typed, "select between plain numbers has no dtype; use const() for one of them"
         dtype = typed[0].dtype
-        lanes = max(a.lanes for a in operands)
         adapted: list[Operand] = []
         for place, a in enumerate(args):
             if not isinstance(a, Operand):

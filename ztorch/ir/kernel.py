@@ -88,6 +88,9 @@ class Operand:
         assert self.bits is not None, "only constants have a number"
         if self.dtype.kind == "b":
             return bool(self.bits)
+        if self.dtype.is_int:
+            negative = self.dtype.kind == "s" and self.bits >> (self.dtype.bits - 1)
+            return self.bits - (1 << self.dtype.bits) if negative else self.bits
         raw = np.array(self.bits, dtype=f"u{self.dtype.bytes}").view(self.dtype.numpy)
         return from_storage(self.dtype, raw).item()
 

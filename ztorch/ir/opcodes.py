@@ -117,7 +117,7 @@ _row("atan", 1, "arctangent", np.arctan, kinds="f", via=poly.atan, cost=34,
      grad=lambda o, g, y, a: (g / (a * a + 1.0),))
 _row("pow", 2, "a ** b", np.power, kinds="f", via=poly.power, cost=50,
      grad=lambda o, g, y, a, b: (
-         g * b * o.power(a, b - 1.0),
+         g * b * o.power(a, o.where(o.equal(b, 0.0), b, b - 1.0)),  # a ** 0 is 1, also of 0
          g * y * o.log(o.where(a > 0.0, a, o.ones_like(a)))))
 
 # -- comparison and choice -----------------------------------------------------------------------

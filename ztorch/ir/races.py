@@ -23,21 +23,24 @@ class _Log:
     def clashes(self, at: np.ndarray, who: np.ndarray, group: np.ndarray,
                 epoch: np.ndarray) -> np.ndarray:
         """Mask of the accesses that are not ordered after those in the log."""
-        last = self.group[at]
-        same_epoch = (self.epoch[at] == epoch) & (self.who[at] != who)
+        last = self.group.take(at)
+        same_epoch = (self.epoch.take(at) == epoch) & (self.who.take(at) != who)
         return (last != NOBODY) & ((last != group) | same_epoch)
 
     def remember(self, at: np.ndarray, who: np.ndarray, group: np.ndarray,
                  epoch: np.ndarray) -> np.ndarray:
         """Log the accesses. Returns a mask of those whose element another thread accesses too."""
         shared = self.clashes(at, who, group, epoch)
-        across_groups = (self.group[at] != NOBODY) & (self.group[at] != group)
+        last = self.group.take(at)
+        across_groups = (last != NOBODY) & (last != group)
         self.who[at], self.group[at], self.epoch[at] = who, group, epoch
         # If several of these threads access one element, the last one overwrote the entry.
-        shared |= self.who[at] != who
-        across_groups |= self.group[at] != group
-        self.who[at[shared]] = MANY
-        self.group[at[across_groups]] = MANY
+        shared |= self.who.take(at) != who
+        across_groups |= self.group.take(at) != group
+        if shared.any():
+            self.who[at[shared]] = MANY
+        if across_groups.any():
+            self.group[at[across_groups]] = MANY
         return shared
 
 

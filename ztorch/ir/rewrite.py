@@ -28,9 +28,10 @@ def rewrite(kernel: Kernel, change: Change) -> Kernel:
     b.variables = list(kernel.variables)
     new: dict[int, Operand] = {}
     for instr in kernel.body:
-        args = tuple(new.get(a.id, a) if a.kind == "value" else a for a in instr.args)
-        if args != instr.args:
-            instr = replace(instr, args=args)
+        if new:
+            args = tuple([new.get(a.id, a) if a.kind == "value" else a for a in instr.args])
+            if args != instr.args:
+                instr = replace(instr, args=args)
         before = len(b.body)
         result = change(b, instr)
         if result is None:

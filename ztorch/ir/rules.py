@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.errors import VerifyError
@@ -60,40 +60,53 @@ class Rules:
         `parts` are formatted into the message only then: formatting is slower than most checks.
         """
         if not holds:
-            place = f", instruction {self.at} ({self.instr.opcode})" if self.at >= 0 else ""
-            reason = message.format(*parts) if parts else message
-            raise VerifyError(f"kernel {self.kernel.name}{place}: {reason}")
+            self.fail(message, *parts)
+
+    def fail(self, message: str, *parts: object) -> NoReturn:
+        """Raise with the message. Checks of every instruction call this themselves: a call of
+        `rule` takes longer than most of them."""
+        place = f", instruction {self.at} ({self.instr.opcode})" if self.at >= 0 else ""
+        reason = message.format(*parts) if parts else message
+        raise VerifyError(f"kernel {self.kernel.name}{place}: {reason}")
 
     def attributes(self, names: tuple[str, ...]) -> None:
         i = self.instr
         missing = [n for n in names if n not in i.attrs]
-        self.rule(not missing, "lacks the attributes {}", missing)
+        if missing:
+            self.fail("lacks the attributes {}", missing)
         for key, value in i.attrs.items():
-            self.rule(key in names or i.opcode == "loop", "has no attribute {!r}", key)
-            self.rule(isinstance(key, str) and NAME.fullmatch(key),
-                      "the attribute name {!r} is not an identifier", key)
-            is_possible = ATTRIBUTES.get(key, _plain)
-            self.rule(is_possible(self, value), "{}={!r} is not possible", key, value)
+            if key not in names:
+                self.rule(i.opcode == "loop", "has no attribute {!r}", key)
+                self.rule(isinstance(key, str) and NAME.fullmatch(key),
+                          "the attribute name {!r} is not an identifier", key)
+            if not ATTRIBUTES.get(key, _plain)(self, value):
+                self.fail("{}={!r} is not possible", key, value)
 
     def same_type(self, *operands: Operand) -> None:
         first = operands[0]
         for a in operands[1:]:
-            self.rule(a.dtype == first.dtype, "{!r} does not go with {!r}", first.dtype, a.dtype)
-            self.rule(a.lanes == first.lanes, "{} lanes do not go with {}", first.lanes, a.lanes)
-            self.rule(a.fragment == first.fragment, "fragments of different matrices do not mix")
+            if a.dtype != first.dtype:
+                self.fail("{!r} does not go with {!r}", first.dtype, a.dtype)
+            if a.lanes != first.lanes:
+                self.fail("{} lanes do not go with {}", first.lanes, a.lanes)
+            if a.fragment != first.fragment:
+                self.fail("fragments of different matrices do not mix")
 
     def kinds(self, *operands: Operand) -> None:
+        kinds = OPCODES[self.instr.opcode].kinds
         for a in operands:
-            self.rule(a.dtype.kind in OPCODES[self.instr.opcode].kinds,
-                      "is not defined on {!r}", a.dtype)
+            if a.dtype.kind not in kinds:
+                self.fail("is not defined on {!r}", a.dtype)
 
     def index(self, a: Operand) -> None:
-        self.rule(a.dtype == self.kernel.index, "the index is {!r}, but this kernel counts in {!r}",
-                  a.dtype, self.kernel.index)
+        if a.dtype != self.kernel.index:
+            self.fail("the index is {!r}, but this kernel counts in {!r}", a.dtype,
+                      self.kernel.index)
 
     def one_lane(self, *operands: Operand) -> None:
         for a in operands:
-            self.rule(a.lanes == 1, "takes 1 lane here, not {}", a.lanes)
+            if a.lanes != 1:
+                self.fail("takes 1 lane here, not {}", a.lanes)
 
     def check_identity(self) -> None:
         self.index(self.instr.dest)
@@ -110,7 +123,8 @@ class Rules:
             typed = i.args[1:]
             self.rule(i.args[0].dtype.kind == "b", "chooses by bool, not {!r}", i.args[0].dtype)
         for a in i.args:
-            self.rule(a.lanes == i.dest.lanes, "{} lanes do not go with {}", a.lanes, i.dest.lanes)
+            if a.lanes != i.dest.lanes:
+                self.fail("{} lanes do not go with {}", a.lanes, i.dest.lanes)
         self.kinds(*typed)
         self.same_type(*typed)
         if row.result == "same":

@@ -88,11 +88,14 @@ class _Verifier(Rules):
             self.define(v)
 
     def define(self, dest: Operand) -> None:
-        self.rule(is_int(dest.id) and dest.id >= 0, "%{} is not an id", dest.id)
-        self.rule(dest.id not in self.ids, "%{} is defined twice", dest.id)
-        self.rule(is_int(dest.lanes) and 1 <= dest.lanes <= MAX_LANES,
-                  "%{} has {} lanes", dest.id, dest.lanes)
-        self.rule(dest.bits is None, "%{} is not a constant but has bits", dest.id)
+        if not (is_int(dest.id) and dest.id >= 0):
+            self.fail("%{} is not an id", dest.id)
+        if dest.id in self.ids:
+            self.fail("%{} is defined twice", dest.id)
+        if not (is_int(dest.lanes) and 1 <= dest.lanes <= MAX_LANES):
+            self.fail("%{} has {} lanes", dest.id, dest.lanes)
+        if dest.bits is not None:
+            self.fail("%{} is not a constant but has bits", dest.id)
         self.ids.add(dest.id)
         self.visible[dest.id] = dest
         if self.open and dest.kind != "variable":
@@ -105,16 +108,17 @@ class _Verifier(Rules):
         if row is None:
             return self.rule(False, "no such opcode")
         extra = len(i.args) - row.arity
-        self.rule(extra == 0 or (extra == 1 and i.opcode in MASKED),
-                  "takes {} operands, not {}", row.arity, len(i.args))
+        if extra != 0 and not (extra == 1 and i.opcode in MASKED):
+            self.fail("takes {} operands, not {}", row.arity, len(i.args))
         self.attributes(row.attrs)
         for place, a in enumerate(i.args):
             self.operand(place, a)
         self.fragment(i.dest)
-        self.rule(i.opcode in MATRICES or all(x.fragment is None for x in (i.dest, *i.args)),
-                  "works on no parts of matrices")
+        if i.opcode not in MATRICES and any(x.fragment is not None for x in (i.dest, *i.args)):
+            self.fail("works on no parts of matrices")
         kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
-        self.rule(i.dest.kind == kind, "defines a {}, not a {}", kind, i.dest.kind)
+        if i.dest.kind != kind:
+            self.fail("defines a {}, not a {}", kind, i.dest.kind)
         if kind == "token":
             self.rule(i.dest.dtype.kind == "b" and i.dest.lanes == 1, "a token is one bool")
         if row.meaning is not None:
@@ -131,16 +135,18 @@ class _Verifier(Rules):
     def operand(self, place: int, a: Operand) -> None:
         opcode = self.instr.opcode
         if a.is_const:
-            self.rule(a.fragment is None or (opcode == "set" and a.fragment.role == "c"),
-                      "only a matrix c is set to a constant")
-            self.rule(a.id == -1 and a.bits is not None and 0 <= a.bits < 1 << a.dtype.bits,
-                      "operand {} is no proper constant", place)
-            self.rule(is_int(a.lanes) and 1 <= a.lanes <= MAX_LANES,
-                      "operand {} has {} lanes", place, a.lanes)
+            if a.fragment is not None and not (opcode == "set" and a.fragment.role == "c"):
+                self.fail("only a matrix c is set to a constant")
+            if a.id != -1 or a.bits is None or not 0 <= a.bits < 1 << a.dtype.bits:
+                self.fail("operand {} is no proper constant", place)
+            if not (is_int(a.lanes) and 1 <= a.lanes <= MAX_LANES):
+                self.fail("operand {} has {} lanes", place, a.lanes)
         else:
-            self.rule(a.id in self.visible, "%{} is used outside its scope or before it is defined",
-                      a.id)
-            self.rule(a == self.visible[a.id], "%{} is used as {}, unlike its definition", a.id, a)
+            definition = self.visible.get(a.id)
+            if definition is None:
+                self.fail("%{} is used outside its scope or before it is defined", a.id)
+            if a is not definition and a != definition:
+                self.fail("%{} is used as {}, unlike its definition", a.id, a)
         first = place == 0
         expected = "value"
         if first and opcode in ("get", "set"):
@@ -150,7 +156,8 @@ class _Verifier(Rules):
         elif first and opcode == "end_loop":
             expected = "counter"
         actual = "value" if a.is_const or (a.kind == "counter" and expected == "value") else a.kind
-        self.rule(actual == expected, "operand {} is a {}, not a {}", place, a.kind, expected)
+        if actual != expected:
+            self.fail("operand {} is a {}, not a {}", place, a.kind, expected)
 
     # -- variables ---------------------------------------------------------------------------------
 

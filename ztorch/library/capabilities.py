@@ -158,7 +158,7 @@ def _graphs(public: Public, samples: Sequence[Sample], d: DType) -> Iterator[Gra
             own = boolean if public.name == "where" and k == 0 else own
             leaves.append(leaf("input", f"x{k}", np.shape(shape) if array else shape, own))
         try:
-            result = public.call(*leaves, **sample.attrs)
+            result = public.call(*public.grouped(leaves), **sample.attrs)
         except ZtorchError:  # a rule of the op itself
             continue
         results = [result] if isinstance(result, Value) else list(result)

@@ -12,7 +12,8 @@ import numpy as np
 import ztorch.ops  # noqa: F401 (fills the registry)
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends.handles import DevicePiece
-from ztorch.compile.pipeline import build, compile_functions, target_for
+from ztorch.compile.pipeline import build, compile_functions
+from ztorch.compile.targeting import target_for
 from ztorch.dtypes import DType, to_storage
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf

@@ -70,9 +70,9 @@ class Remainder:
 Atom = Var | LoadedIndex | Quotient | Remainder
 
 
-@dataclass(frozen=True, slots=True)
 class Index:
-    """constant + sum of factor * atom.
+    """constant + sum of factor * atom. Never changed; a plain class, because many are made and
+    looked up in dictionaries: the hash is computed once.
 
     >>> i, j = Index.of(Var("i", 4)), Index.of(Var("j", 6))
     >>> flat = i * 6 + j
@@ -80,8 +80,27 @@ class Index:
     (True, True, True)
     """
 
-    terms: tuple[tuple[Atom, int], ...] = ()
-    const: int = 0
+    __slots__ = ("_hash", "const", "terms")
+
+    def __init__(self, terms: tuple[tuple[Atom, int], ...] = (), const: int = 0):
+        self.terms = terms
+        self.const = const
+        self._hash: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Index):
+            return NotImplemented
+        return self.const == other.const and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.terms, self.const))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Index(terms={self.terms!r}, const={self.const!r})"
 
     @staticmethod
     def of(x: Index | Atom | int) -> Index:
@@ -129,8 +148,10 @@ class Index:
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.terms, self.const + other)
-        if not (self.terms and other.terms):
-            return Index(self.terms or other.terms, self.const + other.const)
+        if not other.terms:
+            return Index(self.terms, self.const + other.const) if other.const else self
+        if not self.terms:
+            return Index(other.terms, self.const + other.const) if self.const else other
         sums: dict[Atom, int] = dict(self.terms)
         for atom, factor in other.terms:
             sums[atom] = sums.get(atom, 0) + factor
@@ -145,9 +166,11 @@ class Index:
         return self * -1 + other
 
     def __mul__(self, k: int) -> Index:
+        if k == 1:
+            return self
         if k == 0:
             return Index()
-        return Index(tuple((a, f * k) for a, f in self.terms), self.const * k)
+        return Index(tuple([(a, f * k) for a, f in self.terms]), self.const * k)
 
     __rmul__ = __mul__
 

@@ -24,7 +24,7 @@ from ztorch.lower.loops import widest
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
-from ztorch.lower.region import Region
+from ztorch.lower.region import Region, reads_remembered
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import NAME_LENGTH_MAX, OP_SLOTS_MIN
 from ztorch.lower.turns import body_graph, row_elements
@@ -77,6 +77,7 @@ class Plan:
         return runs_of(self.steps, self.loops, goes_on)
 
 
+@reads_remembered()
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
           derived: Derived | None = None, schedules: Schedules | None = None) -> Plan:
     """Kernels and buffers of one function; states and constants are given a location in params.

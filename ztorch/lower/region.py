@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +62,28 @@ class _Trace:
         return lambda *args, **kwargs: self
 
 
+@dataclass(frozen=True)
+class _Memo:
+    """What values were seen to read, by value and index."""
+
+    traces: dict[tuple[Value, tuple[Index, ...]], _Trace] = field(default_factory=dict)
+    reads: dict[tuple[Value, tuple[Index, ...]], list[tuple[Value, Index]]] = field(
+        default_factory=dict)  # through views
+
+
+_memo: ContextVar[_Memo | None] = ContextVar("memo", default=None)
+
+
+@contextmanager
+def reads_remembered() -> Iterator[None]:
+    """Inside, a body is traced once for each index. Lowering asks for the same several times."""
+    token = _memo.set(_Memo())
+    try:
+        yield
+    finally:
+        _memo.reset(token)
+
+
 def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ...]]]:
     """The elements of v's arguments that one element of v needs; where v is a sum, that one of its
     addends needs, at the addend's index."""
@@ -70,9 +94,14 @@ def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ..
 
 
 def traced(v: Value, index: Sequence[Index]) -> _Trace:
-    """What the body of v reads and computes with at an index."""
-    trace = _Trace(v)
-    v.op.body(trace, tuple(index), **v.attrs)  # type: ignore[misc]
+    """What the body of v reads and computes with at an index. Not to be changed."""
+    key, memo = (v, tuple(index)), _memo.get()
+    trace = memo.traces.get(key) if memo else None
+    if trace is None:
+        trace = _Trace(v)
+        v.op.body(trace, key[1], **v.attrs)  # type: ignore[misc]
+        if memo:
+            memo.traces[key] = trace
     return trace
 
 
@@ -87,13 +116,19 @@ def computed(v: Value, index: Sequence[Index]) -> list[Index]:
 
 
 def real_reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
-    """The same through views: computed values and leaves, with their flat positions."""
-    sources = []
-    for source, at in reads(v, index):
-        if is_view(source):
-            sources += real_reads(source, at)
-        else:
-            sources.append((source, flatten(at, source.shape)))
+    """The same through views: computed values and leaves, with their flat positions. Not to be
+    changed."""
+    key, memo = (v, tuple(index)), _memo.get()
+    sources = memo.reads.get(key) if memo else None
+    if sources is None:
+        sources = []
+        for source, at in reads(v, index):
+            if is_view(source):
+                sources += real_reads(source, at)
+            else:
+                sources.append((source, flatten(at, source.shape)))
+        if memo:
+            memo.reads[key] = sources
     return sources
 
 

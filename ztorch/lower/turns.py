@@ -45,7 +45,7 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int) ->
     """
     body: Body = loop.attrs["body"]
     inits, sequences, shared = arguments(body, loop.args)
-    if body.is_branch:  # nothing of it is computed outside
+    if body.turns == 1:  # a branch, or a block: nothing of it is computed outside
         body = _prepared(body, prepare)
         shared = tuple(COPY(x) if is_view(x) else x for x in shared)
     else:

@@ -21,6 +21,7 @@ from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.value import Value, current_layer
 from ztorch.ops.absent import INSTEAD
+from ztorch.ops.control import checkpoint as checkpoint
 from ztorch.ops.control import cond as cond
 from ztorch.ops.control import scan as scan
 from ztorch.ops.control import while_loop as while_loop
@@ -30,7 +31,7 @@ for _module in pkgutil.iter_modules(__path__):
 for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
-_CONTROL = ("cond", "scan", "while_loop")  # they take functions, so they are no ops of the registry
+_CONTROL = ("checkpoint", "cond", "scan", "while_loop")  # take functions, so no registry ops
 __all__ = sorted((*REGISTRY, *_CONTROL))
 
 
@@ -67,6 +68,9 @@ def _public(name: str) -> Callable[..., Any]:
 
     @functools.wraps(public.call)
     def call(*args: Any, **attrs: Any) -> Any:
+        again = dispatch.on_tensors(name, args, attrs)
+        if again is not None:
+            return again
         if not takes_tensors and current_layer():  # in a model, it is a value of the graph
             return getattr(OPS, name)(*args, **attrs)
         if _has_values((*args, *attrs.values())):
@@ -136,7 +140,7 @@ def _with_example(public: Public) -> str:
     values = [leaf("input", "x", np.shape(a) if isinstance(a, np.ndarray) else a,
                    a.dtype if isinstance(a, np.ndarray) else _SHOWN[kind])
               for a, kind in zip(sample.shapes, kinds, strict=True)]
-    result = public.call(*values, **sample.attrs)
+    result = public.call(*public.grouped(values), **sample.attrs)
     whole = f"zt.ops.{public.name}({args})"
     return (f"{doc}\n\nExamples:\n    >>> import numpy as np, ztorch as zt\n"
             f"    >>> {whole}.shape\n    {result.shape}")

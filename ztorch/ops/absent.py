@@ -7,8 +7,7 @@ from __future__ import annotations
 
 _SIZES = "the shape of its result depends on numbers, and shapes are fixed here"
 _COMPLEX = "there are no complex numbers"
-_SINGULAR = "no op computes eigenvalues or singular values; use NumPy on the array"
-_FOURIER = "there is no Fourier transform; use NumPy on the array"
+_EIGEN = "ops.eigh takes symmetric matrices; others have complex eigenvalues"
 _SHAPE = "use the attribute of the tensor"
 
 INSTEAD = {
@@ -18,20 +17,22 @@ INSTEAD = {
     "as they are", "astype": "use ops.cast", "average": "use ops.mean, or ops.sum of products",
     "baddbmm": "use ops.gemm", "bincount": "use ops.sum of ops.one_hot",
     "cdist": "use ops.norm of a difference", "chunk": "use ops.split", "conj": _COMPLEX,
+    "complex": _COMPLEX + "; zt.ops.fft and its kin take and give pairs (real, imag)",
     "copy": "values never change, so nothing needs a copy", "cross_entropy": "use zt.losses",
     "deg2rad": "multiply by pi / 180", "dstack": "use ops.stack(axis=2) or ops.concat(axis=2)",
-    "eigh": _SINGULAR, "eigvalsh": _SINGULAR, "embedding": "use ops.take", "fft": _FOURIER,
-    "finfo": "use numpy.finfo", "ifft": _FOURIER, "iinfo": "use numpy.iinfo", "imag": _COMPLEX,
+    "eig": _EIGEN, "eigvals": _EIGEN, "embedding": "use ops.take",
+    "fftn": "use ops.fft2, or ops.fft with ops.moveaxis", "finfo": "use numpy.finfo",
+    "iinfo": "use numpy.iinfo", "imag": _COMPLEX,
     "index_select": "use ops.take(x, indices, axis)", "interpolate": "use ops.upsample",
-    "irfft": _FOURIER, "kthvalue": "use ops.sort", "lerp": "use a + (b - a) * t",
-    "lstsq": "use ops.solve or ops.qr", "masked_fill": "use ops.where(mask, value, x)",
-    "masked_select": _SIZES, "matrix_rank": _SINGULAR, "median": "use ops.sort",
+    "kthvalue": "use ops.sort", "lerp": "use a + (b - a) * t",
+    "masked_fill": "use ops.where(mask, value, x)",
+    "masked_select": _SIZES, "median": "use ops.sort",
     "mse_loss": "use zt.losses", "narrow": "slice the tensor", "ndim": _SHAPE,
     "nonzero": _SIZES, "normalize": "divide by ops.norm(x, axis=-1, keepdims=True)",
-    "numel": _SHAPE, "pinv": _SINGULAR, "quantile": "use ops.sort",
+    "numel": _SHAPE, "quantile": "use ops.sort",
     "rad2deg": "multiply by 180 / pi", "real": _COMPLEX, "result_type": "use numpy.result_type",
-    "rfft": _FOURIER, "scatter": "use ops.scatter_add", "segment_sum": "use ops.scatter_add",
-    "select": "use ops.where", "shape": _SHAPE, "size": _SHAPE, "svd": _SINGULAR,
-    "svdvals": _SINGULAR, "t": "use ops.transpose", "unique": _SIZES, "unique_all": _SIZES,
+    "scatter": "use ops.scatter_add", "segment_sum": "use ops.scatter_add",
+    "select": "use ops.where", "shape": _SHAPE, "size": _SHAPE,
+    "t": "use ops.transpose", "unique": _SIZES, "unique_all": _SIZES,
     "unique_counts": _SIZES, "unique_inverse": _SIZES, "unique_values": _SIZES,
 }

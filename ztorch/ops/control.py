@@ -10,17 +10,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ztorch import dispatch
+from ztorch.config import positive
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.body import Body, carry_leaf, is_number, slice_leaf
 from ztorch.graph.loop import repeat
 from ztorch.graph.op import OPS, as_value, shape_error
 from ztorch.graph.tracing import traced
-from ztorch.graph.trees import Shape, flatten, unflatten
+from ztorch.graph.trees import Shape, flatten, map_tree, unflatten
 from ztorch.graph.value import Value
 
 
 def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None,
-         reverse: bool = False) -> tuple[Any, Any]:
+         reverse: bool = False, checkpoint: int | None = None) -> tuple[Any, Any]:
     """Calls a function for each element of sequences, with a state from call to call.
 
     Args:
@@ -31,6 +32,9 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
         length: Number of turns. `None` means that of `xs`. Default: `None`.
         reverse: Whether to go from the last element to the first. What is kept lies in the order of
             `xs` all the same. Default: `False`.
+        checkpoint: Turns between states that are kept for the gradient, which computes what lies
+            between them again: less memory for more time. `None` keeps all that it reads. Default:
+            `None`.
 
     Returns:
         The last state, and what was kept, with the turns as a new first axis.
@@ -50,9 +54,20 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
     rows, row_tree = flatten(xs)
     turns = turns_of(rows, length)
     if not any(isinstance(v, Value) for v in (*states, *rows)):
-        return dispatch.on_loop("scan", f, init, xs, turns, reverse)
-    inits = [as_value(v) for v in states]
-    sequences = [as_value(v) for v in rows]
+        return dispatch.on_loop("scan", f, init, xs, turns, reverse, checkpoint)
+    init = unflatten(state_tree, map(as_value, states))
+    xs = unflatten(row_tree, map(as_value, rows))
+    if checkpoint is None:
+        return _scanned(f, init, xs, turns, reverse)
+    size = positive("zt.ops.scan(checkpoint=...)", checkpoint)
+    return _by_segments(f, init, xs, turns, reverse, min(size, max(turns, 1)))
+
+
+def _scanned(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool,
+             recompute: bool = False) -> tuple[Any, Any]:
+    """A scan of values."""
+    inits, state_tree = flatten(init)
+    sequences, row_tree = flatten(xs)
     carries = tuple(carry_leaf(v, k) for k, v in enumerate(inits))
     slices = tuple(slice_leaf(v, k) for k, v in enumerate(sequences))
     result = traced(f, "zt.ops.scan", unflatten(state_tree, iter(carries)),
@@ -60,9 +75,61 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
     new, kept = pair_of("zt.ops.scan", result)
     news = checked_state("zt.ops.scan", new, state_tree, carries)
     outs, out_tree = flatten(kept)
-    body = Body(turns, reverse, carries, slices, (), news, tuple(as_value(v) for v in outs))
+    body = Body(turns, reverse, carries, slices, (), news, tuple(as_value(v) for v in outs),
+                recompute=recompute)
     last, stacks = looped(body, inits, sequences)
     return unflatten(state_tree, iter(last)), unflatten(out_tree, iter(stacks))
+
+
+def _by_segments(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool,
+                 size: int) -> tuple[Any, Any]:
+    """A scan of scans. The gradient of the outer one computes each inner one again."""
+    whole = turns - turns % size  # turns in segments; the others come after them
+    segments = map_tree(lambda x: OPS.reshape(x[:whole], (whole // size, size, *x.shape[1:])), xs)
+    others = map_tree(lambda x: x[whole:], xs)
+
+    def segment(state: Any, rows: Any) -> tuple[Any, Any]:
+        return _scanned(f, state, rows, size, reverse)
+
+    if reverse:
+        state, rest = _scanned(f, init, others, turns - whole, reverse)
+        state, kept = _scanned(segment, state, segments, whole // size, reverse, recompute=True)
+    else:
+        state, kept = _scanned(segment, init, segments, whole // size, reverse, recompute=True)
+        state, rest = _scanned(f, state, others, turns - whole, reverse)
+    return state, map_tree(lambda y, z: OPS.concat(
+        OPS.reshape(y, (whole, *y.shape[2:])), z, axis=0), kept, rest)
+
+
+def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
+    """The result of a function whose gradient computes it again, rather than keep what lies between
+    its operands and its result: less memory for more time.
+
+    Args:
+        f: A function of tensors that computes the same each time.
+        *operands: Tensors, or dicts, lists and tuples of them. The function may use others, too.
+
+    Returns:
+        What the function returns.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> block = lambda x: zt.ops.tanh(zt.ops.exp(x) * 0.5)
+        >>> x = zt.tensor([0.0, 1.0])
+        >>> y = zt.grad(lambda x: zt.ops.checkpoint(block, x).sum())(x)
+        >>> bool((y == zt.grad(lambda x: block(x).sum())(x)).all())
+        True
+    """
+    leaves, _ = flatten(operands)
+    if not any(isinstance(v, Value) for v in leaves):
+        return dispatch.on_loop("checkpoint", f, operands)
+    before = OPS.full((), 0).serial
+    results, tree = flatten(traced(f, "zt.ops.checkpoint", *operands))
+    values = tuple(as_value(v) for v in results)
+    body = Body(1, False, (), (), (), (), values, recompute=True)
+    _, stacks = repeat(body, [], [], lambda v: is_number(v) or v.serial > before)
+    return unflatten(tree, iter([OPS.reshape(y, v.shape)
+                                 for y, v in zip(stacks, values, strict=True)]))
 
 
 def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,

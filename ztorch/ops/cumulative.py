@@ -20,12 +20,13 @@ from ztorch.ops.reduction import widened
 
 BLOCK = 16  # elements: the work within a block grows with its square
 
-_SAMPLES = (Sample(((3, 5),), dtypes="fsu"), Sample(((1, 40, 2),), {"axis": 1}, 0.5, 1.25),
+_SAMPLES = (Sample(((3, 5),), {"axis": -1}, dtypes="fsu"),
+            Sample(((1, 40, 2),), {"axis": 1}, 0.5, 1.25),
             Sample(((3, 5),), {"axis": 0, "include_initial": True}, 0.5, 1.25))
 
 
 def _scan_numpy(function: Callable[..., Any], first: int) -> Callable[..., Any]:
-    def scanned(x: Any, axis: int = -1, dtype: Any = None, include_initial: bool = False) -> Any:
+    def scanned(x: Any, axis: int = 0, dtype: Any = None, include_initial: bool = False) -> Any:
         y = function(x, axis, dtype or x.dtype)
         start = np.full_like(np.take(y, [0], axis), first)
         return np.concatenate([start, y], axis) if include_initial else y
@@ -34,13 +35,13 @@ def _scan_numpy(function: Callable[..., Any], first: int) -> Callable[..., Any]:
 
 
 @op(*_SAMPLES, numpy=_scan_numpy(np.cumsum, 0), aliases=("cumulative_sum",))
-def cumsum(x: Value, axis: int = -1, dtype: DType | str | None = None,
+def cumsum(x: Value, axis: int | None = None, dtype: DType | str | None = None,
            include_initial: bool = False) -> Value:
     """The sum of each element and all before it along an axis.
 
     Args:
         x: Tensor of numbers; bool is not accepted. Integers wrap.
-        axis: Axis of the sum. Default: `-1`.
+        axis: Axis of the sum; `None` means the only one. Default: `None`.
         dtype: Dtype of the elements and of the result. `None` for that of `x`. Default: `None`.
         include_initial: Whether the result begins with 0, and is longer by one. Default: `False`.
 
@@ -56,13 +57,13 @@ def cumsum(x: Value, axis: int = -1, dtype: DType | str | None = None,
 
 
 @op(*_SAMPLES, numpy=_scan_numpy(np.cumprod, 1), aliases=("cumulative_prod",))
-def cumprod(x: Value, axis: int = -1, dtype: DType | str | None = None,
+def cumprod(x: Value, axis: int | None = None, dtype: DType | str | None = None,
             include_initial: bool = False) -> Value:
     """The product of each element and all before it along an axis.
 
     Args:
         x: Tensor of numbers; bool is not accepted. Integers wrap.
-        axis: Axis of the product. Default: `-1`.
+        axis: Axis of the product; `None` means the only one. Default: `None`.
         dtype: Dtype of the elements and of the result. `None` for that of `x`. Default: `None`.
         include_initial: Whether the result begins with 1, and is longer by one. Default: `False`.
 
@@ -112,10 +113,13 @@ def diff(x: Value, axis: int = -1, n: int = 1, prepend: Value | float | None = N
     return x
 
 
-def _along(name: str, x: Value, axis: int, dtype: DType | str | None, initial: bool,
+def _along(name: str, x: Value, axis: int | None, dtype: DType | str | None, initial: bool,
            reduce: Callable[..., Value], combine: Callable[..., Value], opcode: str) -> Value:
     x = x if dtype is None else OPS.cast(x, dtype)
-    [a] = normal_axes(axis, x.rank)
+    if axis is None and x.rank > 1:
+        raise shape_error(f"ops.{name} needs an axis for a tensor of shape", x.shape,
+                          fix="give axis=, or make it one axis with ops.reshape(x, (-1,))")
+    [a] = normal_axes(0 if axis is None else axis, x.rank)
     if initial:
         y = _along(name, x, a, None, False, reduce, combine, opcode)
         before = tuple(int(k == a) for k in range(x.rank))

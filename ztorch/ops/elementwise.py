@@ -15,6 +15,7 @@ from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
 from ztorch.ops.fills import ones_like
 from ztorch.ops.powers import whole_power
+from ztorch.ops.shifts import any_shift
 
 # Names of ops that differ from their opcode's: those of NumPy and Keras.
 TENSOR_NAMES = {
@@ -78,6 +79,8 @@ def _declare(row: Opcode) -> None:
             return values[0]
         if row.name == "pow" and values[0].dtype.is_int:
             return whole_power(*values)
+        if row.name in ("shl", "shr"):
+            return any_shift(primitive, row.name == "shl", *values)
         return primitive(*values)
 
     names = ["c", "a", "b"] if row.name == "select" else ["a", "b", "c"][:row.arity]

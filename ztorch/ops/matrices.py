@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Value
 
@@ -18,7 +17,7 @@ def matrix_power(x: Value, n: int) -> Value:
 
     Args:
         x: Square matrices of floats.
-        n: How often; 0 gives the identity. Negative ones take the inverse, of up to 16 columns.
+        n: How often; 0 gives the identity. Negative ones take the inverse, of up to 64 columns.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -39,33 +38,33 @@ def _norm_numpy(x: Any, ord: Any = "fro", keepdims: bool = False) -> Any:
     return np.linalg.norm(x, ord, (-2, -1), keepdims)
 
 
-@op(Sample(((2, 3, 4),), {"ord": 1, "keepdims": True}), numpy=_norm_numpy)
+@op(Sample(((2, 3, 4),), {"ord": 1, "keepdims": True}), Sample(((2, 3),), {"ord": "nuc"}),
+    numpy=_norm_numpy)
 def matrix_norm(x: Value, ord: float | str = "fro", keepdims: bool = False) -> Value:
     """The norm of each matrix.
 
     Args:
         x: Float tensor, with two axes or more.
         ord: `"fro"` for the root of the sum of squares, 1 for the largest sum of absolute values
-            of a column, `math.inf` for that of a row, -1 and `-math.inf` for the smallest ones.
+            of a column, `math.inf` for that of a row, -1 and `-math.inf` for the smallest ones, 2
+            and -2 for the largest and smallest singular value, `"nuc"` for the sum of all of them.
             Default: `"fro"`.
         keepdims: Whether to keep the last two axes, with size 1. Default: `False`.
 
     Returns:
         A tensor without the last two axes.
-
-    Raises:
-        Unsupported: The norm needs singular values: 2, -2 and `"nuc"`.
     """
     if x.rank < 2:
         raise shape_error("ops.matrix_norm needs matrices, not", x.shape)
     if ord == "fro":
         return OPS.norm(x, 2, (-2, -1), keepdims)
     if ord in (2, -2, "nuc"):
-        raise Unsupported(f"ops.matrix_norm(ord={ord!r}) of {x.dtype} needs singular values, which "
-                          "no op computes; 'fro', 1, -1 and math.inf are there")
+        s = OPS.svdvals(x)
+        y = OPS.sum(s, axis=-1) if ord == "nuc" else s[..., 0 if ord == 2 else -1]
+        return OPS.reshape(y, (*y.shape, 1, 1)) if keepdims else y
     if ord not in (1, -1, math.inf, -math.inf):
-        raise shape_error(f"ops.matrix_norm(ord={ord!r}) is none of 'fro', 1, -1, math.inf and "
-                          "-math.inf")
+        raise shape_error(f"ops.matrix_norm(ord={ord!r}) is none of 'fro', 'nuc', 1, -1, 2, -2, "
+                          "math.inf and -math.inf")
     along, across = (-2, -1) if ord in (1, -1) else (-1, -2)
     sums = OPS.norm(x, 1, along, True)
     y = (OPS.max if ord in (1, math.inf) else OPS.min)(sums, across, True)

@@ -156,9 +156,10 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         """The parameters after one step, for training loops of one's own.
 
         The optimizer keeps its states (slots, step counter) for parameters of this tree and these
-        shapes, and advances them; in a function that `zt.compiled` made, at each call. Two sets of
-        parameters that look alike need an optimizer each. The names of parameters, as
-        `exclude_from_weight_decay` takes them, are the keys that lead to them: "dense/kernel".
+        shapes, and advances them; in a function that `zt.compiled` made, at each call. There, all
+        its settings but the learning rate are compiled in. Two sets of parameters that look alike
+        need an optimizer each. The names of parameters, as `exclude_from_weight_decay` takes them,
+        are the keys that lead to them: "dense/kernel".
 
         Args:
             params: Tensors, or dicts and lists of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch import dispatch
 from ztorch.callbacks import TerminateOnNaN
 from ztorch.callbacks.callback import Callback
 from ztorch.config import flag, fraction
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import check_batch_size
-from ztorch.feed.array_batches import ArrayBatches
 from ztorch.feed.batches import BatchSource, batches, validation_batches
+from ztorch.feed.device_batches import DeviceBatches
+from ztorch.feed.stream_batches import StreamBatches
 from ztorch.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks, as_callbacks
@@ -46,8 +49,9 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
     progress = Progress(verbose, epochs)
     user_callbacks = as_callbacks(callbacks, _USER)
     split = fraction("validation_split", validation_split or 0.0)
+    feed = feed_for(program, x)
     train, validation = _sources(program, x, y, sample_weight, class_weight, seed,
-                                 split if validation_data is None else 0.0, validation_data)
+                                 split if validation_data is None else 0.0, validation_data, feed)
     with _only_fit_of(program):
         if not (program.resumed and first_epoch == program.epoch):
             program.history = History()
@@ -60,11 +64,19 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
         hooks = Hooks([*user_callbacks, program.history], program, params)
         program.mark_trained()
         return TrainingLoop(
-            program=program, calls=program.calls, batches=train, validation=validation,
+            program=program, calls=feed or program.calls, batches=train, validation=validation,
+            validation_calls=(validation.feed if isinstance(validation, DeviceBatches) else
+                              program.calls),
             validation_freq=validation_freq, validation_steps=validation_steps,
             first_epoch=first_epoch, epochs=epochs, steps=steps_per_epoch,
             stop_at_nan=nan == "stop" and not watches_nan,
             hooks=hooks, history=program.history, progress=progress).run()
+
+
+def feed_for(program: Stateful, x: Any) -> Any:
+    """What feeds the program with the tensors of x, which lie on its device; None: x is none of
+    those."""
+    return dispatch.feed(program, x) if dispatch.is_tensor(x) else None
 
 
 def check_count(name: str, value: Any) -> None:
@@ -90,19 +102,20 @@ def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> i
 
 def _sources(program: Stateful, x: Any, y: Any, sample_weight: Any,
              class_weight: Mapping[int, float] | None, seed: int | None, split: float,
-             validation_data: Any) -> tuple[BatchSource, BatchSource | None]:
+             validation_data: Any, feed: Any) -> tuple[BatchSource, BatchSource | None]:
     """The batches to train on, and those to validate on."""
     adapter, batch_size = program.adapter, program.batch_size
     train = batches(adapter, batch_size, x, y, sample_weight, None if split else class_weight,
-                    seed=seed)
-    validation = validation_batches(adapter, batch_size, validation_data)
+                    seed=seed, feed=feed)
+    validation = validation_batches(adapter, batch_size, validation_data,
+                                    functools.partial(feed_for, program))
     if split:
-        if not isinstance(train, ArrayBatches):
+        if isinstance(train, StreamBatches):
             raise ConfigError("validation_split needs arrays; pass validation_data with an "
                               "iterator")
         train, validation = train.split(split)
         # After the split: as in Keras, the weights of classes do not count in validation.
-        train.weights = adapter.weights(train.weights, class_weight, train.columns, train.rows)
+        train.weigh_classes(class_weight)
     return train, validation
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ztorch import dispatch
 from ztorch.feed.adapter import rows_of
+from ztorch.feed.device_batches import DeviceBatches
 from ztorch.feed.loops import MeanScores
 
 if TYPE_CHECKING:
@@ -19,11 +21,15 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     """Runs "train" or "evaluate" once; the other arguments are those of `train_on_batch`."""
     program._need(function)
     adapter = program.adapter
+    feed = dispatch.feed(program, x) if dispatch.is_tensor(x) else None
+    if feed is not None:
+        return _run_tensors(program, function, feed, DeviceBatches.of(
+            feed, program.batch_size, x, y, sample_weight, class_weight), return_dict)
     columns = adapter.inputs(x)
     rows = rows_of(columns)
     columns |= adapter.targets(y, rows)
     row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
-    program._need_one_batch(columns)
+    program._need_one_batch(rows)
     adapter.need_whole_batches(rows, program.batch_size)
     with program.calls.borrow(function) as call:
         scores = MeanScores(call)
@@ -33,6 +39,21 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
             scores.add(weight)
             if function == "train":
                 program.mark_trained()
+    return as_scores(scores.means(), return_dict)
+
+
+def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBatches,
+                 return_dict: bool) -> Scores:
+    """The same with tensors, on the device where they lie."""
+    program._need_one_batch(batches.rows)
+    with feed.borrow(function) as call:
+        scores = MeanScores(call)
+        for _, weight in batches.epoch(call.inputs):
+            if weight:
+                call()
+                scores.add(weight)
+                if function == "train":
+                    program.mark_trained()
     return as_scores(scores.means(), return_dict)
 
 

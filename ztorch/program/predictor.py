@@ -99,7 +99,13 @@ class Predictor(Stateful):
             >>> program.predict_on_batch(np.ones((3, 4))).shape
             (3, 1)
         """
-        return self._predict_batch(self._need_one_batch(self.adapter.inputs(x)))
+        if dispatch.is_tensor(x):
+            first = next(iter(x.values())) if isinstance(x, dict) else x
+            self._need_one_batch(len(first[0] if isinstance(first, (list, tuple)) else first))
+            return self.predict(x)
+        columns = self.adapter.inputs(x)
+        self._need_one_batch(rows_of(columns))
+        return self._predict_batch(columns)
 
     def _predict_batch(self, columns: Columns) -> Any:
         """The quick path of a service: at most one batch, and nothing around the call."""

@@ -151,15 +151,16 @@ class Program(Predictor):
         """
         from ztorch.feed import loops
         from ztorch.feed.batches import batches
-        from ztorch.program.fitting import check_count
+        from ztorch.program.fitting import check_count, feed_for
         from ztorch.program.one_batch import as_scores
         from ztorch.progress import Progress
 
         self._need("evaluate")
         check_batch_size(batch_size, self.batch_size)
         check_count("steps", steps)
-        source = batches(self.adapter, self.batch_size, x, y, sample_weight)
-        means = loops.evaluate(self.calls, source, Progress(verbose), steps=steps)
+        feed = feed_for(self, x)
+        source = batches(self.adapter, self.batch_size, x, y, sample_weight, feed=feed)
+        means = loops.evaluate(feed or self.calls, source, Progress(verbose), steps=steps)
         assert means is not None  # only a loop that is told to stop returns None
         return as_scores(means, return_dict)
 

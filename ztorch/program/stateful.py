@@ -14,12 +14,13 @@ from ztorch.arguments import checked
 from ztorch.config import number
 from ztorch.dtypes import dtype, from_storage
 from ztorch.errors import ConfigError, DataError, WeightsError
-from ztorch.feed.adapter import Columns, DataAdapter, rows_of
+from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
 
 if TYPE_CHECKING:
     from ztorch.layers.learned import Marks
+    from ztorch.program.weight_tables import WeightArrays, WeightTensors
     from ztorch.runtime.running import Running
     from ztorch.runtime.snapshot import Curves, Metadata, Snapshot, Training
     from ztorch.training.history import History
@@ -87,12 +88,24 @@ class Stateful:
         return sorted(names, key=lambda n: order.get(n, len(order)))
 
     @property
-    def weights(self) -> dict[str, np.ndarray]:
-        """Copies of the weights by name; those stored in 16 bits come as float32."""
+    def weights(self) -> WeightArrays:
+        """Copies of the weights by name; those stored in 16 bits come as float32. Setting an item
+        sets the weight."""
+        from ztorch.program.weight_tables import WeightArrays
+
         states = self.executable.states
         arrays = {n: from_storage(states[n].dtype, self.executable.state(n))
                   for n in self.weight_names}
-        return {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in arrays.items()}
+        return WeightArrays(self, {n: a.astype(np.float32) if a.dtype == np.float16 else a
+                                   for n, a in arrays.items()})
+
+    @property
+    def weight_tensors(self) -> WeightTensors:
+        """The weights by name, as `zt.Tensor`s on the program's device: each read is a copy there,
+        which training does not change; setting an item sets the weight."""
+        from ztorch.program.weight_tables import WeightTensors
+
+        return WeightTensors(self)
 
     def get_weights(self) -> list[np.ndarray]:
         """Copies of the weights in Keras' order."""
@@ -233,8 +246,7 @@ class Stateful:
                               "loss='mse')")
         return spec
 
-    def _need_one_batch(self, columns: Columns) -> Columns:
-        if rows_of(columns) > self.batch_size:
-            raise DataError(f"x has {rows_of(columns)} rows, but this program is compiled for "
-                            f"batches of {self.batch_size}; use fit, evaluate or predict for more")
-        return columns
+    def _need_one_batch(self, rows: int) -> None:
+        if rows > self.batch_size:
+            raise DataError(f"x has {rows} rows, but this program is compiled for batches of "
+                            f"{self.batch_size}; use fit, evaluate or predict for more")

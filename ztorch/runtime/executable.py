@@ -6,6 +6,7 @@ import ctypes
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +80,11 @@ class Executable(Running):
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
         self._view(state)[...] = value
 
+    def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
+        places = self._params.ctypes.data + state.offset, memory
+        target, source = places if into_state else places[::-1]
+        ctypes.memmove(target, source, state.nbytes)
+
 
 def check_processor(spec: ProgramSpec) -> None:
     """A clear error, not a crash, where this CPU cannot run the code."""
@@ -101,8 +107,8 @@ class NativeCall:
     def __init__(self, library: ctypes.CDLL, function: FunctionSpec, params: int, arena: int,
                  workers: int):
         """`params` and `arena` are addresses; `workers` is how many threads share the work."""
-        self.inputs = (ctypes.c_size_t * max(len(function.inputs), 1))()
-        self.outputs = (ctypes.c_size_t * max(len(function.outputs), 1))()
+        self.inputs: Any = (ctypes.c_size_t * max(len(function.inputs), 1))()
+        self.outputs: Any = (ctypes.c_size_t * max(len(function.outputs), 1))()
         self.workers = workers
         self._library = library
         # The only argument of the native function: addresses of inputs, outputs, params, arena, and
@@ -165,8 +171,8 @@ class HostMemoryCall(MemoryCall):
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         native = self._native
         if inputs:
-            native.inputs[:] = list(inputs)
-        native.outputs[:] = list(outputs)
+            native.inputs[:] = inputs
+        native.outputs[:] = outputs
         native.run()
 
 

@@ -6,18 +6,29 @@ its outputs back: per training step the batch and a few numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ztorch.abi import PORT_ALIGN, align_up, runs
 from ztorch.backends.device import Device
-from ztorch.backends.handles import Binding, DeviceBuffer, DevicePiece, KernelEntry, Launch
+from ztorch.backends.handles import (
+    Binding,
+    DeviceBuffer,
+    DevicePiece,
+    KernelEntry,
+    Launch,
+    Recording,
+)
 from ztorch.dtypes import lying
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.memory import aligned
 from ztorch.runtime.running import BoundCall, MemoryCall, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+
+KEPT_RECORDINGS = 16  # of a function, on different buffers; each holds a few objects of the driver
 
 
 class Remote(Running):
@@ -51,6 +62,23 @@ class Remote(Running):
         """The memory of the device that holds params, or the arena."""
         return self._params if space == "params" else self._arena
 
+    def recorded(self, function: FunctionSpec,
+                 ports: Mapping[str, Sequence[tuple[DeviceBuffer, int]]]) -> Recording:
+        """A function's launches. `ports` says in which buffer, from which byte on, each of its
+        inputs and outputs lies."""
+        launches = []
+        moves: dict[tuple[int, int], dict[int, int]] = {}  # of places: bytes a turn, by loop
+        for k, place, loop, stride in function.moves:
+            moves.setdefault((k, place), {})[loop] = stride
+        for k, turns in runs(len(function.launches), function.loops):
+            launch, bindings = function.launches[k], []
+            for n, (space, at, nbytes, written) in enumerate(launch.places):
+                buffer, at = ports[space][at] if space in ports else (self.buffer(space), at)
+                at += sum(turns[loop] * stride for loop, stride in moves.get((k, n), {}).items())
+                bindings.append(Binding(buffer, at, nbytes, written))
+            launches.append(Launch(launch.entry, launch.grid, tuple(bindings), launch.barrier))
+        return self.opened_device.record(self.module, launches)
+
     @property
     def params(self) -> np.ndarray:
         block = aligned(self.spec.params_bytes)
@@ -70,6 +98,12 @@ class Remote(Running):
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
         stored = value.astype(lying(state.dtype).numpy)
         self.opened_device.write(self._params, stored, state.offset)
+
+    def _copy_state(self, state: StateSpec, memory: DeviceBuffer, into_state: bool) -> None:
+        if into_state:
+            self.opened_device.copy(memory, self._params, state.nbytes, 0, state.offset)
+        else:
+            self.opened_device.copy(self._params, memory, state.nbytes, state.offset, 0)
 
     def __del__(self) -> None:
         module = getattr(self, "module", None)
@@ -106,28 +140,9 @@ class RemotePorts:
         *self.output_offsets, output_bytes = _offsets(function.outputs.values())
         self.inputs = self.device.alloc(max(input_bytes, 1))
         self.outputs = self.device.alloc(max(output_bytes, 1))
-        self.recording = self.device.record(program.module, self._launches(program, function))
-
-    def _launches(self, program: Remote, function: FunctionSpec) -> list[Launch]:
-        ports = {"inputs": (self.inputs, self.input_offsets),
-                 "outputs": (self.outputs, self.output_offsets)}
-        launches = []
-        moves: dict[tuple[int, int], dict[int, int]] = {}  # of places: bytes a turn, by loop
-        for k, place, loop, stride in function.moves:
-            moves.setdefault((k, place), {})[loop] = stride
-        for k, turns in runs(len(function.launches), function.loops):
-            launch, bindings = function.launches[k], []
-            for n, (space, at, nbytes, written) in enumerate(launch.places):
-                if space in ports:
-                    buffer, offsets = ports[space]
-                    at = offsets[at]
-                else:
-                    buffer = program.buffer(space)
-                    at += sum(turns[loop] * stride
-                              for loop, stride in moves.get((k, n), {}).items())
-                bindings.append(Binding(buffer, at, nbytes, written))
-            launches.append(Launch(launch.entry, launch.grid, tuple(bindings), launch.barrier))
-        return launches
+        self.recording = program.recorded(function, {
+            "inputs": [(self.inputs, at) for at in self.input_offsets],
+            "outputs": [(self.outputs, at) for at in self.output_offsets]})
 
     def __del__(self) -> None:
         if self.device.closed:
@@ -159,16 +174,48 @@ class RemoteCall(BoundCall):
 
 
 class RemoteMemoryCall(MemoryCall):
-    """A function that takes and gives buffers of the device; nothing crosses to the host."""
+    """A function that takes and gives buffers of the device; nothing crosses to the host.
+
+    Launches are recorded on the buffers themselves. Buffers that come again, as those of a pool do,
+    find their recording.
+    """
 
     def __init__(self, program: Remote, function: FunctionSpec):
         super().__init__(program, function)
-        self.ports = RemotePorts(program, function)
+        self._remote = program
+        self._recordings: OrderedDict[tuple[DeviceBuffer, ...], Recording] = OrderedDict()
+
+    @functools.cached_property
+    def _ports(self) -> RemotePorts:
+        """Memory for operands that lie in pieces, or that are one buffer."""
+        return RemotePorts(self._remote, self.function)
 
     def run(self, inputs: Sequence[DeviceBuffer | Sequence[DevicePiece]],
             outputs: Sequence[DeviceBuffer | Sequence[DevicePiece]]) -> None:
         """An input or output may lie in several pieces, one behind the other."""
-        ports, device = self.ports, self.ports.device
+        buffers = tuple([b for b in (*inputs, *outputs) if isinstance(b, DeviceBuffer)])
+        if len({*buffers}) == len(inputs) + len(outputs):
+            self._remote.opened_device.run(self._recording(buffers))
+        else:
+            self._run_on_ports(inputs, outputs)
+
+    def _recording(self, buffers: tuple[DeviceBuffer, ...]) -> Recording:
+        """The launches on these buffers: of each input, then of each output."""
+        known = self._recordings.pop(buffers, None)
+        if known is None or not known.live:
+            count = len(self.function.inputs)
+            places = {"inputs": [(b, 0) for b in buffers[:count]],
+                      "outputs": [(b, 0) for b in buffers[count:]]}
+            known = self._remote.recorded(self.function, places)
+        self._recordings[buffers] = known  # the last one now
+        if len(self._recordings) > KEPT_RECORDINGS:
+            _, oldest = self._recordings.popitem(last=False)
+            self._remote.opened_device.drop(oldest)
+        return known
+
+    def _run_on_ports(self, inputs: Sequence[DeviceBuffer | Sequence[DevicePiece]],
+                      outputs: Sequence[DeviceBuffer | Sequence[DevicePiece]]) -> None:
+        ports, device = self._ports, self._ports.device
         tensors = zip(self.function.inputs.values(), ports.input_offsets, inputs, strict=True)
         for tensor, at, place in tensors:
             for piece in _pieces(place, tensor):
@@ -180,6 +227,12 @@ class RemoteMemoryCall(MemoryCall):
             for piece in _pieces(place, tensor):
                 device.copy(ports.outputs, piece.buffer, piece.nbytes, at, piece.at)
                 at += piece.nbytes
+
+    def __del__(self) -> None:
+        device = self._remote.opened_device
+        if not device.closed:
+            for recording in self._recordings.values():
+                device.drop(recording)
 
 
 def _pieces(place: DeviceBuffer | Sequence[DevicePiece],

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,22 @@ class Running(ABC):
             self._write_state(state, array)
             self.weights_changed()
 
+    @abstractmethod
+    def _copy_state(self, state: StateSpec, memory: Any, into_state: bool) -> None:
+        """Copies a state to memory of the caller's, or back. The caller holds the lock."""
+
+    def state_to(self, name: str, memory: Any) -> None:
+        """Copies one state to memory of the caller's: an address of the host, a buffer of the
+        device."""
+        with self.lock:
+            self._copy_state(self.states[name], memory, into_state=False)
+
+    def state_from(self, name: str, memory: Any) -> None:
+        """Sets one state to what lies in memory of the caller's, in the state's dtype."""
+        with self.lock:
+            self._copy_state(self.states[name], memory, into_state=True)
+            self.weights_changed()
+
     def states_snapshot(self) -> dict[str, np.ndarray]:
         """Copies of all states, taken between two runs."""
         with self.lock:
@@ -141,6 +157,14 @@ class MemoryCall(ABC):
             if program.stale:
                 program.refresh()
             self.run(inputs, outputs)
+
+    def alone(self) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+        """This call without a lock, for a caller that lets one thread at a time run the program and
+        sets no weights."""
+        with self.program.lock:
+            if self.program.stale:
+                self.program.refresh()
+        return self.run
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ztorch.errors import NonFiniteLoss
 from ztorch.feed.batches import BatchSource
-from ztorch.feed.call_pool import CallPool
+from ztorch.feed.call_pool import Calls
 from ztorch.feed.loops import MeanScores, evaluate
 from ztorch.progress import Progress
 from ztorch.training.history import History
@@ -71,9 +71,10 @@ class TrainingLoop:
     """One run of `fit`. All arguments are checked."""
 
     program: Trainable
-    calls: CallPool
+    calls: Calls
     batches: BatchSource
     validation: BatchSource | None
+    validation_calls: Calls
     validation_freq: int | Collection[int]  # after every so many epochs, or after these (from 1)
     validation_steps: int | None  # batches to validate on; None: all
     first_epoch: int
@@ -118,8 +119,8 @@ class TrainingLoop:
         program.epochs_trained += 1
         if self.validation is not None and self._validates_after(epoch):
             hooks.call("on_test_begin", {})
-            scores = evaluate(self.calls, self.validation, stop=lambda: interrupt.requested,
-                              steps=self.validation_steps)
+            scores = evaluate(self.validation_calls, self.validation,
+                              stop=lambda: interrupt.requested, steps=self.validation_steps)
             if scores is None:
                 progress.say(f"Interrupted in the validation of epoch {epoch + 1}; the weights "
                              "are kept as they are")
@@ -164,7 +165,8 @@ class TrainingLoop:
     def _not_finite(self, call: BoundCall, loss: float, epoch: int, step: int) -> NonFiniteLoss:
         """The error for a loss that is not finite, with what the batch and the program suggest."""
         fixes = []
-        for name, x in call.inputs.items():
+        for name, batch in call.inputs.items():
+            x = np.asarray(batch)  # which may be a tensor
             if name[0] == "x" and x.dtype.kind == "f":
                 argument = f"x[{name[2:]!r}]" if name[2:] else "x"
                 bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.cases.matrices import SUBGROUP, numbers, products
 from tests.machines.ptx.machine import launch
 from tests.machines.ptx.memory import GlobalMemory
@@ -29,6 +30,7 @@ def test_the_shapes() -> None:
         ("16x8x16 f16 f32", 0), ("16x8x16 bf16 f32", 0), ("16x8x8 f32:10 f32", 10)]
 
 
+@together()
 @each
 @pytest.mark.parametrize("turned", TURNS)
 @pytest.mark.parametrize(("space", "align"), [("shared", 16), ("shared", 0), ("global", 0)])
@@ -50,6 +52,7 @@ WRONG = {  # what a word of the templates might say instead, by bytes of an elem
 }
 
 
+@together()
 @pytest.mark.parametrize(("shape", "old", "new"),
                          [(s, *w) for s in SHAPES for n in (0, s.of.bytes) for w in WRONG[n]])
 def test_a_broken_word_is_noticed(shape: MmaShape, old: str, new: str) -> None:
@@ -92,6 +95,7 @@ def test_what_goes_wrong_is_an_error(body: str, threads: int, why: str) -> None:
         execute(body, threads)
 
 
+@together()
 @each
 @pytest.mark.parametrize("chip", CHIPS)
 def test_chips_without_it_refuse(shape: MmaShape, chip: str) -> None:

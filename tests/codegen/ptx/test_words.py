@@ -13,6 +13,7 @@ import pytest
 from tests.cases import oracle
 from tests.cases.covering import pairs, share
 from tests.cases.grid import ELEMENTWISE, REDUCING, job
+from tests.cases.grouping import together
 from tests.cases.opcodes import array, edges, kernel_for, numbers, opcodes_of, same
 from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.cases.vectors import stores
@@ -119,6 +120,7 @@ def test_casts_against_plain_python(source: DType) -> None:
         np.testing.assert_array_equal(held["y"], want, err_msg=f"{source} to {d}")
 
 
+@together()
 @pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
 @pytest.mark.parametrize("distance", [1, 16, 31])
 def test_shuffles(d: DType, distance: int) -> None:
@@ -133,6 +135,7 @@ def test_shuffles(d: DType, distance: int) -> None:
     assert held["y"].tobytes() == held["x"][np.arange(64) ^ distance].tobytes()
 
 
+@together()
 @pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
 @pytest.mark.parametrize("space", ["global", "shared"])
 def test_neighbours_loaded_together(d: DType, space: str) -> None:
@@ -161,6 +164,7 @@ def test_neighbours_loaded_together(d: DType, space: str) -> None:
         assert (f".v{lanes}." in rendered([b.kernel()], "sm_80")) == bool(align and lanes * d.bytes <= 16)
 
 
+@together()
 @pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_neighbours_stored_together(d: DType, aligned: bool) -> None:

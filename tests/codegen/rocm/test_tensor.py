@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases.covering import pairs
+from tests.cases.grouping import together
 from tests.cases.matrices import numbers, products
 from tests.cases.products import Make, bound, job, plain
 from tests.machines.rocm import code_object, machine
@@ -43,6 +44,7 @@ def compare(kernel: Kernel, shape: MmaShape, got: dict, want: dict) -> None:
         np.testing.assert_array_equal(got["y"], want["y"])
 
 
+@together(of=48)
 @each
 @pytest.mark.parametrize(("turned", "place"), pairs(TURNS, [("shared", 16), ("shared", 0), ("global", 0)]))
 def test_products(target: Target, shape: MmaShape, turned: tuple[bool, bool, bool],
@@ -88,6 +90,7 @@ def broken(target: Target, shape: MmaShape, old: str, new: str) -> str:
     return str(caught.value)
 
 
+@together()
 @each
 @pytest.mark.parametrize(("old", "new"), [
     (LANE, r"\1, 31"), (LANE, r"\1, 7"), (PART, r"\1, 3"), (PART, r"\1, 5"), (FIRST, r"\1zeroinitializer")])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cases.covering import pairs
+from tests.cases.grouping import together
 from tests.cases.jobs import jobs
 from tests.cases.opcodes import kernel_for, opcodes_of, same
 from tests.cases.random_kernels import EXACT, random_buffers, random_kernel
@@ -83,6 +84,7 @@ def exchanging(d: DType, mask: int) -> Builder:
     return b
 
 
+@together(by="name")
 @pytest.mark.parametrize(("name", "mask"), [
     (n, m) for n, most in (("rocm:gfx90a", 64), ("rocm:gfx1100", 32), ("rocm:hip", 64)) for m in (1, 2, 4, 8, 16, 32, 21) if m < most])
 @pytest.mark.parametrize("d", (f32, i32, u32), ids=repr)

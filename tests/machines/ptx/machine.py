@@ -48,35 +48,54 @@ def launch(entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
     """One launch, from the first instruction to the last thread's return."""
     if len(pointers) != len(entry.parameters):
         raise PtxError(f"{entry.name} takes {len(entry.parameters)} pointers, not {len(pointers)}")
+    machine = entry.machines.pop((grid, races), None) or _Machine(entry, grid, races)
+    machine.begin(pointers, memory)
     with np.errstate(all="ignore"):
-        _Machine(entry, grid, pointers, memory, races).run()
+        machine.run()
+    entry.machines[grid, races] = machine  # for the next launch: reading the code takes a while
+
+
+def _starts(valid: np.ndarray, size: int) -> np.ndarray:
+    """Where an aligned access of so many bytes reaches none that is not valid."""
+    starts = np.zeros(valid.size, bool)
+    whole = valid.size // size * size
+    starts[:whole:size] = valid[:whole].reshape(-1, size).all(1)
+    return starts
 
 
 def check(entry: Entry) -> None:
     """Raises `PtxError` for an instruction that the machine does not know."""
-    machine = _Machine(entry, (1, 1, 1), [0] * len(entry.parameters), GlobalMemory(), False)
+    machine = _Machine(entry, (1, 1, 1), False)
     for i in entry.code:
         if i.opcode[0] not in CONTROL:
             machine.step(i)
 
 
 class _Machine:
-    def __init__(self, entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
-                 races: bool):
-        self.entry, self.grid, self.memory = entry, grid, memory
-        self.parameters = dict(zip(entry.parameters, pointers, strict=True))
+    """The code of an entry as functions, for launches of one grid."""
+
+    def __init__(self, entry: Entry, grid: Grid, races: bool):
+        self.entry, self.grid, self.detects = entry, grid, races
         self.size = math.prod(entry.workgroup)
         self.threads = math.prod(grid) * self.size
         self.number = np.arange(self.threads)
         self.block = self.number // self.size
+        self.regs: dict[str, np.ndarray] = {}
+        self.arrays()
+        self.labels = frozenset(entry.labels.values())
+        self.pieces = {at: self.piece(at) for at in sorted({0, *self.labels})}
+
+    def begin(self, pointers: list[int], memory: GlobalMemory) -> None:
+        """As it is before a launch: nothing of the one before is left."""
+        self.memory = memory
+        self.parameters = dict(zip(self.entry.parameters, pointers, strict=True))
         self.epoch = np.zeros(self.threads, np.int64)
         self.mask: np.ndarray | None = None  # of the threads at work; None: all
-        self.regs: dict[str, np.ndarray] = {}
+        self.regs.clear()
         self.through: dict[int, list[np.ndarray | None]] = {}  # bytes read by .nc, and written
-        self.arrays()
-        self.races = Detector(self.shared.size) if races and self.shared.size else None
-        self.leaders = sorted({0, *entry.labels.values()})
-        self.pieces = {at: self.piece(at) for at in self.leaders}
+        self.shared.fill(0xFF)
+        self.local.fill(0xFF)
+        self.races = Detector(self.shared.size) if self.detects and self.shared.size else None
 
     def arrays(self) -> None:
         self.places: dict[str, int] = {}
@@ -86,11 +105,13 @@ class _Machine:
             self.places[name] = at
             totals[a.space] = -(-(at + a.size + GAP) // GAP) * GAP
         blocks = math.prod(self.grid)
-        self.shared = np.full(blocks * totals["shared"], 0xFF, np.uint8)
-        self.local = np.full(self.threads * totals["local"], 0xFF, np.uint8)
-        self.valid = {s: np.zeros(n, bool) for s, n in totals.items()}
+        self.shared = np.empty(blocks * totals["shared"], np.uint8)
+        self.local = np.empty(self.threads * totals["local"], np.uint8)
+        valid = {s: np.zeros(n, bool) for s, n in totals.items()}
         for name, a in self.entry.arrays.items():
-            self.valid[a.space][self.places[name]:self.places[name] + a.size] = True
+            valid[a.space][self.places[name]:self.places[name] + a.size] = True
+        # Where an aligned access of so many bytes lies inside of an array.
+        self.valid = {(s, size): _starts(v, size) for s, v in valid.items() for size in (1, 2, 4, 8)}
 
     # -- the order of threads ------------------------------------------------------------------------
 
@@ -100,7 +121,7 @@ class _Machine:
         while at < len(code) and code[at].opcode[0] not in CONTROL:
             steps.append(self.step(code[at]))
             at += 1
-            if at in self.entry.labels.values():
+            if at in self.labels:
                 break
         return steps, at
 
@@ -193,9 +214,10 @@ class _Machine:
         regs, key = self.regs, o.key
 
         def read() -> np.ndarray:
-            if key not in regs:
-                raise PtxError(f"{self.entry.name}: {text}: {key} was never written")
-            return regs[key]
+            try:
+                return regs[key]
+            except KeyError:
+                raise PtxError(f"{self.entry.name}: {text}: {key} was never written") from None
         return read
 
     def put(self, o: Operand, x: np.ndarray, live: np.ndarray | None) -> None:
@@ -243,7 +265,12 @@ class _Machine:
         reads = [self.source(a, bits, i.text) for a, bits in zip(args, takes, strict=True)]
 
         def work(live: np.ndarray | None) -> None:
-            self.put(d, meaning(*[r() for r in reads]), live)
+            x = meaning(*[r() for r in reads])
+            if live is None:
+                regs[key] = x
+            else:
+                self.put(d, x, live)
+        regs, key = self.regs, d.key
         return work
 
     def move(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
@@ -318,8 +345,8 @@ class _Machine:
         assert isinstance(at, Address)
         if space == "param":
             assert isinstance(at.base, Symbol)
-            pointer = np.array([self.parameters[at.base.name]], np.uint64)
-            return lambda live: self.put(x, pointer, live)
+            which = at.base.name
+            return lambda live: self.put(x, np.array([self.parameters[which]], np.uint64), live)
         assert isinstance(at.base, Register)
         base = self.source(at.base, at.base.bits, i.text)
         if at.base.bits != (64 if space == "global" else 32):
@@ -332,7 +359,8 @@ class _Machine:
             if live is None and address.size == 1:
                 chosen = address
             else:
-                address = np.broadcast_to(address, self.threads)
+                if address.size != self.threads:
+                    address = np.broadcast_to(address, self.threads)
                 chosen = address if live is None else address[live]
             if not chosen.size:
                 return np.empty(0, raw), chosen.astype(np.int64)
@@ -407,17 +435,17 @@ class _Machine:
 
     def inside(self, space: str, chosen: np.ndarray, live: np.ndarray | None, size: int, how: str,
                raw: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        valid = self.valid[space]
+        valid = self.valid[space, size]
         at = chosen.astype(np.int64)
-        if (at + size > valid.size).any() or not (valid[at] & valid[at + size - 1]).all() or (
-                at % size).any():
+        if at.max() >= valid.size or not valid[at].all():
             raise PtxError(f"{self.entry.name}: {space} memory at {at.min()} to {at.max() + size}")
         owner = self.block if space == "shared" else self.number
         owner = owner if live is None else owner[live]
         at = at + owner * valid.size
         if space == "shared" and self.races is not None:
             who, epoch = (v if live is None else v[live] for v in (self.number, self.epoch))
-            at = np.broadcast_to(at, who.shape)
+            if at.shape != who.shape:
+                at = np.broadcast_to(at, who.shape)
             clash = (self.races.read if how == "ld" else self.races.write)(at, who, owner, epoch)
             if clash.any():
                 raise PtxError(f"{self.entry.name}: a race on shared memory at {at[clash][0] % valid.size}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 BITS = {"pred": 1, "b8": 8, "s8": 8, "u8": 8, "b16": 16, "s16": 16, "u16": 16, "f16": 16, "bf16": 16,
         "b32": 32, "s32": 32, "u32": 32, "f32": 32, "b64": 64, "s64": 64, "u64": 64, "f64": 64}
@@ -81,6 +82,7 @@ class Entry:
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
+    machines: dict[Any, Any] = field(default_factory=dict)  # that have read the code, by grid
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,11 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
 
 def _typed(f: Callable[..., np.ndarray], d: type) -> Meaning:
     raw = UNSIGNED[np.dtype(d).itemsize * 8]
+    if isinstance(f, np.ufunc):  # gives what it takes
+        if d is raw:
+            return f
+        if f.nin == 2:
+            return lambda a, b: f(a.view(d), b.view(d)).view(raw)
     return lambda *xs: np.asarray(f(*[x.view(d) for x in xs]), d).view(raw)
 
 
@@ -152,6 +157,8 @@ def _sign(name: str, kind: str) -> Meaning:
 def _shift(f: Callable[..., np.ndarray], a: np.ndarray, n: np.ndarray, bits: int) -> np.ndarray:
     """Distances of the width and more shift everything out."""
     far = n >= bits
+    if not far.any():
+        return f(a, n.astype(a.dtype))
     found = f(a, np.where(far, 0, n).astype(a.dtype))
     out = np.where(a < 0, -1, 0) if a.dtype.kind == "i" and f is np.right_shift else np.zeros_like(a)
     return np.where(far, out, found).astype(a.dtype)

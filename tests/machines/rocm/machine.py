@@ -114,11 +114,9 @@ def host_ir(text: str) -> tuple[str, dict[str, int]]:
 
 @functools.lru_cache(maxsize=64)
 def hosted_ir(text: str, wave: int) -> Hosted:
-    import llvmlite.binding as llvm
+    from ztorch.codegen.llvm import binding
 
-    from ztorch.codegen.assemble import _llvm
-
-    _llvm()
+    llvm = binding()
     library = workgroups()
     for name in (*INTRINSICS, "matrix"):
         symbol = f"zt_{name.replace('.', '_')}"
@@ -126,14 +124,12 @@ def hosted_ir(text: str, wave: int) -> Hosted:
     rewritten, kernels = host_ir(text)
     module = llvm.parse_assembly(rewritten)
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1)
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=0)
     module.data_layout = str(machine.target_data)
-    passes = llvm.create_new_function_pass_manager()
+    passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
-    for function in module.functions:
-        if not function.is_declaration:
-            passes.run(function, builder)
+    options = llvm.create_pipeline_tuning_options(speed_level=0)
+    passes.run(module, llvm.create_pass_builder(machine, options))
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return Hosted({n: (engine.get_function_address(n), k) for n, k in kernels.items()}, wave,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.errors import ZtorchError
 
@@ -34,6 +35,7 @@ def made(name: str) -> L.Layer:
     return LAYERS[name](**{n: ARGUMENTS[n] for n in needed})
 
 
+@together(of=20)
 @pytest.mark.parametrize("name", sorted(LAYERS))
 def test_it_works_or_says_why_not(name: str) -> None:
     worked = 0
@@ -48,6 +50,7 @@ def test_it_works_or_says_why_not(name: str) -> None:
     assert bool(worked) == (name not in merges)
 
 
+@together(of=40)
 @pytest.mark.parametrize("name", sorted(LAYERS))
 def test_lists_of_tensors_too(name: str) -> None:
     for one, other in itertools.product(SHAPES, SHAPES):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.grouping import together
 from ztorch.errors import ZtorchError
 
 HERE = Path(__file__).parent
@@ -48,6 +49,7 @@ def test_messages(family: str, request: pytest.FixtureRequest) -> None:
     assert found == goldens(family)
 
 
+@together(by="family")
 @pytest.mark.parametrize(("family", "name"), EACH, ids=[f"{f}: {n}" for f, n in EACH])
 def test_each_message_helps(family: str, name: str) -> None:
     """One line of limited length for this case, without anything specific to this machine."""

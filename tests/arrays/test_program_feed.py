@@ -1,0 +1,150 @@
+"""Programs that train and score on tensors: as on arrays, bit for bit, and rows stay on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.available import device as opened
+from ztorch import layers as L
+from ztorch.backends.device import Device
+from ztorch.errors import DataError, NonFiniteLoss, WeightsError
+
+random = np.random.default_rng(0)
+X = random.normal(size=(37, 6)).astype(np.float32)
+LABELS = random.integers(0, 3, 37)
+WEIGHTS = random.uniform(0.5, 2, 37).astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=["cpu", "opencl:0", "vulkan:0", "webgpu:0"])
+def device(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name != "cpu":
+        opened(name.partition(":")[0])
+    return name
+
+
+def classifier(device: str) -> Any:
+    model = zt.Sequential([L.Input((6,)), L.Dense(8, activation="tanh"), L.Dense(3, activation="softmax")], seed=3)
+    return model.compile(device, batch_size=8, optimizer="adam", loss="sparse_categorical_crossentropy",
+                         metrics=["accuracy"])
+
+
+def same_weights(a: Any, b: Any) -> None:
+    for name, w in a.weights.items():
+        np.testing.assert_array_equal(w, b.weights[name], name)
+
+
+def test_fit_and_evaluate_are_those_for_arrays(device: str) -> None:
+    ours, theirs = classifier(device), classifier(device)
+    x, y = zt.tensor(X, device=device), zt.tensor(LABELS.astype(np.int32), device=device)
+    how = {"epochs": 3, "verbose": 0}
+    for more, tensors in (({}, {}), ({"validation_split": 0.25, "class_weight": {0: 2.0, 2: 0.5}}, {}),
+                          ({"shuffle": False, "sample_weight": WEIGHTS, "validation_data": (X[:9], LABELS[:9])},
+                           {"validation_data": (x[:9], y[:9]), "sample_weight": zt.tensor(WEIGHTS, device=device)})):
+        a = ours.fit(x, y, **how, **{**more, **tensors}).history
+        b = theirs.fit(X, LABELS, **how, **more).history
+        assert a == b
+        same_weights(ours, theirs)
+    assert ours.evaluate(x, y, verbose=0) == theirs.evaluate(X, LABELS, verbose=0)
+    assert ours.evaluate(x, y, verbose=0, steps=2, return_dict=True) == theirs.evaluate(
+        X, LABELS, verbose=0, steps=2, return_dict=True)
+
+
+def test_single_batches(device: str) -> None:
+    ours, theirs = classifier(device), classifier(device)
+    for rows, weights in ((8, None), (5, None), (3, WEIGHTS[:3])):
+        x, y = zt.tensor(X[:rows], device=device), zt.tensor(LABELS[:rows].astype(np.int32), device=device)
+        for call in ("train_on_batch", "test_on_batch"):
+            got = getattr(ours, call)(x, y, sample_weight=weights)
+            assert got == getattr(theirs, call)(X[:rows], LABELS[:rows], sample_weight=weights)
+        same_weights(ours, theirs)
+        got = ours.predict_on_batch(x)
+        assert isinstance(got, zt.Tensor)
+        np.testing.assert_array_equal(got.numpy(), theirs.predict_on_batch(X[:rows]))
+    with pytest.raises(DataError, match="9 rows"):
+        ours.train_on_batch(zt.tensor(X[:9], device=device), zt.zeros(9, dtype="int32", device=device))
+    with pytest.raises(DataError, match="9 rows"):
+        ours.predict_on_batch(zt.tensor(X[:9], device=device))
+
+
+def test_wrong_data_have_the_errors_of_arrays(device: str) -> None:
+    program = classifier(device)
+    x, y = zt.tensor(X, device=device), zt.tensor(LABELS.astype(np.int32), device=device)
+    bad = LABELS.astype(np.int32)
+    bad[20] = 3
+    for wrong, words in (((x, zt.tensor(bad, device=device)), "label 3 in row 20 of y is out of range"),
+                         ((x, y[:30]), "37 rows but y has 30"), ((x[:, :5], y), "the model takes"),
+                         ((x, y.astype("float32") * 0.5), "label 0.5"), ((x, None), "y is missing")):
+        for call in (program.fit, program.evaluate, program.train_on_batch):
+            with pytest.raises(DataError, match=words):
+                call(*wrong)
+    hole = X.copy()
+    hole[4, 2] = np.nan
+    with pytest.raises(NonFiniteLoss, match=r"row [0-9] of this batch of x is not finite"):
+        program.fit(zt.tensor(hole, device=device), y, verbose=0)
+
+
+def test_only_numbers_of_rows_cross(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if device == "cpu":
+        pytest.skip("a CPU program reads the memory of tensors")
+    program = classifier(device)
+    large = np.repeat(X, 20, 0)
+    x, y = zt.tensor(large, device=device), zt.tensor(np.repeat(LABELS, 20).astype(np.int32), device=device)
+    program.fit(x, y, verbose=0)
+    moved: list[int] = []
+    for name in ("write", "read"):
+        real = getattr(Device, name)
+        monkeypatch.setattr(Device, name, lambda self, buffer, array, at=0, real=real: (
+            moved.append(array.nbytes), real(self, buffer, array, at))[1])
+    program.fit(x, y, verbose=0)
+    assert moved and max(moved) <= 32 and sum(moved) < large.nbytes * 0.6  # a row has 24 bytes, its number 4
+
+
+def test_regression_with_two_inputs_and_targets(device: str) -> None:
+    def make() -> Any:
+        a, b = L.Input((3,), name="a"), L.Input((2,), name="b")
+        total = L.Concatenate()([a, b])
+        model = zt.Model([a, b], {"p": L.Dense(1, name="p")(total), "q": L.Dense(2, name="q")(total)}, seed=1)
+        return model.compile(device, batch_size=4, optimizer="sgd", loss={"p": "mse", "q": "mae"})
+
+    ours, theirs = make(), make()
+    x = {"a": X[:10, :3], "b": X[:10, 3:5]}
+    y = {"p": X[:10, 5], "q": X[:10, :2]}
+    tensors = [{k: zt.tensor(v, device=device) for k, v in part.items()} for part in (x, y)]
+    assert ours.fit(*tensors, epochs=2, verbose=0).history == theirs.fit(x, y, epochs=2, verbose=0).history
+    same_weights(ours, theirs)
+    mixed = {"p": tensors[1]["p"], "q": y["q"]}  # an array beside a tensor goes there
+    assert ours.evaluate(tensors[0], mixed, verbose=0) == theirs.evaluate(x, y, verbose=0)
+
+
+def test_weights_as_tensors(device: str) -> None:
+    program = classifier(device)
+    name = program.weight_names[0]
+    before = program.weights[name]
+    w = program.weight_tensors[name]
+    assert isinstance(w, zt.Tensor) and w.device == device and w.dtype.long == "float32"
+    np.testing.assert_array_equal(w.numpy(), before)
+    program.train_on_batch(X[:8], LABELS[:8])
+    assert not np.array_equal(program.weights[name], before)
+    np.testing.assert_array_equal(w.numpy(), before)  # a read is a snapshot
+    program.weight_tensors[name] = w * 2.0
+    np.testing.assert_array_equal(program.weights[name], before * 2)
+    program.weight_tensors[name] = before  # an array
+    np.testing.assert_array_equal(program.weight_tensors[name].numpy(), before)
+    program.weights[name] = zt.tensor(before) * 3.0
+    np.testing.assert_array_equal(program.weights[name], before * np.float32(3))
+    assert list(program.weight_tensors) == program.weight_names and len(program.weight_tensors) == 4
+    fresh = classifier(device)
+    fresh.weight_tensors.update(program.weight_tensors)
+    same_weights(fresh, program)
+    with pytest.raises(WeightsError, match="has shape"):
+        program.weight_tensors[name] = zt.zeros(3)
+    with pytest.raises(KeyError, match="nothing"):
+        program.weight_tensors["nothing"]
+    with pytest.raises(KeyError, match="nothing"):
+        program.weights["nothing"] = w
+    np.testing.assert_array_equal(fresh.predict(X), program.predict(X))

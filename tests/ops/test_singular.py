@@ -1,0 +1,195 @@
+"""Eigenvalues, singular values and what is made of them, beside LAPACK, at matrices of all kinds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch import ops
+from ztorch.errors import ShapeError, Unsupported
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import constant, leaf
+
+RANDOM = np.random.default_rng(0)
+
+
+def of_values(values: Any, m: int, n: int) -> np.ndarray:
+    """Matrices with these singular values."""
+    k = min(m, n)
+    u, v = (np.linalg.qr(RANDOM.normal(size=(4, rows, k)))[0] for rows in (m, n))
+    return (u * np.resize(values, k)) @ v.swapaxes(-1, -2)
+
+
+def matrices(m: int, n: int) -> dict[str, np.ndarray]:
+    k = np.arange(min(m, n))
+    return {"random": RANDOM.normal(size=(4, m, n)), "graded": of_values(10.0**-k, m, n),
+            "halves": of_values(2.0**-k, m, n), "near": of_values(1 + 1e-7 * k, m, n),
+            "rank": of_values(np.where(k < len(k) / 2, 1, 0), m, n), "ones": np.ones((1, m, n)),
+            "zeros": np.zeros((1, m, n)), "unit": np.eye(m, n)[None],
+            "huge": 1e30 * RANDOM.normal(size=(1, m, n)),
+            "tiny": 1e-30 * RANDOM.normal(size=(1, m, n)),
+            "hilbert": 1 / (np.arange(m)[:, None] + np.arange(n) + 1.0)[None]}
+
+
+def run(*values: Any) -> list[np.ndarray]:
+    return list(evaluate(list(values), {}))
+
+
+def orthonormal(columns: np.ndarray, error: float) -> None:
+    products = columns.swapaxes(-1, -2).astype(float) @ columns.astype(float)
+    np.testing.assert_allclose(products, np.broadcast_to(np.eye(columns.shape[-1]), products.shape),
+                               atol=error)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 2), (5, 3), (3, 5), (8, 8), (40, 4), (16, 16)])
+def test_singular_values(m: int, n: int, dtype: str) -> None:
+    error = 10 * max(m, n) * float(np.finfo(dtype).eps)
+    for name, x in matrices(m, n).items():
+        x = x.astype(dtype).astype(float)
+        scale = abs(x).max(axis=(-2, -1), keepdims=True) + (name == "zeros")
+        full = m * n < 100
+        u, s, vh = run(*ops.svd(constant(x, dtype), full))
+        want = np.linalg.svd(x, full, compute_uv=False)
+        assert u.dtype == s.dtype == vh.dtype == dtype
+        k = min(m, n)
+        assert u.shape[-2:] == (m, m if full else k) and vh.shape[-2:] == (n if full else k, n)
+        bound = error * k
+        np.testing.assert_allclose(s / scale[..., 0], want / scale[..., 0], atol=bound,
+                                   err_msg=name)
+        assert (np.diff(s, axis=-1) <= bound * scale[..., 0]).all() and (s >= 0).all()
+        orthonormal(u, bound)
+        orthonormal(vh.swapaxes(-1, -2), bound)
+        product = (u[..., :k] * s[..., None, :].astype(float)) @ vh[..., :k, :].astype(float)
+        np.testing.assert_allclose(product / scale, x / scale, atol=bound, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 16])
+def test_eigenvalues(n: int, dtype: str) -> None:
+    bound = 10 * n * n * float(np.finfo(dtype).eps)
+    for name, x in matrices(n, n).items():
+        x = np.tril(x).astype(dtype).astype(float)
+        x = x + np.tril(x, -1).swapaxes(-1, -2)
+        scale = abs(x).max(axis=(-2, -1), keepdims=True) + (name == "zeros")
+        values, vectors = run(*ops.eigh(constant(x, dtype)))
+        assert values.dtype == vectors.dtype == dtype
+        np.testing.assert_allclose(values / scale[..., 0], np.linalg.eigvalsh(x) / scale[..., 0],
+                                   atol=bound, err_msg=name)
+        assert (np.diff(values, axis=-1) >= 0).all()
+        orthonormal(vectors, bound)
+        product = (vectors * values[..., None, :].astype(float)) @ vectors.swapaxes(-1, -2)
+        np.testing.assert_allclose(product / scale, x / scale, atol=bound, err_msg=name)
+        assert (np.max(vectors, -2) >= np.max(-vectors, -2)).all()
+
+
+def test_only_the_lower_triangle_is_read() -> None:
+    x = RANDOM.normal(size=(5, 5))
+    for got, want in zip(run(*ops.eigh(constant(x))),
+                         run(*ops.eigh(constant(np.tril(x) + np.tril(x, -1).T))), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (6, 3), (3, 6)])
+def test_pseudoinverse_and_least_squares(shape: tuple[int, int]) -> None:
+    m, n = shape
+    for x in (RANDOM.normal(size=(2, m, n)), of_values([3.0, 1.0, 0.0], m, n)):
+        [got] = run(ops.pinv(constant(x)))
+        np.testing.assert_allclose(got, np.linalg.pinv(x), atol=1e-13)
+        assert run(ops.matrix_rank(constant(x)))[0].tolist() == np.linalg.matrix_rank(x).tolist()
+        b = RANDOM.normal(size=(m, 2))
+        [y] = run(ops.lstsq(constant(x[0]), constant(b)))
+        np.testing.assert_allclose(y, np.linalg.lstsq(x[0], b)[0], atol=1e-12)
+    loose = run(ops.pinv(constant(x), rcond=0.5), ops.pinv(constant(x), rtol=0.5))
+    np.testing.assert_allclose(loose[0], np.linalg.pinv(x, rcond=0.5), atol=1e-13)
+    np.testing.assert_array_equal(*loose)
+
+
+@pytest.mark.parametrize("p", [None, 2, -2, 1, -1, "fro", "nuc", math.inf])
+def test_condition_and_norms(p: Any) -> None:
+    x = RANDOM.normal(size=(3, 4, 4))
+    np.testing.assert_allclose(run(ops.condition_number(constant(x), p))[0], np.linalg.cond(x, p), rtol=1e-12)
+    if p is not None:
+        for keepdims in (False, True):
+            np.testing.assert_allclose(run(ops.matrix_norm(constant(x), p, keepdims))[0],
+                                       np.linalg.norm(x, p, (1, 2), keepdims), rtol=1e-12)
+
+
+SYMMETRIC = np.array([[2.0, 0.3, 0.1], [0.3, -1.0, 0.4], [0.1, 0.4, 0.5]])
+POSITIVE = np.array([[4.0, 1.0], [1.0, 3.0]])
+TWICE: dict[str, tuple[Any, np.ndarray]] = {  # functions with a gradient of their own
+    "eigh": (lambda x: sum(ops.sum(y * y * y) for y in ops.eigh(x)), SYMMETRIC),
+    "svd": (lambda x: sum(ops.sum(y * y * y) for y in ops.svd(x, False)), SYMMETRIC[:, :2] + 1),
+    "svdvals": (lambda x: ops.sum(ops.svdvals(x) ** 3.0), SYMMETRIC),
+    "pinv": (lambda x: ops.sum(ops.pinv(x) ** 3.0), SYMMETRIC[:2]),
+    "cholesky": (lambda x: ops.sum(ops.cholesky(x) ** 3.0), POSITIVE),
+    "inv": (lambda x: ops.sum(ops.inv(x) ** 3.0), POSITIVE),
+    "solve": (lambda x: ops.sum(ops.solve(x, x * x) ** 3.0), POSITIVE),
+    "qr": (lambda x: sum(ops.sum(y * y * y) for y in ops.qr(x)), SYMMETRIC),
+    "slogdet": (lambda x: ops.slogdet(x)[1], SYMMETRIC)}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_both_derivatives_are_finite_differences(name: str) -> None:
+    function, at = TWICE[name]
+    x = leaf("input", "x", at.shape, "float64")
+    y = function(x)
+    [first] = gradients(y, [x])
+    weights = RANDOM.normal(size=at.shape)
+    weighted = ops.sum(first * constant(weights))
+    for total in (y, weighted):
+        [got] = evaluate(gradients(total, [x]), {x: at})
+        want = np.empty(at.shape)
+        for k in np.ndindex(at.shape):
+            ends = []
+            for h in (1e-5, -1e-5):
+                moved = at.copy()
+                moved[k] += h
+                ends.append(evaluate([total], {x: moved})[0])
+            want[k] = (ends[0] - ends[1]) / 2e-5
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_equal_values_have_the_gradients_that_exist() -> None:
+    x = leaf("input", "x", (3, 3), "float64")
+    weights = constant(np.array([3.0, 1.0, 2.0]))
+    slopes = [gradients(y, [x])[0] for y in (
+        ops.sum(ops.eigvalsh(x)), ops.sum(ops.svdvals(x)), ops.sum(ops.eigh(x)[1] * weights))]
+    trace, nuclear, vectors = evaluate(slopes, {x: np.eye(3)})
+    np.testing.assert_allclose(trace, np.eye(3), atol=1e-14)
+    np.testing.assert_allclose(nuclear, np.eye(3), atol=1e-14)
+    assert np.isfinite(vectors).all()
+    [slope] = evaluate([gradients(ops.sum(ops.pinv(x)), [x])[0]], {x: 2 * np.eye(3)})
+    np.testing.assert_allclose(slope, np.full((3, 3), -0.25), atol=1e-14)
+
+
+def test_compiled_on_arrays() -> None:
+    x = RANDOM.normal(size=(7, 5))
+    u, s, vh = zt.ops.svd(x, full_matrices=False)
+    np.testing.assert_allclose((u * s) @ vh, x, atol=1e-13)
+    np.testing.assert_allclose(zt.ops.svd(x, compute_uv=False), s, rtol=1e-13)
+    half = zt.ops.eigh(POSITIVE.astype(np.float16))
+    assert [y.dtype for y in half] == [np.float16] * 2
+    assert zt.ops.matrix_rank(np.array([[1, 2], [2, 4]])).item() == 1
+
+
+def test_what_is_refused() -> None:
+    x = leaf("input", "x", (17, 20), "float32")
+    with pytest.raises(Unsupported, match=r"ops.svd of 17 x 20 matrices of f.*32.*up to 16"):
+        ops.svd(x)
+    with pytest.raises(ShapeError, match=r"ops.eigh needs square matrices.* not \(17, 20\)"):
+        ops.eigh(x)
+    with pytest.raises(ShapeError, match=r"matrices with elements, not \(0, 3\)"):
+        ops.svdvals(leaf("input", "x", (0, 3), "float32"))
+    with pytest.raises(ShapeError, match=r"ops.lstsq needs as many rows of \(17, 20\) and \(3, 1\)"):
+        ops.lstsq(x, leaf("input", "b", (3,), "float32"))
+    tall = leaf("input", "x", (3, 2), "float32")
+    with pytest.raises(Unsupported, match="full_matrices=False"):
+        gradients(ops.sum(ops.svd(tall)[0]), [tall])
+    with pytest.raises(ShapeError, match="none of 'fro', 'nuc'"):
+        ops.matrix_norm(tall, 3)

@@ -1,0 +1,184 @@
+"""What feeds a program on a device with tensors that lie there: rows never leave the device.
+
+Numbers of rows, weights of rows, scores and the answer whether all data are good cross to the host,
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch.arrays.elements import moved, node_of_array
+from ztorch.arrays.memory import Allocation, memory
+from ztorch.arrays.placement import memory_of
+from ztorch.arrays.promotion import integer_range
+from ztorch.arrays.realize import realize
+from ztorch.arrays.tensor import Tensor, compute, tensor_of
+from ztorch.dtypes import dtype
+from ztorch.graph.trees import flatten
+
+if TYPE_CHECKING:
+    from ztorch.runtime.running import MemoryCall, Running
+    from ztorch.runtime.spec import TensorSpec
+
+Columns = dict[str, Tensor]  # by input and target, all with the same number of rows
+
+_calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.WeakKeyDictionary()
+
+
+def feed(program: Any, x: Any) -> Feed | None:
+    """What feeds a program, if all of x are tensors in its device's own memory; else None."""
+    place = memory_of(program.device)
+    leaves = flatten(x)[0]
+    fits = place != "cpu" and leaves and all(
+        isinstance(t, Tensor) and t.device == place for t in leaves)
+    return Feed(program, place) if fits else None
+
+
+class Feed:
+    """Tensors for one program: its columns, and calls that read them."""
+
+    def __init__(self, program: Any, place: str):
+        self._running = program.executable
+        self.adapter = program.adapter
+        self._place = place
+
+    def columns(self, x: Any, y: Any) -> Columns:
+        """x and y as tensors by input and target, checked as arrays are."""
+        parts = {**_by_port(self.adapter.input_ports, x),
+                 **_by_port(self.adapter.target_ports, y)}
+        ports = [*self.adapter.input_ports, *self.adapter.target_ports]
+        columns: Columns = {}
+        good: list[Tensor] = []
+        for p in ports:
+            t = parts.get(p.port)
+            fitted = _fitted(t, p.shape) if isinstance(t, Tensor) else None
+            if fitted is None or fitted.device != self._place or (
+                    len(fitted) != len(columns[ports[0].port] if columns else fitted)):
+                return self._from_host(x, y)
+            good += _conditions(p, fitted)
+            columns[p.port] = fitted.astype(p.dtype)
+        realize([t.node for t in (*columns.values(), *good)])
+        if not all(bool(t) for t in good):
+            return self._from_host(x, y)
+        return columns
+
+    def _from_host(self, x: Any, y: Any) -> Columns:
+        """The columns by way of the host: for arrays beside tensors, and for errors."""
+        arrays = self.adapter.inputs(x)
+        arrays |= self.adapter.targets(y, len(next(iter(arrays.values()))))
+        dtypes = self.adapter.dtypes
+        return {port: tensor_of(moved(node_of_array(a, dtype(a.dtype), "cpu", copy=False),
+                                      self._place)).astype(dtypes[port])
+                for port, a in arrays.items()}
+
+    def weights(self, sample_weight: Any, class_weight: Mapping[int, float] | None,
+                columns: Columns) -> np.ndarray | None:
+        """One weight per row, as `DataAdapter.weights` gives them."""
+        labels = {} if class_weight is None else {
+            p.port: columns[p.port].numpy() for p in self.adapter.target_ports}
+        weights: np.ndarray | None = self.adapter.weights(
+            sample_weight, class_weight, labels, len(next(iter(columns.values()))))
+        return weights
+
+    def borrow(self, function: str) -> AbstractContextManager[TensorCall]:
+        """A call of a function, for a `with` block."""
+        calls = _calls.setdefault(self._running, {})
+        if function not in calls:
+            calls[function] = self._running.bind_memory(function)
+        return nullcontext(TensorCall(calls[function], self._place))
+
+
+class TensorCall:
+    """A call of a function that scores, on tensors: fill `inputs`, call, read `outputs`."""
+
+    def __init__(self, call: MemoryCall, place: str):
+        self._call = call
+        self.inputs = Staging(place, call.function.inputs)
+        self.outputs = {name: _Score(place, t) for name, t in call.function.outputs.items()}
+
+    def __call__(self) -> None:
+        nodes = [t.node for t in self.inputs.values()]
+        realize(nodes)
+        self._call([n.block.place for n in nodes if n.block is not None],
+                   [score.block.place for score in self.outputs.values()])
+
+
+class Staging(dict[str, Tensor]):
+    """The tensors that a call reads, in the order of its inputs."""
+
+    def __init__(self, place: str, inputs: Mapping[str, TensorSpec]):
+        super().__init__()
+        self._place = place
+        self._inputs = inputs
+
+    def fill(self, columns: Columns, rows: np.ndarray, weights: np.ndarray) -> None:
+        """A batch of these rows, each with its weight."""
+        numbers = self._moved(rows)
+        for port in self._inputs:
+            self[port] = (self._moved(weights) if port == "w" else
+                          compute("take", (columns[port], numbers), {"axis": 0}))
+
+    def _moved(self, array: np.ndarray) -> Tensor:
+        return tensor_of(node_of_array(array, dtype(array.dtype), self._place, copy=True))
+
+
+class _Score:
+    """One number that a call computes."""
+
+    def __init__(self, place: str, t: TensorSpec):
+        self._pool = memory(place)
+        self.block: Allocation = self._pool.alloc(t.nbytes)
+        self._value = np.empty(t.shape, t.dtype.numpy)
+
+    def item(self) -> float:
+        """The number, once it is computed."""
+        self._pool.download(self.block, self._value.reshape(-1))
+        return float(self._value.item())
+
+
+def _by_port(ports: Any, value: Any) -> dict[str, Any]:
+    """The parts of x or y, as they are, by port."""
+    names = {p.port: p.name for p in ports}
+    if isinstance(value, Mapping):
+        return {port: value.get(name) for port, name in names.items()}
+    if isinstance(value, (list, tuple)):
+        return dict(zip(names, value, strict=False))
+    return dict.fromkeys(names, value) if len(names) == 1 else {}
+
+
+def _fitted(t: Tensor, row: tuple[int, ...]) -> Tensor | None:
+    """The tensor with rows of this shape; a last axis of 1 is added or dropped. None if no such
+    rows are in it."""
+    if not t.size or not t.shape or (t.shape[1:] not in (row, (*row, 1)) and
+                                     (*t.shape[1:], 1) != row):
+        return None
+    return t if t.shape[1:] == row else t.reshape(len(t), *row)
+
+
+def _conditions(port: Any, t: Tensor) -> list[Tensor]:
+    """What must be true of good data for an input or a target."""
+    bounds: tuple[float, float] | None = None
+    whole = port.dtype.is_int
+    if getattr(port, "range", None) is not None:
+        bounds = port.range[:2]
+    elif getattr(port, "classes", None) is not None:
+        bounds, whole = (0, port.classes - 1), True
+    elif getattr(port, "probabilities", False):
+        bounds = (-TOLERANCE, 1 + TOLERANCE)
+    elif whole and t.dtype is not port.dtype:
+        bounds = integer_range(port.dtype)
+    good = [] if bounds is None else [((t >= bounds[0]) & (t <= bounds[1])).all()]
+    if t.dtype.is_float and whole:
+        good.append((t == compute("floor", (t,), {})).all())
+    if t.dtype.is_float and hasattr(port, "loss"):  # a target
+        good.append(compute("isfinite", (t,), {}).all())
+    return good
+
+
+TOLERANCE = 1e-5  # how far rounding may take a probability below 0 or above 1

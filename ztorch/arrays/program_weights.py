@@ -1,0 +1,38 @@
+"""Weights of programs as tensors, on the device of the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.arrays.elements import moved, node_from
+from ztorch.arrays.memory import memory
+from ztorch.arrays.node import computed
+from ztorch.arrays.placement import memory_of
+from ztorch.arrays.realize import realize
+from ztorch.arrays.specs import spec
+from ztorch.arrays.tensor import Tensor, tensor_of
+from ztorch.dtypes import dtype
+from ztorch.errors import WeightsError
+
+
+def weight(program: Any, name: str) -> Tensor:
+    """A weight as it is now, copied on the device: training on does not change it."""
+    state, place = program.executable.states[name], memory_of(program.device)
+    node = computed(spec(tuple(state.shape), dtype(state.dtype), place),
+                    memory(place).alloc(state.nbytes))
+    assert node.block is not None
+    program.executable.state_to(name, node.block.place)
+    return tensor_of(node)
+
+
+def set_weight(program: Any, name: str, value: Any) -> None:
+    """Sets a weight to a tensor of any device, or an array. A tensor of the program's own device
+    does not leave it."""
+    state, place = program.executable.states[name], memory_of(program.device)
+    tensor = tensor_of(node_from(value, None, None, copy=False))
+    if tensor.shape != tuple(state.shape):
+        raise WeightsError(f"{name} has shape {tuple(state.shape)}, not {tensor.shape}")
+    node = moved(tensor.astype(dtype(state.dtype)).node, place)
+    realize([node])
+    assert node.block is not None
+    program.executable.state_from(name, node.block.place)

@@ -1,0 +1,73 @@
+"""LLVM by llvmlite, which only this file imports: IR text to machine code, or to assembly text."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from ztorch.errors import ZtorchError
+
+
+class MachineOptions(NamedTuple):
+    """What LLVM is told about the machine that it generates code for."""
+
+    target: str  # the name of our target, for errors
+    triple: str  # architecture and operating system
+    cpu: str  # processor or chip
+    features: tuple[str, ...]  # instructions that it may use
+    opt_level: int  # of the code generator, 0 to 3
+
+
+def object_file(text: str, options: MachineOptions) -> bytes:
+    """The object file of a module.
+
+    LLVM aborts the process if it cannot select an instruction for a foreign machine.
+    """
+    code: bytes = _machine(options).emit_object(_prepared(text, options))
+    return code
+
+
+def assembly(text: str, options: MachineOptions) -> str:
+    """The assembly text of a module, for display."""
+    listing: str = _machine(options).emit_assembly(_prepared(text, options))
+    return listing
+
+
+@functools.lru_cache(maxsize=1)
+def binding() -> Any:
+    """llvmlite, ready for all machines."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # C libraries have inline assembly (cpuid)
+    return llvm
+
+
+@functools.cache
+def _machine(options: MachineOptions) -> Any:
+    features = ",".join(f"+{feature}" for feature in options.features)
+    return binding().Target.from_triple(options.triple).create_target_machine(
+        cpu=options.cpu, features=features, opt=options.opt_level, reloc="pic", codemodel="small")
+
+
+def _prepared(text: str, options: MachineOptions) -> Any:
+    """The parsed module after SROA, which turns variables into registers.
+
+    No other pass of LLVM's optimiser runs. Kernels are already explicit vector code in its final
+    order. The larger pipelines do not make it faster, take most of the compile time, and add calls
+    to memset.
+    """
+    llvm, machine = binding(), _machine(options)
+    try:
+        # A context of its own: types and constants are freed with the module.
+        module = llvm.parse_assembly(text, llvm.create_context())
+    except RuntimeError as error:
+        raise ZtorchError(
+            f"LLVM refused the rendered text for {options.target}: {error}") from error
+    module.data_layout = str(machine.target_data)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    options_of_passes = llvm.create_pipeline_tuning_options(speed_level=0)
+    passes.run(module, llvm.create_pass_builder(machine, options_of_passes))
+    return module

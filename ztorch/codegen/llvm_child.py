@@ -1,0 +1,179 @@
+"""A child process that runs LLVM for foreign machines, because some errors abort the process.
+
+The child starts with the first module and serves all threads of this process, one module at a
+time. It ends when this process ends, however that happens: its input is then closed. If it crashes
+or takes too long, that module gets the error and the next module a new child.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+from ztorch.codegen.llvm import MachineOptions, object_file
+from ztorch.errors import ZtorchError
+
+MODULES = 500  # that one child compiles; a new one has none of the memory that LLVM kept
+SECONDS = 600.0  # for one module, then the child is stuck
+_SIZES = struct.Struct("<QQ")  # request: bytes of options and of text; answer: failed, bytes
+
+_lock = threading.Lock()  # whoever holds it talks to the child
+
+
+class _Child:
+    """A running child and its pipes, which are unbuffered: closing one writes nothing."""
+
+    def __init__(self) -> None:
+        # Not a pipe: one that nobody reads would fill up.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the pipes)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ztorch.codegen.llvm_child"], bufsize=0, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self._errors, cwd=Path(__file__).parents[2])
+        self.modules = 0  # that it has compiled
+
+    def ask(self, text: bytes, options: MachineOptions) -> tuple[bool, bytes] | None:
+        """Whether the module failed, and its object file or the error; None if the child died."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.modules += 1
+        self._errors.seek(0)
+        self._errors.truncate()
+        head = json.dumps(options).encode()
+        watchdog = threading.Timer(SECONDS, self.process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            _write(self.process.stdin, _SIZES.pack(len(head), len(text)) + head + text)
+            failed, size = _SIZES.unpack(_read(self.process.stdout, _SIZES.size))
+            return bool(failed), _read(self.process.stdout, size)
+        except (BrokenPipeError, EOFError):
+            return None
+        finally:
+            watchdog.cancel()
+
+    def last_words(self) -> str:
+        """How the child ended, and the end of what it wrote."""
+        code = self.process.wait()
+        if code == -signal.SIGKILL:
+            return f"it was killed, after {SECONDS:g} s or for its memory"
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return " ".join(lines[-3:]) or f"it ended with exit code {code}"
+
+    def end(self) -> None:
+        """Ends the child and waits for it."""
+        self.process.kill()
+        self.process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Closes this process's ends of the pipes."""
+        for pipe in (self.process.stdin, self.process.stdout, self._errors):
+            assert pipe is not None
+            pipe.close()
+
+
+_child: _Child | None = None
+
+
+def object_file_in_child(text: str, options: MachineOptions) -> bytes:
+    """The object file of a module, as `llvm.object_file` makes it.
+
+    >>> from ztorch.codegen.llvm import MachineOptions
+    >>> arm = MachineOptions("neon", "aarch64-unknown-linux-gnu", "generic", ("neon",), 1)
+    >>> object_file_in_child("define i32 @one() { ret i32 1 }", arm)[:4]
+    b'\\x7fELF'
+    """
+    with _lock:
+        child = _running()
+        try:
+            answer = child.ask(text.encode(), options)
+        except BaseException:  # the pipes may hold half an answer
+            _end()
+            raise
+        if answer is None:
+            why = child.last_words()
+            _end()
+            kernels = ", ".join(re.findall(r"^define .*@(\w+)\(", text, re.MULTILINE)[:3])
+            raise ZtorchError(f"LLVM could not generate code for {options.target} "
+                              f"(module with {kernels or 'no kernels'}): {why}")
+    failed, content = answer
+    if failed:
+        raise ZtorchError(content.decode())
+    return content
+
+
+def _running() -> _Child:
+    """The child, started if there is none that can take another module."""
+    global _child
+    if _child is not None and (_child.modules >= MODULES or _child.process.poll() is not None):
+        _end()
+    if _child is None:
+        _child = _Child()
+    return _child
+
+
+def _end() -> None:
+    global _child
+    if _child is not None:
+        _child.end()
+        _child = None
+
+
+def _leave_to_parent() -> None:
+    """After a fork: the child is the parent's, and must see its input end when the parent does."""
+    global _child, _lock
+    _lock = threading.Lock()
+    if _child is not None:
+        _child.process.returncode = 0  # nothing for this process to wait for
+        _child.close()
+        _child = None
+
+
+def _write(pipe: object, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[pipe.write(rest):]  # type: ignore[attr-defined]
+
+
+def _read(pipe: object, size: int) -> bytes:
+    parts = []
+    while size:
+        part = pipe.read(size)  # type: ignore[attr-defined]
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """The child's side: compiles modules until its input ends."""
+    while head := requests.read(_SIZES.size):
+        sizes = _SIZES.unpack(head)
+        target, triple, cpu, features, opt_level = json.loads(requests.read(sizes[0]))
+        options = MachineOptions(target, triple, cpu, tuple(features), opt_level)
+        try:
+            failed, content = False, object_file(requests.read(sizes[1]).decode(), options)
+        except ZtorchError as error:
+            failed, content = True, str(error).encode()
+        answers.write(_SIZES.pack(failed, len(content)) + content)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, in the same terminal
+    serve(sys.stdin.buffer, sys.stdout.buffer)
+else:
+    atexit.register(_end)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,69 @@
+"""Batches of tensors that lie on the program's device: numbers of rows go there, rows stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ztorch.dtypes import DType, i32
+from ztorch.feed.array_batches import ArrayBatches, Filled
+
+
+class _RowNumbers(NamedTuple):
+    """Stands for an adapter whose only column is the numbers of rows."""
+
+    dtypes: Mapping[str, DType]
+    need_whole_batches: Callable[[int, int], None]  # of the program's adapter
+
+
+class DeviceBatches:
+    """Batches of columns on a device, in the order that `ArrayBatches` gives rows of arrays.
+
+    Args:
+        feed: What feeds the program with tensors; see `dispatch.feed`.
+        columns: Tensors by input and target.
+        numbers: The numbers of the rows, with the weight of each.
+    """
+
+    def __init__(self, feed: Any, columns: Mapping[str, Any], numbers: ArrayBatches):
+        self.feed = feed
+        self._columns = columns
+        self._numbers = numbers
+        self.rows, self.steps = numbers.rows, numbers.steps
+
+    @classmethod
+    def of(cls, feed: Any, batch_size: int, x: Any, y: Any, sample_weight: Any = None,
+           class_weight: Mapping[int, float] | None = None,
+           seed: int | None = None) -> DeviceBatches:
+        """The batches of x and y; the other arguments are those of `batches`."""
+        columns = feed.columns(x, y)
+        weights = feed.weights(sample_weight, class_weight, columns)
+        rows = np.arange(len(next(iter(columns.values()))), dtype=np.int32)
+        adapter: Any = _RowNumbers({"rows": i32}, feed.adapter.need_whole_batches)
+        return cls(feed, columns, ArrayBatches(adapter, {"rows": rows}, weights, batch_size, seed))
+
+    def epoch(self, staging: Any, number: int = 0,
+              steps: int | None = None) -> Iterator[Filled]:
+        """Fills the inputs of a call once for each step of an epoch."""
+        size = self._numbers.batch_size
+        batch = {"rows": np.empty(size, np.int32), "w": np.empty(size, np.float32)}
+        for filled in self._numbers.epoch(batch, number, steps):
+            staging.fill(self._columns, batch["rows"], batch["w"])
+            yield filled
+
+    def split(self, fraction: float) -> tuple[DeviceBatches, DeviceBatches]:
+        """The first rows for training, and the last `fraction` of them for validation."""
+        first, last = self._numbers.split(fraction)
+        return (DeviceBatches(self.feed, self._columns, first),
+                DeviceBatches(self.feed, self._columns, last))
+
+    def weigh_classes(self, class_weight: Mapping[int, float] | None) -> None:
+        """Multiplies the weight of each row by that of its class."""
+        if class_weight is None:
+            return
+        by_row = self.feed.weights(None, class_weight, self._columns)
+        own = by_row[self._numbers.columns["rows"]]
+        before = self._numbers.weights
+        self._numbers.weights = own if before is None else before * own

@@ -1,0 +1,127 @@
+"""Eigenvalues and eigenvectors of small symmetric matrices, by Jacobi's rotations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.custom import with_gradient
+from ztorch.graph.op import OPS, Sample, op
+from ztorch.graph.value import Value
+from ztorch.ops.jacobi import diagonalized, small
+from ztorch.ops.orthogonal import decomposed
+
+_SYMMETRIC = np.array([[2.0, 0.3], [0.3, -1.0]])
+
+
+def with_signs(vectors: Any, along: int = -2) -> Any:
+    """Vectors of NumPy with the sign that ours have: the largest element is positive."""
+    at = np.argmax(np.abs(vectors), along, keepdims=True)
+    return vectors * np.where(np.take_along_axis(vectors, at, along) < 0, -1, 1)
+
+
+def signs(vectors: Value) -> Value:
+    """-1 for columns whose element of the largest size is negative, else 1."""
+    at = OPS.argmax(OPS.abs(vectors), axis=-2, keepdims=True)
+    here = OPS.equal(OPS.iota((vectors.shape[-2], 1), 0), at)
+    largest = OPS.sum(OPS.where(here, vectors, 0.0), axis=-2, keepdims=True)
+    return OPS.where(OPS.less(largest, 0.0), -1.0, OPS.ones_like(largest))
+
+
+def _eigh_numpy(x: Any) -> Any:
+    values, vectors = np.linalg.eigh(x)
+    return values, with_signs(vectors)
+
+
+@op(Sample((_SYMMETRIC,)), results=("eigenvalues", "eigenvectors"), numpy=_eigh_numpy)
+def eigh(x: Value) -> tuple[Value, Value]:
+    """The eigenvalues and eigenvectors of symmetric matrices.
+
+    The sign of an eigenvector is such that its element of the largest size is positive. The
+    gradient of eigenvectors is only defined where eigenvalues differ: equal ones do not mix.
+
+    Args:
+        x: Symmetric matrices `(..., n, n)` with n up to 16; only the lower triangle is read.
+
+    Returns:
+        `(eigenvalues, eigenvectors)`: tensors `(..., n)`, in ascending order, and `(..., n, n)`
+        with an eigenvector in each column, of the dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> values, vectors = zt.ops.eigh(np.array([[0.0, 2.0], [2.0, 3.0]]))
+        >>> np.round(values, 9).tolist()
+        [-1.0, 4.0]
+    """
+    symmetric = _mirrored(small("eigh", x, square=True))
+    values, vectors = with_gradient(_decomposed(OPS.stop_gradient(symmetric)), [symmetric], [],
+                                    _gradient)
+    if not x.dtype.is_float:
+        return values, vectors
+    return OPS.cast(values, x.dtype), OPS.cast(vectors, x.dtype)
+
+
+@op(Sample((_SYMMETRIC,)), numpy=np.linalg.eigvalsh)
+def eigvalsh(x: Value) -> Value:
+    """The eigenvalues of symmetric matrices, in ascending order.
+
+    Args:
+        x: Symmetric matrices `(..., n, n)` with n up to 16; only the lower triangle is read.
+
+    Returns:
+        A tensor `(..., n)` of the dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> np.round(zt.ops.eigvalsh(np.array([[0.0, 2.0], [2.0, 3.0]])), 9).tolist()
+        [-1.0, 4.0]
+    """
+    return eigh(x)[0]
+
+
+def _mirrored(x: Value) -> Value:
+    """The symmetric matrices of which x has the lower triangle."""
+    return OPS.tril(x) + OPS.matrix_transpose(OPS.tril(x, -1))
+
+
+def _decomposed(x: Value) -> tuple[Value, Value]:
+    n = x.shape[-1]
+    size = OPS.max(OPS.abs(x), axis=(-2, -1), keepdims=True)  # so that no square overflows
+    size = OPS.where(OPS.greater(size, 0.0), size, 1.0)
+    # A step of the QR algorithm sorts matrices of large and small elements, which rotate slowly.
+    q, r = decomposed(x / size, n)
+    turned = _mirrored(OPS.matmul(r, q))
+    none = (0,) * (x.rank - 2)
+    if n % 2:
+        turned = OPS.pad(turned, (*none, 0, 0), (*none, 1, 1))
+    values, vectors = diagonalized(turned)
+    values, vectors = values[..., :n], OPS.matmul(q, vectors[..., :n, :n])
+    order = OPS.argsort(values)
+    vectors = OPS.take_along_axis(vectors, OPS.expand_dims(order, -2), -1)
+    values = OPS.take_along_axis(values, order, -1) * OPS.squeeze(size, -1)
+    return values, vectors * signs(vectors)
+
+
+def _gradient(upstreams: Sequence[Value], args: Sequence[Value],
+              shared: Sequence[Value]) -> list[Value]:
+    """Giles, "Collected matrix derivative results", 2008."""
+    values, vectors = OPS.eigh(args[0])
+    transposed = OPS.matrix_transpose(vectors)
+    inner = OPS.matmul(transposed, upstreams[1]) * inverse_differences(values)
+    inner = inner + diagonals(upstreams[0])
+    slope = OPS.matmul(OPS.matmul(vectors, inner), transposed)
+    return [(slope + OPS.matrix_transpose(slope)) * 0.5]
+
+
+def inverse_differences(x: Value) -> Value:
+    """1 / (x[j] - x[i]) at row i and column j, 0 where they are equal."""
+    apart = OPS.expand_dims(x, -2) - OPS.expand_dims(x, -1)
+    same = OPS.equal(apart, 0.0)
+    return OPS.where(same, 0.0, 1.0 / OPS.where(same, 1.0, apart))
+
+
+def diagonals(x: Value) -> Value:
+    """Matrices with x on their diagonals."""
+    return OPS.expand_dims(x, -1) * OPS.eye(x.shape[-1], dtype=x.dtype)

@@ -1,0 +1,113 @@
+"""Jacobi's rotations, which make matrices diagonal or columns orthogonal, for small matrices.
+
+A round rotates all pairs of neighbouring columns at once, then puts the columns in another order,
+so that every two columns meet once in a sweep. All rounds are the same computation.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ztorch.dtypes import DType, f64
+from ztorch.errors import Unsupported
+from ztorch.graph.op import OPS, constant, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
+from ztorch.ops.reduction import widened
+
+LARGEST = 16  # columns: a sweep has as many rounds, and each of them is a few kernels
+
+
+def small(name: str, x: Value, square: bool) -> Value:
+    """Float matrices that rotations can take; 16-bit floats as float32.
+
+    Raises:
+        ShapeError: They are no such matrices.
+        Unsupported: Their smaller size is above LARGEST.
+    """
+    [x] = as_floats(x)
+    if x.rank < 2 or 0 in x.shape[-2:] or (square and x.shape[-1] != x.shape[-2]):
+        raise shape_error(f"ops.{name} needs {'square ' if square else ''}matrices with elements, "
+                          "not", x.shape)
+    if min(x.shape[-2:]) > LARGEST:
+        raise Unsupported(f"ops.{name} of {x.shape[-2]} x {x.shape[-1]} matrices of {x.dtype}: "
+                          f"rotations are compiled for up to {LARGEST} rows or columns; use NumPy "
+                          "on the array, or ops.qr, which takes larger ones")
+    return widened(x)
+
+
+def sweeps(n: int, d: DType) -> int:
+    """How often every two of n columns are rotated: once more than random, graded and nearly equal
+    values needed in trials until nothing was left but rounding.
+
+    >>> sweeps(4, f64), sweeps(16, f64)
+    (7, 9)
+    """
+    return 2 if n == 2 else (n - 1).bit_length() + (5 if d is f64 else 3)
+
+
+@functools.cache
+def _order(n: int) -> np.ndarray:
+    """Where the columns of the next round come from: as players of a tournament who sit at n / 2
+    tables, all but the first move one chair on.
+
+    >>> _order(6).tolist()
+    [0, 3, 1, 5, 2, 4]
+    """
+    order = np.arange(n)
+    if n > 2:
+        order[0::2] = [0, 1, *range(2, n - 2, 2)]
+        order[1::2] = [*range(3, n, 2), n - 2]
+    return order
+
+
+def _rotation(even: Value, odd: Value, both: Value) -> Value:
+    """The rotations of neighbouring columns, and the next order, as a matrix.
+
+    Args:
+        even: Squared length of each even column, or its eigenvalue so far.
+        odd: The same of its neighbour.
+        both: Product of the two columns; the rotation makes it zero.
+    """
+    n, d = 2 * even.shape[-1], even.dtype
+    done = OPS.equal(both, 0.0)
+    ratio = (odd - even) / (2.0 * OPS.where(done, 1.0, both))
+    tangent = OPS.copysign(1.0 / (OPS.abs(ratio) + OPS.hypot(ratio, 1.0)), ratio)
+    tangent = OPS.where(done, 0.0, tangent)
+    cosine = OPS.rsqrt(1.0 + tangent * tangent)
+    source = _order(n)
+    own, other = np.zeros((n, n)), np.zeros((n, n))
+    own[source, np.arange(n)] = 1
+    other[source ^ 1, np.arange(n)] = np.where(source % 2, 1, -1)
+    pairs = constant((source // 2).astype(np.int32))
+    shape = (*even.shape[:-1], 1, n)
+    c, s = (OPS.reshape(OPS.take(x, pairs, -1), shape) for x in (cosine, tangent * cosine))
+    return c * constant(own, d) + s * constant(other, d)
+
+
+def diagonalized(x: Value) -> tuple[Value, Value]:
+    """The eigenvalues of symmetric matrices with an even number of columns, and the eigenvectors
+    as columns, in no order."""
+    n = x.shape[-1]
+    vectors = OPS.broadcast_to(OPS.eye(n, dtype=x.dtype), x.shape)
+    for _ in range(sweeps(n, x.dtype) * (n - 1)):
+        values, beside = OPS.diagonal(x), OPS.diagonal(x, 1)
+        turn = _rotation(values[..., 0::2], values[..., 1::2], beside[..., 0::2])
+        x = OPS.matmul(OPS.matrix_transpose(turn), OPS.matmul(x, turn))
+        vectors = OPS.matmul(vectors, turn)
+    return OPS.diagonal(x), vectors
+
+
+def orthogonalized(x: Value) -> tuple[Value, Value]:
+    """`(x @ v, v)` for an orthogonal v that makes the columns of x orthogonal. Their number is
+    even."""
+    n = x.shape[-1]
+    vectors = OPS.broadcast_to(OPS.eye(n, dtype=x.dtype), (*x.shape[:-2], n, n))
+    for _ in range(sweeps(n, x.dtype) * (n - 1)):
+        even, odd = x[..., 0::2], x[..., 1::2]
+        products = (OPS.sum(a * b, axis=-2) for a, b in ((even, even), (odd, odd), (even, odd)))
+        turn = _rotation(*products)
+        x, vectors = OPS.matmul(x, turn), OPS.matmul(vectors, turn)
+    return x, vectors

@@ -1,0 +1,162 @@
+"""Normally distributed numbers from random words, the same bits on every device.
+
+Logarithms and sines differ between devices, and some fuse products with sums. So the inverse of the
+distribution function is a polynomial in integers: a word is a probability, the position of its
+first bit and four more choose a polynomial, the others are its argument. Only the last step makes
+floats, of integers that a float holds, with one rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ztorch.dtypes import DType, f32, f64, i32
+from ztorch.graph.batching import refused
+from ztorch.graph.op import constant
+from ztorch.graph.value import Op, Value
+from ztorch.ir import meanings
+
+PARTS = 4  # bits: polynomials between a probability and its half, as a power of two
+
+_PI = 314159265358979323846264338327950288419716939937510582097494459230781640628620899862803483
+_PI = (_PI << 340) // 10**89  # scaled by 2 ** 340, more digits than are needed
+
+
+class _Precision(NamedTuple):
+    """How the numbers of a float dtype are computed."""
+
+    bits: int  # of a word
+    point: int  # bits of a result behind the point: those before it hold the largest number
+    terms: int  # of a polynomial: the error is below a unit of the result
+    series: int  # terms of the Taylor series that the polynomials come from
+    digits: int  # bits behind the point of its coefficients
+
+
+_PRECISIONS = {f32: _Precision(32, 29, 5, 16, 112), f64: _Precision(64, 60, 10, 31, 192)}
+
+
+@functools.cache
+def polynomials(d: DType) -> np.ndarray:
+    """The coefficients for a float dtype: a row for each polynomial, as integers scaled by
+    `2 ** point`. Integers make them, so they are the same on every machine.
+
+    As a function of the probability u, the quantile x satisfies x'' = x x'^2, so its Taylor series
+    at the upper end of a part follows from x and x' there, and its sums at the lower end are the x
+    and x' of the next part. It begins at u = 1/2, where x = 0 and x' = sqrt(2 pi). The argument s
+    is 0 at the upper end and 1 at the lower one, where all coefficients are positive.
+    """
+    own = _PRECISIONS[d]
+    rows = np.zeros((own.bits << PARTS, own.terms), f"u{own.bits // 8}")
+    x = 0
+    slope = math.isqrt((2 * _PI << 2 * own.digits) >> 340) >> (2 + PARTS)
+    shift = own.digits - own.point
+    for octave in range(own.bits):
+        for part in reversed(range(1 << PARTS)):
+            series = _series(x, slope, own)
+            terms = _economized(series, own.terms)  # rounded up, since products are rounded down
+            rows[(octave << PARTS) + part] = [max(0, -(-c >> shift)) for c in terms]
+            x, slope = sum(series), sum(n * c for n, c in enumerate(series))
+        slope >>= 1  # the parts of the next octave are half as long
+    return rows
+
+
+def _series(x: int, slope: int, own: _Precision) -> list[int]:
+    """The Taylor series of x as a function of s, from its first two terms."""
+    terms, slopes, squares = [x, slope], [slope], []
+    for n in range(own.series - 2):
+        squares.append(sum(map(int.__mul__, slopes, reversed(slopes))) >> own.digits)
+        product = sum(map(int.__mul__, terms, reversed(squares))) >> own.digits
+        terms.append(product // ((n + 1) * (n + 2)))
+        slopes.append((n + 2) * terms[-1])
+    return terms
+
+
+def _economized(series: list[int], count: int) -> list[int]:
+    """A polynomial of fewer terms that is nearly the best one from 0 to 1: multiples of Chebyshev's
+    polynomials are subtracted from the last term on."""
+    terms = list(series)
+    while len(terms) > count:
+        chebyshev = _chebyshev(len(terms) - 1)
+        last = terms.pop()
+        terms = [c - last * t // chebyshev[-1] for c, t in zip(terms, chebyshev, strict=False)]
+    return terms
+
+
+@functools.cache
+def _chebyshev(n: int) -> list[int]:
+    """The coefficients of Chebyshev's polynomial cos(n arccos(2 s - 1)).
+
+    >>> _chebyshev(2)
+    [1, -8, 8]
+    """
+    if n < 2:
+        return [[1], [-1, 2]][n]
+    one, two = _chebyshev(n - 1), [*_chebyshev(n - 2), 0, 0]
+    return [4 * b - 2 * a - c for a, b, c in zip([*one, 0], [0, *one], two, strict=True)]
+
+
+def _normal(o: Any, word: Any, d: DType, coefficient: Any) -> Any:
+    """The normally distributed number that a word stands for.
+
+    Args:
+        o: Namespace of operations, so that NumPy and a kernel builder run the same lines.
+        word: Random unsigned integers.
+        d: The dtype of the result.
+        coefficient: `coefficient(row, term)` reads the table.
+    """
+    own = _PRECISIONS[d]
+    odd = o.or_(o.shl(word, 1), 1)  # the probability, without the sign: never 0
+    zero = o.and_(word, 0)
+    row, step = zero, own.bits // 2
+    while step:
+        small = o.lt(odd, 1 << (own.bits - step))
+        odd = o.select(small, o.shl(odd, step), odd)
+        row = o.select(small, o.add(row, step), row)
+        step //= 2
+    row = o.add(o.shl(row, PARTS), o.shr(o.shl(odd, 1), own.bits - PARTS))
+    argument = o.xor(o.shl(odd, 1 + PARTS), (1 << own.bits) - 1)
+    total = coefficient(row, own.terms - 1)
+    for term in reversed(range(own.terms - 1)):
+        total = o.add(coefficient(row, term), o.mulhi(total, argument))
+    half = own.bits // 2
+    high, low = o.shr(total, half), o.and_(total, (1 << half) - 1)
+    size = o.add(o.mul(o.cast(high, dtype=d), 2.0 ** (half - own.point)),
+                 o.mul(o.cast(low, dtype=d), 2.0**-own.point))
+    return o.select(o.lt(word, 1 << (own.bits - 1)), size, o.neg(size))
+
+
+_NUMPY = SimpleNamespace(
+    add=np.add, mul=np.multiply, neg=np.negative, xor=np.bitwise_xor, or_=np.bitwise_or,
+    and_=np.bitwise_and, shl=np.left_shift, shr=np.right_shift, lt=np.less, select=np.where,
+    mulhi=meanings.mulhi, cast=lambda x, dtype: x.astype(dtype.numpy))
+
+
+def _numpy(word: Any, table: Any, of: DType) -> Any:
+    return _normal(_NUMPY, np.asarray(word), of,
+                   lambda row, term: table[row.astype(np.int64), term])
+
+
+def _body(e: Any, index: Any, of: DType) -> Any:
+    def coefficient(row: Any, term: int) -> Any:
+        return e.read(1, (e.index(e.b.cast(row, dtype=i32), e.shape(1)[0]), term))
+
+    return _normal(e.b, e.read(0, index), of, coefficient)
+
+
+_NORMAL = Op("normal_of_word", "map", lambda word, table, of: (word.shape, of), _numpy,
+             body=_body, cost=60, batch=refused)
+
+
+def normals(words: Value, d: DType) -> Value:
+    """The normally distributed numbers that random words stand for.
+
+    Args:
+        words: Words of as many bits as the dtype.
+        d: float32 or float64.
+    """
+    return _NORMAL(words, constant(polynomials(d)), of=d)

@@ -1,0 +1,111 @@
+"""Systems of equations with triangular matrices, by their inverses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
+from ztorch.ops.reduction import widened
+
+_LOWER = np.array([[2.0, 0.0, 0.0], [1.0, 3.0, 0.0], [-0.5, 0.7, 1.5]])
+
+
+def inverse_of_lower(x: Value) -> Value:
+    """The inverses of lower triangular matrices; what is above the diagonal is not read.
+
+    Those of blocks of 1, 2, 4 ... rows, each from two inverses of half the size: products of
+    matrices alone, whose number grows with the logarithm of the size.
+    """
+    *batch, n, _ = x.shape
+    if n < 1:
+        return x
+    wide = 1 << (n - 1).bit_length()
+    none = (0,) * len(batch)
+    if wide > n:
+        x = OPS.pad(x, (*none, 0, 0), (*none, wide - n, wide - n))
+        x = x + OPS.diag(OPS.cast(OPS.iota((wide,), 0) >= n, x.dtype))
+    inverse = OPS.reshape(1.0 / OPS.diagonal(x), (*batch, wide, 1, 1))
+    size = 1
+    while size < wide:
+        count, rows = wide // (2 * size), 2 * size
+        blocks = OPS.reshape(x, (*batch, count, rows, count, rows))
+        blocks = OPS.diagonal(blocks, 0, -4, -2)[..., size:, :size, :]
+        blocks = OPS.moveaxis(blocks, -1, -3)
+        pairs = OPS.reshape(inverse, (*batch, count, 2, size, size))
+        first, second = pairs[..., 0, :, :], pairs[..., 1, :, :]
+        beside = -OPS.matmul(second, OPS.matmul(blocks, first))
+        above = OPS.concat(first, OPS.zeros_like(first), axis=-1)
+        inverse = OPS.concat(above, OPS.concat(beside, second, axis=-1), axis=-2)
+        size = rows
+    return OPS.reshape(inverse, (*batch, wide, wide))[..., :n, :n]
+
+
+def _solve_numpy(a: Any, b: Any, lower: bool = False) -> Any:
+    a = np.tril(a) if lower else np.triu(a)
+    return np.linalg.solve(a, b[:, None])[:, 0] if b.ndim == 1 else np.linalg.solve(a, b)
+
+
+@op(Sample((_LOWER, (3, 2)), {"lower": True}), Sample((_LOWER.T, (3,))), numpy=_solve_numpy)
+def solve_triangular(a: Value, b: Value, lower: bool = False) -> Value:
+    """x with `a @ x = b` for triangular a.
+
+    Args:
+        a: Float matrices `(..., n, n)`, of which one triangle is read.
+        b: Matrices `(..., n, m)`, or a vector `(n,)`, of the same dtype.
+        lower: Whether to read the lower triangle, else the upper one. Default: `False`.
+
+    Returns:
+        A tensor `(..., n, m)`, or `(n,)`. It has infinities or NaN where the diagonal has zeros.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.solve_triangular(np.array([[2.0, 1.0], [0.0, 4.0]]), np.array([4.0, 8.0]))
+        array([1., 2.])
+    """
+    if b.rank == 1:
+        return OPS.squeeze(solve_triangular(a, OPS.expand_dims(b, -1), lower), -1)
+    [left], [right] = as_floats(a), as_floats(b)
+    if left.rank < 2 or left.shape[-1] != left.shape[-2]:
+        raise shape_error("ops.solve_triangular needs square matrices, not", a.shape)
+    if right.rank == 0 or right.shape[-2] != left.shape[-1]:
+        raise shape_error("ops.solve_triangular needs as many rows of", a.shape, b.shape)
+    left = widened(left)
+    if lower:
+        inverse = inverse_of_lower(left)
+    else:
+        inverse = OPS.matrix_transpose(inverse_of_lower(OPS.matrix_transpose(left)))
+    return OPS.cast(OPS.matmul(inverse, widened(right)), right.dtype)
+
+
+def _cholesky_inverse_numpy(x: Any, upper: bool = False) -> Any:
+    return np.linalg.inv(np.triu(x).T @ np.triu(x) if upper else np.tril(x) @ np.tril(x).T)
+
+
+@op(Sample((_LOWER,)), Sample((_LOWER.T,), {"upper": True}), numpy=_cholesky_inverse_numpy)
+def cholesky_inverse(x: Value, upper: bool = False) -> Value:
+    """The inverse of the matrices of which x is the Cholesky decomposition.
+
+    Args:
+        x: Triangular float matrices `(..., n, n)`, as from `cholesky`.
+        upper: Whether x is upper triangular, else lower. Default: `False`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.cholesky_inverse(np.array([[2.0, 0.0], [0.0, 4.0]]))
+        array([[0.25  , 0.    ],
+               [0.    , 0.0625]])
+    """
+    [wide] = as_floats(x)
+    if wide.rank < 2 or wide.shape[-1] != wide.shape[-2]:
+        raise shape_error("ops.cholesky_inverse needs square matrices, not", x.shape)
+    wide = widened(wide)
+    inverse = inverse_of_lower(OPS.matrix_transpose(wide) if upper else wide)
+    y = OPS.matmul(OPS.matrix_transpose(inverse), inverse)
+    return OPS.cast(y, x.dtype) if x.dtype.is_float else y
