@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from ztorch.graph.evaluate import evaluate
+from ztorch.interchange.onnx.save import encode
 from ztorch.model.model import Model
 
 
@@ -85,3 +87,35 @@ def ours(model: Model, *x: np.ndarray) -> list[np.ndarray]:
 # Those without a word in ONNX, by the op of the graph that is missing.
 UNWRITABLE = {"mulhi", "pick", "place", "cut", "put", "shift_left", "shift_right", "random_bits", "bitcast",
               "atan2", "copysign", "signbit", "nextafter"}
+
+
+def kinds(data: bytes) -> dict[str, int]:
+    """How many nodes of each op a file holds."""
+    return dict(Counter(n.op_type for n in onnx.load_from_string(data).graph.node))
+
+
+def rows(model: Model, count: int) -> list[np.ndarray]:
+    """Random inputs that the model takes."""
+    random = np.random.default_rng(3)
+    metadata = model.trace(batch_size=count).metadata
+    out = []
+    for name, one in model.inputs.items():
+        ids = metadata.input_range[name]
+        shape = (count, *one.shape)
+        if one.dtype and "int" in one.dtype:
+            out.append(random.integers(ids.low if ids else 0, ids.high + 1 if ids else 200,
+                                       shape).astype(one.dtype))
+        else:
+            out.append(random.normal(size=shape).astype(np.float32))
+    return out
+
+
+def agrees(model: Model, tolerance: float = 2e-5) -> bytes:
+    """The file, for batches of several sizes, once it gives what the model does."""
+    data = encode(model)
+    for count in (1, 3):
+        x = rows(model, count)
+        for a, b in zip(ours(model, *x), runtime(data, *x), strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype
+            np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
+    return data

@@ -15,7 +15,7 @@ import pytest
 import ztorch as zt
 from tests.cases.grouping import together
 from tests.cases.samples import Case, cases
-from tests.interchange.onnx_files import UNWRITABLE, ours, runtime
+from tests.interchange.onnx_files import UNWRITABLE, agrees, kinds, ours, rows, runtime
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.commands.recipe import find, zoo
@@ -31,27 +31,6 @@ from ztorch.layers.layer import Layer
 from ztorch.model.model import Model
 
 
-def kinds(data: bytes) -> dict[str, int]:
-    """How many nodes of each op a file holds."""
-    return dict(Counter(n.op_type for n in onnx.load_from_string(data).graph.node))
-
-
-def rows(model: Model, count: int) -> list[np.ndarray]:
-    """Random inputs that the model takes."""
-    random = np.random.default_rng(3)
-    metadata = model.trace(batch_size=count).metadata
-    out = []
-    for name, one in model.inputs.items():
-        ids = metadata.input_range[name]
-        shape = (count, *one.shape)
-        if one.dtype and "int" in one.dtype:
-            out.append(random.integers(ids.low if ids else 0, ids.high + 1 if ids else 200,
-                                       shape).astype(one.dtype))
-        else:
-            out.append(random.normal(size=shape).astype(np.float32))
-    return out
-
-
 def randomised(model: Model) -> Model:
     """With weights that are nowhere 0 or 1, and variances above 0."""
     random = np.random.default_rng(1)
@@ -59,17 +38,6 @@ def randomised(model: Model) -> Model:
         w.value = random.uniform(0.2, 0.9, w.shape) * (1 if "variance" in w.name else
                                                        random.choice([-1, 1], w.shape))
     return model
-
-
-def agrees(model: Model, tolerance: float = 2e-5) -> bytes:
-    """The file, for batches of several sizes, once it gives what the model does."""
-    data = encode(model)
-    for count in (1, 3):
-        x = rows(model, count)
-        for a, b in zip(ours(model, *x), runtime(data, *x), strict=True):
-            assert a.shape == b.shape and a.dtype == b.dtype
-            np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
-    return data
 
 
 # -- the zoo ---------------------------------------------------------------------------------------

@@ -270,7 +270,8 @@ def test_a_node(case: Case, tmp_path: Path) -> None:
 
 
 def test_every_node_has_a_case() -> None:
-    assert {c.op for c in CASES} | MADE_OF_KNOWN == set(NODES)
+    loops = {"Scan", "Loop", "If"}  # test_onnx_loops.py
+    assert {c.op for c in CASES} | MADE_OF_KNOWN | loops == set(NODES)
 
 
 FOLDED = [c for c in CASES if c.op not in ("Dropout", "LSTM", "GRU", "RNN", "Attention") and

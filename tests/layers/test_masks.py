@@ -9,12 +9,12 @@ import pytest
 
 from tests import references
 from ztorch import layers as L
+from ztorch.dtypes import f64
 from ztorch.errors import ShapeError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value
 from ztorch.layers import Context, States
-from ztorch.dtypes import f64
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 

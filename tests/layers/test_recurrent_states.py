@@ -130,7 +130,7 @@ def test_both_ways_under_a_mask_are_each_way_alone() -> None:
     """Keras on PyTorch flips the axes of a mask that is read from the end."""
     layer = L.Bidirectional(L.LSTM(UNITS, return_sequences=True), "concat")
     context = Context(states=States(f64))
-    x, mask = leaf("input", "x", MASK.shape + (FEATURES,), f64), leaf("input", "m", MASK.shape, "bool")
+    x, mask = leaf("input", "x", (*MASK.shape, FEATURES), f64), leaf("input", "m", MASK.shape, "bool")
     y = layer(x, context, mask=mask)
     assert context.mask_of(y) is mask
     arrays = draws(x.shape, *(w.shape for w in layer.weights))
@@ -225,7 +225,7 @@ for own in (Leaky, Counting):  # other tests list the layers that the package of
 @pytest.mark.parametrize("sequences", [False, True])
 def test_a_cell_of_ones_own(masked: bool, sequences: bool) -> None:
     layer = L.RNN(Leaky(), return_sequences=sequences, return_state=True)
-    context, x = Context(states=States(f64)), leaf("input", "x", MASK.shape + (FEATURES,), f64)
+    context, x = Context(states=States(f64)), leaf("input", "x", (*MASK.shape, FEATURES), f64)
     mask = leaf("input", "m", MASK.shape, "bool")
     y, last = layer(x, context, **({"mask": mask} if masked else {}))
     assert [w.path for w in layer.weights] == ["rnn/leaky/dense/kernel", "rnn/leaky/dense/bias"]
@@ -411,7 +411,7 @@ def test_wrong_cells_are_named() -> None:
     with pytest.raises(ShapeError, match=r"layer 'rnn': its cell 'forgetful' takes 2 states and "
                                          "returns 1"):
         L.RNN(Forgetful())(x, Context(states=States(f64)))
-    with pytest.raises(Unsupported, match=r"layer 'rnn': a layer within a step.*BatchNormalization"):
+    with pytest.raises(Unsupported, match=r"layer 'rnn': a layer within its step.*BatchNormalization"):
         L.RNN(Moving())(x, Context(True, States(f64)))
     with pytest.raises(ShapeError, match=r"layer 'lstm_cell'.*besides one tensor it takes states"):
         Sequential([L.Input((3,)), L.LSTMCell(2)]).build()

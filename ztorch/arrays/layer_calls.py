@@ -12,7 +12,7 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_of_array, operand_of
-from ztorch.arrays.node import TensorNode, computed
+from ztorch.arrays.node import TensorNode
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
@@ -80,8 +80,7 @@ def reset_states(layer: Layer) -> None:
 
 
 def _zeros(kind: Spec) -> TensorNode:
-    node = node_of_array(np.zeros(kind.shape), kind.dtype, kind.memory, copy=True)
-    return computed(kind, node.block)
+    return node_of_array(np.zeros(kind.shape), kind.dtype, kind.memory, copy=True)
 
 
 def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequence[Any],

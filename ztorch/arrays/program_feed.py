@@ -45,14 +45,14 @@ class Feed:
 
     def __init__(self, program: Any, place: str):
         self._running = program.executable
-        self._adapter = program.adapter
+        self.adapter = program.adapter
         self._place = place
 
     def columns(self, x: Any, y: Any) -> Columns:
         """x and y as tensors by input and target, checked as arrays are."""
-        parts = {**_by_port(self._adapter.input_ports, x),
-                 **_by_port(self._adapter.target_ports, y)}
-        ports = [*self._adapter.input_ports, *self._adapter.target_ports]
+        parts = {**_by_port(self.adapter.input_ports, x),
+                 **_by_port(self.adapter.target_ports, y)}
+        ports = [*self.adapter.input_ports, *self.adapter.target_ports]
         columns: Columns = {}
         good: list[Tensor] = []
         for p in ports:
@@ -70,9 +70,9 @@ class Feed:
 
     def _from_host(self, x: Any, y: Any) -> Columns:
         """The columns by way of the host: for arrays beside tensors, and for errors."""
-        arrays = self._adapter.inputs(x)
-        arrays |= self._adapter.targets(y, len(next(iter(arrays.values()))))
-        dtypes = self._adapter.dtypes
+        arrays = self.adapter.inputs(x)
+        arrays |= self.adapter.targets(y, len(next(iter(arrays.values()))))
+        dtypes = self.adapter.dtypes
         return {port: tensor_of(moved(node_of_array(a, dtype(a.dtype), "cpu", copy=False),
                                       self._place)).astype(dtypes[port])
                 for port, a in arrays.items()}
@@ -81,8 +81,8 @@ class Feed:
                 columns: Columns) -> np.ndarray | None:
         """One weight per row, as `DataAdapter.weights` gives them."""
         labels = {} if class_weight is None else {
-            p.port: columns[p.port].numpy() for p in self._adapter.target_ports}
-        weights: np.ndarray | None = self._adapter.weights(
+            p.port: columns[p.port].numpy() for p in self.adapter.target_ports}
+        weights: np.ndarray | None = self.adapter.weights(
             sample_weight, class_weight, labels, len(next(iter(columns.values()))))
         return weights
 

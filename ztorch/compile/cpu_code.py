@@ -71,7 +71,7 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
 
     A pointer is computed once a turn of the innermost loop that moves it.
     """
-    pointers: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # numbers, by the loops that move them
+    pointers: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # by the loops that move them
     loops: list[dict[str, Any]] = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
              for n, loop in enumerate(plan.loops)]
     fixed: list[dict[str, Any]] = []  # pointers that no loop moves

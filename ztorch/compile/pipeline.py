@@ -143,9 +143,9 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
                    schedules: Schedules | None = None) -> dict[str, Plan]:
     """The kernels of each function in order, and the place of each buffer.
 
-    A program that only predicts never changes its weights, only what stateful layers remember. With `prepare_once`, what depends on
-    weights alone moves to a function of its own, which runs when the program is loaded; its results
-    are stored beside the weights.
+    A program that only predicts never changes its weights, only what stateful layers remember. With
+    `prepare_once`, what depends on weights alone moves to a function of its own, which runs when
+    the program is loaded; its results are stored beside the weights.
     """
     changing = {name for graph in graphs.values() for name in graph.updates}
     memories = {v.attrs["name"] for graph in graphs.values() for v in graph.leaves("state")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ class _RowNumbers(NamedTuple):
     """Stands for an adapter whose only column is the numbers of rows."""
 
     dtypes: Mapping[str, DType]
+    need_whole_batches: Callable[[int, int], None]  # of the program's adapter
 
 
 class DeviceBatches:
@@ -40,7 +41,7 @@ class DeviceBatches:
         columns = feed.columns(x, y)
         weights = feed.weights(sample_weight, class_weight, columns)
         rows = np.arange(len(next(iter(columns.values()))), dtype=np.int32)
-        adapter: Any = _RowNumbers({"rows": i32})
+        adapter: Any = _RowNumbers({"rows": i32}, feed.adapter.need_whole_batches)
         return cls(feed, columns, ArrayBatches(adapter, {"rows": rows}, weights, batch_size, seed))
 
     def epoch(self, staging: Any, number: int = 0,

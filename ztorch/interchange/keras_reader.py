@@ -20,7 +20,8 @@ from ztorch.model.sequential import Sequential
 _INDIFFERENT = {"unroll", "synchronized", "implementation", "use_cudnn",
                 "flash_attention", "supports_masking", "optional", "batch_shape",
                 "batch_input_shape", "build_input_shape", "attention_axes", "renorm_momentum"}
-_NEUTRAL = {"time_major": False, "rms_scaling": False, "renorm": False, "use_gate": False, "sparse": False, "ragged": False,
+_NEUTRAL = {"time_major": False, "rms_scaling": False, "renorm": False,
+            "use_gate": False, "sparse": False, "ragged": False,
             "data_format": "channels_last", "autocast": True}
 _INSIDE = ("layer", "backward_layer", "cell")  # arguments that are layers
 _MODULES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional",

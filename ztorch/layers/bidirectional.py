@@ -87,8 +87,8 @@ class Bidirectional(Layer):
         super().prepare(leaves(x)[0])
 
     def call(self, x: Any, context: Context, initial_state: Any = None) -> Any:
-        x, *given = leaves(x)
-        states: list[Any] = given or ([] if initial_state is None else leaves(initial_state))
+        x, *listed = leaves(x)
+        states: list[Any] = listed or ([] if initial_state is None else leaves(initial_state))
         if len(states) % 2:
             raise shape_error(f"it is given {len(states)} states, which are not as many for each "
                               "of its two layers", fix="give those of the layer, then those of the "

@@ -28,7 +28,8 @@ class GatedCell(GatedStep, abstract=True):
         self.need_rank(input_shape, 1, "(features,)", "RNN(cell) gives a cell one step at a time")
         self.build_gates(input_shape[0])
 
-    def call(self, x: Value, context: Context, states: Any) -> tuple[Value, list[Value]]:
+    def call(self, x: Value, context: Context,  # type: ignore[override]
+             states: Any) -> tuple[Value, list[Value]]:
         self.need_features(x)
         return self.step(x, states, context)
 

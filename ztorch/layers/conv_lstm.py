@@ -206,12 +206,12 @@ class ConvLSTM2D(BaseConvLSTM):
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, steps, rows, columns, channels)`, or `(batch, steps, channels, rows, columns)` with channels
-        first.
+        `(batch, steps, rows, columns, channels)`, or `(batch, steps, channels, rows, columns)` with
+        channels first.
 
     Output shape:
-        `(batch, new_rows, new_columns, filters)`, with the steps after the batch for `return_sequences`. With
-        `return_state`, a list that begins with it.
+        `(batch, new_rows, new_columns, filters)`, with the steps after the batch for
+        `return_sequences`. With `return_state`, a list that begins with it.
 
     Examples:
         >>> from ztorch import Sequential

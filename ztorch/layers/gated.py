@@ -10,6 +10,7 @@ from ztorch.layers.activation import ActivationLike, checked_activation
 from ztorch.layers.gates import GatedStep, GRUStep, LSTMStep, SimpleStep
 from ztorch.layers.recurrent import RecurrentLayer
 
+
 class GatedLayer(GatedStep, RecurrentLayer, abstract=True):
     """A step of gates for each element of a sequence `(steps, features)`."""
 

@@ -76,11 +76,11 @@ class RecurrentLayer(Layer, abstract=True):
 
     def call(self, x: Any, context: Context, initial_state: Any = None, mask: Any = None) -> Any:
         if not isinstance(x, Value):
-            x, *given = leaves(x)
-            if given and initial_state is not None:
+            x, *listed = leaves(x)
+            if listed and initial_state is not None:
                 raise shape_error("it is called on [x, *states] and initial_state=",
                                   fix="give the states once")
-            initial_state = given or initial_state
+            initial_state = listed or initial_state
             mask = leaves(mask)[0]
         self.need_fit(x)
         zeros = self.first_states(x)
@@ -144,27 +144,28 @@ class RecurrentLayer(Layer, abstract=True):
         new = [v for s, v in context.updates.items() if known.get(s) is not v]
         for v in topological([*new, *context.losses[terms:]]):
             if v.op.kind == "leaf" and v.attrs["role"] in (CARRY, SLICE):
-                raise Unsupported(f"layer {self.path!r}: a layer within a step of a recurrent layer "
-                                  "changes a weight or adds a loss, such as BatchNormalization; "
-                                  "put it before or after the recurrent layer")
+                raise Unsupported(f"layer {self.path!r}: a layer within its step changes a weight "
+                                  "or adds a loss, such as BatchNormalization; put it before or "
+                                  "after the recurrent layer")
 
     # -- states ------------------------------------------------------------------------------------
 
     def _remembered(self, zeros: Tree, context: Context) -> Tree:
         """The states that the last call left."""
         flat, shape = flatten(zeros)
-        return unflatten(shape, iter([context.remembered_state(self, f"state_{k}", v.shape)
-                                      for k, v in enumerate(flat)]))
+        states = [context.remembered_state(self, f"state_{k}", v.shape)
+                  for k, v in enumerate(flat)]
+        return unflatten(shape, iter(states))
 
     def _checked(self, initial_state: Any, zeros: Tree, x: Value) -> Tree:
         """The states that were given, in the structure of the layer's own."""
-        given, (wanted, shape) = leaves(initial_state), flatten(zeros)
+        own, (wanted, shape) = leaves(initial_state), flatten(zeros)
         shapes = " and ".join(str(v.shape[1:]) for v in wanted)
-        if len(given) != len(wanted):
-            raise shape_error(f"it has {len(wanted)} states of {shapes}, and is given {len(given)}",
+        if len(own) != len(wanted):
+            raise shape_error(f"it has {len(wanted)} states of {shapes}, and is given {len(own)}",
                               fix="initial_state takes what return_state=True returns after the "
                                   "output")
-        for k, (v, w) in enumerate(zip(given, wanted, strict=True)):
+        for k, (v, w) in enumerate(zip(own, wanted, strict=True)):
             if v.shape[:1] != x.shape[:1]:
                 raise shape_error(f"initial state {k} has {v.shape[0]} rows where inputs have "
                                   f"{x.shape[0]}", fix="each row of the batch has its own state")
@@ -172,7 +173,7 @@ class RecurrentLayer(Layer, abstract=True):
                 raise shape_error(f"initial state {k} is {v.dtype}{list(v.shape[1:])} where the "
                                   f"layer has {w.dtype}{list(w.shape[1:])}",
                                   fix=f"its states are of {shapes}")
-        return unflatten(shape, iter(given))
+        return unflatten(shape, iter(own))
 
 
 def where(counts: Value, x: Value, otherwise: Value) -> Value:

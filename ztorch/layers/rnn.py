@@ -117,7 +117,8 @@ class StackedRNNCells(Layer):
     Examples:
         >>> from ztorch import Sequential
         >>> from ztorch.layers import RNN, GRUCell, Input, LSTMCell
-        >>> Sequential([Input((5, 3)), RNN(StackedRNNCells([LSTMCell(4), GRUCell(2)]))]).output_shape
+        >>> cells = StackedRNNCells([LSTMCell(4), GRUCell(2)])
+        >>> Sequential([Input((5, 3)), RNN(cells)]).output_shape
         (2,)
     """
 
@@ -155,7 +156,8 @@ class StackedRNNCells(Layer):
             return None
         return own + sum(len(leaves(state_shapes(cell.state_size))) for cell in self.inner[:-1])
 
-    def call(self, x: Value, context: Context, states: Any) -> tuple[Value, list[Any]]:
+    def call(self, x: Value, context: Context,  # type: ignore[override]
+             states: Any) -> tuple[Value, list[Any]]:
         new_states = []
         for cell, own in zip(self.inner, states, strict=True):
             x, new = cell(x, own, context=context)

@@ -15,10 +15,10 @@ from ztorch.errors import Unsupported
 from ztorch.layers import LAYERS
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.bidirectional import Bidirectional
+from ztorch.layers.cells import GatedCell
 from ztorch.layers.convolution import BaseConv
 from ztorch.layers.core import Dense
 from ztorch.layers.embedding import Embedding, PositionEmbedding
-from ztorch.layers.cells import GatedCell
 from ztorch.layers.gated import GatedLayer
 from ztorch.layers.gates import GatedStep, GRUStep
 from ztorch.layers.layer import Layer
@@ -198,8 +198,8 @@ def _bidirectional(layer: Bidirectional, channels: Channels) -> Found:
 
 def _one_way(layer: GatedStep, image: tuple[int, ...] | None, end: str) -> Entries:
     if isinstance(layer, GRUStep) and not layer.reset_after:
-        raise Unsupported(f"{type(layer).__name__} {layer.name!r} has reset_after=False, which PyTorch's GRU cannot; "
-                          "use reset_after=True")
+        raise Unsupported(f"{type(layer).__name__} {layer.name!r} has reset_after=False, which "
+                          "PyTorch's GRU cannot; use reset_after=True")
     order = _GATES[layer.gates]
 
     def gates(a: np.ndarray) -> np.ndarray:

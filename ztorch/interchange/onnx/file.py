@@ -11,39 +11,11 @@ from typing import Any
 import numpy as np
 
 from ztorch.errors import ArtifactError, Unsupported
+from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec, OnnxFile
 from ztorch.interchange.onnx.protobuf import DTYPES, MOST, Port, package
 
 OPSETS = range(13, 24)  # versions of ONNX's ops that are read
 _MOST_NODES = 1_000_000  # more than any model has
-
-
-@dataclass(frozen=True)
-class NodeSpec:
-    """A node of a file."""
-
-    op: str
-    domain: str  # empty for ONNX itself
-    name: str
-    attrs: dict[str, Any]
-    inputs: tuple[str, ...]  # an empty name where one is left out
-    outputs: tuple[str, ...]
-
-    def __str__(self) -> str:
-        shown = self.name or next((o for o in self.outputs if o), "")
-        return f"{self.op} {shown!r}"
-
-
-@dataclass(frozen=True)
-class OnnxFile:
-    """The graph of a file."""
-
-    path: str
-    opset: int
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-    nodes: tuple[NodeSpec, ...]
-    arrays: dict[str, np.ndarray]  # initializers
-    inferred: dict[str, Port]  # shapes between nodes, as the `onnx` package infers them
 
 
 def read(path: str | os.PathLike[str]) -> OnnxFile:
@@ -90,13 +62,7 @@ class OnnxReader:
                 raise ArtifactError(f"{self.source} has functions that call functions, {count:,} "
                                     "nodes in all; no model has as many, do not use it")
             proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
-        arrays = {}
-        for tensor in proto.graph.initializer:
-            if tensor.name in arrays:
-                raise ArtifactError(f"{self.source} has two initializers named {tensor.name!r}")
-            arrays[tensor.name] = self.array(tensor, f"initializer {tensor.name!r}")
-        if proto.graph.sparse_initializer:
-            raise Unsupported(f"{self.source} has sparse initializers; store them densely")
+        arrays = self.initializers(proto.graph)
         light = self._without_data(proto)
         self._tried(lambda: self.onnx.checker.check_model(light))
         graph = proto.graph
@@ -105,6 +71,17 @@ class OnnxReader:
             tuple(self.port(v) for v in graph.input if v.name not in arrays),
             tuple(self.port(v) for v in graph.output),
             tuple(self.node(n) for n in graph.node), arrays, self._inferred(light))
+
+    def initializers(self, graph: Any) -> dict[str, np.ndarray]:
+        """The numbers of a graph, by name."""
+        arrays: dict[str, np.ndarray] = {}
+        for tensor in graph.initializer:
+            if tensor.name in arrays:
+                raise ArtifactError(f"{self.source} has two initializers named {tensor.name!r}")
+            arrays[tensor.name] = self.array(tensor, f"initializer {tensor.name!r}")
+        if graph.sparse_initializer:
+            raise Unsupported(f"{self.source} has sparse initializers; store them densely")
+        return arrays
 
     def _tried(self, step: Any) -> Any:
         """Calls the onnx package. What it raises is an error of the file."""
@@ -169,9 +146,14 @@ class OnnxReader:
         return spec
 
     def attribute(self, proto: Any, spec: NodeSpec) -> Any:
-        """A number, a text, a list of them, or an array; for other attributes their name."""
+        """A number, a text, a list of them, an array or a graph; for others their name."""
         if proto.type == proto.TENSOR:
             return self.array(proto.t, f"attribute {proto.name!r} of node {spec}")
+        if proto.type == proto.GRAPH:
+            return InnerGraph(tuple(v.name for v in proto.g.input),
+                              tuple(v.name for v in proto.g.output),
+                              tuple(self.node(n) for n in proto.g.node),
+                              self.initializers(proto.g))
         if proto.type not in (proto.FLOAT, proto.INT, proto.STRING, proto.FLOATS, proto.INTS,
                               proto.STRINGS):
             return Foreign(proto.name)
@@ -241,13 +223,6 @@ class OnnxReader:
                 return file.read(length)
         except OSError as error:
             raise ArtifactError(f"cannot read {beside}: {error.strerror or error}") from None
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """An attribute that is a graph, a sparse tensor or a type."""
-
-    name: str
 
 
 def _inlined(proto: Any) -> int:

@@ -14,7 +14,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Value, topological
 from ztorch.host.processor import need_memory
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
-from ztorch.interchange.onnx.file import NodeSpec, OnnxFile
+from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, OnnxFile
 from ztorch.interchange.onnx.node import LIMIT, NODES, FloatInitializer, Node, Result, Tensor
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context
@@ -116,23 +116,42 @@ class OnnxGraph(Layer):
             raise Unsupported(f"it is of the domain {spec.domain!r}, not of ONNX itself")
         if spec.op not in NODES:
             raise Unsupported("ztorch has no such op")
-        for name in spec.inputs:
+        for name in spec.reads:
             if name and name not in tensors:
                 raise ArtifactError(f"{self.file.path}: node {spec} reads {name!r}, which nothing "
                                     "before it gives")
         inputs = tuple(tensors[name] if name else None for name in spec.inputs)
-        if any(x is None and name for x, name in zip(inputs, spec.inputs, strict=True)):
+        if any(name and tensors[name] is None for name in spec.reads):
             return (None,) * len(spec.outputs)  # behind a node that is not supported
-        node = Node(spec, inputs, self.file.opset, context)
+
+        def run(inner: InnerGraph, values: Sequence[Tensor]) -> list[Tensor]:
+            return self._inside(inner, values, tensors, context)
+
+        node = Node(spec, inputs, self.file.opset, context, run)
         result = self._run_node(node)
         results = result if isinstance(result, tuple) else (result,)
         for r in results:
             if isinstance(r, Value):
                 need_memory(f"{self.file.path}: the result of node {spec}", r.nbytes,
                             "its shape is hardly meant")
-        if all(isinstance(x, np.ndarray) for x in inputs if x is not None):
+        if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
             return tuple(_known(r) for r in results)
         return results
+
+    def _inside(self, graph: InnerGraph, inputs: Sequence[Tensor],
+                tensors: Mapping[str, Tensor | None], context: Context) -> list[Tensor]:
+        """The outputs of a graph within the graph, which reads tensors around it."""
+        known = {**tensors, **{name: self._initial(name, array, context)
+                               for name, array in graph.arrays.items()}}
+        known.update(zip(graph.inputs, inputs, strict=True))
+        for spec in graph.nodes:
+            try:
+                results = self._result(spec, known, context)
+            except Unsupported as error:
+                raise Unsupported(f"{spec} inside of it: {error}") from None
+            known.update((name, x) for name, x in zip(spec.outputs, results, strict=False) if name)
+        outputs = [known[name] for name in graph.outputs]
+        return [x for x in outputs if x is not None]
 
     def _run_node(self, node: Node) -> Result:
         location = f"{self.file.path}: node {node.spec}"
@@ -197,7 +216,7 @@ def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSp
     names, needed = set(outputs), []
     for spec in reversed(specs):
         if any(name in names for name in spec.outputs if name):
-            names.update(spec.inputs)
+            names.update(spec.reads)
             needed.append(spec)
     return tuple(reversed(needed))
 

@@ -10,7 +10,8 @@ from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import leaf
-from ztorch.interchange.onnx.file import OnnxFile, read
+from ztorch.interchange.onnx.contents import OnnxFile
+from ztorch.interchange.onnx.file import read
 from ztorch.interchange.onnx.graph import OnnxGraph, UnsupportedNode, plain
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context, States

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -12,7 +12,7 @@ from ztorch.dtypes import dtype
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.file import Foreign, NodeSpec
+from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec
 from ztorch.layers.context import Context
 
 
@@ -57,6 +57,7 @@ class Node:
     inputs: tuple[Tensor | None, ...]  # None where one is left out
     opset: int
     context: Context
+    run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # an inner graph
 
     @property
     def op(self) -> str:
@@ -112,8 +113,18 @@ class Node:
         """An attribute."""
         value = self.spec.attrs.get(name, default)
         if isinstance(value, Foreign):
-            self.unsupported(f"attribute {name!r} is a graph or a type")
+            self.unsupported(f"attribute {name!r} is a sparse tensor or a type")
         return value
+
+    def inside(self, name: str, *inputs: Tensor) -> list[Tensor]:
+        """The outputs of the graph that is an attribute, for these inputs."""
+        graph = self.attr(name)
+        if not isinstance(graph, InnerGraph) or self.run is None:
+            raise ValueError(f"it has no graph {name!r}")
+        if len(graph.inputs) != len(inputs):
+            raise ValueError(f"its graph {name!r} takes {len(graph.inputs)} inputs, not "
+                             f"{len(inputs)}")
+        return self.run(graph, inputs)
 
     def ints(self, name: str, k: int | None = None) -> tuple[int, ...] | None:
         """Integers from an attribute or, as later opsets have it, from input k."""

@@ -20,7 +20,7 @@ from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the
 from ztorch.interchange.onnx.protobuf import Port, packed
 from ztorch.interchange.onnx.selection import WriteSelector
 from ztorch.interchange.onnx.writer import Writer
-from ztorch.interchange.onnx.writing import rename_output, write_values
+from ztorch.interchange.onnx.writing import name_output, write_values
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.model.trace import float_dtypes
@@ -121,8 +121,9 @@ def _draft(model: Model, batch: int, symbolic: bool, states: States,
     with remember_calls() as calls:
         outputs = model.called(x, context)
     if context.memories:
-        raise Unsupported(f"layer {next(iter(context.keepers.values())).path!r} is stateful, and an "
-                          "ONNX file has no states from call to call; leave stateful=True out, and "
+        keeper = next(iter(context.keepers.values()))
+        raise Unsupported(f"layer {keeper.path!r} is stateful, and an ONNX file has no "
+                          "states from call to call; leave stateful=True out, and "
                           "declare the states as inputs and outputs")
     _replace(context, weights or {})
     return drafted(model.name, x, outputs, context, calls, batch if symbolic else 0)
@@ -141,7 +142,7 @@ def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], con
         writer.unique(port("y", key))
     write_values(writer, WriteSelector(context, calls, uses), list(outputs.values()))
     for key, v in outputs.items():
-        rename_output(writer, writer.name(v), port("y", key))
+        name_output(writer, v, port("y", key))
     return Draft(name,
                  [Port(port("x", key), writer.dims(v.shape), v.dtype) for key, v in x.items()],
                  [Port(port("y", key), writer.dims(v.shape), v.dtype)

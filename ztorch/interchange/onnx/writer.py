@@ -45,6 +45,7 @@ class Writer:
     checked: frozenset[Value] = frozenset()  # indices that are never out of range
     source: str = ""  # an input: its first axis is the batch
     layer: str = ""  # of the value being written
+    outputs_named: set[str] = field(default_factory=set)  # outputs of the file so far
     loops: dict[Value, list[str]] = field(default_factory=dict)  # the outputs of each
     _stored: dict[tuple, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)

@@ -37,10 +37,16 @@ def write_values(writer: Writer, selector: WriteSelector, roots: list[Value]) ->
         raise Unsupported("some ops cannot be written to ONNX:\n" + "\n".join(problems))
 
 
-def rename_output(writer: Writer, tensor: str, name: str) -> None:
-    """Renames a tensor as an output: in the nodes that make and read it, or by a new node."""
-    if any(tensor in outputs for _, _, _, outputs, _ in writer.nodes):
+def name_output(writer: Writer, v: Value, name: str) -> None:
+    """Gives the tensor that holds v the name of an output, in the nodes that make and read it; or
+    adds a node, where it is an input or an output already."""
+    tensor = writer.name(v)
+    made = any(tensor in outputs for _, _, _, outputs, _ in writer.nodes)
+    if made and tensor not in writer.outputs_named:
         writer.nodes[:] = [_renamed(row, tensor, name) for row in writer.nodes]
+        writer.outputs_named.add(name)
+        writer.tensors[v] = [replace(t, name=name) if t.name == tensor else t
+                             for t in writer.tensors[v]]
     else:
         writer.nodes.append(("Identity", f"{name}/Identity", [tensor], [name], {}))
 

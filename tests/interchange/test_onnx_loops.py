@@ -1,0 +1,189 @@
+"""Loops and branches of ONNX files: imported, exported, and beside ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import ztorch as zt
+from tests.interchange.onnx_files import (
+    agrees,
+    kinds,
+    model_of,
+    ours,
+    port,
+    runtime,
+    tensor,
+    written,
+)
+from ztorch import layers as L
+from ztorch.errors import Unsupported
+from ztorch.interchange.onnx import load
+from ztorch.interchange.onnx.save import encode
+
+random = np.random.default_rng(2)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return random.normal(size=shape).astype(np.float32)
+
+
+def info(name: str, shape: tuple[int, ...] = (), kind: int = TensorProto.FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def same(nodes: list[Any], x: np.ndarray, y: np.ndarray, arrays: list[Any], tmp_path: Path) -> Any:
+    """The model, once it gives what ONNX Runtime does."""
+    path = written(model_of(nodes, [port("x", x, len(x))], [port("y", y, len(y))], arrays),
+                   tmp_path / "f.onnx")
+    model = load(path)
+    np.testing.assert_allclose(ours(model, x)[0], runtime(path, x)[0], rtol=1e-5, atol=1e-6)
+    return model
+
+
+# -- import --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inwards", [0, 1])
+@pytest.mark.parametrize("outwards", [0, 1])
+def test_a_scan_with_a_weight_around_it(inwards: int, outwards: int, tmp_path: Path) -> None:
+    """y[t] = h = tanh(x[t] @ w + h), over axis 1."""
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["row", "w"], ["z"]),
+         helper.make_node("Add", ["z", "before"], ["sum"]),
+         helper.make_node("Tanh", ["sum"], ["after"]),
+         helper.make_node("Identity", ["after"], ["kept"])], "body",
+        [info("before", (2, 3)), info("row", (2, 4))], [info("after", (2, 3)), info("kept", (2, 3))])
+    nodes = [helper.make_node("Scan", ["first", "x"], ["last", "y"], body=body, num_scan_inputs=1,
+                              scan_input_axes=[1], scan_output_axes=[1],
+                              scan_input_directions=[inwards], scan_output_directions=[outwards])]
+    model = same(nodes, floats(2, 5, 4), floats(2, 5, 3),
+                 [tensor("w", floats(4, 3)), tensor("first", floats(2, 3))], tmp_path)
+    assert sorted(w.name for w in model.weights) == ["first", "w"]
+
+
+def looped(goes_on: list[Any], kept: bool = False) -> Any:
+    """h = h * 1.5 + k, until the nodes that make `more` of h say so."""
+    return helper.make_graph(
+        [helper.make_node("Cast", ["k"], ["number"], to=1),
+         helper.make_node("Mul", ["before", "growth"], ["grown"]),
+         helper.make_node("Add", ["grown", "number"], ["after"]), *goes_on,
+         *([helper.make_node("Identity", ["after"], ["every"])] if kept else [])], "body",
+        [info("k", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("before", (2, 3))],
+        [info("more", (), TensorProto.BOOL), info("after", (2, 3)),
+         *([info("every", (2, 3))] if kept else [])])
+
+
+ALWAYS = [helper.make_node("Identity", ["go"], ["more"])]
+SMALL = [helper.make_node("ReduceSum", ["after"], ["size"], keepdims=0),
+         helper.make_node("Less", ["size", "limit"], ["more"])]
+ARRAYS = [tensor("growth", np.float32(1.5)), tensor("limit", np.float32(60.0)),
+          tensor("many", np.int64(9)), tensor("none", np.int64(0)),
+          tensor("endless", np.int64(2**63 - 1)), tensor("yes", np.array(True))]
+
+
+@pytest.mark.parametrize(("count", "goes_on"), [("many", ALWAYS), ("many", SMALL), ("none", SMALL)])
+def test_a_loop_that_is_bounded(count: str, goes_on: list[Any], tmp_path: Path) -> None:
+    nodes = [helper.make_node("Loop", [count, "yes", "x"], ["y"], body=looped(goes_on))]
+    same(nodes, abs(floats(2, 3)), floats(2, 3), ARRAYS, tmp_path)
+
+
+def test_what_every_turn_keeps(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Loop", ["many", "", "x"], ["last", "all"], body=looped(ALWAYS, True)),
+             helper.make_node("ReduceSum", ["all", "axis"], ["y"], keepdims=0)]
+    same(nodes, floats(2, 3), floats(2, 3), [*ARRAYS, tensor("axis", np.array([0]))], tmp_path)
+
+
+def test_loops_without_a_bound_are_refused(tmp_path: Path) -> None:
+    for nodes, said in (
+            ([helper.make_node("Loop", ["endless", "yes", "x"], ["y"], body=looped(SMALL))],
+             "a loop without a bound"),
+            ([helper.make_node("Loop", ["many", "yes", "x"], ["y", "all"], body=looped(SMALL, True))],
+             "that a condition ends, and that keeps outputs")):
+        path = written(model_of(nodes, [port("x", floats(2, 3))], [port("y", floats(2, 3))], ARRAYS),
+                       tmp_path / "f.onnx")
+        with pytest.raises(Unsupported, match=said):
+            load(path)
+
+
+@pytest.mark.parametrize("shift", [-9.0, 9.0])
+def test_branches_on_what_the_data_say(shift: float, tmp_path: Path) -> None:
+    def branch(op: str, name: str) -> Any:
+        return helper.make_graph([helper.make_node(op, ["x"], [name])], name, [], [info(name, (2, 3))])
+
+    nodes = [helper.make_node("ReduceSum", ["x"], ["size"], keepdims=0),
+             helper.make_node("Less", ["size", "zero"], ["negative"]),
+             helper.make_node("If", ["negative"], ["y"], then_branch=branch("Abs", "a"),
+                              else_branch=branch("Sin", "b"))]
+    same(nodes, floats(2, 3) + np.float32(shift), floats(2, 3), [tensor("zero", np.float32(0))],
+         tmp_path)
+
+
+def test_a_branch_that_is_known_is_the_only_one(tmp_path: Path) -> None:
+    def branch(nodes: list[Any], name: str) -> Any:
+        return helper.make_graph(nodes, name, [], [info(name, (2, 3))])
+
+    nodes = [helper.make_node("If", ["yes"], ["y"], then_branch=branch(
+        [helper.make_node("Abs", ["x"], ["a"])], "a"), else_branch=branch(
+        [helper.make_node("Sin", ["x"], ["b"])], "b"))]
+    model = same(nodes, floats(2, 3), floats(2, 3), ARRAYS[-1:], tmp_path)
+    assert "loop" not in {v.op.name for v in model.trace(batch_size=2).functions["predict"].nodes()}
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_rows_of_several_lengths(op: str, tmp_path: Path) -> None:
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    x, lengths = floats(3, 6, 2), np.array([6, 1, 4], np.int32)
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+             helper.make_node(op, ["t", "w", "r", "b", "lengths"], ["s"], hidden_size=3,
+                              direction="bidirectional"),
+             helper.make_node("Transpose", ["s"], ["y"], perm=[2, 0, 1, 3])]
+    same(nodes, x, floats(3, 6, 2, 3), [
+        tensor("w", floats(2, gates * 3, 2)), tensor("r", floats(2, gates * 3, 3)),
+        tensor("b", floats(2, gates * 6)), tensor("lengths", lengths)], tmp_path)
+
+
+# -- export, and there and back ------------------------------------------------------------------
+
+EXPORTED = {
+    "another activation": lambda: [L.Input((6, 4)), L.LSTM(3, activation="silu", go_backwards=True,
+                                                           return_sequences=True)],
+    "cells": lambda: [L.Input((6, 4)), L.RNN([L.LSTMCell(3), L.GRUCell(2)])],
+    "masks": lambda: [L.Input((6,), dtype="int32"), L.Embedding(9, 4, mask_zero=True),
+                      L.GRU(3, return_sequences=True), L.Bidirectional(L.LSTM(2))]}
+
+
+@pytest.mark.parametrize("case", EXPORTED)
+def test_loops_of_any_layer_are_scans(case: str, tmp_path: Path) -> None:
+    model = zt.Sequential(EXPORTED[case]())
+    data = agrees(model)
+    assert kinds(data)["Scan"] == (3 if case == "masks" else 1)
+    (tmp_path / "f.onnx").write_bytes(data)
+    again = load(tmp_path / "f.onnx")
+    x = (random.integers(0, 3, (3, 6)).astype(np.int32) if case == "masks" else floats(3, 6, 4))
+    np.testing.assert_allclose(ours(again, x)[0], ours(model, x)[0], rtol=1e-6, atol=1e-7)
+
+
+def test_states_are_outputs_and_inputs() -> None:
+    x, z = L.Input((5, 3), name="a"), L.Input((4, 3), name="b")
+    y, h, c = L.LSTM(6, return_state=True)(x)
+    model = zt.Model([x, z], {"y": y, "h": h, "z": L.GRU(6)(z, initial_state=h), "c": c})
+    assert kinds(agrees(model))["Scan"] == 2
+
+
+def test_a_stateful_layer_is_no_file() -> None:
+    with pytest.raises(Unsupported, match="layer 'lstm' is stateful, and an ONNX file has no states"):
+        encode(zt.Sequential([L.Input((6, 4)), L.LSTM(3, stateful=True)]))
+
+
+def test_layers_are_their_own_nodes_still() -> None:
+    model = zt.Sequential([L.Input((6, 4)), L.Bidirectional(L.GRU(3, return_sequences=True)),
+                           L.LSTM(3)])
+    names = kinds(agrees(model))
+    assert names["GRU"] == 2 and names["LSTM"] == 1 and "Scan" not in names
+    assert onnx.load_from_string(encode(model)).graph.node
