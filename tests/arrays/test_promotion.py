@@ -233,3 +233,11 @@ def test_arrays_are_read_at_the_call_also_when_it_is_remembered() -> None:
         np.testing.assert_array_equal(zt.ops.exp(b[:, ::-1]), np.exp(b))  # not contiguous
         assert zt.ops.add(b.astype(">f8"), 1.0)[0, 0] == k + 1  # of another byte order
     assert zt.ops.sum(np.ones((2, 3)), axis=0).shape == (3,) and zt.ops.sum(np.ones((3, 2)), axis=0).shape == (2,)
+
+
+def test_operands_by_name_are_operands_each_time() -> None:
+    a = np.array([1.0, 4.0, 9.0])
+    for x in (a, zt.tensor(a)):
+        for first in (0.0, 0.0, 1.0, np.float64(2.0), np.float64(2.0), 3, None, None):
+            want = np.diff(a) if first is None else np.diff(a, prepend=first)
+            np.testing.assert_array_equal(np.asarray(zt.ops.diff(x, prepend=first)), want)

@@ -73,7 +73,7 @@ class _CallArguments:
         operands: list[Any] = []
         self.operands = operands
         key: list[Any] = [name]
-        positions, rest = tensor_places(name)
+        positions, rest, names = tensor_places(name)
         if len(args) == rest + 1 and isinstance(args[rest], (list, tuple)):
             args = (*args[:rest], *args[rest])  # a list of tensors stands for all of them
         for k, x in enumerate(args):
@@ -94,8 +94,8 @@ class _CallArguments:
             else:
                 return
         for label, x in attrs.items():
-            if isinstance(x, Handle):
-                return
+            if isinstance(x, Handle) or (label in names and x is not None):
+                return  # an operand by name
             key.append((label, type(x), x))
         if not self.has_tensors:
             key.append(memory_of(default_device()))

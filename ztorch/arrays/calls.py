@@ -115,6 +115,7 @@ class TensorPlaces(NamedTuple):
 
     positions: frozenset[int]  # of positional arguments that are tensors
     rest: int  # all positional arguments from here on are tensors
+    names: frozenset[str]  # of parameters that are tensors
 
 
 @functools.cache
@@ -127,7 +128,7 @@ def tensor_places(name: str) -> TensorPlaces:
             rest = k
         elif p.name in tensors:
             positions.add(k)
-    return TensorPlaces(frozenset(positions), rest)
+    return TensorPlaces(frozenset(positions), rest, tensors)
 
 
 class Bound(NamedTuple):
