@@ -113,6 +113,7 @@ def compiled_all(cases: list[Case], target: str, d: str) -> None:
 
 
 # Scalar code of each op runs in lower/test_every_op.py, and C, which has its bits, in codegen/c.
+@slow
 @pytest.mark.parametrize("target", [BEST, pytest.param("scalar", marks=pytest.mark.full)])
 def test_compiled_outputs_and_gradients_are_pytorchs(target: str) -> None:
     compiled_all(FIRST, target, "float32")

@@ -1,0 +1,85 @@
+"""Cases that share an item of pytest are still tests of their own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cases.grouping import Group, run_cases, together
+
+RNG = np.random.default_rng(0)
+seen: list[Any] = []
+
+
+def items(test: Any) -> dict[str, Group]:
+    [mark] = [m for m in test.pytestmark if m.name == "parametrize"]
+    return {p.id: p.values[0] for p in mark.args[1]}
+
+
+def request_of(test: str) -> Any:
+    node = SimpleNamespace(nodeid=f"tests/test_grouping.py::{test}[all]", user_properties=[])
+    return SimpleNamespace(node=node, module=SimpleNamespace(RNG=RNG))
+
+
+def test_an_item_for_each_value_with_the_names_that_pytest_gives() -> None:
+    @together(by="d", of=2)
+    @pytest.mark.parametrize("d", ["f32", pytest.param("f64", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize(("op", "number"), [("add", 1), ("add", 1), (len, None)])
+    def tried(op: Any, number: int, d: str) -> None:
+        """Never called."""
+
+    made = items(tried)
+    assert {title: list(group) for title, group in made.items()} == {
+        "f32-0": ["add-1-f32", "add-1-f321"], "f32-1": ["len-None-f32"],
+        "f64-0-slow": ["add-1-f64", "add-1-f641"], "f64-1-slow": ["len-None-f64"]}
+    assert made["f32-1"]["len-None-f32"] == {"op": len, "number": None, "d": "f32"}
+
+
+def test_a_failure_keeps_no_other_case_from_running() -> None:
+    def tried(number: int) -> None:
+        seen.append(number)
+        assert number % 2 == 0, f"{number} is odd"
+
+    seen.clear()
+    request = request_of("tried")
+    with pytest.raises(AssertionError) as caught:
+        run_cases(request, tried, {f"case {n}": {"number": n} for n in range(1, 5)})
+    assert seen == [1, 2, 3, 4]
+    assert str(caught.value).startswith("2 of 4 cases failed, 'case 1' as above:\n  case 1: AssertionError: 1 is odd")
+    assert "case 3: AssertionError: 3 is odd" in str(caught.value) and "case 2" not in str(caught.value)
+    assert "--case 'case 1'" in str(caught.value)
+
+
+def test_a_case_draws_the_same_numbers_alone_and_after_others() -> None:
+    def tried() -> None:
+        seen.append(RNG.random())
+
+    seen.clear()
+    run_cases(request_of("tried"), tried, {"a": {}, "b": {}})
+    run_cases(request_of("tried"), tried, {"b": {}})
+    assert seen[1] == seen[2] != seen[0]
+
+
+def test_only_where_all_cases_are_skipped_the_item_is() -> None:
+    def tried(why: str) -> None:
+        if why:
+            pytest.skip(why)
+
+    request = request_of("tried")
+    run_cases(request, tried, {"a": {"why": "no device"}, "b": {"why": ""}})
+    assert request.node.user_properties == [("cases", 1)]
+    with pytest.raises(pytest.skip.Exception, match="no device"):
+        run_cases(request, tried, {"a": {"why": "no device"}})
+
+
+def test_options_choose_cases() -> None:
+    group = Group({"a": {"x": 1}, "b": {"x": 2}})
+
+    def chosen(**options: Any) -> list[str]:
+        config = SimpleNamespace(getoption={"case": "", "few": False, **options}.__getitem__)
+        return list(group.chosen(config))  # type: ignore[arg-type]
+
+    assert chosen() == ["a", "b"] and chosen(few=True) == ["a"] and chosen(case="b") == ["b"]
