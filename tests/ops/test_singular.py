@@ -47,7 +47,7 @@ def orthonormal(columns: np.ndarray, error: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 2), (5, 3), (3, 5), (8, 8), (40, 4), (16, 16)])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 2), (5, 3), (3, 5), (8, 8), (40, 4), (32, 32)])
 def test_singular_values(m: int, n: int, dtype: str) -> None:
     error = 10 * max(m, n) * float(np.finfo(dtype).eps)
     for name, x in matrices(m, n).items():
@@ -70,7 +70,7 @@ def test_singular_values(m: int, n: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 32])
 def test_eigenvalues(n: int, dtype: str) -> None:
     bound = 10 * n * n * float(np.finfo(dtype).eps)
     for name, x in matrices(n, n).items():
@@ -179,14 +179,14 @@ def test_compiled_on_arrays() -> None:
 
 
 def test_what_is_refused() -> None:
-    x = leaf("input", "x", (17, 20), "float32")
-    with pytest.raises(Unsupported, match=r"ops.svd of 17 x 20 matrices of f.*32.*up to 16"):
+    x = leaf("input", "x", (33, 40), "float32")
+    with pytest.raises(Unsupported, match=r"ops.svd of 33 x 40 matrices of f.*32.*up to 32"):
         ops.svd(x)
-    with pytest.raises(ShapeError, match=r"ops.eigh needs square matrices.* not \(17, 20\)"):
+    with pytest.raises(ShapeError, match=r"ops.eigh needs square matrices.* not \(33, 40\)"):
         ops.eigh(x)
     with pytest.raises(ShapeError, match=r"matrices with elements, not \(0, 3\)"):
         ops.svdvals(leaf("input", "x", (0, 3), "float32"))
-    with pytest.raises(ShapeError, match=r"ops.lstsq needs as many rows of \(17, 20\) and \(3, 1\)"):
+    with pytest.raises(ShapeError, match=r"ops.lstsq needs as many rows of \(33, 40\) and \(3, 1\)"):
         ops.lstsq(x, leaf("input", "b", (3,), "float32"))
     tall = leaf("input", "x", (3, 2), "float32")
     with pytest.raises(Unsupported, match="full_matrices=False"):

@@ -43,7 +43,7 @@ def eigh(x: Value) -> tuple[Value, Value]:
     gradient of eigenvectors is only defined where eigenvalues differ: equal ones do not mix.
 
     Args:
-        x: Symmetric matrices `(..., n, n)` with n up to 16; only the lower triangle is read.
+        x: Symmetric matrices `(..., n, n)` with n up to 32; only the lower triangle is read.
 
     Returns:
         `(eigenvalues, eigenvectors)`: tensors `(..., n)`, in ascending order, and `(..., n, n)`
@@ -68,7 +68,7 @@ def eigvalsh(x: Value) -> Value:
     """The eigenvalues of symmetric matrices, in ascending order.
 
     Args:
-        x: Symmetric matrices `(..., n, n)` with n up to 16; only the lower triangle is read.
+        x: Symmetric matrices `(..., n, n)` with n up to 32; only the lower triangle is read.
 
     Returns:
         A tensor `(..., n)` of the dtype of `x`.

@@ -14,10 +14,11 @@ from ztorch.dtypes import DType, f64
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.control import scan
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 
-LARGEST = 16  # columns: a sweep has as many rounds, and each of them is a few kernels
+LARGEST = 32  # columns: sweeps were tried up to here, and rounds grow with the square
 
 
 def small(name: str, x: Value, square: bool) -> Value:
@@ -33,8 +34,8 @@ def small(name: str, x: Value, square: bool) -> Value:
                           "not", x.shape)
     if min(x.shape[-2:]) > LARGEST:
         raise Unsupported(f"ops.{name} of {x.shape[-2]} x {x.shape[-1]} matrices of {x.dtype}: "
-                          f"rotations are compiled for up to {LARGEST} rows or columns; use NumPy "
-                          "on the array, or ops.qr, which takes larger ones")
+                          f"rotations were tried up to {LARGEST} rows or columns; use NumPy on the "
+                          "array, or ops.qr, which takes larger ones")
     return widened(x)
 
 
@@ -43,9 +44,9 @@ def sweeps(n: int, d: DType) -> int:
     values needed in trials until nothing was left but rounding.
 
     >>> sweeps(4, f64), sweeps(16, f64)
-    (7, 9)
+    (8, 10)
     """
-    return 2 if n == 2 else (n - 1).bit_length() + (5 if d is f64 else 3)
+    return 2 if n == 2 else (n - 1).bit_length() + (6 if d is f64 else 4)
 
 
 @functools.cache
@@ -90,24 +91,33 @@ def _rotation(even: Value, odd: Value, both: Value) -> Value:
 def diagonalized(x: Value) -> tuple[Value, Value]:
     """The eigenvalues of symmetric matrices with an even number of columns, and the eigenvectors
     as columns, in no order."""
-    n = x.shape[-1]
-    vectors = OPS.broadcast_to(OPS.eye(n, dtype=x.dtype), x.shape)
-    for _ in range(sweeps(n, x.dtype) * (n - 1)):
-        values, beside = OPS.diagonal(x), OPS.diagonal(x, 1)
+
+    def rotated(state: tuple[Value, Value], _: None) -> tuple[tuple[Value, Value], None]:
+        y, vectors = state
+        values, beside = OPS.diagonal(y), OPS.diagonal(y, 1)
         turn = _rotation(values[..., 0::2], values[..., 1::2], beside[..., 0::2])
-        x = OPS.matmul(OPS.matrix_transpose(turn), OPS.matmul(x, turn))
-        vectors = OPS.matmul(vectors, turn)
-    return OPS.diagonal(x), vectors
+        y = OPS.matmul(OPS.matrix_transpose(turn), OPS.matmul(y, turn))
+        return (y, OPS.matmul(vectors, turn)), None
+
+    n = x.shape[-1]
+    unit = OPS.broadcast_to(OPS.eye(n, dtype=x.dtype), x.shape)
+    (y, vectors), _ = scan(rotated, (x, unit), length=sweeps(n, x.dtype) * (n - 1))
+    return OPS.diagonal(y), vectors
 
 
 def orthogonalized(x: Value) -> tuple[Value, Value]:
     """`(x @ v, v)` for an orthogonal v that makes the columns of x orthogonal. Their number is
     even."""
-    n = x.shape[-1]
-    vectors = OPS.broadcast_to(OPS.eye(n, dtype=x.dtype), (*x.shape[:-2], n, n))
-    for _ in range(sweeps(n, x.dtype) * (n - 1)):
-        even, odd = x[..., 0::2], x[..., 1::2]
+
+    def rotated(state: tuple[Value, Value], _: None) -> tuple[tuple[Value, Value], None]:
+        y, vectors = state
+        even, odd = y[..., 0::2], y[..., 1::2]
         products = (OPS.sum(a * b, axis=-2) for a, b in ((even, even), (odd, odd), (even, odd)))
         turn = _rotation(*products)
-        x, vectors = OPS.matmul(x, turn), OPS.matmul(vectors, turn)
-    return x, vectors
+        return (OPS.matmul(y, turn), OPS.matmul(vectors, turn)), None
+
+    n = x.shape[-1]
+    unit = OPS.broadcast_to(OPS.eye(n, dtype=x.dtype), (*x.shape[:-2], n, n))
+    result: tuple[Value, Value]
+    result, _ = scan(rotated, (x, unit), length=sweeps(n, x.dtype) * (n - 1))
+    return result
