@@ -24,7 +24,7 @@ from ztorch.lower.grid_rows import Team, team
 from ztorch.lower.placement import Location
 from ztorch.lower.prepare import prepare
 from ztorch.lower.schedule import ProductSchedule
-from ztorch.lower.tiling import choose, pack, panel_columns, packed_columns, registers
+from ztorch.lower.tiling import choose, pack, packed_columns, panel_columns, registers
 from ztorch.machines.processors import ANY, PROCESSORS, processor
 
 LOWER = Path(tuning.__file__).parent
