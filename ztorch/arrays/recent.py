@@ -22,8 +22,8 @@ class Recent(Generic[K, V]):
         >>> for k in range(10):
         ...     table.put(k, -k)
         ...     assert table.get(0) == 0
-        >>> len(table), table.get(9), table.get(5)
-        (4, -9, None)
+        >>> len(table) <= 4, table.get(9), table.get(5)
+        (True, -9, None)
     """
 
     def __init__(self, capacity: int):

@@ -15,6 +15,7 @@ def target_for(place: Where) -> Target:
     the row of a named processor, or this machine's processor where it can run the code. For a
     machine elsewhere it is the row of the target alone.
 
+    >>> from ztorch.runtime.devices import resolve
     >>> target_for(resolve("cpu:zen3")).limits.processor.l2_bytes
     524288
     """

@@ -109,7 +109,7 @@ class SimpleStep(GatedStep, abstract=True):
         return (activate(self.activation, y, context),)
 
 
-class ForgetGateOpen(Initializer):
+class ForgetGateOpen(Initializer, abstract=True):  # no name of its own: layers make it
     """The bias of an LSTM whose forget gates begin open."""
 
     def __init__(self, others: Initializer):

@@ -14,10 +14,11 @@ from ztorch.config import positive
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.body import Body, carry_leaf, is_number, slice_leaf
 from ztorch.graph.loop import repeat
-from ztorch.graph.op import OPS, as_value, shape_error
+from ztorch.graph.op import OPS, as_value
 from ztorch.graph.tracing import traced
-from ztorch.graph.trees import Shape, flatten, map_tree, unflatten
+from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.graph.value import Value
+from ztorch.ops.loop_checks import checked_state, condition_of, pair_of, turns_of
 
 
 def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None,
@@ -245,74 +246,9 @@ def either(chosen: Value, first: Sequence[Value], second: Sequence[Value],
     return [OPS.where(chosen, a, b) for a, b in zip(*taken, strict=True)]
 
 
-# -- what is checked -------------------------------------------------------------------------------
-
-
 def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value]
            ) -> tuple[list[Value], list[Value]]:
     """The results of a loop; without turns, what it starts with."""
     if body.turns == 0:
         return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
     return repeat(body, inits, sequences)
-
-
-def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
-    """The number of turns: the length of all sequences.
-
-    >>> turns_of([], 3)
-    3
-    """
-    function = "while_loop" if name == "max_steps" else "scan"
-    if length is not None and (isinstance(length, bool) or not hasattr(length, "__index__")):
-        raise ConfigError(f"zt.ops.{function}({name}=...) must be a whole number, not {length!r}")
-    if length is not None and int(length) < 0:
-        raise ConfigError(f"zt.ops.{function}({name}={length}) is negative; give 0 or more")
-    sizes = []
-    for x in rows:
-        shape = getattr(x, "shape", None)
-        if not shape:
-            raise ShapeError(f"zt.ops.scan: a sequence needs a first axis to go along, and one of "
-                             f"xs has the shape {shape}")
-        sizes.append(int(shape[0]))
-    if length is None and not sizes:
-        raise ConfigError("zt.ops.scan needs length=, the number of turns, where xs is None")
-    turns = sizes[0] if length is None else int(length)
-    if any(n != turns for n in sizes):
-        other = next(n for n in sizes if n != turns)
-        raise ShapeError(f"zt.ops.scan: a sequence has {other} elements where {turns} turns are "
-                         f"taken; {'all sequences need one length' if length is None else ''}"
-                         f"{'' if length is None else 'leave length= out, or give that of xs'}")
-    return turns
-
-
-def pair_of(name: str, result: Any) -> tuple[Any, Any]:
-    """The next state and what is kept, as the function returned them."""
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise ShapeError(f"{name}: the function must return (state, kept), such as (h, h) or "
-                         f"(h, None), not {type(result).__name__}")
-    return result
-
-
-def checked_state(name: str, new: Any, tree: Shape, carries: Sequence[Value]) -> tuple[Value, ...]:
-    """The leaves of the next state, which must be like those of the last one."""
-    leaves, new_tree = flatten(new)
-    if new_tree != tree:
-        raise ShapeError(f"{name}: the function returns a state of the structure {new_tree}, and "
-                         f"took one of {tree}")
-    values = tuple(as_value(v, c) for v, c in zip(leaves, carries, strict=True))
-    for k, (v, c) in enumerate(zip(values, carries, strict=True)):
-        if (v.shape, v.dtype) != (c.shape, c.dtype):
-            raise shape_error(
-                f"{name}: part {k} of the state is {c.dtype}{list(c.shape)} before a turn and "
-                f"{v.dtype}{list(v.shape)} after it",
-                fix="keep shape and dtype, by broadcasting or casting the first state")
-    return values
-
-
-def condition_of(name: str, pred: Any) -> Value:
-    """A condition as a bool without axes."""
-    value = as_value(pred)
-    if value.size != 1 or value.dtype.kind != "b":
-        raise shape_error(f"{name}: the condition is {value.dtype}{list(value.shape)}",
-                          fix="it must be one bool, such as ops.any(x > 0)")
-    return OPS.reshape(value, ())
