@@ -115,7 +115,7 @@ FAULTS = [
     Fault("program", "ztorch/program/generate.py", "tokens.max() <= limits.high", "tokens.max() <= limits.high + 1", "program/test_generate.py"),
     Fault("program", "ztorch/program/stateful.py", 'vars(self).pop("history", None)', "pass", "program/test_program.py"),
     Fault("program", "ztorch/program/stateful.py", "params = executable.params.copy()", "params = executable.params", "program/test_program.py"),
-    Fault("model", "ztorch/model/function_graphs.py", "OPS.where(total > 0.0, total, 1.0)", "OPS.where(total >= 0.0, total, 1.0)", "model/test_sequential.py"),
+    Fault("model", "ztorch/model/function_graphs.py", "share = w / OPS.where(total > 0.0, total, 1.0)", "share = w / OPS.where(total >= 0.0, total, 1.0)", "model/test_sequential.py"),
     Fault("model", "ztorch/model/function_graphs.py", "for w in self.model.weights if w.trains]", "for w in self.model.weights]", "model/test_learned.py"),
     Fault("model", "ztorch/model/loss_scale.py", "OPS.where(finite, grown, OPS", "OPS.where(finite, scale, OPS", "model/test_mixed.py"),
     Fault("model", "ztorch/model/loss_scale.py", "OPS.where(goes_on, count, 0)", "OPS.where(finite, count, 0)", "model/test_mixed.py"),
