@@ -17,6 +17,7 @@ from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.tiling import choose, pack, panel_columns, reading
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
+    DEEP_PRODUCT_SIZE,
     L1_SHARE,
     L2_SHARE,
     LINE_BYTES,
@@ -28,6 +29,7 @@ from ztorch.lower.tuning import (
     PACK_ROWS,
     PACK_ROWS_MIN,
     PAGE_BYTES,
+    PRODUCT_DEPTH,
     ROW_PADDING_BYTES,
     SPLIT_DEPTH,
     SPLIT_TILE,
@@ -103,9 +105,11 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value],
         return _on_grid(v, limits.grid, narrow)
     if limits.lanes(v.dtype) == 1:
         return v
+    if k >= 2 * PRODUCT_DEPTH and a.rank == b.rank == 2 and min(m, n) >= DEEP_PRODUCT_SIZE:
+        return _in_parts(v, limits, fixed, narrow, packed)
     a = _left(v, limits)
     if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
-        a = _padded_rows(a)
+        a = _padded_rows(a.args[0] if a.op is COPY else a)
     short = narrowed(b, narrow) if m <= NARROW_ROWS and fixed else None
     b = b if short is None else short
     size = k * n * b.dtype.bytes
@@ -119,6 +123,25 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value],
     elif not _readable(b):
         b = COPY(b)
     return _product_of(v, a, b)
+
+
+def _in_parts(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value],
+              packed: dict[tuple[Value, int], Value]) -> Value:
+    """A deep product as a sum of products, each of as many steps as caches hold. Where it is cut
+    depends on sizes only, so the order in which it is added is always the same."""
+    a, b = v.args
+    m, n, k = *v.shape, a.shape[1]
+    size = math.ceil(k / math.ceil(k / PRODUCT_DEPTH))
+    total: Value | None = None
+    for start in range(0, k, size):
+        depth = min(size, k - start)
+        left = OPS.slice(a, (0, start), (1, 1), (m, depth))
+        right = OPS.slice(b, (start, 0), (1, 1), (depth, n))
+        part = _product(Value(v.op, (left, right), v.attrs, v.shape, v.dtype), limits, fixed,
+                        narrow, packed)
+        total = part if total is None else OPS.add(total, part)
+    assert total is not None
+    return total
 
 
 def _left(v: Value, limits: Limits) -> Value:
