@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import ActivationLike, checked_activation
 from ztorch.layers.context import Context
 from ztorch.layers.gates import GatedStep, GRUStep, LSTMStep, SimpleStep
+from ztorch.layers.symbol import leaves
 
 
 class GatedCell(GatedStep, abstract=True):
@@ -30,7 +32,11 @@ class GatedCell(GatedStep, abstract=True):
 
     def call(self, x: Value, context: Context,  # type: ignore[override]
              states: Any) -> tuple[Value, list[Value]]:
-        self.need_features(x)
+        self.need_features(x, 2)
+        states = leaves(states)
+        if len(states) != self.state_count:
+            raise shape_error(f"it has {self.state_count} states of ({self.units},), and is given "
+                              f"{len(states)}", fix="give the list that the last step returned")
         return self.step(x, states, context)
 
 

@@ -74,7 +74,8 @@ class RecurrentLayer(Layer, abstract=True):
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         super().prepare(leaves(x)[0])
 
-    def call(self, x: Any, context: Context, initial_state: Any = None, mask: Any = None) -> Any:
+    def call(self, x: Any, context: Context, initial_state: Any = None, *,
+             mask: Any = None) -> Any:
         if not isinstance(x, Value):
             x, *listed = leaves(x)
             if listed and initial_state is not None:

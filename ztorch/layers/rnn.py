@@ -158,6 +158,9 @@ class StackedRNNCells(Layer):
 
     def call(self, x: Value, context: Context,  # type: ignore[override]
              states: Any) -> tuple[Value, list[Any]]:
+        if not isinstance(states, (list, tuple)) or len(states) != len(self.inner):
+            raise shape_error("it takes a list with the states of each cell",
+                              fix=f"there are {len(self.inner)} cells")
         new_states = []
         for cell, own in zip(self.inner, states, strict=True):
             x, new = cell(x, own, context=context)
