@@ -12,7 +12,8 @@ import pytest
 from benchmarks import gpu, gpu_peers, timing
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Measured, Sizes
 from benchmarks.timing import Effort
-from tests.cases.available import COMPUTING, device
+from tests.cases.available import device
+from tests.cases.covering import among_devices
 from ztorch.errors import DeviceError
 from ztorch.runtime.devices import ListedDevice
 
@@ -76,8 +77,8 @@ def test_options_are_checked(options: list[str], said: str,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", COMPUTING)
-def test_every_row_is_right(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("backend", "kind"), among_devices([*gpu.KINDS]))
+def test_every_row_is_right(backend: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = device(backend).id
     monkeypatch.setattr(timing, "sleep", lambda seconds: None)  # only results count here
-    assert gpu.main(["--quick", "--devices", at, "--out", str(tmp_path)]) == 0
+    assert gpu.main(["--quick", "--devices", at, "--only", kind, "--out", str(tmp_path)]) == 0

@@ -104,8 +104,10 @@ def test_the_example_runs(script: Path, tmp_path: Path) -> None:
         pytest.skip(f"{package} is not installed")
     if script.stem == "c_program" and not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("no C compiler")
+    # The same numbers by one thread: others would wait for the processor, since tests run side by side.
+    alone = {**os.environ, "PYTHONPATH": str(ROOT), "ZTORCH_THREADS": "1"}
     ran = subprocess.run([sys.executable, str(script)], cwd=tmp_path, text=True, timeout=240, check=False,
-                         capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+                         capture_output=True, env=alone)
     assert ran.returncode == 0, ran.stderr
     assert not ran.stderr, "an example warns"
     assert not list(tmp_path.iterdir()), "an example leaves files where it runs"

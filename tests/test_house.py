@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -15,6 +16,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ztorch"
 SOURCES = sorted(p for p in PACKAGE.rglob("*.py"))
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+
+
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def _table() -> tuple[set[str], dict[str, set[str]]]:
@@ -42,7 +48,7 @@ def _room(path: Path) -> str:
 def _imports(path: Path) -> list[tuple[str, int]]:
     """(dotted name, line) of every import, in functions and for type hints too."""
     imports = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             imports += [(a.name, node.lineno) for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -86,7 +92,7 @@ def _files_below() -> dict[Path, set[Path]]:
              for p in SOURCES}
     below: dict[Path, set[Path]] = {p: set() for p in SOURCES}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(_tree(path)):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 inner = [f"{node.module}.{a.name}" for a in node.names]
@@ -170,7 +176,7 @@ def test_templates_hold_all_target_text() -> None:
     """Python builds no target text: no LLVM or C keywords in string literals outside templates."""
     target = re.compile(r"\b(getelementptr|insertelement|br label|alloca|#include)\b")
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(_tree(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert not target.search(node.value), f"{path} holds target text: {node.value!r}"
 
@@ -211,7 +217,7 @@ BESIDE = {"cases", "machines", "zoo", "tools", "__pycache__"}
 def test_no_test_imports_another() -> None:
     """What two of them need lies in tests/cases, or in a file beside them that is no test."""
     for path in TESTS:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(_tree(path)):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
@@ -233,7 +239,7 @@ SAYING_NOTHING = {"found", "given", "what"}  # names that say nothing of what th
 
 
 def _trees() -> list[tuple[Path, ast.Module]]:
-    return [(path, ast.parse(path.read_text())) for path in SOURCES]
+    return [(path, _tree(path)) for path in SOURCES]
 
 
 def test_no_two_classes_have_one_name() -> None:

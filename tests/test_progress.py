@@ -160,7 +160,7 @@ def test_fit_redraws_about_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -
         draw(self, *given)
 
     monkeypatch.setattr(P.Progress, "draw", counted)
-    classifier().fit(*flowers(8000), epochs=2)
+    classifier().fit(*flowers(2000), epochs=2)
     assert "Epoch 2/2" in screen.lines()
     assert len(drawn) >= 2 and min(b - a for a, b in pairwise(drawn)) >= P.INTERVAL
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         optimizers as optimizers,
         schedules as schedules,
     )
+    from ztorch.arrays import array_api as array_api
     from ztorch.arrays.applying import allow_transfers as allow_transfers
     from ztorch.arrays.creation import asarray as asarray
     from ztorch.arrays.creation import empty as empty
@@ -84,7 +85,9 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
                           "arrays.random"),
           **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
-_INNER = {"onnx": "interchange.onnx", "settings": "host.settings"}  # modules of rooms
+# Modules of rooms.
+_INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
+          "settings": "host.settings"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
     "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
@@ -131,6 +134,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
 
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
 _dispatch("on_loop", "arrays.control", "on_loop")
+_dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")
 _dispatch("call_layer", "arrays.layer_calls", "call_layer")
 _dispatch("predict", "arrays.program_calls", "predict")

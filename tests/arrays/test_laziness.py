@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from ztorch.arrays import realize
+from ztorch.arrays import programs
 from ztorch.errors import ShapeError
 
 pytestmark = pytest.mark.usefixtures("by_numpy")
@@ -28,13 +28,13 @@ def pending(x: Any) -> bool:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many results each native call computed, from now on."""
     counts: list[int] = []
-    real = realize.program_for
+    real = programs.ArrayProgram.run
 
-    def counted(key: Any, results: Any, *rest: Any) -> Any:
-        counts.append(len(results))
-        return real(key, results, *rest)
+    def counted(self: Any, *args: Any) -> None:
+        counts.append(len(args[-1]))
+        real(self, *args)
 
-    monkeypatch.setattr(realize, "program_for", counted)
+    monkeypatch.setattr(programs.ArrayProgram, "run", counted)
     return counts
 
 
@@ -206,3 +206,36 @@ def test_constants_alone() -> None:
 def test_realize_returns_the_tensor_itself() -> None:
     x = zt.tensor([1.0]) + 1.0
     assert x.realize() is x and not pending(x) and x.node.call is None and x.node.operands == ()
+
+
+def test_one_call_and_a_structure_of_one_call_are_one_program(builds: list[str]) -> None:
+    x, y = zt.tensor([1.0, 2.0]), zt.tensor([3.0, 5.0])
+    assert (x - y).tolist() == [-2.0, -3.0] and (y - x).tolist() == [2.0, 3.0]
+    a, b = x - y, y - x
+    zt.ops.stack([a, b], axis=0).realize()
+    assert a.tolist() == [-2.0, -3.0] and builds == ["sub", "stack"]
+    assert (x - x).tolist() == [0.0, 0.0] and builds == ["sub", "stack", "sub"]  # one operand twice
+    for k in (2.0, 3.0, 2.0):
+        assert (k - x).tolist() == [k - 1, k - 2]
+    assert builds == ["sub", "stack", "sub", "sub", "sub"]  # a number that varies is an input
+
+
+def test_a_failed_compilation_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not taken for a program that is ready, nor for one with the numbers of before."""
+    programs.forget()
+    real = programs.build
+
+    def failing(*args: Any) -> Any:
+        raise ShapeError("no room")
+
+    x = zt.tensor([1.0, 2.0])
+    for turn, k in enumerate((2.0, 3.0, 3.0, 4.0)):  # the second turn compiles again, for any number
+        if turn < 2:
+            monkeypatch.setattr(programs, "build", failing)
+            for _ in range(2):
+                with pytest.raises(ShapeError, match="no room"):
+                    (x * k).numpy()
+            monkeypatch.setattr(programs, "build", real)
+        assert (x * k).tolist() == [k, 2 * k]
+    for k in (2.0, 3.0, 4.0):
+        assert (x * k).tolist() == [k, 2 * k]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from ztorch.arrays import memory
+from ztorch.arrays import memory, programs
 
 
 def resident() -> int:
@@ -168,6 +170,21 @@ def test_a_forked_child_goes_on_with_pending_and_computed_tensors() -> None:
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(pending.numpy(), np.arange(100.0) * 3)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_forked_while_another_thread_runs_a_program() -> None:
+    x = zt.tensor(np.arange(5.0))
+    triple = zt.compiled(lambda t: t * 3.0)
+    triple(x).realize()
+    with contextlib.ExitStack() as others:  # what those threads hold, none of which is in the child
+        for program in list(programs._alive):
+            others.enter_context(program._lock)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os._exit(0 if np.array_equal(triple(x).numpy(), np.arange(5.0) * 3) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 class Cycle:

@@ -213,3 +213,23 @@ def test_errors_come_with_the_op(wrong: Any, kind: type[Exception], words: str) 
     for _ in range(2):
         with pytest.raises(kind, match=words):
             wrong(zt.zeros((2, 4)))
+
+
+def test_arrays_are_read_at_the_call_also_when_it_is_remembered() -> None:
+    x, a = zt.tensor([1.0, 2.0]), np.array([10.0, 20.0], np.float32)
+    for turn in range(3):
+        a[:] = 10.0 + turn
+        y = x + a
+        scalar = x * np.float64(turn)
+        a[:] = -1.0
+        assert y.tolist() == [11.0 + turn, 12.0 + turn] and y.dtype.long == "float32"
+        assert scalar.tolist() == [turn, 2.0 * turn] and scalar.dtype.long == "float64"
+    for k in (1.0, 2.0, 3.0):
+        b = np.full((2, 2), k)
+        result = zt.ops.add(b, b)
+        result[0, 0] = 9.0
+        np.testing.assert_array_equal(b, np.full((2, 2), k))
+        np.testing.assert_array_equal(result, [[9.0, 2 * k], [2 * k, 2 * k]])
+        np.testing.assert_array_equal(zt.ops.exp(b[:, ::-1]), np.exp(b))  # not contiguous
+        assert zt.ops.add(b.astype(">f8"), 1.0)[0, 0] == k + 1  # of another byte order
+    assert zt.ops.sum(np.ones((2, 3)), axis=0).shape == (3,) and zt.ops.sum(np.ones((3, 2)), axis=0).shape == (2,)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.available import device as opened
 from ztorch import ops
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 from ztorch.graph.tracing import NotTraced
@@ -47,9 +48,23 @@ def weights() -> dict[str, zt.Tensor]:
     return {"a": tensor(4, 3), "b": tensor(3)}
 
 
-# -- compiled --------------------------------------------------------------------------------------
+# -- compiled, on devices that run here ------------------------------------------------------------
 
 
+@pytest.fixture(params=["cpu", "opencl:0", "vulkan:0"])
+def place(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Tensors are made on this device."""
+    name: str = request.param
+    if name != "cpu":
+        opened(name.partition(":")[0])
+    with zt.device(name):
+        yield name
+
+
+on_devices = pytest.mark.usefixtures("place")
+
+
+@on_devices
 def test_gradients_of_each_example_are_one_program(builds: list[str]) -> None:
     w, x, labels = weights(), tensor(6, 4), zt.tensor([0, 1, 2, 2, 1, 0], dtype="int32")
     slopes = zt.compiled(zt.vmap(zt.grad(softmax_loss), in_axes=(None, 0, 0)))
@@ -60,12 +75,14 @@ def test_gradients_of_each_example_are_one_program(builds: list[str]) -> None:
     same(got, {k: ops.stack([e[k] for e in each], axis=0) for k in w})
 
 
+@on_devices
 def test_a_loop_compiles_once(builds: list[str]) -> None:
     for _ in range(3):
         zt.vmap(lambda x: (x * 2.0).sum())(tensor(5, 4)).numpy()
     assert len(builds) == 1
 
 
+@on_devices
 @pytest.mark.parametrize("function, shapes", [
     (lambda x, y: ops.take(x, ops.cast(y * 4.0, "int32"), axis=1), ((2, 5), (3,))),
     (lambda x, y: ops.conv(x, y, padding="same"), ((1, 5, 8), (3, 8, 4))),
@@ -76,6 +93,15 @@ def test_code_for_many_examples(function: Callable[..., Any], shapes: Any) -> No
     """Of ops whose rules are not those of elementwise ops, reductions and movement."""
     x, y = (tensor(3, *shape) for shape in shapes)
     same(zt.vmap(function)(x, y), looped(function, x, y))
+
+
+def test_derivatives_inside_and_outside_on_devices(place: str) -> None:
+    w, x = tensor(4), tensor(3, 4)
+    got = zt.grad(lambda w: zt.vmap(lambda x: ops.exp(x @ w))(x).sum())(w)
+    same(got, (ops.exp(x @ w).reshape((3, 1)) * x).sum(axis=0))
+    same(zt.vmap(zt.grad(lambda x: (x * x * x).sum()))(x), 3.0 * x * x)
+    same(zt.vmap(zt.vmap(lambda x, y: (x * y).sum(), in_axes=(None, 0)), in_axes=(0, None))(x, x), x @ x.T)
+    assert got.device == place
 
 
 # -- what NumPy evaluates --------------------------------------------------------------------------

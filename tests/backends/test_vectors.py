@@ -4,11 +4,13 @@ loaded or written one by one, and in products that do all of that."""
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.cases.available import COMPUTING, device
+from tests.cases.covering import among_devices
 from tests.cases.device_programs import Module, all_agree, run_kernels
 from tests.cases.grid import ELEMENTWISE, REDUCING, job
 from tests.cases.grouping import together
@@ -25,6 +27,14 @@ from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid import threads, workgroups
 
 everywhere = pytest.mark.parametrize("backend", COMPUTING)
+
+
+def by_dtype(*others: DType) -> list[Any]:
+    """float32 on every device. Each other dtype on one of those that a processor plays: what loads and
+    stores it there, the tests of loads and stores below run everywhere."""
+    return [pytest.param(*p.values, id="{}-{!r}".format(*p.values),
+                         marks=p.marks if p.values[1] is f32 else (*p.marks, pytest.mark.slow))
+            for p in among_devices((f32, *others), (f32,))]
 
 
 @together(by="backend")
@@ -67,18 +77,14 @@ def test_stores(backend: str, d: DType, aligned: bool) -> None:
     np.testing.assert_array_equal(got["y"], want["y"])
 
 
-@everywhere
-@pytest.mark.parametrize("d", [f32, *(pytest.param(d, marks=pytest.mark.slow)
-                                      for d in (f16, bf16, f64, i8, u8, i32, i64))], ids=repr)
+@pytest.mark.parametrize(("backend", "d"), by_dtype(f16, bf16, f64, i8, u8, i32, i64))
 def test_elementwise(backend: str, d: DType) -> None:
     few = ("aligned parts", "other parts", "turned", "compared")  # which mean the same for all
     made = [ELEMENTWISE[name] for name in (ELEMENTWISE if d is f32 else few)]
     all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made], implicit_simd=False)
 
 
-@everywhere
-@pytest.mark.parametrize("d", [f32, *(pytest.param(d, marks=pytest.mark.slow)
-                                      for d in (f16, bf16, f64, i32, i64))], ids=repr)
+@pytest.mark.parametrize(("backend", "d"), by_dtype(f16, bf16, f64, i32, i64))
 def test_reducing(backend: str, d: DType) -> None:
     few = ("columns of few", "between", "two axes", "parts of rows", "other parts", "columns of any")
     all_agree(backend, [job(*REDUCING[name], d=d)
@@ -158,9 +164,7 @@ PRODUCTS = {
     "odd channels": (lambda x, w: ops.conv2d(x, w), (2, 9, 8, 5), (3, 3, 5, 6))}
 
 
-@everywhere
-@pytest.mark.parametrize("d", [f32, *(pytest.param(d, marks=pytest.mark.slow)
-                                      for d in (f16, bf16, f64, i32))], ids=repr)
+@pytest.mark.parametrize(("backend", "d"), by_dtype(f16, bf16, f64, i32))
 def test_products(backend: str, d: DType) -> None:
     jobs = []
     for make, *shapes in PRODUCTS.values():

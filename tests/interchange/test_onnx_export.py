@@ -42,7 +42,7 @@ def randomised(model: Model) -> Model:
 
 # -- the zoo ---------------------------------------------------------------------------------------
 
-LARGE = {"bert_base": ":small", "resnet18": ":small"}
+LARGE = dict.fromkeys(("bert_base", "resnet18", "cifar_resnet", "mobilenet", "unet"), ":small")
 SLOW = {"unet", "mobilenet", "bert_base"}
 FULL = {"resnet18", "cifar_resnet"}  # deeper, of what mobilenet and unet are made of
 ZOO = [pytest.param(n, marks=pytest.mark.full if n in FULL else pytest.mark.slow if n in SLOW else ())
@@ -194,7 +194,8 @@ def test_every_op(case: Case) -> None:
     arrays = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in case.arrays()]
     x = {f"x{k}": v for k, v in enumerate(case.leaves("float32"))}
     with remember_calls() as calls:
-        y = case._one(getattr(OPS, case.public.name)(*x.values(), **case.sample.attrs))
+        y = case._one(getattr(OPS, case.public.name)(
+            *case.public.grouped(list(x.values())), **case.sample.attrs))
     try:
         data = drafted("op", x, {"y": y}, Context(), calls).packed()
     except Unsupported as error:

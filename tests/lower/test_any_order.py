@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.cases.covering import pairs
+from tests.cases.covering import full, pairs
 from tests.cases.random_graphs import random_graph
 from tests.parity import (
     DEFAULT,
@@ -74,7 +74,7 @@ def test_interpreted(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [s if s < 10_075 else pytest.param(s, marks=pytest.mark.full)
+@pytest.mark.parametrize("seed", [s if s < 10_025 else pytest.param(s, marks=pytest.mark.full)
                                   for s in range(10_000, 10_300, 25)])
 def test_more_interpreted(seed: int) -> None:
     for s in range(seed, seed + 25):
@@ -89,7 +89,7 @@ def test_compiled(target: str, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "seed"), pairs(HERE, (100, 140, 300)))
 def test_more_compiled(seed: int, target: str) -> None:
-    check_compiled(range(seed, seed + 40), target)
+    check_compiled(range(seed, seed + (40 if full() else 20)), target)
 
 
 # -- states ------------------------------------------------------------------------------------------

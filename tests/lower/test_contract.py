@@ -116,7 +116,9 @@ def product(m: int, n: int, k: int, d: DType = f32) -> Job:
 @pytest.mark.parametrize(("m", "limits"), pairs((3, 1, 2, 5, 9), (NARROW, WIDE)),
                          ids=lambda v: v if isinstance(v, int) else f"{v.vector_bits} bits")
 def test_every_remainder_interpreted(m: int, limits: Limits) -> None:
-    for n, k in itertools.product((1, 2, 3, 4, 5, 7, 8, 9, 16, 17), (1, 3, 4, 5)):
+    """Of columns, remainders and whole vectors of either width; of the depth, less than a step of the loop,
+    one, and a remainder."""
+    for n, k in itertools.product((1, 3, 4, 5, 8, 16, 17), (1, 4, 5)):
         job = product(m, n, k)
         agree(job, interpreted(job, limits, workers=2), terms=k)
 
@@ -139,7 +141,7 @@ def test_some_sizes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("part", "target"), pairs(range(4), HERE))
 def test_sweep(part: int, target: str) -> None:
-    check(SWEEP[part::32], target, f64 if part == 3 else f32)
+    check(SWEEP[part::48], target, f64 if part == 3 else f32)
 
 
 def test_the_sweep_meets_every_size() -> None:

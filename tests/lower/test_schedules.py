@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases.covering import full
+from tests.cases.covering import full, pairs
 from tests.cases.schedules import JOBS, MACHINES, MATRICES, WIDE_GRID
 from tests.parity import (
     GROUPS,
@@ -65,7 +65,7 @@ def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
     regions = [r for r in fuse(prepare(passes.run(one.alone("j")), limits)) if r.size]
     region = regions[int(step.key.partition("/k")[2].split("_")[0])]
     legal: list[Schedule] = []
-    for _ in range(4000):
+    for _ in range(1500):
         nest = rng.choice(NESTS[region.kind, limits.grid is not None])
         values: dict[str, Any] = {}
         for f in fields(KINDS[nest.kind]):
@@ -84,9 +84,13 @@ def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
     return legal
 
 
-CASES = [pytest.param(j, m, id=f"{j} on {m}") for j in JOBS for m in MACHINES
-         if not (m == "matrices" and j in ("elements", "transpose", "softmax", "layer norm", "sums of columns",
-                                           "maxima of columns", "one row"))]
+# Each job on a processor and on one with workgroups, in turn, and products on all; in a full run all.
+PROCESSORS = [m for m, limits in MACHINES.items() if limits.grid is None]
+GRIDS = [m for m, limits in MACHINES.items() if limits.grid is not None and m != "matrices"]
+CHOSEN = [*pairs([*JOBS], PROCESSORS, [("product", m) for m in PROCESSORS]),
+          *pairs([*JOBS], GRIDS, [("product", m) for m in GRIDS]),
+          *(pytest.param(j, "matrices") for j in ("product", "batch of products", "windows"))]
+CASES = [pytest.param(*p.values, id="{} on {}".format(*p.values), marks=p.marks) for p in CHOSEN]
 
 
 @pytest.mark.parametrize(("name", "machine"), CASES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.covering import pairs
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
 from ztorch.files.safetensors import read
@@ -43,6 +45,7 @@ MODELS = {
 }
 
 
+@functools.cache  # generating leaves nothing behind: tests share what is compiled
 def compiled(name: str, device: str = "cpu", dtype: str = "float32") -> Program:
     return MODELS[name]().compile(device, batch_size=2, decode=True, dtype=dtype)
 
@@ -52,11 +55,14 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize(("device", "dtype"), [("cpu", "float32"), ("cpu:scalar", "float32"),
-                                               ("cpu", "float64")])
-@pytest.mark.parametrize("name", MODELS)
-def test_step_by_step_is_all_at_once(name: str, device: str, dtype: str) -> None:
+USUAL = ("cpu", "float32")
+
+
+@pytest.mark.parametrize(("name", "place"), pairs([*MODELS], [USUAL, ("cpu:scalar", "float32"), ("cpu", "float64")],
+                                                  [(name, USUAL) for name in MODELS]), ids=lambda v: v if isinstance(v, str) else "-".join(v))
+def test_step_by_step_is_all_at_once(name: str, place: tuple[str, str]) -> None:
     """At every position; the second row runs on the cache of the first."""
+    device, dtype = place
     program = compiled(name, device, dtype)
     random = np.random.default_rng(0)
     call = program.executable.bind("decode")

@@ -61,8 +61,8 @@ def attack(path: str, first: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "count"), [
-    (0, 250), pytest.param(10_000, 1_000, marks=pytest.mark.slow),
-    pytest.param(11_000, 9_250, marks=pytest.mark.full)])
+    (0, 250), pytest.param(10_000, 250, marks=pytest.mark.slow),
+    pytest.param(10_250, 10_000, marks=pytest.mark.full)])
 def test_spoiled_files_are_errors_or_weights(first: int, count: int, tmp_path: Path) -> None:
     written(tmp_path)
     code = (f"from tests.weights.test_hostile_hdf5 import attack\n"

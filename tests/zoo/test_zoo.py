@@ -20,6 +20,8 @@ from ztorch.compile.pipeline import build
 # What takes long to compile. On the best level test_vs_torch.py trains these too, and all of their
 # layers train on the scalar level in layers/test_twins.py.
 DEEP = KINKED | {"bert_base", "lstm_classifier"}
+# What trains to the bits of scalar code in codegen/c/test_programs.py.
+IN_C = {"digits_mlp", "digits_cnn", "tiny_gpt"}
 
 # Added to all keys, the bias of keys adds as much to all scores of a query, which softmax does not
 # see: its gradient is zero but for rounding, and Adam, which divides by a gradient's size, follows
@@ -28,7 +30,7 @@ UNSEEN = re.compile(r"self_attention/key/bias$")
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(n, marks=pytest.mark.full if n in DEEP else ()) for n in NAMES])
+    pytest.param(n, marks=pytest.mark.full if n in DEEP | IN_C else ()) for n in NAMES])
 def test_scalar_and_simd_code_train_alike(name: str) -> None:
     recipe = small(name)
     assert recipe.learning_rate is not None

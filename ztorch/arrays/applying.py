@@ -11,12 +11,13 @@ import numpy as np
 
 from ztorch import ops
 from ztorch.arrays.calls import NUMBERS, Call, bind, call_for, tensor_places
-from ztorch.arrays.elements import array_of, operand_of
+from ztorch.arrays.elements import array_of, node_of_array, operand_of
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
+from ztorch.arrays.specs import Spec
 from ztorch.errors import DeviceError
 from ztorch.graph.op import ALIASES
 from ztorch.graph.value import Value
@@ -39,54 +40,82 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         A node, or a list of them if the op has several results; a value of a graph, or what the op
         returns for it, if an argument is one.
     """
-    key, operands = _sorted(name, args, attrs)
-    call = _remembered(key)
-    return _apply_first(name, args, attrs, key) if call is None else _recorded(call, operands)
+    known = _CallArguments(name, args, attrs)
+    call = known.call()
+    return _apply_first(name, args, attrs, known.key) if call is None else known.record(call)
 
 
 def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What `apply` returns, if the op was applied to such arguments before; else None."""
-    key, operands = _sorted(name, args, attrs)
-    call = _remembered(key)
-    return None if call is None else _recorded(call, operands)
+    """What `apply` returns, if a tensor is among the arguments and the op was applied to such
+    before; else None."""
+    for x in args:
+        if isinstance(x, (Handle, list, tuple)):
+            known = _CallArguments(name, args, attrs)
+            call = known.call() if known.has_tensors else None
+            return None if call is None else known.record(call)
+    return None
 
 
-def _sorted(name: str, args: tuple[Any, ...],
-            attrs: dict[str, Any]) -> tuple[tuple[Any, ...] | None, list[Any]]:
-    """What a call is remembered by, None if it is not to be; and its operands."""
-    key: list[Any] = [name]
-    operands: list[Any] = []
-    positions, rest = tensor_places(name)
-    placed = False
-    if len(args) == rest + 1 and isinstance(args[rest], (list, tuple)):
-        args = (*args[:rest], *args[rest])  # a list of tensors stands for all of them
-    for k, x in enumerate(args):
-        if isinstance(x, Handle):
-            node = x.node
-            placed = True
-            key.append(node.spec)
-            operands.append(node)
-        elif k not in positions and k < rest:
-            key.append((type(x), x))
-        elif type(x) in NUMBERS:
-            key.append(type(x))
-            operands.append(x)
-        else:
-            return None, operands
-    for label, x in attrs.items():
-        if isinstance(x, Handle):
-            return None, operands
-        key.append((label, type(x), x))
-    if not placed:
-        key.append(memory_of(default_device()))
-    return tuple(key), operands
+class _CallArguments:
+    """The arguments of an op, as far as they can be sorted without its signature.
 
+    Attributes:
+        key: What their call is remembered by; None if it is not to be.
+        operands: A node for each tensor, an array for each array, and numbers.
+        has_tensors: Whether there is a tensor among them.
+    """
 
-def _remembered(key: tuple[Any, ...] | None) -> Call | None:
-    try:
-        return None if key is None else recorded.get(key)
-    except TypeError:  # a list, which cannot be hashed
-        return None
+    __slots__ = ("has_arrays", "has_tensors", "key", "operands")
+
+    def __init__(self, name: str, args: tuple[Any, ...], attrs: dict[str, Any]):
+        self.key: tuple[Any, ...] | None = None
+        self.has_tensors = self.has_arrays = False
+        operands: list[Any] = []
+        self.operands = operands
+        key: list[Any] = [name]
+        positions, rest = tensor_places(name)
+        if len(args) == rest + 1 and isinstance(args[rest], (list, tuple)):
+            args = (*args[:rest], *args[rest])  # a list of tensors stands for all of them
+        for k, x in enumerate(args):
+            if isinstance(x, Handle):
+                node = x.node
+                self.has_tensors = True
+                key.append(node.spec)
+                operands.append(node)
+            elif k not in positions and k < rest:
+                key.append((type(x), x))
+            elif type(x) in NUMBERS:
+                key.append(type(x))
+                operands.append(x)
+            elif type(x) is np.ndarray or isinstance(x, np.generic):
+                self.has_arrays = True
+                key.append((x.dtype, x.shape))
+                operands.append(np.asarray(x))
+            else:
+                return
+        for label, x in attrs.items():
+            if isinstance(x, Handle):
+                return
+            key.append((label, type(x), x))
+        if not self.has_tensors:
+            key.append(memory_of(default_device()))
+        self.key = tuple(key)
+
+    def call(self) -> Call | None:
+        """The call that is remembered for them, if there is one."""
+        try:
+            return None if self.key is None else recorded.get(self.key)
+        except TypeError:  # a list, which cannot be hashed
+            return None
+
+    def record(self, call: Call) -> Any:
+        """Its results."""
+        operands = self.operands
+        if self.has_arrays:  # beside tensors, the call runs later, and arrays may change till then
+            operands = [node_of_array(x, s.dtype, s.memory, copy=self.has_tensors)
+                        if type(x) is np.ndarray and isinstance(s, Spec) else x
+                        for x, s in zip(operands, call.operands, strict=True)]
+        return _recorded(call, operands)
 
 
 def _recorded(call: Call, operands: Sequence[Any]) -> Any:

@@ -72,7 +72,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                 nodes.append(x.node)
                 specs.append(x.node.spec)
         plain = len(nodes) == len(args) and not named
-        version = of_specs.get(tuple(specs)) if plain else None
+        version = of_specs.find(tuple(specs)) if plain else None
         if version is not None:
             results = version.run(nodes)
             if version.tree is LEAF:
@@ -125,16 +125,24 @@ class _Version(NamedTuple):
 
     def run(self, arguments: Sequence[TensorNode]) -> list[TensorNode]:
         """The leaves of its results."""
-        before = [*arguments, *(cell.node for cell in self.read)]
-        leaves = [*before, *self.captured]
-        inputs = [n.block for n in leaves]
-        if None in inputs:
-            realize(before)
-            inputs = [n.block for n in leaves]
+        leaves = arguments
+        if self.read or self.captured:
+            leaves = [*arguments, *[cell.node for cell in self.read], *self.captured]
+        blocks, places = [], []  # blocks: so that no other thread frees one
+        for leaf in leaves:
+            if leaf.block is None:
+                realize(leaves)
+            block = leaf.block
+            assert block is not None
+            blocks.append(block)
+            places.append(block.place)
         pool = memory(self.place)
-        nodes = [computed(s, pool.alloc(s.nbytes)) for s in self.results]
-        self.program.run(pool, leaves, [b.place for b in inputs if b is not None], self.numbers,
-                         [n.block.place for n in nodes if n.block is not None])
+        nodes, outputs = [], []
+        for s in self.results:
+            block = pool.alloc(s.nbytes)
+            nodes.append(computed(s, block))
+            outputs.append(block.place)
+        self.program.run(pool, leaves, places, self.numbers, outputs)
         if not self.written:
             return nodes
         count = len(nodes) - len(self.written)

@@ -48,8 +48,12 @@ class TensorNode:
 
 def computed(spec: Spec, block: Allocation) -> TensorNode:
     """A node whose elements lie in a block."""
-    node = placeholder(spec)
+    node = TensorNode()
+    node.spec = spec
     node.block = block
+    node.call = node.siblings = None
+    node.operands = ()
+    node.index = node.depth = 0
     return node
 
 

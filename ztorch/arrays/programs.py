@@ -6,10 +6,12 @@ another number, as a learning rate that changes does, that number becomes an inp
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,12 @@ import numpy as np
 from ztorch.arrays.calls import Call
 from ztorch.arrays.memory import Allocation, Pool
 from ztorch.arrays.node import TensorNode
-from ztorch.arrays.structure import number_dtypes, rebuild
+from ztorch.arrays.specs import Spec
+from ztorch.arrays.structure import NUMBER, number_dtypes, rebuild
 from ztorch.compile.program_cache import build
 from ztorch.dtypes import to_storage
 from ztorch.graph.op import OPS, constant, leaf
-from ztorch.graph.value import Graph
+from ztorch.graph.value import Graph, Value
 
 CAPACITY = 1024  # programs that are kept at most
 CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept whatever it takes
@@ -50,6 +53,7 @@ class ArrayProgram:
         self._numbers_read: list[Any] = []  # memory of the numbers that are inputs, likewise
         self._sized: list[int] | None = None  # results that are not empty; None if all are
         self._call: Any = None  # the compiled function; None if all its results are empty
+        _alive.add(self)
 
     def run(self, pool: Pool, leaves: Sequence[TensorNode], places: list[Any],
             numbers: list[Any], outputs: list[Any]) -> None:
@@ -64,8 +68,8 @@ class ArrayProgram:
         """
         with self._lock:
             if pool is not self._pool:  # not compiled yet, or for a device that was closed
-                self._pool, self._varying = pool, {}
-                self._compile(numbers, leaves)
+                self._varying = {}
+                self._compile(pool, numbers, leaves)
             elif numbers != self._numbers or (self._signed and not _same(numbers, self._numbers)):
                 self._adapt(numbers, leaves)
             if self._call is not None:
@@ -79,34 +83,38 @@ class ArrayProgram:
         """Makes inputs of the numbers that have changed, and sets all that are inputs."""
         pool = self._pool
         assert pool is not None
+        self._pool = None  # until it is done: a failure must not leave old numbers behind
         changed = {k for k, (a, b) in enumerate(zip(numbers, self._numbers, strict=True))
                    if not _same([a], [b])}
         if new := changed - self._varying.keys():
             self._varying |= {k: pool.alloc(self._number_dtypes[k].bytes) for k in new}
-            self._compile(numbers, leaves)
+            self._compile(pool, numbers, leaves)
         for k, block in self._varying.items():
             d = self._number_dtypes[k]
             pool.write(block, to_storage(d, np.asarray(numbers[k], d.working)))
-        self._numbers, self._signed = numbers, 0.0 in numbers
+        self._pool, self._numbers, self._signed = pool, numbers, 0.0 in numbers
 
-    def _compile(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
+    def _compile(self, pool: Pool, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         specs = [node.spec for node in leaves]
         xs = [leaf("input", f"x{k}", s.shape, s.dtype) if s.size else
               constant(np.zeros(s.shape), s.dtype) for k, s in enumerate(specs)]
         ns = [leaf("input", f"n{k}", (), d) if k in self._varying else OPS.full((), number, d)
               for k, (number, d) in enumerate(zip(numbers, self._number_dtypes, strict=True))]
         nodes = rebuild(self._key, xs, ns)
-        self._numbers, self._signed = numbers, 0.0 in numbers
         sized = [k for k, slot in enumerate(self._results) if nodes[slot].size]
-        if not sized:
-            return
+        if sized:
+            self._build(nodes, sized, len(leaves))
+        self._pool, self._numbers, self._signed = pool, numbers, 0.0 in numbers
+
+    def _build(self, nodes: Mapping[int, Value], sized: list[int], leaves: int) -> None:
+        """Compiles the results that are not empty. There are so many leaves."""
         self._sized = None if len(sized) == len(self._results) else sized
         graph = Graph({f"y{k}": nodes[self._results[k]] for k in sized})
         ops = (call.name for call in self._key if isinstance(call, Call))
         running = build({"call": graph}, self._device, self._name or next(ops, "copy"))
         ports = [(port[0], int(port[1:])) for port in running.functions["call"].inputs]
         read = [k for kind, k in ports if kind == "x"]
-        self._leaves_read = None if read == [*range(len(leaves))] else read
+        self._leaves_read = None if read == [*range(leaves)] else read
         self._numbers_read = [self._varying[k].place for kind, k in ports if kind == "n"]
         self._call = running.bind_memory("call").alone()
         self.nbytes = running.spec.memory_bytes
@@ -117,6 +125,8 @@ def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return a == b and (0.0 not in a or repr(a) == repr(b))
 
 
+_alive: weakref.WeakSet[ArrayProgram] = weakref.WeakSet()  # those of compiled functions too
+_of_calls: dict[tuple[str, Call], ArrayProgram] = {}  # those of one call on operands of its own
 _programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by what they compute
 _lock = threading.Lock()  # guards _programs
 
@@ -141,11 +151,29 @@ def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> 
     return known
 
 
+def program_of(call: Call, device: str) -> ArrayProgram:
+    """The program of one call, whose tensors are computed and differ.
+
+    Args:
+        call: The call, of one result.
+        device: The device to compile for.
+    """
+    known = _of_calls.get((device, call))
+    if known is None or len(_programs) > CAPACITY // 2:
+        slots = itertools.count(-1, -1)
+        key = (call, *[next(slots) if isinstance(o, Spec) else NUMBER for o in call.operands])
+        known = _of_calls[device, call] = program_for(key, (0,), device)
+    return known
+
+
 def _evict() -> None:
     """Drops the least recently used programs where there are too many."""
+    count = len(_programs)
     while len(_programs) > 1 and (len(_programs) > CAPACITY or sum(
             p.nbytes for p in _programs.values()) > CAPACITY_BYTES):
         _programs.popitem(last=False)
+    if len(_programs) < count:
+        _of_calls.clear()
 
 
 def forget() -> None:
@@ -156,6 +184,7 @@ def forget() -> None:
     0
     """
     with _lock:
+        _of_calls.clear()
         _programs.clear()
 
 
@@ -163,7 +192,10 @@ def _after_fork() -> None:
     """In a forked child no other thread runs: none releases a lock or finishes a program."""
     global _lock
     _lock = threading.Lock()
+    _of_calls.clear()
     _programs.clear()
+    for program in _alive:
+        program._lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

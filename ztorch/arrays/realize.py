@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from typing import Any
 
-from ztorch.arrays.memory import memory
+from ztorch.arrays.memory import Allocation, memory
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.placement import code_for
-from ztorch.arrays.programs import program_for
+from ztorch.arrays.programs import program_for, program_of
 from ztorch.arrays.structure import needed_elsewhere, walk
 
 _keeps_operands: ContextVar[bool] = ContextVar("keeps_operands", default=False)
@@ -37,7 +38,7 @@ def realize(nodes: Sequence[TensorNode]) -> None:
     twice.
     """
     if len(nodes) == 1:
-        if nodes[0].block is None:
+        if nodes[0].block is None and not _compute_call(nodes[0]):
             _compute(nodes, nodes[0].spec.memory)
         return
     pending = dict.fromkeys([n for n in nodes if n.block is None])
@@ -45,9 +46,43 @@ def realize(nodes: Sequence[TensorNode]) -> None:
         _compute([n for n in pending if n.spec.memory == place], place)
 
 
+def _compute_call(node: TensorNode) -> bool:
+    """Computes a node whose operands are computed: the quick way for one op at a time. Returns
+    whether the node is of that kind."""
+    operands, call = node.operands, node.call  # in this order; see `settle`
+    if call is None or node.siblings is not None:
+        return False
+    leaves: list[TensorNode] = []
+    blocks: list[Allocation] = []  # so that no other thread frees one
+    places: list[Any] = []
+    numbers: list[Any] = []
+    for o in operands:
+        if type(o) is TensorNode:
+            block = o.block
+            if block is None or o in leaves:
+                return False
+            leaves.append(o)
+            blocks.append(block)
+            places.append(block.place)
+        else:
+            numbers.append(o)
+    s = node.spec
+    pool = memory(s.memory)
+    result = pool.alloc(s.nbytes)
+    program = program_of(call, code_for(s.memory))
+    program.run(pool, leaves, places, numbers, [result.place])
+    if _keeps_operands.get():
+        node.block = result
+    else:
+        node.settle(result)
+    return True
+
+
 def _compute(roots: Sequence[TensorNode], place: str) -> None:
     pending = walk(roots)
     results = pending.roots
+    if not results:
+        return
     slots = _ONE if len(results) == 1 else tuple(range(len(results)))
     if len(pending.order) > len(results) and (kept := needed_elsewhere(pending)):
         results = [*results, *kept]

@@ -28,7 +28,7 @@ class Pending:
 
     __slots__ = ("blocks", "key", "leaves", "numbers", "order", "places", "plain", "roots", "slots")
 
-    roots: Sequence[TensorNode]  # the nodes to compute
+    roots: Sequence[TensorNode]  # those of the roots that are to be computed
     key: list[Any]  # the structure
     leaves: list[TensorNode]  # computed nodes, by slots -1, -2, ...
     blocks: list[Allocation]  # the memory of those that have some
@@ -73,6 +73,9 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 if block is not None:
                     blocks.append(block)
                     places.append(block.place)
+    own = roots
+    if len(order) < len(roots):
+        own = [r for r in roots if slots[r] >= 0]
     for node in order:  # which grows
         operands = node.operands
         call = node.call  # read after the operands; see `settle`
@@ -81,9 +84,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 raise NotTraced("a tensor has no value while the function that takes it is "
                                 "compiled or differentiated as a whole; use ops.where to choose "
                                 "by its value")
-            again = walk(roots, arguments)  # another thread has just computed it
-            again.roots = [r for r in roots if again.slots[r] >= 0]
-            return again
+            return walk(roots, arguments)  # another thread has just computed it
         if node.siblings is not None:
             first = applied.setdefault((call, id(operands)), slots[node])
             if first != slots[node]:
@@ -118,7 +119,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 key.append(NUMBER)
                 numbers.append(o)
     pending = Pending()
-    pending.roots = roots
+    pending.roots = own
     pending.key = key
     pending.leaves = leaves
     pending.blocks = blocks

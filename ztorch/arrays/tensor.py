@@ -182,6 +182,13 @@ class Tensor(Handle, Operators):
         node = moved(self.node, memory_of(device), copy)
         return self if node is self.node else tensor_of(node)
 
+    def to_device(self, device: str, /, *, stream: None = None) -> Tensor:
+        """The tensor on a device, by the name of the array API."""
+        return self.to(device)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return dispatch.array_namespace(api_version)
+
     def __dlpack__(self, **options: Any) -> Any:
         self._need_cpu()
         if self.dtype is bf16:

@@ -27,7 +27,8 @@ def aligned(nbytes: int) -> np.ndarray:
         align, block = BUFFER_ALIGN, np.zeros(nbytes + BUFFER_ALIGN, np.uint8)
     else:
         align, block = HUGE_PAGE, _huge_pages(align_up(nbytes, HUGE_PAGE) + HUGE_PAGE)
-    start = -block.ctypes.data % align
+    address = block.__array_interface__["data"][0]  # block.ctypes takes ten times as long
+    start = -address % align
     return block[start:start + nbytes]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index
+from ztorch.lower.order import ordered
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import (
     Region,
@@ -216,7 +217,8 @@ class _Fusion:
 
     def finish(self, graph: Graph) -> list[Region]:
         """Decides which values each region stores, and sorts the regions."""
-        stored = set(graph.roots)
+        roots = {*graph.roots}
+        stored = {*roots}
         needs: dict[int, set[int]] = {k: set() for k in self.regions}
         for v, k in self.region_of.items():
             for s in self._sources(v):
@@ -232,7 +234,12 @@ class _Fusion:
         for region in self.regions.values():
             region.members.sort(key=lambda v: v.serial)
             region.stores = [v for v in region.members if v in stored]
-        return [self.regions[k] for k in _ordered(needs)]
+        home = self.region_of
+        writes = {k: [v for v in r.stores if v not in roots] for k, r in self.regions.items()}
+        reads = {k: {s for v in r.members for s in self._sources(v)
+                     if s in home and home[s] != k and s not in roots}
+                 for k, r in self.regions.items()}
+        return [self.regions[k] for k in ordered(needs, reads, writes)]
 
     def _reaches(self, start: int, end: int, needs: dict[int, set[int]]) -> bool:
         """Whether region `end` needs region `start`, directly or through others."""
@@ -259,16 +266,3 @@ def _updated(graph: Graph) -> list[tuple[Value, Value]]:
     """Each state that the graph reads and updates, with its new value."""
     by_name = {s.attrs["name"]: s for s in (*graph.leaves("state"), *graph.leaves(CARRY))}
     return [(by_name[n], v) for n, v in graph.updates.items() if n in by_name]
-
-
-def _ordered(needs: dict[int, set[int]]) -> list[int]:
-    """A topological order; of the regions that are ready, the lowest number is next."""
-    done: list[int] = []
-    placed: set[int] = set()
-    waiting = dict(needs)
-    while waiting:
-        ready = min(k for k, n in waiting.items() if n <= placed)
-        placed.add(ready)
-        done.append(ready)
-        del waiting[ready]
-    return done

@@ -67,17 +67,19 @@ def _plain_access(kernel: Kernel) -> Kernel:
     """Loads and stores that convert become plain ones and a cast, as no target's word converts."""
     stored = {m.name: m.dtype for m in kernel.memories}
     b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
+    converts = False
     for i in kernel.body:
         d = stored.get(i.attrs.get("mem", ""), i.dest.dtype)
         if i.opcode in ("load", "gather") and d != i.dest.dtype:
-            raw = replace(i.dest, id=b.fresh(), dtype=d)
+            converts, raw = True, replace(i.dest, id=b.fresh(), dtype=d)
             b.body += [replace(i, dest=raw), Instr("cast", i.dest, (raw,))]
         elif i.opcode in ("store", "scatter") and d != i.args[1].dtype:
             b.body.append(replace(i, args=(i.args[0], b.cast(i.args[1], dtype=d), *i.args[2:])))
             b.forget()
+            converts = True
         else:
             b.body.append(i)
-    return kernel if b.body == list(kernel.body) else replace(kernel, body=tuple(b.body))
+    return replace(kernel, body=tuple(b.body)) if converts else kernel
 
 
 def vectored(kernel: Kernel, scalar_stores: bool = True) -> Kernel:

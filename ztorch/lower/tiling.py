@@ -20,6 +20,7 @@ from ztorch.lower.tuning import (
     L1_SHARE,
     L2_SHARE,
     PREFETCH_STEPS,
+    SPARE_REGISTERS,
     TILE_RESULT_CYCLES,
     TILE_ROWS_MAX,
     TILE_START_CYCLES,
@@ -142,7 +143,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     best: tuple[float, int, int] | None = None
     for rows in heights:
         for wide in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
-            if registers(rows, wide) > limits.vector_registers:
+            if registers(rows, wide) > limits.vector_registers - SPARE_REGISTERS:
                 break
             if panel % wide:
                 continue

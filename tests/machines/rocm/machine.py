@@ -170,7 +170,7 @@ def hosted_cpp(text: str, wave: int) -> Hosted:
     folder = Path(tempfile.mkdtemp(dir=FOLDER))
     (folder / "kernels.cpp").write_text("\n".join(parts))
     done = subprocess.run(
-        [compiler("clang++", "g++"), "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC",
+        [compiler("clang++", "g++"), "-std=c++17", "-O0", "-w", "-ffp-contract=off", "-shared", "-fPIC",
          "-o", "kernels.so", "kernels.cpp", FOLDER / "workgroups.so"], cwd=folder, capture_output=True,
         text=True)
     assert not done.returncode, done.stderr

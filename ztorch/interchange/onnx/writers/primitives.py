@@ -118,7 +118,7 @@ def _iota(w: Writer, v: Value) -> None:
 # -- movement --------------------------------------------------------------------------------------
 
 
-@primitive("stop_gradient", "rows", "convolved")
+@primitive("stop_gradient", "custom_gradient", "rows", "convolved")
 def _same(w: Writer, v: Value) -> None:
     x = v.args[0]
     if x in w.numbers:

@@ -1,0 +1,107 @@
+"""Loops on workers: where they meet, what stays in one buffer, and how much memory a loop takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cases.loops import LOOPS, loop_jobs
+from tests.cases.schedules import MACHINES
+from tests.parity import Job, agree, interpreted, plan_of
+from ztorch import ops
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.lower.barriers import LoopSpan, meetings, runs_of
+from ztorch.lower.placement import Location
+
+JOBS = [job for _, job in loop_jobs() if "float32" in job.label]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.label)
+def test_workers_may_drift_as_far_as_barriers_let_them(job: Job) -> None:
+    """Kernels between two barriers run in reverse, with several workers: also across turns."""
+    agree(job, interpreted(job, MACHINES["avx2"], workers=3, backwards=True), terms=50)
+
+
+def place(offset: int, stride: int = 0, size: int = 64) -> Location:
+    return Location("arena", offset, size, strides=(stride,))
+
+
+def test_a_turn_waits_for_what_the_turn_before_left() -> None:
+    state, row, kept = place(0), place(64, 64), place(1024, 64)
+    once = [LoopSpan(0, 2, 8)]
+    other = place(4096)
+    # (reads row, writes other), (reads other and state, writes state): other is written again
+    # while someone may still read it.
+    steps = [[(row, False), (other, True)], [(other, False), (state, False), (state, True)]]
+    assert meetings(steps, once) == [True, True]
+    # Each turn writes a row of its own: nobody waits.
+    assert meetings([[(row, False), (kept, True)]], [LoopSpan(0, 1, 8)]) == [False]
+    # A kernel after the loop reads all rows; one before it wrote what rows are read from.
+    around = [[(place(64, size=512), True)], [(row, False), (kept, True)],
+              [(place(1024, size=512), False), (place(8192), True)]]
+    around = [[(Location(p.space, p.offset, p.size), w) for p, w in around[0]], around[1],
+              [(Location(p.space, p.offset, p.size), w) for p, w in around[2]]]
+    assert meetings(around, [LoopSpan(1, 2, 8)]) == [False, True, True]
+    # All workers read whether the loop goes on before anyone may change it.
+    assert meetings([[(state, True)]], [LoopSpan(0, 1, 8, proceed=place(512))]) == [True]
+
+
+def test_loops_inside_one_another_run_in_order() -> None:
+    class Step:
+        def __init__(self, name: str, *locations: Location):
+            self.name, self.locations = name, locations
+
+    steps = [Step("a", Location("arena", 0, 4, strides=(8,))),
+             Step("b", Location("arena", 100, 4, strides=(8, -4))), Step("c")]
+    order = [(step.name, *(at.offset for at in places)) for step, places in runs_of(
+        steps, [LoopSpan(0, 2, 2), LoopSpan(1, 2, 3)], lambda at: True)]
+    assert order == [("a", 0), ("b", 100), ("b", 96), ("b", 92), ("a", 8), ("b", 108), ("b", 104),
+                     ("b", 100), ("c",)]
+
+
+def recurrent(turns: int, checkpoint: int | None = None) -> Graph:
+    x = leaf("input", "x", (turns, 16, 32), "float32")
+    u = leaf("input", "u", (32, 32), "float32")
+    h = leaf("input", "h", (16, 32), "float32")
+    last, _ = ops.scan(lambda s, r: (ops.tanh(ops.sin(r + s @ u) * ops.cos(s)), None), h, x,
+                       checkpoint=checkpoint)
+    return Graph({"g": gradients(ops.sum(last), [u])[0]})
+
+
+def test_code_does_not_grow_with_turns_and_memory_does_by_what_is_kept() -> None:
+    short, long = (plan_of(recurrent(n), MACHINES["avx2"])[0] for n in (64, 256))
+    assert len(short.steps) == len(long.steps) and short.runs is not None
+    assert [s.kernel.name for s in short.steps] == [s.kernel.name for s in long.steps]
+    row = 16 * 32 * 4
+    kept = (long.arena - short.arena) / (192 * row)
+    assert kept <= 7, "rows a turn: the input, five values of a turn, the slope"
+    segments = plan_of(recurrent(256, checkpoint=16), MACHINES["avx2"])[0]
+    assert segments.arena < 0.55 * long.arena
+
+
+def test_a_block_that_is_computed_again_takes_less_memory() -> None:
+    def plan(again: bool) -> int:
+        x = leaf("input", "x", (64, 32), "float32")
+        weights = [leaf("input", f"w{k}", (32, 32), "float32") for k in range(12)]
+        h: Value = x
+        for w in weights:
+            def block(h: Value, w: Value = w) -> Value:
+                return ops.sin(ops.exp(ops.tanh(h @ w)) * 0.1) + ops.cos(h)
+            h = ops.checkpoint(block, h) if again else block(h)
+        slopes = gradients(ops.sum(h * h), weights)
+        return plan_of(Graph({f"d{k}": g for k, g in enumerate(slopes)}), MACHINES["avx2"])[0].arena
+
+    assert plan(True) < 0.7 * plan(False)
+
+
+def test_a_branch_that_is_not_taken_runs_no_kernel() -> None:
+    case = next(c for c in LOOPS if c.name == "cond")
+    [x] = case.leaves(JOBS[0].graph.nodes()[0].dtype)
+    plan = plan_of(Graph({"y": case.function(x)}), MACHINES["avx2"])[0]
+    loops = list(plan.loops)
+    assert [loop.turns for loop in loops] == [1] * 4 and all(loop.proceed for loop in loops)
+    inside = sum(loop.end - loop.first for loop in loops)
+    assert len(list(plan.runs(lambda at: False))) == len(plan.steps) - inside
+    assert np.all([step.cycles >= 0 for step in plan.steps])

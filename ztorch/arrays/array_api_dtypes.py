@@ -1,0 +1,116 @@
+"""The dtypes of the array API, and questions about them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ztorch.arrays.placement import default_device
+from ztorch.arrays.promotion import integer_range
+from ztorch.arrays.promotion import result_type as _promoted
+from ztorch.arrays.tensor import Tensor
+from ztorch.dtypes import ALL, DType, boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from ztorch.dtypes import dtype as dtype_named
+from ztorch.errors import ConfigError
+from ztorch.runtime.devices import devices
+
+bool, float32, float64 = boolean, f32, f64
+int8, int16, int32, int64 = i8, i16, i32, i64
+uint8, uint16, uint32, uint64 = u8, u16, u32, u64
+
+_OWN = (boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64)  # those that the standard has
+_KINDS = {"bool": "b", "signed integer": "s", "unsigned integer": "u", "integral": "su",
+          "real floating": "f", "complex floating": "", "numeric": "suf"}
+
+
+def isdtype(dtype: DType, kind: Any) -> Any:
+    """Whether a dtype is of a kind: another dtype, a name of the standard, or a tuple of those."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, each) for each in kind)
+    if isinstance(kind, str) and kind in _KINDS:
+        return dtype_named(dtype).kind in tuple(_KINDS[kind])
+    if isinstance(kind, DType):
+        return dtype is kind
+    raise ConfigError(f"isdtype(kind={kind!r}) is neither a dtype nor one of {', '.join(_KINDS)}")
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype of an operation on tensors, dtypes and numbers; numbers of Python adapt to it."""
+    dtypes = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
+    strong = [d for d in dtypes if isinstance(d, DType)]
+    if not strong:
+        raise ConfigError("result_type needs a tensor or a dtype")
+    common, kinds = _promoted(*strong), {type(x) for x in dtypes}
+    if float in kinds and not common.is_float:
+        return f64
+    return i64 if int in kinds and common is boolean else common
+
+
+def can_cast(from_: Any, to: DType, /) -> Any:
+    """Whether promotion may turn a dtype, or that of a tensor, into another."""
+    return result_type(from_, to) is to
+
+
+class FloatInfo(NamedTuple):
+    """The limits of a float dtype."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+class IntegerInfo(NamedTuple):
+    """The limits of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+_LEAST_EXPONENT = {"f16": -14, "bf16": -126, "f32": -126, "f64": -1022}
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """The limits of a float dtype, or of that of a tensor."""
+    d = type.dtype if isinstance(type, Tensor) else dtype_named(type)
+    if not d.is_float:
+        raise ConfigError(f"finfo tells of float dtypes; {d} has iinfo or none")
+    least = _LEAST_EXPONENT[d.name]
+    largest = (2.0 - 2.0 ** (1 - d.significand)) * 2.0 ** (1 - least)
+    return FloatInfo(d.bits, 2.0 ** (1 - d.significand), largest, -largest, 2.0**least, d)
+
+
+def iinfo(type: Any, /) -> IntegerInfo:
+    """The limits of an integer dtype, or of that of a tensor."""
+    d = type.dtype if isinstance(type, Tensor) else dtype_named(type)
+    if not d.is_int:
+        raise ConfigError(f"iinfo tells of integer dtypes; {d} has finfo or none")
+    low, high = integer_range(d)
+    return IntegerInfo(d.bits, high, low, d)
+
+
+class Info:
+    """What the namespace can: answers of the array API's inspection."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Shapes may depend on numbers, but not in functions that are being compiled."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
+
+    def default_device(self) -> str:
+        """Where tensors are made."""
+        return default_device()
+
+    def devices(self) -> list[str]:
+        """The devices of this machine that compute."""
+        return [d.id for d in devices() if d.available and d.kind != "virtual"]
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
+        """The dtype of Python's numbers, and of positions."""
+        return {"real floating": f32, "integral": i64, "indexing": i32}
+
+    def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
+        """The standard's dtypes that there are, or those of a kind."""
+        return {d.long: d for d in ALL if d in _OWN and (kind is None or isdtype(d, kind))}

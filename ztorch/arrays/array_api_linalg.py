@@ -1,0 +1,84 @@
+"""`zt.array_api.linalg`: the linear algebra of the array API standard on tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ztorch.arrays.standard import on_tensors, total_dtype
+from ztorch.arrays.tensor import Tensor, compute
+from ztorch.dtypes import DType
+
+
+class EighResult(NamedTuple):
+    """What `eigh` gives."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class QRResult(NamedTuple):
+    """What `qr` gives."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class SlogdetResult(NamedTuple):
+    """What `slogdet` gives."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class SVDResult(NamedTuple):
+    """What `svd` gives."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+_FUNCTIONS: dict[Callable[..., Any], str] = {
+    lambda x, /: None: "det eigvalsh inv matrix_transpose svdvals",
+    lambda x1, x2, /: None: "matmul outer solve",
+    lambda x, /, *, upper=False: None: "cholesky",
+    lambda x, /, *, offset=0: None: "diagonal",
+    lambda x, /, *, keepdims=False, ord="fro": None: "matrix_norm",
+    lambda x, n, /: None: "matrix_power",
+    lambda x, /, *, rtol=None: None: "matrix_rank pinv",
+    lambda x, /, *, axis=None, keepdims=False, ord=2: None: "vector_norm",
+    lambda x1, x2, /, *, axis=-1: None: "cross vecdot",
+    lambda x1, x2, /, *, axes=2: None: "tensordot",
+}
+for _signature, _names in _FUNCTIONS.items():
+    for _name in _names.split():
+        globals()[_name] = on_tensors(_name, inspect.signature(_signature), __name__)
+
+
+def eigh(x: Tensor, /) -> EighResult:
+    """The eigenvalues and eigenvectors of symmetric matrices: `zt.ops.eigh`."""
+    return EighResult(*compute("eigh", (x,), {}))
+
+
+def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
+    """The QR decomposition: `zt.ops.qr`."""
+    return QRResult(*compute("qr", (x,), {"mode": mode}))
+
+
+def slogdet(x: Tensor, /) -> SlogdetResult:
+    """The sign and the logarithm of the determinant: `zt.ops.slogdet`."""
+    return SlogdetResult(*compute("slogdet", (x,), {}))
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+    """The singular value decomposition: `zt.ops.svd`."""
+    return SVDResult(*compute("svd", (x,), {"full_matrices": full_matrices}))
+
+
+def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | str | None = None) -> Tensor:
+    """The sum of a diagonal of each matrix; of integers in 64 bits."""
+    d = total_dtype(x, dtype)
+    y: Tensor = compute("trace", (x if x.dtype is d else x.astype(d),), {"offset": offset})
+    return y

@@ -1,0 +1,127 @@
+"""Sets and searches of the array API whose results have shapes that depend on numbers.
+
+Such shapes are known when the numbers are, so these functions compute them; a function that is
+being compiled cannot call them. Elements are sorted, so there are 65,536 of them at most.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ztorch.arrays.creation import full
+from ztorch.arrays.ranges import arange
+from ztorch.arrays.tensor import Tensor, compute
+
+
+class UniqueAllResult(NamedTuple):
+    """What `unique_all` gives."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCountsResult(NamedTuple):
+    """What `unique_counts` gives."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverseResult(NamedTuple):
+    """What `unique_inverse` gives."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """The positions of the elements that are not zero: a vector for each axis.
+
+    Args:
+        x: A tensor with one axis or more.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> [at.tolist() for at in zt.array_api.nonzero(zt.tensor([[0, 2], [3, 0]]))]
+        [[0, 1], [1, 0]]
+    """
+    at = _positions(x.size, x)[x.reshape(-1) != 0]
+    parts: list[Tensor] = []
+    for n in reversed(x.shape):
+        parts.append(at % n)
+        at = at // n
+    return tuple(reversed(parts))
+
+
+def unique_values(x: Tensor, /) -> Tensor:
+    """The different elements, in ascending order; each NaN is different.
+
+    Args:
+        x: A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.array_api.unique_values(zt.tensor([3, 1, 3])).tolist()
+        [1, 3]
+    """
+    return unique_all(x).values
+
+
+def unique_counts(x: Tensor, /) -> UniqueCountsResult:
+    """The different elements, and how often each occurs.
+
+    Args:
+        x: A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.array_api.unique_counts(zt.tensor([3, 1, 3])).counts.tolist()
+        [1, 2]
+    """
+    result = unique_all(x)
+    return UniqueCountsResult(result.values, result.counts)
+
+
+def unique_inverse(x: Tensor, /) -> UniqueInverseResult:
+    """The different elements, and which of them each element is.
+
+    Args:
+        x: A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.array_api.unique_inverse(zt.tensor([3, 1, 3])).inverse_indices.tolist()
+        [1, 0, 1]
+    """
+    result = unique_all(x)
+    return UniqueInverseResult(result.values, result.inverse_indices)
+
+
+def unique_all(x: Tensor, /) -> UniqueAllResult:
+    """The different elements, where each occurs first, which of them each element is, and how often
+    each occurs.
+
+    Args:
+        x: A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.array_api.unique_all(zt.tensor([3, 1, 3])).indices.tolist()
+        [1, 0]
+    """
+    flat, n = x.reshape(-1), x.size
+    order = compute("argsort", (flat,), {})
+    ordered = compute("take", (flat, order), {"axis": 0})
+    first = full((min(n, 1),), True, device=x.device)
+    starts = compute("concat", (first, ordered[1:] != ordered[:-1]), {"axis": 0})
+    begins = _positions(n, x)[starts]
+    ends = compute("concat", (begins[1:], full((min(n, 1),), n, "int32", x.device)), {"axis": 0})
+    group = compute("cumsum", (starts.astype("int32"),), {"axis": 0}) - 1
+    inverse = compute("take", (group, compute("argsort", (order,), {})), {"axis": 0})
+    return UniqueAllResult(ordered[starts], order[starts], inverse.reshape(x.shape), ends - begins)
+
+
+def _positions(n: int, like: Any) -> Tensor:
+    return arange(n, dtype="int32", device=like.device)

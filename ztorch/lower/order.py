@@ -1,0 +1,58 @@
+"""The order in which kernels run, where their dependencies leave a choice."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping
+
+from ztorch.graph.value import Value
+
+
+def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection[Value]],
+            writes: Mapping[int, Collection[Value]]) -> list[int]:
+    """The numbers of regions, each after those it needs.
+
+    Of the regions that are ready, one that frees as much memory as it takes is next: a weight's
+    gradient, for instance, is the last reader of what the layer computed. Else the lowest number
+    is.
+
+    Args:
+        needs: For each region, the ones that must run before it.
+        reads: For each region, the values in the arena that it reads.
+        writes: For each region, the values in the arena that it writes.
+    """
+    waiting = {k: set(n) for k, n in needs.items()}
+    needed_by: dict[int, list[int]] = {k: [] for k in needs}
+    for k, before in needs.items():
+        for h in before:
+            needed_by[h].append(k)
+    readers: dict[Value, set[int]] = {}
+    for k, values in reads.items():
+        for v in values:
+            readers.setdefault(v, set()).add(k)
+
+    def grows(k: int) -> bool:
+        freed = sum(v.nbytes for v in reads[k] if len(readers[v]) == 1)
+        return sum(v.nbytes for v in writes[k]) > freed
+
+    ready = [(grows(k), k) for k, before in waiting.items() if not before]
+    heapq.heapify(ready)
+    done: list[int] = []
+    placed: set[int] = set()
+    while ready:
+        _, k = heapq.heappop(ready)
+        if k in placed:  # it was listed again when it had become the last reader of something
+            continue
+        placed.add(k)
+        done.append(k)
+        for h in needed_by[k]:
+            waiting[h].discard(k)
+            if not waiting[h]:
+                heapq.heappush(ready, (grows(h), h))
+        for v in reads[k]:
+            readers[v].discard(k)
+            if len(readers[v]) == 1:
+                [last] = readers[v]
+                if not waiting[last] and last not in placed:
+                    heapq.heappush(ready, (grows(last), last))
+    return done
