@@ -97,7 +97,7 @@ def test_masked_steps_carry_state_and_output(kind: str, sequences: bool, backwar
     beside_keras(*both(kind, return_sequences=sequences), masked=True)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_go_in_and_out(kind: str, masked: bool) -> None:
     count = 2 if kind == "LSTM" else 1
@@ -283,6 +283,24 @@ def test_stateful_programs_go_on_where_the_last_batch_ended(tmp_path: Any) -> No
     np.testing.assert_array_equal(zt.load(tmp_path / "p.zt").predict(x), program.predict(x))
     program.reset_states()
     np.testing.assert_array_equal(program.predict(x), outputs[0])
+
+
+def test_a_layer_of_ones_own_remembers() -> None:
+    """What is made of a state alone is made again at each call, though the program only predicts."""
+    class Total(L.Layer):
+        def call(self, x: Value, context: Context) -> Value:
+            total = context.remembered_state(self, "total", x.shape)
+            context.remember_state(self, "total", total + x)
+            return x + OPS.tanh(total)
+
+    try:
+        program = Sequential([L.Input((3,)), Total()]).compile("cpu", batch_size=2)
+        x, total = np.float32([[1, 2, 3], [4, 5, 6]]) / 10, np.zeros((2, 3), np.float32)
+        for _ in range(3):
+            np.testing.assert_allclose(program.predict(x), x + np.tanh(total), rtol=1e-6)
+            total += x
+    finally:
+        del L.LAYERS["Total"]
 
 
 def test_training_and_evaluation_remember_too() -> None:
