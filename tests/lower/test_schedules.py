@@ -172,7 +172,7 @@ PRODUCT = "product tile(rows=6, vectors=2) block(rows=1) prefetch(0) unroll(4) e
 
 
 REFUSED = [
-    ("product", AVX2, {"tile_rows": 8}, r"tile\(rows=8, vectors=3\) takes 28 vector registers of 16"),
+    ("product", AVX2, {"tile_rows": 8, "tile_vectors": 3}, r"tile\(rows=8, vectors=3\) takes 28 vector registers of 16"),
     ("product", AVX2, {"tile_rows": 7, "tile_vectors": 2}, "takes 17 vector registers of 16"),
     ("product", AVX2, {"tile_rows": 17}, r"tile\(rows=17\) must be one of 1, 2, .*16 for these 19 rows"),
     ("product", AVX2, {"tile_vectors": 8, "tile_rows": 1}, r"between 1 and the 7 there are"),

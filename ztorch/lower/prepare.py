@@ -14,8 +14,9 @@ from ztorch.ir.opcodes import identity
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, is_view, view_of
-from ztorch.lower.tiling import pack, reading
+from ztorch.lower.tiling import choose, pack, panel_columns, reading
 from ztorch.lower.tuning import (
+    COPY_COLUMNS,
     L1_SHARE,
     L2_SHARE,
     LINE_BYTES,
@@ -43,6 +44,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False,
     graph = merged(graph)
     new: dict[Value, Value] = {}
     narrow: dict[Value, Value] = {}
+    packed: dict[tuple[Value, int], Value] = {}
     fixed: set[Value] = set()  # what is made of states alone
     for v in graph.nodes():
         if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
@@ -55,7 +57,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False,
             if not all(x.size for x in (v, *v.args)):
                 out = _empty(out)
             elif v.op.kind == "contract":
-                out = _product(out, limits, frozen and v.args[1] in fixed, narrow)
+                out = _product(out, limits, frozen and v.args[1] in fixed, narrow, packed)
             elif v.op.kind == "reduce":
                 out = _reduction(out)
             elif v.op.kind == "loop":
@@ -87,8 +89,10 @@ def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
     return out
 
 
-def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) -> Value:
-    """`fixed`: the right operand is the same at every call."""
+def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value],
+             packed: dict[tuple[Value, int], Value]) -> Value:
+    """`fixed`: the right operand is the same at every call. `packed`: what is packed already, by
+    the columns of its panels."""
     a, b = v.args
     m, n, k = *v.shape[-2:], a.shape[-1]
     if n == 1:  # rows times one vector: sums along rows
@@ -99,12 +103,7 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) 
         return _on_grid(v, limits.grid, narrow)
     if limits.lanes(v.dtype) == 1:
         return v
-    bare = _bare(a)
-    way = reading(bare)
-    if way is not None and max(way.heights) >= min(m, WINDOW_ROWS):
-        a = bare
-    elif reading(a) is None:
-        a = COPY(a)
+    a = _left(v, limits)
     if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
         a = _padded_rows(a)
     short = narrowed(b, narrow) if m <= NARROW_ROWS and fixed else None
@@ -113,10 +112,31 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) 
     free = fixed and size > limits.processor.l1_bytes * L1_SHARE
     large = m >= PACK_ROWS and size > limits.processor.l2_bytes
     if b.rank == 2 and (free or large or _evicts_itself(b, m, limits.processor)):
-        b = pack(b, m, limits, v.dtype)
+        columns = panel_columns(b, m, limits, v.dtype)
+        if (b, columns) not in packed:  # several products may have the same right operand
+            packed[b, columns] = pack(b, columns)
+        b = packed[b, columns]
     elif not _readable(b):
         b = COPY(b)
     return _product_of(v, a, b)
+
+
+def _left(v: Value, limits: Limits) -> Value:
+    """The left operand of a product as its tiles read it: where it lies, or from a copy."""
+    a, n = v.args[0], v.shape[-1]
+    m, k = a.shape[-2:]
+    bare = _bare(a)
+    way = reading(bare)
+    if way is None or max(way.heights) < min(m, WINDOW_ROWS):
+        return COPY(a) if reading(a) is None else a
+    row, depth = Var("row", m), Var("k", k)
+    base = view_of(bare, (*(Index() for _ in bare.shape[:-2]), Index.of(row), Index.of(depth)))
+    if base is None or n < COPY_COLUMNS or bare.size > base[0].size:  # it repeats elements
+        return bare
+    # A tile takes few elements of each line, and meets the others again after k lines.
+    across = base[1].factor(depth) != 1 and k * LINE_BYTES > limits.processor.l1_bytes
+    best = choose(m, n, k, limits, v.dtype).tile_rows
+    return COPY(a) if across or best not in way.heights else bare
 
 
 def _evicts_itself(b: Value, m: int, cpu: Processor) -> bool:

@@ -202,12 +202,16 @@ def tiling(rows: int, wide: int, m: int, n: int, lanes: int, packed: bool = Fals
     return Tiling(down, panels, lanes, tail)
 
 
-def pack(right: Value, m: int, limits: Limits, of: DType) -> Value:
-    """The right operand of a product of dtype `of` with each panel of columns in one piece, seen
-    as the same matrix."""
+def panel_columns(right: Value, m: int, limits: Limits, of: DType) -> int:
+    """The columns of a panel for a product of dtype `of` with m rows."""
     k, n = right.shape
-    lanes = limits.lanes(of)
-    width = choose(m, n, k, limits, of, packed=True).tile_vectors * lanes
+    return choose(m, n, k, limits, of, packed=True).tile_vectors * limits.lanes(of)
+
+
+def pack(right: Value, width: int) -> Value:
+    """The right operand of a product with each panel of columns in one piece, seen as the same
+    matrix."""
+    k, n = right.shape
     count = math.ceil(n / width)
     padded = OPS.pad(right, (0, 0), (0, count * width - n))
     panels = COPY(OPS.transpose(OPS.reshape(padded, (k, count, width)), (1, 0, 2)))
