@@ -217,7 +217,23 @@ class Counting(L.Layer):
         return states[0] * states[1], (states[0] + x, states[1] + 1.0)
 
 
-for own in (Leaky, Counting):  # other tests list the layers that the package offers
+class Doubling(L.Layer):
+    """A cell around another one: its states are that one's."""
+
+    def __init__(self, **common: Any):
+        super().__init__(**common)
+        self.cell = self.adopt(L.LSTMCell(4))
+        self.state_size = self.cell.state_size
+
+    def get_initial_state(self, batch_size: int) -> list[Value]:
+        return self.cell.get_initial_state(batch_size)
+
+    def call(self, x: Value, context: Context, states: Any) -> Any:
+        y, new = self.cell(x, states, context=context)
+        return y * 2.0, new
+
+
+for own in (Leaky, Counting, Doubling):  # other tests list the layers that the package offers
     del L.LAYERS[own.__name__]
 
 
@@ -240,6 +256,18 @@ def test_a_cell_of_ones_own(masked: bool, sequences: bool) -> None:
         outs.append(out)
     np.testing.assert_allclose(got[0], np.stack(outs, 1) if sequences else out, rtol=1e-12)
     np.testing.assert_allclose(got[1], h, rtol=1e-12)
+
+
+def test_a_cell_around_a_cell() -> None:
+    x, context = leaf("input", "x", (2, 3, 5), f64), Context(states=States(f64))
+    around, alone = L.RNN(Doubling(), return_sequences=True), L.LSTM(4, return_sequences=True)
+    values = [around(x, context), alone(x, context)]
+    assert next(w.path for w in around.weights) == "rnn/doubling/lstm_cell/kernel"
+    arrays = draws(*(w.shape for w in alone.weights))
+    feeds = {context.read(w): a for layer in (around, alone)
+             for w, a in zip(layer.weights, arrays, strict=True)}
+    a, b = evaluate(values, {**feeds, x: draws(x.shape)[0]}, oracle=True)
+    np.testing.assert_allclose(a, 2 * b, rtol=1e-12)
 
 
 def test_a_cell_says_where_it_begins() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ztorch.graph.op import shape_error
+from ztorch.dtypes import f32
+from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import ActivationLike, checked_activation
@@ -25,6 +26,10 @@ class GatedCell(GatedStep, abstract=True):
     def output_size(self) -> int:
         """The size of the output."""
         return self.units
+
+    def get_initial_state(self, batch_size: int) -> list[Value]:
+        """States of zeros for so many rows, for cells of your own that hold this one."""
+        return [OPS.full((batch_size, self.units), 0.0, f32) for _ in range(self.state_count)]
 
     def build(self, input_shape: Shape) -> None:
         self.need_rank(input_shape, 1, "(features,)", "RNN(cell) gives a cell one step at a time")

@@ -11,6 +11,7 @@ from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
+from ztorch.layers.cells import GatedCell
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.recurrent import RecurrentLayer, state_shapes, zero_states
@@ -185,7 +186,8 @@ def initial_states(cell: Layer, x: Value) -> list[Any]:
     if isinstance(cell, StackedRNNCells):
         return [initial_states(inner, x) for inner in cell.inner]
     make = getattr(cell, "get_initial_state", None)
-    if make is None:
+    if make is None or getattr(type(cell), "get_initial_state", None) is (
+            GatedCell.get_initial_state):  # zeros, of the dtype of x
         return zero_states(state_shapes(cell.state_size), x)
     states = make(x.shape[0])
     states = list(states) if isinstance(states, (list, tuple)) else [states]
