@@ -24,13 +24,16 @@ class WithMasks:
 
     supports_masking = False  # whether its output has the mask of `compute_mask`
     takes_mask = False  # whether `call` has an argument `mask`
+    before_mask = 0  # how many arguments `call` has between its context and `mask`
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "compute_mask" in vars(cls) and "supports_masking" not in vars(cls):
             cls.supports_masking = True
         if "call" in vars(cls):
-            cls.takes_mask = "mask" in inspect.signature(vars(cls)["call"]).parameters
+            names = [*inspect.signature(vars(cls)["call"]).parameters][3:]
+            cls.takes_mask = "mask" in names
+            cls.before_mask = names.index("mask") if cls.takes_mask else 0
 
     def without_mask(self, keywords: dict[str, Any]) -> dict[str, Any]:
         """Arguments of a call less `mask`, where the layer uses masks or passes them on."""
@@ -75,7 +78,7 @@ class WithMasks:
                               fix="give a mask or None for each tensor")
         with context.masked(tensors, masks):
             mask = nested(context.mask_of, x)
-            if self.takes_mask:
+            if self.takes_mask and len(more) <= self.before_mask:
                 keywords["mask"] = mask
             layer: Any = self
             y = layer.call(x, context, *more, **keywords)

@@ -190,7 +190,7 @@ class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
 
     axes, op, needs_floats = 1, "mean", True
 
-    def call(self, x: Value, context: Context, mask: Value | None = None) -> Value:
+    def call(self, x: Value, context: Context, *, mask: Value | None = None) -> Value:
         if mask is None:
             return super().call(x, context)
         self.channels(x.shape[1:])
