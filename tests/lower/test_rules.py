@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases.schedules import JOBS, MACHINES
-from tests.parity import Job, agree, interpreted, plan_of
+from tests.parity import HERE, Job, agree, compiled, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import DType, bf16, f32
@@ -75,17 +75,31 @@ def test_the_second_cache_keeps_up_with_narrow_panels_only() -> None:
 def test_a_left_operand_that_tiles_read_badly_is_copied() -> None:
     """Few elements of each line, and the others again after so many lines that they are gone; or
     rows that come in groups whose size no good tile divides."""
-    def copies(a: Value, columns: int = 512) -> bool:
-        y = ops.matmul(a, x(a.shape[-1], columns))
-        return any("k0_" in s.key and "copy" in s.key and len(s.locations) == 2
-                   for s in plan_of(Graph({"y": y}), ZEN3)[0].steps if a.size in (
-                       s.kernel.memories[-1].size,))
+    def copied(a: Value, columns: int = 512) -> bool:
+        y = ops.matmul(a, leaf("input", "b", (a.shape[-1], columns), f32))
+        plan = plan_of(Graph({"y": y}), ZEN3)[0]
+        return "contract" not in plan.steps[0].key and not any(
+            "matmul" in s.key and plan.inputs[p.offset].attrs["name"] == "a"
+            for s in plan.steps for p in s.locations if p.space == "inputs")
 
-    deep = leaf("input", "a", (2048, 96), f32)
-    assert copies(ops.transpose(deep)) and not copies(ops.transpose(deep), columns=32)
-    assert not copies(ops.transpose(leaf("input", "a", (100, 96), f32)))
-    steps = ops.reshape(ops.transpose(leaf("input", "a", (32, 64, 128), f32), (1, 0, 2)), (2048, 128))
-    assert copies(steps)
+    def a(*shape: int) -> Value:
+        return leaf("input", "a", shape, f32)
+
+    assert copied(ops.transpose(a(2048, 96))) and not copied(ops.transpose(a(2048, 96)), 32)
+    assert not copied(ops.transpose(a(100, 96)))
+    assert copied(ops.reshape(ops.transpose(a(32, 64, 128), (1, 0, 2)), (2048, 128)))
+    assert not copied(ops.reshape(a(64, 32, 128), (2048, 128)))
+
+
+def test_a_deep_product_is_a_sum_of_products() -> None:
+    deep, flat = (plan_of(Graph({"y": ops.matmul(x(80, k), leaf("input", "b", (k, 72), f32))}),
+                          ZEN3)[0].steps for k in (5000, 3000))
+    products = [[s for s in steps if "matmul" in s.key] for steps in (deep, flat)]
+    assert [len(p) for p in products] == [3, 1]
+    graph = Graph({"y": ops.matmul(x(66, 5000), leaf("input", "b", (5000, 65), f32))})
+    random = np.random.default_rng(0)
+    job = Job(graph, {v: random.normal(size=v.shape).astype(np.float32) for v in graph.leaves("input")})
+    agree(job, compiled(job, HERE[-1]), terms=5000)
 
 
 def test_a_port_that_is_narrower_than_a_vector_takes_turns() -> None:
