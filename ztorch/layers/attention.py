@@ -175,14 +175,13 @@ class MultiHeadAttention(Layer):
                                   "values by themselves")
             q, k, v = (self._heads(name, x, context)
                        for name, x in (("query", query), ("key", key), ("value", value)))
-            causal, step_by_step = self.use_causal_mask or use_causal_mask, context.decoding
-            if step_by_step is not None:
-                k = context.keep(f"{self.path}/keys", k)
-                v = context.keep(f"{self.path}/values", v)
-                attention_mask, causal = step_by_step.seen(), False
+            causal, decoding = self.use_causal_mask or use_causal_mask, context.decoding
             if self.rotary:
-                q = OPS.rotary(q) if step_by_step is None else step_by_step.turned(q)
-                k = OPS.rotary(k)
+                q, k = (OPS.rotary(x) if decoding is None else decoding.rotated(x) for x in (q, k))
+            k = context.keep(f"{self.path}/keys", k)
+            v = context.keep(f"{self.path}/values", v)
+            if decoding is not None:
+                attention_mask, causal = decoding.seen(), False
             if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
                 attention_mask = OPS.expand_dims(attention_mask, 1)
             weights = OPS.attention_weights(q, k, attention_mask, causal)

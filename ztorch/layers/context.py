@@ -13,7 +13,7 @@ from ztorch.dtypes import DType, dtype, f32
 from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
-from ztorch.layers.decoding import Decoding
+from ztorch.layers.decoding import Decoding, Prefill
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
@@ -89,7 +89,8 @@ class Context:
     producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
-    decoding: Decoding | None = None  # set when a single position of a sequence is traced
+    decoding: Decoding | None = None  # set when a single position of each row is traced
+    prefill: Prefill | None = None  # set when whole rows are traced to fill caches
     streams: int = 0  # number of random streams in use
 
     @property
@@ -118,14 +119,18 @@ class Context:
                                 trainable=weight.trains)
 
     def keep(self, name: str, new: Value) -> Value:
-        """Adds the decoded position to a cache and returns it: (batch, heads, length, dim).
+        """Writes keys or values, (rows, heads, positions, dim), to a cache where there is one.
 
-        Later positions hold arbitrary numbers; `Decoding.seen` masks them.
+        Returns:
+            What to attend to: the cache if a single position is traced, else `new` itself. Entries
+            of later positions hold arbitrary numbers; `Decoding.seen` masks them.
         """
-        assert self.decoding is not None, "there are caches only where one position is traced"
-        cache = self.states.cache(name, (*new.shape[:2], self.decoding.length, new.shape[3]))
-        self.updates[cache] = self.decoding.placed(new, cache)
-        return self.updates[cache]
+        step = self.decoding or self.prefill
+        if step is None:
+            return new
+        cache = self.states.cache(name, (*new.shape[:2], step.length, new.shape[3]))
+        self.updates[cache] = step.placed(new, self.updates.get(cache, cache))
+        return new if self.decoding is None else self.updates[cache]
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
         """(seed, step, stream) of one random op: new numbers each step, the same in each run.

@@ -6,11 +6,12 @@ else is imported where it is used, so that a service starts quickly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from ztorch import dispatch
 from ztorch.arguments import checked
+from ztorch.config import flag
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, check_batch_size, is_stream, rows_of
 from ztorch.feed.call_pool import CallPool
@@ -125,39 +126,53 @@ class Predictor(Stateful):
 
     @checked
     def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
-                 top_k: int | None = None, seed: int = 0) -> Iterator[int]:
+                 top_k: int | None = None, top_p: float | None = None,
+                 repetition_penalty: float = 1.0, stop: Any = (), seed: int = 0,
+                 stream: bool = False) -> Any:
         """Continues a sequence of numbers, such as the letters of a text.
 
-        Each number is drawn by its probability, which one native call computes. When the sequence
-        is longer than the model's input, the older half of it is forgotten.
+        Each number is drawn by its probability. A native call makes many numbers: it runs the
+        model, draws, and goes on. When the sequence is longer than the model's input, the older
+        half of it is forgotten.
 
         Args:
-            prompt: One or more integers to begin with.
-            length: How many numbers to draw.
+            prompt: One or more integers to begin with, or a list of such prompts, which may differ
+                in length.
+            length: How many numbers to draw, at most.
             temperature: Above 1 makes unlikely numbers likelier, below 1 less likely; 0 always
                 takes the likeliest. Default: `1.0`.
-            top_k: Draws only from so many of the likeliest numbers; None: from all. Default:
-                `None`.
-            seed: The same seed draws the same numbers. Default: `0`.
+            top_k: Draws only from so many of the likeliest numbers, and those equal to the last of
+                them; None: from all. Default: `None`.
+            top_p: Draws only from the likeliest numbers that together have this probability, after
+                `top_k`; None: from all. Default: `None`.
+            repetition_penalty: The logits of numbers that are there already are divided by it if
+                they are positive, else multiplied. Default: `1.0`.
+            stop: Numbers that end a sequence, an integer or several. Default: `()`.
+            seed: The same seed draws the same numbers. Of several prompts, number k is continued
+                as it would be alone with `seed + k`. Default: `0`.
+            stream: Whether to return an iterator that makes numbers when they are asked for.
+                Default: `False`.
 
         Returns:
-            An iterator that draws each number when it is asked for.
+            An int32 array of the numbers that follow, a number of `stop` included; of several
+            prompts a list of arrays. With `stream` an iterator of numbers.
 
         Raises:
-            ConfigError: The model was compiled without `decode=True`, or this program is
-                generating already.
-            DataError: The prompt is empty, or holds numbers that the model does not take.
+            ConfigError: The model was compiled without `decode`, or this program is generating
+                already, or an argument makes no sense.
+            DataError: A prompt is empty, or holds numbers that the model does not take.
 
         Examples:
             ```python
             program = model.compile("cpu", decode=True)
-            for k in program.generate(encode("Shall I"), 100, temperature=0.5):
+            for k in program.generate(encode("Shall I"), 100, temperature=0.5, stream=True):
                 print(decode([k]), end="", flush=True)
             ```
         """
-        from ztorch.program.generate import Sampler, generate
+        from ztorch.program.generate import Drawing, generate
 
-        return generate(self, prompt, length, Sampler(temperature, top_k, seed))
+        drawing = Drawing(temperature, top_k, top_p, repetition_penalty, stop, seed)
+        return generate(self, prompt, length, drawing, flag("generate(stream=...)", stream))
 
     @checked
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
