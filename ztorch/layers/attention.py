@@ -178,8 +178,8 @@ class MultiHeadAttention(Layer):
             causal, decoding = self.use_causal_mask or use_causal_mask, context.decoding
             if self.rotary:
                 q, k = (OPS.rotary(x) if decoding is None else decoding.rotated(x) for x in (q, k))
-            k = context.keep(f"{self.path}/keys", k)
-            v = context.keep(f"{self.path}/values", v)
+            k = _transposed(context.keep(f"{self.path}/keys", _transposed(k), 3))
+            v = context.keep(f"{self.path}/values", v, 2)
             if decoding is not None:
                 attention_mask, causal = decoding.seen(), False
             if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
@@ -202,3 +202,8 @@ class MultiHeadAttention(Layer):
         rows = kernel.shape[:2] if name == "output" else kernel.shape[:1]
         y = OPS.matmul(x, OPS.reshape(kernel, (math.prod(rows), -1)))
         return y + OPS.reshape(bias[0], (-1,)) if bias else y
+
+
+def _transposed(x: Value) -> Value:
+    """x with its last two axes swapped: keys are cached as the product with queries reads them."""
+    return OPS.transpose(x, (0, 1, 3, 2))

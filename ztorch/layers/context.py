@@ -118,8 +118,13 @@ class Context:
                                 self.states.kept_as(weight), lambda: weight.value, kind="weight",
                                 trainable=weight.trains)
 
-    def keep(self, name: str, new: Value) -> Value:
-        """Writes keys or values, (rows, heads, positions, dim), to a cache where there is one.
+    def keep(self, name: str, new: Value, axis: int) -> Value:
+        """Writes keys or values to a cache where there is one.
+
+        Args:
+            name: Name of the cache.
+            new: Tensor with the rows as its first axis.
+            axis: Axis of the positions.
 
         Returns:
             What to attend to: the cache if a single position is traced, else `new` itself. Entries
@@ -128,8 +133,9 @@ class Context:
         step = self.decoding or self.prefill
         if step is None:
             return new
-        cache = self.states.cache(name, (*new.shape[:2], step.length, new.shape[3]))
-        self.updates[cache] = step.placed(new, self.updates.get(cache, cache))
+        shape = (*new.shape[:axis], step.length, *new.shape[axis + 1:])
+        cache = self.states.cache(name, shape)
+        self.updates[cache] = step.placed(new, self.updates.get(cache, cache), axis)
         return new if self.decoding is None else self.updates[cache]
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:

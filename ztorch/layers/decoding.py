@@ -22,9 +22,9 @@ class Prefill:
     def __init__(self, rows: Value, length: int):
         self.rows, self.length = rows, length
 
-    def placed(self, new: Value, cache: Value) -> Value:
-        """`cache`, (rows, heads, length, dim), with new entries in the rows to write."""
-        return OPS.where(OPS.reshape(self.rows, (-1, 1, 1, 1)), new, cache)
+    def placed(self, new: Value, cache: Value, axis: int) -> Value:
+        """`cache` with new entries in the rows to write."""
+        return OPS.where(OPS.reshape(self.rows, (-1, *(1,) * (cache.rank - 1))), new, cache)
 
 
 class Decoding:
@@ -60,8 +60,8 @@ class Decoding:
                    for table in rotary_factors(self.length, x.shape[3]))
         return rotated(x, *(OPS.expand_dims(f, (1, 2)) for f in factors))
 
-    def placed(self, new: Value, cache: Value) -> Value:
-        """`cache`, (rows, heads, length, dim), with `new`, (rows, heads, 1, dim), at this
-        position of the rows to write."""
-        place = OPS.reshape(OPS.where(self.rows, self.position, -1), (-1, 1, 1, 1))
-        return OPS.where(OPS.equal(OPS.iota(cache.shape, 2), place), new, cache)
+    def placed(self, new: Value, cache: Value, axis: int) -> Value:
+        """`cache` with `new`, of size 1 along the axis, at this position of the rows to write."""
+        place = OPS.where(self.rows, self.position, -1)
+        place = OPS.reshape(place, (-1, *(1,) * (cache.rank - 1)))
+        return OPS.where(OPS.equal(OPS.iota(cache.shape, axis), place), new, cache)
