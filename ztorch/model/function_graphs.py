@@ -1,4 +1,4 @@
-"""The functions of a program that compare predictions with targets, as graphs: evaluate and train."""
+"""The functions that compare predictions with targets, as graphs: evaluate and train."""
 
 from __future__ import annotations
 

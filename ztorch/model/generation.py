@@ -1,4 +1,4 @@
-"""The functions by which a program generates: `prefill`, `generate` and `beams`.
+"""The functions by which a program generates: `prefill` and `generate`; `beams` is beside them.
 
 Rows go on by themselves. `prefill` reads all numbers of some rows at once and fills the caches of
 layers; `generate` is a loop that runs one position of each row at a turn, draws its next number,
@@ -7,24 +7,17 @@ and goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ztorch.dtypes import dtype
 from ztorch.errors import Unsupported
-from ztorch.graph.body import Body, carry_leaf
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.layers.context import Context, States
 from ztorch.layers.decoding import Decoding, Prefill
 from ztorch.layers.network import Network
 from ztorch.layers.stepwise import need_stepwise
+from ztorch.model.beams import beams_graph
 from ztorch.model.sampling import Choices, drawn
-from ztorch.ops.control import looped
-
-TURNS = 32  # numbers that one call makes of each row, at most
-NOTHING = -1  # stands for no number
-
-Carried = dict[str, Value]  # the values that a loop carries, by name
+from ztorch.model.turns import NOTHING, TURNS, Carried, goes_on, loop, written
 
 
 class Generation:
@@ -46,6 +39,9 @@ class Generation:
         self.model, self.states, self.rows = model, states, rows
         self.length = model.input_shape[0]
         self.turns = min(TURNS, self.length)
+        if len(model.output_shape) != 2 or model.output_shape[0] != self.length:
+            raise self._unsupported(model, f"gives {model.output_shape}")
+        self.classes = model.output_shape[1]  # how many numbers the model tells apart
         self.prefill = self._prefill()
         self.caches = {name: state for name, state in states.leaves.items()
                        if state.attrs.get("kind") == "cache"}
@@ -53,7 +49,10 @@ class Generation:
     def functions(self) -> dict[str, Graph]:
         """The graphs by name. Without caches there is nothing to prefill."""
         functions = {"prefill": self.prefill} if self.prefill.updates else {}
-        return {**functions, "generate": self._generate()}
+        functions["generate"] = self._generate()
+        if self.rows > 1:
+            functions["beams"] = beams_graph(self)
+        return functions
 
     def _unsupported(self, model: Network, reason: str) -> Unsupported:
         return Unsupported("decode=True takes a model with one input of integers, (length,), "
@@ -80,17 +79,14 @@ class Generation:
                           *(leaf("input", name, (1,), dtype) for name, dtype in (
                               ("temperature", "float32"), ("top_k", "int32"),
                               ("top_p", "float32"), ("repetition_penalty", "float32"))))
-        logits_of = self._logits
-        classes = self._classes()
+        classes = self.classes
         seen = leaf("input", "seen", (rows, classes), "bool")
         stops = leaf("input", "stops", (classes,), "bool")
 
         def turn(now: Carried) -> Carried:
             active = OPS.logical_and(now["live"], now["go"])
-            logits, caches = logits_of(now, active)
+            logits, caches = self.logits(now, active)
             token = drawn(logits, now["seen"], OPS.reshape(now["step"], ()), choices)
-            column = OPS.equal(OPS.iota((1, self.turns), 1), OPS.reshape(now["made"], (1, 1)))
-            written = OPS.logical_and(column, OPS.reshape(active, (-1, 1)))
             new = OPS.logical_and(OPS.equal(OPS.iota((1, classes), 1), OPS.reshape(token, (-1, 1))),
                                   OPS.reshape(active, (-1, 1)))
             live = OPS.logical_and(now["live"], OPS.logical_not(
@@ -99,51 +95,26 @@ class Generation:
             return {**caches, "token": OPS.where(active, OPS.cast(token, self.dtype), now["token"]),
                     "position": OPS.where(active, now["position"] + 1, now["position"]),
                     "live": live, "seen": OPS.logical_or(now["seen"], new),
-                    "tokens": OPS.where(written, OPS.reshape(token, (-1, 1)), now["tokens"]),
+                    "tokens": written(token, now["made"], now["tokens"], active),
                     "step": now["step"] + 1, "made": made,
-                    "go": self._goes_on(now["go"], made, count, live)}
+                    "go": goes_on(now["go"], made, count, live)}
 
         made = OPS.full((1,), 0, "int32")
         first = {**self.caches, "token": token, "position": position, "live": live, "seen": seen,
                  "tokens": OPS.full((rows, self.turns), NOTHING, "int32"), "step": step,
-                 "made": made, "go": self._goes_on(None, made, count, live)}
+                 "made": made, "go": goes_on(None, made, count, live)}
         last = loop(self.turns, first, turn)
         # The positions are there so that they are an input even where no layer depends on them.
-        return Graph({name: last[name] for name in ("tokens", "position")}, {name: last[name] for name in self.caches})
+        return Graph({name: last[name] for name in ("tokens", "position")},
+                     {name: last[name] for name in self.caches})
 
-    def _goes_on(self, before: Value | None, made: Value, count: Value, live: Value) -> Value:
-        """Whether the loop takes another turn."""
-        wanted = OPS.logical_and(OPS.reshape(OPS.less(made, count), ()), OPS.any(live))
-        return wanted if before is None else OPS.logical_and(before, wanted)
-
-    def _logits(self, now: Carried, active: Value) -> tuple[Value, Carried]:
+    def logits(self, now: Carried, active: Value) -> tuple[Value, Carried]:
         """The logits of the next number of each row, (rows, classes), and the new caches."""
         context = Context(states=self.states, decoding=Decoding(
             now["position"], active, self.length))
         context.updates.update({state: now[name] for name, state in self.caches.items()})
         x = OPS.reshape(now["token"], (self.rows, 1))
         y = self.model.called({"": x}, context)[""]
-        if y.shape[:-1] != (self.rows, 1):
-            raise self._unsupported(self.model, f"gives {self.model.output_shape}")
         activation, logits = context.probabilities.get(y, ("", y))
         logits = OPS.reshape(logits if activation == "softmax" else y, (self.rows, y.shape[2]))
         return logits, {name: context.updates[state] for name, state in self.caches.items()}
-
-    def _classes(self) -> int:
-        """How many numbers the model tells apart."""
-        shape = self.model.output_shape
-        if len(shape) != 2 or shape[0] != self.length:
-            raise self._unsupported(self.model, f"gives {shape}")
-        return int(shape[1])
-
-
-def loop(turns: int, first: Carried, turn: Callable[[Carried], Carried]) -> Carried:
-    """The values after a loop that goes on while its value "go" holds. Where that does not hold, a
-    turn must change nothing, since loops of devices take all turns."""
-    names = list(first)
-    carries = {name: carry_leaf(v, k) for k, (name, v) in enumerate(first.items())}
-    news = turn(carries)
-    body = Body(turns, False, tuple(carries.values()), (), (), tuple(news[n] for n in names), (),
-                names.index("go"))
-    last, _ = looped(body, list(first.values()), [])
-    return dict(zip(names, last, strict=True))

@@ -7,6 +7,7 @@ threshold, which is found by halving an interval.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ def drawn(logits: Value, seen: Value, step: Value, choices: Choices) -> Value:
     least = cond(top_p < 1.0, probable, lambda x: least, logits)
     noisy = logits + OPS.where(random, OPS.cast(_noise(logits.shape, choices.seeds, step), dtype),
                                0.0)
-    return OPS.argmax(OPS.where(logits >= least, noisy, -float("inf")), -1)
+    return OPS.argmax(OPS.where(logits >= least, noisy, -math.inf), -1)
 
 
 def _threshold(x: Value, enough: Callable[[Value], Value]) -> Value:

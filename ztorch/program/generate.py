@@ -179,8 +179,8 @@ def generate(program: Stateful, prompt: Any, length: int, drawing: Drawing,
     texts: list[list[int]] = [[] for _ in rows]
     for first in range(0, len(rows), writer.rows):
         group = rows[first:first + writer.rows]
-        for numbers in _numbers(writer, group, length, drawing, stops, first, writer.turns):
-            for k, tokens in enumerate(numbers):
+        for made in _numbers(writer, group, length, drawing, stops, first, writer.turns):
+            for k, tokens in enumerate(made):
                 texts[first + k] += tokens
     return [np.array(text, np.int32) for text in texts]
 

@@ -128,6 +128,7 @@ class Predictor(Stateful):
     def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
                  top_k: int | None = None, top_p: float | None = None,
                  repetition_penalty: float = 1.0, stop: Any = (), seed: int = 0,
+                 beams: int | None = None, length_penalty: float = 1.0,
                  stream: bool = False) -> Any:
         """Continues a sequence of numbers, such as the letters of a text.
 
@@ -150,6 +151,11 @@ class Predictor(Stateful):
             stop: Numbers that end a sequence, an integer or several. Default: `()`.
             seed: The same seed draws the same numbers. Of several prompts, number k is continued
                 as it would be alone with `seed + k`. Default: `0`.
+            beams: Draws nothing, but keeps so many continuations that are likeliest as a whole, and
+                returns the best: beam search. The program needs `decode` of as many rows. None:
+                draws. Default: `None`.
+            length_penalty: Beams are ranked by the logarithm of their probability, divided by
+                their length to this power: above 0, longer ones rank higher. Default: `1.0`.
             stream: Whether to return an iterator that makes numbers when they are asked for.
                 Default: `False`.
 
@@ -172,7 +178,12 @@ class Predictor(Stateful):
         from ztorch.program.generate import Drawing, generate
 
         drawing = Drawing(temperature, top_k, top_p, repetition_penalty, stop, seed)
-        return generate(self, prompt, length, drawing, flag("generate(stream=...)", stream))
+        stream = flag("generate(stream=...)", stream)
+        if beams is None and length_penalty == 1.0:
+            return generate(self, prompt, length, drawing, stream)
+        from ztorch.program.beams import Search, search
+
+        return search(self, prompt, length, Search(beams, length_penalty, drawing, stream))
 
     @checked
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:

@@ -36,6 +36,8 @@ _SIGNATURES = {
     "predict": ({"x"}, {"y"}), PREPARE: (set(), set()), "prefill": ({"x", "rows"}, set()),
     "generate": ({"x", "position", "live", "step", "count", "seeds", "temperature", "top_k",
                   "top_p", "repetition_penalty", "seen", "stops"}, {"tokens", "position"}),
+    "beams": ({"x", "position", "live", "score", "length", "count", "beams", "length_penalty",
+               "stops"}, {"tokens", "parents", "score", "length", "live", "position"}),
     "decode": ({"x", "position"}, {"logits"}),  # of version 5, which nobody calls any more
 }
 _SCORING = ({"x", "y", "w"}, {"loss"})
