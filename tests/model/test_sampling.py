@@ -9,7 +9,7 @@ import pytest
 
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.model.sampling import Choices, drawn
+from ztorch.model.sampling import SamplingInputs, drawn
 
 LOGITS = np.array([0.3, -1.0, 2.0, 0.1, -3.0, 0.3], np.float32)
 COUNT = 20_000  # draws: shares are within 0.013 of probabilities, or 3.6 deviations
@@ -31,7 +31,7 @@ def draws(logits: np.ndarray, seen: np.ndarray | None = None, temperature: float
         "repetition_penalty": np.float32([repetition_penalty]),
     }
     leaves = {name: leaf("input", name, a.shape, a.dtype.name) for name, a in arrays.items()}
-    choices = Choices(*(leaves[name] for name in list(arrays)[3:]))
+    choices = SamplingInputs(*(leaves[name] for name in list(arrays)[3:]))
     numbers = drawn(leaves["logits"], leaves["seen"], leaves["step"], choices)
     [got] = evaluate([numbers], {leaves[name]: a for name, a in arrays.items()})
     assert got.dtype == np.int32 and got.shape == (count,)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases.available import PLAYED, device
-from tests.program.test_generate import LENGTH, MODELS, WORDS
+from tests.cases.generating import LENGTH, MODELS, WORDS
 from ztorch.errors import ConfigError
 from ztorch.program.program import Program
 

@@ -50,11 +50,15 @@ def test_it_prints_what_the_program_generates(own: Path) -> None:
                "--seed", 4)
     assert said.exit_code == 0 and said.stdout == f"To be{decode(np.array(letters))}\n"
     assert write(program, "To be", 20, 0.8, 9, 4) == said.stdout[:-1]
-    stopped = run(own / "net.zt", "To be", "--temperature", 0.8, "--top-k", 9, "--seed", 4, "--top-p",
-                  0.9, "--repetition-penalty", 1.2, "--stop", "e")
-    want = program.generate(encode("To be"), 200, temperature=0.8, top_k=9, seed=4, top_p=0.9,
-                            repetition_penalty=1.2, stop=encode("e"))
-    assert stopped.stdout == f"To be{decode(want)}\n" and decode(want).index("e") == len(want) - 1
+    end = decode(program.generate(encode("To be"), 9, temperature=0.8, seed=4))[-1]
+    stopped = run(own / "net.zt", "To be", "--temperature", 0.8, "--seed", 4, "--stop", end,
+                  "--top-p", 1.0, "--repetition-penalty", 1.0)
+    want = decode(program.generate(encode("To be"), 200, temperature=0.8, seed=4, stop=encode(end)))
+    assert stopped.stdout == f"To be{want}\n" and want.index(end) == len(want) - 1 <= 8
+    fewer = run(own / "net.zt", "To be", "--length", 20, "--top-p", 0.5, "--repetition-penalty", 1.3)
+    want = decode(program.generate(encode("To be"), 20, temperature=0.5, top_p=0.5,
+                                   repetition_penalty=1.3))
+    assert fewer.stdout == f"To be{want}\n"
     compiled = run(f"{own / 'net.py'}:build", "To be", "--length", 20, "--temperature", 0.8,
                    "--top-k", 9, "--seed", 4, "--weights", own / "w.safetensors")
     assert compiled.stdout == said.stdout

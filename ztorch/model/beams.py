@@ -32,7 +32,7 @@ class Stepping(Protocol):
 def beams_graph(model: Stepping) -> Graph:
     """Where each beam stands -> its next numbers, the beams that they go on from, and its score."""
     rows, classes = model.rows, model.classes
-    given = {name: leaf("input", name, (rows,), dtype) for name, dtype in (
+    entries = {name: leaf("input", name, (rows,), dtype) for name, dtype in (
         ("x", model.dtype), ("position", "int32"), ("live", "bool"), ("score", "float32"),
         ("length", "int32"))}
     count, beams = (leaf("input", name, (1,), "int32") for name in ("count", "beams"))
@@ -68,9 +68,9 @@ def beams_graph(model: Stepping) -> Graph:
 
     made = OPS.full((1,), 0, "int32")
     nothing = OPS.full((rows, model.turns), NOTHING, "int32")
-    first = {**model.caches, "token": given["x"], **{k: v for k, v in given.items() if k != "x"},
-             "tokens": nothing, "parents": nothing, "made": made,
-             "go": goes_on(None, made, count, given["live"])}
+    first = {**model.caches, "token": entries.pop("x"), **entries, "tokens": nothing,
+             "parents": nothing, "made": made,
+             "go": goes_on(None, made, count, entries["live"])}
     last = loop(model.turns, first, turn)
     outputs = ("tokens", "parents", "score", "length", "live", "position")
     return Graph({name: last[name] for name in outputs},

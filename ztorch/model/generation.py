@@ -16,7 +16,7 @@ from ztorch.layers.decoding import Decoding, Prefill
 from ztorch.layers.network import Network
 from ztorch.layers.stepwise import need_stepwise
 from ztorch.model.beams import beams_graph
-from ztorch.model.sampling import Choices, drawn
+from ztorch.model.sampling import SamplingInputs, drawn
 from ztorch.model.turns import NOTHING, TURNS, Carried, goes_on, loop, written
 
 
@@ -75,7 +75,7 @@ class Generation:
         live = leaf("input", "live", (rows,), "bool")
         step = leaf("input", "step", (1,), "uint32")
         count = leaf("input", "count", (1,), "int32")
-        choices = Choices(leaf("input", "seeds", (2, rows), "uint32"),
+        choices = SamplingInputs(leaf("input", "seeds", (2, rows), "uint32"),
                           *(leaf("input", name, (1,), dtype) for name, dtype in (
                               ("temperature", "float32"), ("top_k", "int32"),
                               ("top_p", "float32"), ("repetition_penalty", "float32"))))

@@ -22,7 +22,7 @@ NOISE_STREAM = 1 << 30  # of random numbers, apart from those of layers
 
 
 @dataclass(frozen=True)
-class Choices:
+class SamplingInputs:
     """How numbers are drawn. Tensors of one element, but for the first."""
 
     seeds: Value  # uint32 (2, rows): of the random numbers of each row
@@ -32,7 +32,7 @@ class Choices:
     repetition_penalty: Value  # divides the logits of numbers that were seen, if positive
 
 
-def drawn(logits: Value, seen: Value, step: Value, choices: Choices) -> Value:
+def drawn(logits: Value, seen: Value, step: Value, choices: SamplingInputs) -> Value:
     """A number for each row.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch.config import number, positive
 from ztorch.errors import ConfigError
-from ztorch.program.generate import Drawing, Row, Writer, alone, is_several
+from ztorch.program.generate import Continuation, Drawing, RowGenerator, alone, is_several
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Search:
 
 
 @dataclass
-class Beam(Row):
+class Beam(Continuation):
     """One continuation of a prompt."""
 
     text: tuple[int, ...] = ()  # what follows the prompt
@@ -47,35 +47,35 @@ class Beam(Row):
 
 def search(program: Any, prompt: Any, length: int, how: Search) -> Any:
     """The best continuation of a prompt, or of each prompt; see `Predictor.generate`."""
-    writer = Writer(program)
+    generator = RowGenerator(program)
     positive("generate(length=...)", length)
     assert how.beams is not None
-    if how.beams > writer.rows:
+    if how.beams > generator.rows:
         raise ConfigError(f"generate(beams={how.beams}) needs a row for each beam, and program "
-                          f"{program.name!r} generates {writer.rows} at once; compile it with "
+                          f"{program.name!r} generates {generator.rows} at once; compile it with "
                           f"decode={how.beams}")
-    stops = writer.stops(how.drawing)
+    stops = generator.stops(how.drawing)
     several = is_several(prompt)
-    rows = [writer.prompt(one) for one in (prompt if several else [prompt])]
+    rows = [generator.prompt(one) for one in (prompt if several else [prompt])]
     with alone(program):
-        texts = [_searched(writer, row, length, how, stops) for row in rows]
+        texts = [_searched(generator, row, length, how, stops) for row in rows]
     return texts if several else texts[0]
 
 
-def _searched(writer: Writer, prompt: Row, length: int, how: Search,
+def _searched(generator: RowGenerator, prompt: Continuation, length: int, how: Search,
               stops: np.ndarray) -> np.ndarray:
     """The best continuation of one prompt."""
     beams = [Beam(list(prompt.window), live=k == 0, score=0.0 if k == 0 else -math.inf)
-             for k in range(writer.rows)]
+             for k in range(generator.rows)]
     made = 0
-    with writer.program.borrow("beams") as call:
+    with generator.program.borrow("beams") as call:
         call.inputs["beams"][...] = how.beams
         call.inputs["length_penalty"][...] = how.length_penalty
         call.inputs["stops"][...] = stops
         while made < length and any(beam.live for beam in beams):
-            writer.fill(beams)
-            count = min(length - made, writer.room(beams))
-            writer.go_on(beams, call.inputs)
+            generator.fill(beams)
+            count = min(length - made, generator.room(beams))
+            generator.go_on(beams, call.inputs)
             call.inputs["score"][...] = [beam.score for beam in beams]
             call.inputs["length"][...] = [len(beam.text) for beam in beams]
             call.inputs["count"][...] = count

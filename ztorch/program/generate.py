@@ -68,7 +68,7 @@ def stop_numbers(stop: Any) -> tuple[int, ...]:
 
 
 @dataclass
-class Row:
+class Continuation:
     """A sequence that is being continued."""
 
     window: list[int]  # the numbers that the model sees; the last one is not in the caches
@@ -82,7 +82,7 @@ class Row:
             self.cached = False
 
 
-class Writer:
+class RowGenerator:
     """The native functions of a program that generates, for one group of rows at a time."""
 
     def __init__(self, program: Stateful):
@@ -99,9 +99,9 @@ class Writer:
         # A device takes all turns of a loop, however few are wanted.
         self.least_turns = 1 if program.executable.spec.backend == "cpu" else self.turns
 
-    def prompt(self, numbers: Any) -> Row:
+    def prompt(self, numbers: Any) -> Continuation:
         """A row that begins with a prompt."""
-        return Row(self._checked(numbers)[-self.capacity:])
+        return Continuation(self._checked(numbers)[-self.capacity:])
 
     def _checked(self, prompt: Any) -> list[int]:
         try:
@@ -127,12 +127,12 @@ class Writer:
             mask[token] = True
         return mask
 
-    def room(self, rows: Sequence[Row]) -> int:
+    def room(self, rows: Sequence[Continuation]) -> int:
         """How many turns the caches have room for, at most those of one call."""
         longest = max(len(row.window) for row in rows if row.live)
         return min(self.turns, self.capacity - longest + 1)
 
-    def fill(self, rows: Sequence[Row]) -> None:
+    def fill(self, rows: Sequence[Continuation]) -> None:
         """Has the caches hold the windows of all rows, but for their last numbers."""
         for row in rows:
             row.cut(self.capacity)
@@ -150,7 +150,7 @@ class Writer:
         for k in late:
             rows[k].cached = True
 
-    def go_on(self, rows: Sequence[Row], inputs: dict[str, np.ndarray]) -> None:
+    def go_on(self, rows: Sequence[Continuation], inputs: dict[str, np.ndarray]) -> None:
         """Fills the inputs that say where each row stands."""
         inputs["live"][...] = False
         inputs["x"][...] = 0
@@ -164,22 +164,22 @@ class Writer:
 def generate(program: Stateful, prompt: Any, length: int, drawing: Drawing,
              stream: bool = False) -> Any:
     """The numbers that follow a prompt, or those of each prompt; see `Predictor.generate`."""
-    writer = Writer(program)
+    generator = RowGenerator(program)
     positive("generate(length=...)", length)
-    stops = writer.stops(drawing)
+    stops = generator.stops(drawing)
     if not is_several(prompt):
-        calls = _numbers(writer, [writer.prompt(prompt)], length, drawing, stops, 0,
-                         writer.least_turns if stream else writer.turns)
+        calls = _numbers(generator, [generator.prompt(prompt)], length, drawing, stops, 0,
+                         generator.least_turns if stream else generator.turns)
         numbers = _flat(calls)
         return numbers if stream else np.array(list(numbers), np.int32)
     if stream:
         raise ConfigError("generate(stream=True) takes one prompt, not a list of prompts; leave "
                           "stream out, or call it for each")
-    rows = [writer.prompt(one) for one in prompt]
+    rows = [generator.prompt(one) for one in prompt]
     texts: list[list[int]] = [[] for _ in rows]
-    for first in range(0, len(rows), writer.rows):
-        group = rows[first:first + writer.rows]
-        for made in _numbers(writer, group, length, drawing, stops, first, writer.turns):
+    for first in range(0, len(rows), generator.rows):
+        group = rows[first:first + generator.rows]
+        for made in _numbers(generator, group, length, drawing, stops, first, generator.turns):
             for k, tokens in enumerate(made):
                 texts[first + k] += tokens
     return [np.array(text, np.int32) for text in texts]
@@ -204,20 +204,20 @@ def _flat(calls: Generator[list[list[int]], None, None]) -> Iterator[int]:
             yield from tokens
 
 
-def _numbers(writer: Writer, rows: list[Row], length: int, drawing: Drawing, stops: np.ndarray,
-             first: int, turns: int) -> Generator[list[list[int]], None, None]:
+def _numbers(generator: RowGenerator, rows: list[Continuation], length: int, drawing: Drawing,
+             stops: np.ndarray, first: int, turns: int) -> Generator[list[list[int]], None, None]:
     """The numbers of each row, as calls of at most so many turns make them. The first row has the
     number `first` among all prompts."""
-    program = writer.program
-    seen = np.zeros((writer.rows, writer.classes), bool)
+    program = generator.program
+    seen = np.zeros((generator.rows, generator.classes), bool)
     for k, row in enumerate(rows):
-        seen[k, [token for token in row.window if token < writer.classes]] = True
+        seen[k, [token for token in row.window if token < generator.classes]] = True
     with alone(program), program.borrow("generate") as call:
         made = 0
         while made < length and any(row.live for row in rows):
-            writer.fill(rows)
-            count = min(turns, length - made, writer.room(rows))
-            writer.go_on(rows, call.inputs)
+            generator.fill(rows)
+            count = min(turns, length - made, generator.room(rows))
+            generator.go_on(rows, call.inputs)
             _choose(call.inputs, drawing, stops, first)
             call.inputs["seen"][...] = seen
             call.inputs["step"][...] = made % 2**32
@@ -242,7 +242,8 @@ def _choose(inputs: dict[str, np.ndarray], drawing: Drawing, stops: np.ndarray,
         inputs["seeds"][:, k] = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
 
 
-def _follow(row: Row, tokens: list[int], stop: Sequence[int], seen: np.ndarray) -> list[int]:
+def _follow(row: Continuation, tokens: list[int], stop: Sequence[int],
+            seen: np.ndarray) -> list[int]:
     """Adds what a call made to a row: the numbers up to one that ends it."""
     if not row.live:
         return []
