@@ -81,8 +81,9 @@ def test_prefill_leaves_the_caches_of_number_by_number() -> None:
     assert names and all((step_by_step[n][0] != 0).any() for n in names)
     with program.borrow("prefill") as call:
         call.inputs["x"][...] = row
-        call.inputs["rows"][...] = [False, True]
+        call.inputs["length"][...] = [0, LENGTH]
         call()
+        assert call.outputs["position"].tolist() == [0, LENGTH - 1]
     for n in names:
         now = program.executable.state(n)
         np.testing.assert_array_equal(now[0], step_by_step[n][0])

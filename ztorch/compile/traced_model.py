@@ -16,7 +16,7 @@ class TracedModel:
     predict    x             y                               nothing
     evaluate   x, y, w       loss and metrics                nothing
     train      x, y, w       loss and metrics                weights, slots, counters
-    prefill    x, rows       nothing                         the caches of layers
+    prefill    x, length     positions to go on from         the caches of layers
     generate   x, position.. the numbers that follow         the caches of layers
     beams      x, position.. likewise, of several beams      the caches of layers
 

@@ -59,12 +59,14 @@ class Generation:
                            f"which gives logits, (length, classes); model {model.name!r} {reason}")
 
     def _prefill(self) -> Graph:
-        """x, rows -> nothing; fills the caches of the rows to write."""
+        """Whole rows and how many of their numbers count -> where `generate` goes on: at the last
+        of them. Fills the caches; rows of length 0 are left alone."""
         x = leaf("input", "x", (self.rows, self.length), self.dtype)
-        rows = leaf("input", "rows", (self.rows,), "bool")
-        context = Context(states=self.states, prefill=Prefill(rows, self.length))
+        length = leaf("input", "length", (self.rows,), "int32")
+        context = Context(states=self.states, prefill=Prefill(length > 0, self.length))
         self.model.called({"": x}, context)
-        return Graph({}, {state.attrs["name"]: new for state, new in context.updates.items()})
+        return Graph({"position": OPS.maximum(length - 1, 0)},
+                     {state.attrs["name"]: new for state, new in context.updates.items()})
 
     def _generate(self) -> Graph:
         """The last number of each row, its position, how to go on -> the numbers that follow, and

@@ -141,11 +141,11 @@ class RowGenerator:
                 len(rows[k].window) > 1 for k in late):
             with self.program.borrow("prefill") as call:
                 call.inputs["x"][...] = 0
-                call.inputs["rows"][...] = False
+                call.inputs["length"][...] = 0
                 for k in late:
                     window = rows[k].window
                     call.inputs["x"][k, :len(window)] = window
-                    call.inputs["rows"][k] = True
+                    call.inputs["length"][k] = len(window)
                 call()
         for k in late:
             rows[k].cached = True

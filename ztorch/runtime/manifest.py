@@ -33,7 +33,7 @@ BOOL_ELEMENT = 4  # bytes: the most that a device takes for an element of a bool
 # The inputs and outputs of functions, by their role; those that score take x, y and w, and give at
 # least a loss.
 _SIGNATURES = {
-    "predict": ({"x"}, {"y"}), PREPARE: (set(), set()), "prefill": ({"x", "rows"}, set()),
+    "predict": ({"x"}, {"y"}), PREPARE: (set(), set()), "prefill": ({"x", "length"}, {"position"}),
     "generate": ({"x", "position", "live", "step", "count", "seeds", "temperature", "top_k",
                   "top_p", "repetition_penalty", "seen", "stops"}, {"tokens", "position"}),
     "beams": ({"x", "position", "live", "score", "length", "count", "beams", "length_penalty",
