@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from ztorch.graph.body import SHARED
@@ -36,10 +37,13 @@ from ztorch.lower.turns import prepared_loop, prepared_result
 from ztorch.machines.processors import Processor
 
 
-def prepare(graph: Graph, limits: Limits, frozen: bool = False,
-            fixed_role: str = "state") -> Graph:
-    """The graph with a kernel's own value wherever a root or a product needs one. With `frozen`
-    leaves of `fixed_role` never change, so that packing them costs nothing."""
+def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str = "state",
+            often: bool = True) -> Graph:
+    """The graph with a kernel's own value wherever a root or a product needs one.
+
+    With `frozen` leaves of `fixed_role` never change. If they are used `often` as well, packing
+    them costs nothing.
+    """
     graph = merged(graph)
     new: dict[Value, Value] = {}
     narrow: dict[Value, Value] = {}
@@ -55,12 +59,15 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False,
             if not all(x.size for x in (v, *v.args)):
                 out = _empty(out)
             elif v.op.kind == "contract":
-                out = _product(out, limits, frozen and v.args[1] in fixed, narrow)
+                out = _product(out, limits, frozen and v.args[1] in fixed, often, narrow)
             elif v.op.kind == "reduce":
                 out = _reduction(out)
             elif v.op.kind == "loop":
-                out = prepared_loop(out, lambda body: prepare(body, limits, True, SHARED),
-                                    limits.buffer_align)
+                # a loop that may end early may take a single turn
+                often_turned = v.attrs["body"].proceed is None
+                inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
+                                           often=often_turned)
+                out = prepared_loop(out, inside, limits.buffer_align)
             elif v.op.kind == "result":
                 out = prepared_result(v, args[0], limits.buffer_align)
         new[v] = out
@@ -87,8 +94,9 @@ def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
     return out
 
 
-def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) -> Value:
-    """`fixed`: the right operand is the same at every call."""
+def _product(v: Value, limits: Limits, fixed: bool, often: bool,
+             narrow: dict[Value, Value]) -> Value:
+    """`fixed`: the right operand is the same at every call; `often`: there are many calls."""
     a, b = v.args
     m, n, k = *v.shape[-2:], a.shape[-1]
     if n == 1:  # rows times one vector: sums along rows
@@ -110,7 +118,7 @@ def _product(v: Value, limits: Limits, fixed: bool, narrow: dict[Value, Value]) 
     short = narrowed(b, narrow) if m <= NARROW_ROWS and fixed else None
     b = b if short is None else short
     size = k * n * b.dtype.bytes
-    free = fixed and size > limits.processor.l1_bytes * L1_SHARE
+    free = fixed and often and size > limits.processor.l1_bytes * L1_SHARE
     large = m >= PACK_ROWS and size > limits.processor.l2_bytes
     if b.rank == 2 and (free or large or _evicts_itself(b, m, limits.processor)):
         b = pack(b, m, limits, v.dtype)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ztorch.graph.body import Body, carry_leaf
+from ztorch.graph.body import Body, carry_leaf, is_number
+from ztorch.graph.loop import repeat
+from ztorch.graph.narrow import converts
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.ops.control import looped
 
 TURNS = 32  # numbers that one call makes of each row, at most
 NOTHING = -1  # stands for no number
@@ -23,7 +24,8 @@ def loop(turns: int, first: Carried, turn: Callable[[Carried], Carried]) -> Carr
     news = turn(carries)
     body = Body(turns, False, tuple(carries.values()), (), (), tuple(news[n] for n in names), (),
                 names.index("go"))
-    last, _ = looped(body, list(first.values()), [])
+    # Weights of 16 bits are widened where they are used: the loop may take a single turn.
+    last, _ = repeat(body, list(first.values()), [], lambda v: is_number(v) or converts(v))
     return dict(zip(names, last, strict=True))
 
 
