@@ -9,6 +9,7 @@ from __future__ import annotations
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.ops.attention import rotary_factors, rotated
+from ztorch.ops.placing import PLACED
 
 
 class Prefill:
@@ -62,6 +63,4 @@ class Decoding:
 
     def placed(self, new: Value, cache: Value, axis: int) -> Value:
         """`cache` with `new`, of size 1 along the axis, at this position of the rows to write."""
-        place = OPS.where(self.rows, self.position, -1)
-        place = OPS.reshape(place, (-1, *(1,) * (cache.rank - 1)))
-        return OPS.where(OPS.equal(OPS.iota(cache.shape, axis), place), new, cache)
+        return PLACED(cache, new, OPS.where(self.rows, self.position, -1), axis=axis)

@@ -199,6 +199,9 @@ class Placement:
             self.locations[v] = Location("arena", offsets[v.serial], buffer.size)
         for region in self.regions:
             self.locations |= {v: self.locations[_memory(v)] for v in region.stores}
+            first = region.members[0]
+            region.in_place = first.op.partial and (
+                self.locations[first] == self.locations.get(first.args[0]))
         listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items() if b.size]
         return total, listed
 
