@@ -11,6 +11,7 @@ from time import perf_counter
 from benchmarks import (
     arrays,
     convolution,
+    generation,
     machine,
     matmul,
     mlp,
@@ -34,6 +35,7 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "recurrent compile": recurrent.run_compile,
     "vector": vector_math.run,
     "arrays": arrays.run,
+    "generate": generation.run,
     "levels": mlp.run_levels,
     "fit": training.run_fit,
     "compile": startup.run_compile,

@@ -31,4 +31,4 @@ print(f"next letter guessed right in verse it has not read: {accuracy:.3f}")
 
 beginning = "shall i compare thee"
 written = program.generate(verse.encode(beginning), 120, temperature=0.5, seed=3)
-print(beginning + verse.decode(list(written)))
+print(beginning + verse.decode(written))

@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ztorch import Sequential
 from ztorch import layers as L
 from ztorch.data.verse import ALPHABET, LENGTH, decode, encode
@@ -50,4 +48,4 @@ def write(program: Program, beginning: str, length: int, temperature: float = 0.
     unlikely letters more frequent."""
     letters = program.generate(encode(beginning), length, temperature=temperature, top_k=top_k,
                                seed=seed)
-    return beginning + decode(np.array(list(letters)))
+    return beginning + decode(letters)

@@ -135,7 +135,7 @@ COMPILED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"loss": lambda a, b: 1}, ConfigError, "returned 1, not a tensor"),
     ({"loss": lambda a, b: np.exp(a - b)}, TypeError, "zt.ops instead of NumPy"),
     ({"loss": None}, ConfigError, "optimizer but no loss"),
-    ({"decode": "no"}, ConfigError, "decode must be True or False, not 'no'"),
+    ({"decode": "no"}, ConfigError, "decode must be True, False, or how many rows are generated at once, not 'no'"),
     ({"optimizer": "adma"}, UnknownName, "did you mean 'adam'"),
     ({"metrics": ["acuracy"]}, UnknownName, "did you mean 'accuracy'"),
     ({"metrics": 5}, ConfigError, "5 is not a valid metric"),

@@ -151,10 +151,11 @@ def test_wrong_arguments_of_methods(bound: Callable[[], Callable[..., Any]]) -> 
 
 def test_odd_arguments_of_writing() -> None:
     writer = written().compile("cpu:scalar", decode=True)
-    for name in ("prompt", "length", "temperature", "top_k", "seed"):
+    for name in ("prompt", "length", "temperature", "top_k", "top_p", "repetition_penalty", "stop",
+                 "seed", "stream"):
         for odd in ODD:
             try:
-                next(writer.generate(**{"prompt": [1], "length": 2, name: odd}))
+                list(writer.generate(**{"prompt": [1], "length": 2, name: odd}))
             except ZtorchError as error:
                 assert name in str(error) or name == "prompt"
 

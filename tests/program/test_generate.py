@@ -1,8 +1,8 @@
-"""Generating: each step with its cache gives what the whole model gives, and draws are fair."""
+"""Generating: the loop with its caches gives what the whole model gives, number by number."""
 
 from __future__ import annotations
 
-import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,146 +10,112 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.cases.covering import pairs
+from tests.cases.available import PLAYED, device
+from tests.cases.generating import LENGTH, MODELS, WORDS, compiled, decoder, model, uncached
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
 from ztorch.files.safetensors import read
-from ztorch.program.generate import Sampler, continue_sequence
-from ztorch.program.program import Program
+from ztorch.program.generate import Drawing
 
-LENGTH, WORDS, WIDTH = 10, 7, 12
-
-
-def model(*middle: L.Layer, last: Any = "softmax", **common: Any) -> zt.Sequential:
-    """A model that predicts the next number at each position; `middle` are its layers."""
-    return zt.Sequential([L.Input((LENGTH,), dtype="int32"), L.Embedding(WORDS, WIDTH), *middle,
-                          L.Dense(WORDS, activation=last, kernel_initializer="he_normal")],
-                         name="writer", seed=3, **common)
+PROMPTS = [[4], [1, 2, 3, 4, 5], [k % WORDS for k in range(23)]]
+WAYS: list[dict[str, Any]] = [
+    {"temperature": 0}, {"temperature": 0.7, "seed": 5}, {"temperature": 1.5, "top_k": 3, "seed": 6},
+    {"top_p": 0.6, "seed": 7}, {"top_k": 5, "top_p": 0.8, "seed": 8}, {"stop": 2, "seed": 9}]
 
 
-def decoder(**how: Any) -> L.Layer:
-    return L.TransformerDecoder(20, 3, dropout=0.3, **how)
-
-
-MODELS = {
-    "post-norm": lambda: model(L.PositionEmbedding(initializer="normal"), decoder(), decoder()),
-    "pre-norm": lambda: model(L.PositionEmbedding(20, initializer="normal"),
-                              decoder(normalize_first=True, activation="gelu"),
-                              L.LayerNormalization()),
-    "sinusoidal": lambda: model(L.SinusoidalPosition(), decoder()),
-    "rotary": lambda: model(L.TransformerDecoder(20, 2, rotary=True), decoder()),
-    "no positions": lambda: model(L.ReLU()),
-    "own blocks, logits": lambda: model(
-        L.PositionEmbedding(), L.Residual(L.RMSNormalization(), L.MultiHeadAttention(
-            2, key_dim=5, value_dim=3, use_causal_mask=True)), L.ReLU(), last=None),
-}
-
-
-@functools.cache  # generating leaves nothing behind: tests share what is compiled
-def compiled(name: str, device: str = "cpu", dtype: str = "float32") -> Program:
-    return MODELS[name]().compile(device, batch_size=2, decode=True, dtype=dtype)
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max(-1, keepdims=True), dtype=np.float64)
-    return e / e.sum(-1, keepdims=True)
-
-
-USUAL = ("cpu", "float32")
-
-
-@pytest.mark.parametrize(("name", "place"), pairs([*MODELS], [USUAL, ("cpu:scalar", "float32"), ("cpu", "float64")],
-                                                  [(name, USUAL) for name in MODELS]), ids=lambda v: v if isinstance(v, str) else "-".join(v))
-def test_step_by_step_is_all_at_once(name: str, place: tuple[str, str]) -> None:
-    """At every position; the second row runs on the cache of the first."""
-    device, dtype = place
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", "float32"), ("cpu:scalar", "float32"),
+                                               ("cpu", "float64")])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_numbers_of_the_model_without_a_cache(name: str, device: str, dtype: str) -> None:
+    """The likeliest numbers and drawn ones, also past the end of the row, where the older half is
+    forgotten; and again from the start, on the caches of the prompt before."""
     program = compiled(name, device, dtype)
+    for prompt in PROMPTS:
+        for how in WAYS[:2]:
+            want = uncached(program, prompt, 3 * LENGTH, **how)
+            assert program.generate(prompt, 3 * LENGTH, **how).tolist() == want
+            assert program.generate(prompt, 4, **how).tolist() == want[:4]
+
+
+@pytest.mark.parametrize("how", WAYS, ids=str)
+def test_several_prompts_are_continued_as_each_alone(how: dict[str, Any]) -> None:
+    """Of several lengths, more than the rows of the program, drawn by seeds of their own."""
+    program = compiled("pre-norm", rows=2)
+    seed = how.get("seed", 0)
+    want = [uncached(program, prompt, 3 * LENGTH, **{**how, "seed": seed + k})
+            for k, prompt in enumerate(PROMPTS)]
+    assert "stop" not in how or {len(row) for row in want} != {3 * LENGTH}
+    assert [row.tolist() for row in program.generate(PROMPTS, 3 * LENGTH, **how)] == want
+    alone = [program.generate(prompt, 3 * LENGTH, **{**how, "seed": seed + k})
+             for k, prompt in enumerate(PROMPTS)]
+    assert [row.tolist() for row in alone] == want
+    assert list(program.generate(PROMPTS[0], 3 * LENGTH, stream=True, **how)) == want[0]
+
+
+@pytest.mark.parametrize("backend", PLAYED)
+def test_devices_generate_the_same(backend: str) -> None:
+    device(backend)
+    here = compiled("rotary", rows=2)
+    there = MODELS["rotary"]().compile(f"{backend}:0", batch_size=2, decode=2)
+    for how in (WAYS[0], WAYS[4]):
+        want = [row.tolist() for row in here.generate(PROMPTS[:2], LENGTH + 3, **how)]
+        assert [row.tolist() for row in there.generate(PROMPTS[:2], LENGTH + 3, **how)] == want
+    streamed = there.generate(PROMPTS[0], 5, stream=True, **WAYS[4])
+    assert list(streamed) == here.generate(PROMPTS[0], 5, **WAYS[4]).tolist()
+
+
+def test_prefill_leaves_the_caches_of_number_by_number() -> None:
+    """And leaves rows alone that it is not asked to write."""
+    program = compiled("rotary", rows=2)
     random = np.random.default_rng(0)
-    call = program.executable.bind("decode")
-    for _ in range(2):
-        row = random.integers(0, WORDS, LENGTH).astype(np.int32)
-        want = program.predict(row[None])[0]
+    row = random.integers(0, WORDS, LENGTH)
+    with program.borrow("generate") as call:
+        call.inputs["live"][...] = [True, False]
+        call.inputs["count"][...] = 1
+        call.inputs["repetition_penalty"][...] = 1
         for position, token in enumerate(row):
-            call.inputs["x"][...] = token
-            if "position" in call.inputs:
-                call.inputs["position"][...] = position
+            call.inputs["x"][...], call.inputs["position"][...] = token, position
             call()
-            got, expected = call.outputs["logits"][0], want[position]
-            if "logits" not in name:
-                got = softmax(got)
-            np.testing.assert_allclose(got, expected, rtol=0,
-                                       atol=1e-12 if dtype == "float64" else 3e-6)
+    names = [n for n, spec in program.executable.states.items() if spec.role == "cache"]
+    step_by_step = {n: program.executable.state(n).copy() for n in names}
+    assert names and all((step_by_step[n][0] != 0).any() for n in names)
+    with program.borrow("prefill") as call:
+        call.inputs["x"][...] = row
+        call.inputs["length"][...] = [0, LENGTH]
+        call()
+        assert call.outputs["position"].tolist() == [0, LENGTH - 1]
+    for n in names:
+        now = program.executable.state(n)
+        np.testing.assert_array_equal(now[0], step_by_step[n][0])
+        np.testing.assert_allclose(now[1], step_by_step[n][0], rtol=0, atol=3e-6)
 
 
-def uncached(program: Program, prompt: list[int], length: int, sampler: Sampler) -> list[int]:
-    """What generating means, with the whole row computed for each number."""
-    window, made = prompt[-LENGTH:], []
-    while len(made) < length:
-        row = np.array([window + [0] * (LENGTH - len(window))])
-        made.append(sampler(np.log(program.predict(row)[0, len(window) - 1])))
-        if len(window) == LENGTH:
-            window = window[-(LENGTH // 2):]
-        window = [*window, made[-1]]
-    return made
-
-
-@pytest.mark.parametrize("how", [{"temperature": 0}, {"temperature": 0.7, "seed": 5},
-                                 {"temperature": 1.5, "top_k": 3, "seed": 6}])
-@pytest.mark.parametrize("prompt", [[4], [1, 2, 3, 4, 5], [k % WORDS for k in range(23)]])
-def test_the_numbers_of_the_model_without_a_cache(how: dict[str, Any], prompt: list[int]) -> None:
-    """Also past the end of the row, where the older half is forgotten, and again from the start."""
-    program = compiled("pre-norm")
-    want = uncached(program, prompt, 3 * LENGTH, Sampler(**how))
-    assert list(program.generate(prompt, 3 * LENGTH, **how)) == want
-    assert list(program.generate(prompt, 4, **how)) == want[:4]
-
-
-def test_the_newer_half_is_read_again_where_the_cache_is_full() -> None:
-    read: list[tuple[int, int]] = []
-
-    def count_on(token: int, position: int) -> np.ndarray:
-        read.append((token, position))
-        return np.eye(9)[token + 1]
-
-    written = continue_sequence([0, 1, 2, 3, 4], 3, 5, count_on, Sampler(temperature=0))
-    assert list(written) == [5, 6, 7]
-    assert read == [*((k, k) for k in range(5)), (3, 0), (4, 1), (5, 2), (6, 3)]
+def test_numbers_that_are_there_are_penalized() -> None:
+    """With a large penalty, a model of positive logits never repeats itself."""
+    program = model(L.PositionEmbedding(), decoder(), last="softplus").compile(
+        "cpu", batch_size=1, decode=True)
+    plain = program.generate([4], WORDS - 1, temperature=0).tolist()
+    other = program.generate([4], WORDS - 1, temperature=0, repetition_penalty=1e6).tolist()
+    assert len({4, *plain}) < WORDS == len({4, *other})
+    by_one = [program.generate([4, *other[:k]], 1, temperature=0, repetition_penalty=1e6)[0]
+              for k in range(WORDS - 1)]
+    assert by_one == other
 
 
 def test_it_gives_each_number_as_it_is_made() -> None:
     program = compiled("pre-norm")
-    writing = program.generate([1, 2], 1_000_000_000)
+    writing = program.generate([1, 2], 1_000_000_000, stream=True)
     first = [next(writing), next(writing)]
     with pytest.raises(ConfigError, match="generating already"):
-        next(program.generate([1], 3))
+        program.generate([1], 3)
     writing.close()
-    assert list(program.generate([1, 2], 2)) == first
-
-
-@pytest.mark.slow
-def test_what_is_drawn_is_drawn_by_its_probability() -> None:
-    logits = np.array([0.3, -1.0, 2.0, 0.1, -3.0])
-    count = 20_000
-
-    def shares(**how: Any) -> np.ndarray:
-        sampler = Sampler(seed=1, **how)
-        return np.bincount([sampler(logits) for _ in range(count)], minlength=5) / count
-
-    for temperature in (0.5, 1.0, 3.0):
-        np.testing.assert_allclose(shares(temperature=temperature), softmax(logits / temperature),
-                                   atol=0.012)  # about 3.4 deviations
-    best = softmax(np.where(logits >= 0.3, logits, -np.inf))
-    np.testing.assert_allclose(shares(top_k=2), best, atol=0.012)
-    assert shares(top_k=1)[2] == shares(temperature=0)[2] == 1.0
-    assert Sampler(temperature=0)(np.zeros(4)) == 0 and Sampler(top_k=9)(logits) in range(5)
-    huge = Sampler(temperature=1e-3)(logits * 1e4)
-    assert huge == 2
+    assert program.generate([1, 2], 2).tolist() == first
 
 
 def test_seeds() -> None:
     program = compiled("pre-norm")
-    texts = [tuple(program.generate([1], 30, seed=s)) for s in (0, 1, 0)]
-    assert texts[0] == texts[2] != texts[1]
+    texts = [tuple(program.generate([1], 30, seed=s)) for s in (0, 1, 0, 1 << 32)]
+    assert texts[0] == texts[2] and len(set(texts)) == 3
 
 
 @pytest.mark.slow
@@ -208,8 +174,10 @@ def test_models_that_do_not_write_are_refused() -> None:
 
 
 WRONG_PROMPTS = [
-    ([], "one or more integers"), ([[1, 2], [3]], "not several; call it for each"), ([[1, 2]], r"shape \(1, 2\)"), ([1.5], "not float64"),
-    ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1")]
+    ([], "one or more integers"), ([[1, 2], []], "one or more integers"), ([1.5], "not float64"),
+    ([1, [2]], "a list of such lists"), ([[[1]]], r"shape \(1, 1\)"),
+    ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1"),
+    ([[1], [WORDS]], "reaches from 7 to 7; layer")]
 
 
 def test_prompts_that_are_none() -> None:
@@ -219,8 +187,23 @@ def test_prompts_that_are_none() -> None:
             program.generate(prompt, 3)
 
 
-@pytest.mark.parametrize("how", [{"temperature": -1}, {"temperature": float("nan")}, {"top_k": 0},
-                                 {"seed": -1}])
-def test_choices_that_are_none(how: dict[str, Any]) -> None:
-    with pytest.raises(ZtorchError):
-        Sampler(**how)
+WRONG_CHOICES = [
+    ({"temperature": -1}, "temperature"), ({"temperature": float("nan")}, "temperature"),
+    ({"top_k": 0}, "top_k"), ({"top_p": 0}, "top_p=...) must be a number above 0 and at most 1"),
+    ({"top_p": 1.5}, "at most 1"), ({"seed": -1}, "seed"), ({"stop": 1.5}, "a list of integers"),
+    ({"stop": "a"}, "a list of integers, not 'a'"), ({"stop": [1, None]}, "a list of integers"),
+    ({"repetition_penalty": 0}, "repetition_penalty")]
+
+
+def test_choices_that_are_none() -> None:
+    for how, message in WRONG_CHOICES:
+        with pytest.raises(ZtorchError, match=re.escape(message)):
+            Drawing(**how)
+    program = compiled("pre-norm")
+    with pytest.raises(ConfigError, match=r"stop=...\) has 7; this model gives 0 to 6"):
+        program.generate([1], 3, stop=[2, 7])
+    with pytest.raises(ConfigError, match="takes one prompt, not a list"):
+        program.generate([[1], [2]], 3, stream=True)
+    for wrong in ("no", -2, 1.0):
+        with pytest.raises(ConfigError, match="how many rows are generated at once"):
+            MODELS["no positions"]().trace(1, decode=wrong)

@@ -12,6 +12,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.artifacts import flowers, trainer
+from tests.cases.generating import LENGTH, compiled
 
 # -- without a compiler ----------------------------------------------------------------------------
 
@@ -26,6 +27,9 @@ import numpy as np
 import ztorch
 program = ztorch.load(sys.argv[1])
 np.save(sys.argv[2], program.predict(np.load(sys.argv[3])))
+if "generate" in program.executable.functions:
+    texts = program.generate([[1, 2], [3]], 15, top_k=4, seed=3)
+    np.save(sys.argv[4], [*texts, program.generate([1, 2], 15, beams=2)])
 if "train" in program.executable.functions:
     program.fit(np.load(sys.argv[3]), np.load(sys.argv[4]), epochs=2, verbose=0)
     program.evaluate(np.load(sys.argv[3]), np.load(sys.argv[4]), verbose=0)
@@ -53,6 +57,20 @@ def test_running_and_training_import_no_compiler(tmp_path: Path) -> None:
     again.load_checkpoint(tmp_path / "out.npy.checkpoint")
     for name, value in program.executable.states_snapshot().items():
         assert np.array_equal(again.executable.state(name), value), name
+
+
+def test_generating_imports_no_compiler(tmp_path: Path) -> None:
+    program = compiled("rotary", rows=2)
+    program.save(tmp_path / "t.zt")
+    np.save(tmp_path / "x.npy", np.zeros((2, LENGTH), np.int32))
+    root = str(Path(zt.__file__).parents[1])
+    files = [str(tmp_path / n) for n in ("t.zt", "out.npy", "x.npy", "texts.npy")]
+    ran = subprocess.run([sys.executable, "-c", ALONE, *files], cwd=tmp_path, text=True,
+                         capture_output=True, check=False, env={**os.environ, "PYTHONPATH": root})
+    assert ran.returncode == 0, ran.stderr
+    want = [*program.generate([[1, 2], [3]], 15, top_k=4, seed=3),
+            program.generate([1, 2], 15, beams=2)]
+    assert np.array_equal(np.load(tmp_path / "texts.npy"), want)
 
 
 # -- starting quickly ------------------------------------------------------------------------------

@@ -50,9 +50,27 @@ def test_it_prints_what_the_program_generates(own: Path) -> None:
                "--seed", 4)
     assert said.exit_code == 0 and said.stdout == f"To be{decode(np.array(letters))}\n"
     assert write(program, "To be", 20, 0.8, 9, 4) == said.stdout[:-1]
+    end = decode(program.generate(encode("To be"), 9, temperature=0.8, seed=4))[-1]
+    stopped = run(own / "net.zt", "To be", "--temperature", 0.8, "--seed", 4, "--stop", end,
+                  "--top-p", 1.0, "--repetition-penalty", 1.0)
+    want = decode(program.generate(encode("To be"), 200, temperature=0.8, seed=4, stop=encode(end)))
+    assert stopped.stdout == f"To be{want}\n" and want.index(end) == len(want) - 1 <= 8
+    fewer = run(own / "net.zt", "To be", "--length", 20, "--top-p", 0.5, "--repetition-penalty", 1.3)
+    want = decode(program.generate(encode("To be"), 20, temperature=0.5, top_p=0.5,
+                                   repetition_penalty=1.3))
+    assert fewer.stdout == f"To be{want}\n"
     compiled = run(f"{own / 'net.py'}:build", "To be", "--length", 20, "--temperature", 0.8,
                    "--top-k", 9, "--seed", 4, "--weights", own / "w.safetensors")
     assert compiled.stdout == said.stdout
+
+
+def test_beams(own: Path) -> None:
+    said = run(f"{own / 'net.py'}:build", "To be", "--length", 9, "--beams", 3, "--weights",
+               own / "w.safetensors")
+    scope: dict = {}
+    exec(MODEL, scope)
+    program = scope["build"]().compile("cpu", batch_size=1, decode=3)
+    assert said.stdout == f"To be{decode(program.generate(encode('To be'), 9, beams=3))}\n"
 
 
 def test_an_alphabet_of_its_own(own: Path) -> None:
@@ -67,6 +85,9 @@ ERRORS = [
     (["net.zt", "a", "--alphabet", "abc"], "36 numbers apart, and the alphabet has 3 letters"),
     (["net.zt", "a", "--weights", "w.safetensors"], "has weights"),
     (["net.zt", ""], "one or more integers"),
+    (["net.zt", "a", "--beams", "2"], "generates 1 at once; compile it with decode=2"),
+    (["net.zt", "a", "--beams", "2", "--temperature", "0.5"], "leave out temperature, or beams"),
+    (["net.zt", "a", "--stop", "é"], "the model does not know 'é'"),
     (["net.py:build", "a"], "has learned nothing yet"),
     (["none.zt", "a"], "cannot read none.zt"),
 ]

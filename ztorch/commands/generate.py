@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from ztorch.commands.recipe import find
 from ztorch.data import verse
 from ztorch.errors import ConfigError, DataError
 from ztorch.program.program import Program, load
 
+TEMPERATURE = 0.5  # where none is said: few surprises
 
-def generate(name: str, *, text: str, length: int, temperature: float, top_k: int | None,
-             seed: int, alphabet: str | None, weights: str | None, device: str,
-             threads: int | None) -> None:
-    """Prints a text and what follows it, letter by letter."""
-    program = _program(name, weights, device, threads)
+
+def generate(name: str, *, text: str, length: int, stop: str, beams: int | None,
+             alphabet: str | None, weights: str | None, device: str, threads: int | None,
+             **drawing: Any) -> None:
+    """Prints a text and what follows it, letter by letter. Of `drawing`, None stands for what was
+    not said."""
+    program = _program(name, weights, device, threads, beams or True)
     letters = verse.ALPHABET if alphabet is None else alphabet
     prompt = encode(text, letters)
-    numbers = program.generate(prompt, length, temperature=temperature, top_k=top_k, seed=seed)
-    known = program.executable.functions["decode"].outputs["logits"].shape[1]
+    how = {key: value for key, value in drawing.items() if value is not None}
+    if beams is None:
+        how = {"temperature": TEMPERATURE, "stream": True, **how}
+    numbers = program.generate(prompt, length, stop=encode(stop, letters), beams=beams, **how)
+    known = program.executable.functions["generate"].inputs["stops"].shape[0]
     if known != len(letters):
         raise ConfigError(f"{name} tells {known} numbers apart, and the alphabet has "
                           f"{len(letters)} letters; give --alphabet with a letter for each number")
     _print(text, letters, numbers)
 
 
-def _program(name: str, weights: str | None, device: str, threads: int | None) -> Program:
+def _program(name: str, weights: str | None, device: str, threads: int | None,
+             rows: bool | int) -> Program:
     if name.endswith(".zt"):
         if weights:
             raise ConfigError(f"{name} has weights; --weights is for a model that is compiled now")
@@ -36,7 +44,7 @@ def _program(name: str, weights: str | None, device: str, threads: int | None) -
         raise ConfigError(f"{name} has learned nothing yet; give --weights, or train it: "
                           f"ztorch train {name} --out model.zt, then ztorch generate model.zt")
     recipe.model.load_weights(weights)
-    return recipe.model.compile(device, batch_size=1, threads=threads, decode=True)
+    return recipe.model.compile(device, batch_size=1, threads=threads, decode=rows)
 
 
 def encode(text: str, letters: str) -> list[int]:

@@ -8,10 +8,10 @@
     link       an object file     a library that imports nothing           codegen/elf.py
     load       code, parameters   a program that runs on a device          runtime/start.py
 
-A program has up to four functions, one graph each: predict, evaluate, train and decode. They share
-one block of parameters. Render, assemble and link are in `cpu_code.py` for processors and in
-`device_code.py` for devices with memory of their own. An artifact stores the code and parameters
-that are loaded here: the same bytes run in both cases.
+A program has a function for each graph: predict, evaluate, train, and those by which it generates.
+They share one block of parameters. Render, assemble and link are in `cpu_code.py` for processors
+and in `device_code.py` for devices with memory of their own. An artifact stores the code and
+parameters that are loaded here: the same bytes run in both cases.
 """
 
 from __future__ import annotations

@@ -86,6 +86,12 @@ def fewer(v: Value) -> Value | None:
     return Value(a.op, (chosen,), a.attrs, v.shape, v.dtype)
 
 
+def converts(v: Value) -> bool:
+    """Whether v was widened from 16 bits or rounded to them, of which products need nothing: they
+    read 16 bits as they lie."""
+    return v.op is ROUNDED or (v.op.name == "cast" and v.args[0].dtype in HALVES)
+
+
 def narrowed(v: Value, known: dict[Value, Value]) -> Value | None:
     """v in 16 bits, or None if they do not hold it exactly.
 

@@ -60,6 +60,8 @@ class Op:
         movement: Whether it only chooses which element to read.
         alias: Whether the result is its first argument: the node exists for its gradient.
         written: Whether a movement is worth a buffer of its own, unless reading it is free.
+        partial: Whether it changes few elements of its first argument, which is worth a kernel of
+            its own.
         opcode: The scalar opcode of a map, or the opcode that a reduction combines with.
         batch: `batch(one, many, **attrs)` computes the result for many examples: `one` is the node
             of one example, `many` the `Examples` of its arguments. None for the rule of the kind,
@@ -76,6 +78,7 @@ class Op:
     movement: bool = False
     alias: bool = False
     written: bool = False
+    partial: bool = False
     opcode: str = ""
     batch: Callable[..., Value] | None = None
 

@@ -176,15 +176,15 @@ class MultiHeadAttention(Layer):
                                   "values by themselves")
             q, k, v = (self._heads(name, x, context)
                        for name, x in (("query", query), ("key", key), ("value", value)))
-            attention_mask = _both(attention_mask, context.mask_of(value), context.mask_of(key))
-            causal, step_by_step = self.use_causal_mask or use_causal_mask, context.decoding
-            if step_by_step is not None:
-                k = context.keep(f"{self.path}/keys", k)
-                v = context.keep(f"{self.path}/values", v)
-                attention_mask, causal = step_by_step.seen(), False
+            causal, decoding = self.use_causal_mask or use_causal_mask, context.decoding
             if self.rotary:
-                q = OPS.rotary(q) if step_by_step is None else step_by_step.turned(q)
-                k = OPS.rotary(k)
+                q, k = (OPS.rotary(x) if decoding is None else decoding.rotated(x) for x in (q, k))
+            masks = context.mask_of(value), context.mask_of(key)
+            k = _transposed(context.keep(f"{self.path}/keys", _transposed(k), 3))
+            v = context.keep(f"{self.path}/values", v, 2)
+            if decoding is not None:
+                attention_mask, causal = decoding.seen(), False
+            attention_mask = _both(attention_mask, *(masks if decoding is None else ()))
             weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:
                 seed, step, stream = context.random(self.seed)
@@ -218,3 +218,8 @@ def _both(attention_mask: Value | None, *masks: Value | None) -> Value | None:
             attention_mask = (seen if attention_mask is None else
                               OPS.bitwise_and(attention_mask, seen))
     return attention_mask
+
+
+def _transposed(x: Value) -> Value:
+    """x with its last two axes swapped: keys are cached as the product with queries reads them."""
+    return OPS.transpose(x, (0, 1, 3, 2))

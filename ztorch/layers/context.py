@@ -14,7 +14,7 @@ from ztorch.dtypes import DType, dtype, f32
 from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
-from ztorch.layers.decoding import Decoding
+from ztorch.layers.decoding import Decoding, Prefill
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
@@ -92,7 +92,8 @@ class Context:
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
     keepers: dict[Value, LayerNode] = field(default_factory=dict)  # of states from call to call
     masks: dict[Value, Value] = field(default_factory=dict)  # of tensors whose steps may be padding
-    decoding: Decoding | None = None  # set when a single position of a sequence is traced
+    decoding: Decoding | None = None  # set when a single position of each row is traced
+    prefill: Prefill | None = None  # set when whole rows are traced to fill caches
     streams: int = 0  # number of random streams in use
 
     @property
@@ -120,15 +121,25 @@ class Context:
                                 self.states.kept_as(weight), lambda: weight.value, kind="weight",
                                 trainable=weight.trains)
 
-    def keep(self, name: str, new: Value) -> Value:
-        """Adds the decoded position to a cache and returns it: (batch, heads, length, dim).
+    def keep(self, name: str, new: Value, axis: int) -> Value:
+        """Writes keys or values to a cache where there is one.
 
-        Later positions hold arbitrary numbers; `Decoding.seen` masks them.
+        Args:
+            name: Name of the cache.
+            new: Tensor with the rows as its first axis.
+            axis: Axis of the positions.
+
+        Returns:
+            What to attend to: the cache if a single position is traced, else `new` itself. Entries
+            of later positions hold arbitrary numbers; `Decoding.seen` masks them.
         """
-        assert self.decoding is not None, "there are caches only where one position is traced"
-        cache = self.states.cache(name, (*new.shape[:2], self.decoding.length, new.shape[3]))
-        self.updates[cache] = self.decoding.placed(new, cache)
-        return self.updates[cache]
+        step = self.decoding or self.prefill
+        if step is None:
+            return new
+        shape = (*new.shape[:axis], step.length, *new.shape[axis + 1:])
+        cache = self.states.cache(name, shape)
+        self.updates[cache] = step.placed(new, self.updates.get(cache, cache), axis)
+        return new if self.decoding is None else self.updates[cache]
 
     def remembered_state(self, layer: LayerNode, name: str, shape: Shape) -> Value:
         """What the last call left in a state of a layer that keeps states from call to call."""

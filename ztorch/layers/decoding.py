@@ -1,42 +1,66 @@
-"""Decoding: running a causal model one position at a time.
+"""Decoding: running a causal model on a few positions of its rows, with caches of what came before.
 
-Layers see a single position, of shape (batch, 1, ...), and its number. Attention keeps keys and
-values of earlier positions in caches: states of the program with one entry per position, in which
-each step writes its own.
+`Prefill` runs whole rows and fills the caches; `Decoding` runs one position of each row. Attention
+keeps keys and values in caches: states of the program with one entry for each position.
 """
 
 from __future__ import annotations
 
-from ztorch.graph.op import OPS
+from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
+from ztorch.ops.attention import rotary_factors, rotated
+from ztorch.ops.placing import PLACED
+
+
+class Prefill:
+    """All positions of some rows at once: their caches are written anew, others stay.
+
+    Args:
+        rows: Bool tensor `(rows,)`: which rows to write.
+        length: Positions of a row.
+    """
+
+    def __init__(self, rows: Value, length: int):
+        self.rows, self.length = rows, length
+
+    def placed(self, new: Value, cache: Value, axis: int) -> Value:
+        """`cache` with new entries in the rows to write."""
+        return OPS.where(OPS.reshape(self.rows, (-1, *(1,) * (cache.rank - 1))), new, cache)
 
 
 class Decoding:
-    """The step at `position`, an int32 tensor of shape (1,), in rows of `length` positions.
+    """One position of each row.
 
-    >>> from ztorch.graph.op import leaf
-    >>> Decoding(leaf("input", "position", (1,), "int32"), 32).seen().shape
-    (1, 32)
+    Args:
+        position: int32 tensor `(rows,)`: the position of each row.
+        rows: Bool tensor `(rows,)`: the rows whose caches are written.
+        length: Positions of a row.
+
+    Examples:
+        >>> from ztorch.graph.op import leaf
+        >>> position = leaf("input", "position", (2,), "int32")
+        >>> Decoding(position, leaf("input", "rows", (2,), "bool"), 32).seen().shape
+        (2, 1, 32)
     """
 
-    def __init__(self, position: Value, length: int):
-        self.position, self.length = position, length
+    def __init__(self, position: Value, rows: Value, length: int):
+        self.position, self.rows, self.length = position, rows, length
 
     def seen(self) -> Value:
-        """A mask (1, length) of the positions up to this one."""
-        return OPS.less_equal(OPS.iota((1, self.length), 1), self.position)
-
-    def turned(self, new: Value) -> Value:
-        """`new`, (batch, heads, 1, dim), after `ops.rotary` at this position."""
-        shape = (*new.shape[:2], self.length, new.shape[3])
-        alone = self.placed(new, OPS.full(shape, 0.0, new.dtype))
-        return OPS.sum(OPS.rotary(alone), axis=2, keepdims=True)  # rotated zeros stay zeros
+        """A mask (rows, 1, length) of the positions up to this one."""
+        shape = (self.position.size, 1, self.length)
+        return OPS.less_equal(OPS.iota(shape, 2), OPS.reshape(self.position, (-1, 1, 1)))
 
     def row(self, table: Value) -> Value:
-        """The row of this position in a table of (positions, features): (1, 1, features)."""
-        return OPS.expand_dims(OPS.take(table, self.position), 0)
+        """The entry of this position in a table (positions, features): (rows, 1, features)."""
+        return OPS.expand_dims(OPS.take(table, self.position), 1)
 
-    def placed(self, new: Value, others: Value) -> Value:
-        """`others`, (batch, heads, length, dim), with `new` at this position."""
-        here = OPS.equal(OPS.iota(others.shape, 2), self.position)
-        return OPS.where(here, OPS.broadcast_to(new, others.shape), others)
+    def rotated(self, x: Value) -> Value:
+        """`x`, (rows, heads, 1, dim), after `ops.rotary` at this position."""
+        factors = (OPS.take(constant(table, x.dtype), self.position)
+                   for table in rotary_factors(self.length, x.shape[3]))
+        return rotated(x, *(OPS.expand_dims(f, (1, 2)) for f in factors))
+
+    def placed(self, new: Value, cache: Value, axis: int) -> Value:
+        """`cache` with `new`, of size 1 along the axis, at this position of the rows to write."""
+        return PLACED(cache, new, OPS.where(self.rows, self.position, -1), axis=axis)

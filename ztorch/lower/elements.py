@@ -11,6 +11,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, nested, spread, vectors, widest
+from ztorch.lower.placed import at_position, entry_axes, write
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, computed, real_reads
 from ztorch.lower.schedule import ElementSchedule
@@ -75,6 +76,9 @@ def lanes_refusal(lanes: int, most: int) -> str:
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: ElementSchedule) -> None:
     """Every element for itself."""
+    if region.in_place:
+        _entries(b, region, memory, target, s)
+        return
     axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))]
     *rows, column = axes or [Var("d", 1)]
     full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
@@ -91,6 +95,18 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
             bound |= dict(zip(own, counters, strict=True))
             for inner, _ in vectors(e.within(bound=bound), column, s.lanes):
                 evaluate(inner, region.members, region, full, target)
+
+
+def _entries(b: Builder, region: Region, memory: Mapping[Value, str],
+             target: Mapping[Value, str], s: ElementSchedule) -> None:
+    """Every entry that is written in place, lanes along the last axis."""
+    *rows, column = entry_axes(region)
+    e = Emitter(b, memory)
+    with b.loop(0, prod(v.extent for v in rows), kind="parallel") as r:
+        inner = e.within(bound=spread(e, r, rows))
+        with at_position(inner, region, [*rows, column]) as place:
+            for scope, _ in vectors(inner, column, s.lanes):
+                write(scope, region, [*rows, column], place, target[region.members[0]])
 
 
 def merged_axes(region: Region) -> tuple[int, ...]:

@@ -82,9 +82,10 @@ class _Fusion:
             self.regions[k].add(v, self.regions[k].full)
             return
         sources = {self.region_of[s] for s in self._sources(v) if s in self.region_of}
-        if self.enabled and v.op.kind in ("map", "reduce"):
+        if self.enabled and v.op.kind in ("map", "reduce") and not v.op.partial:
             priority = {"contract": 0, "reduce": 1, "map": 2}
-            kernels = [k for k in sources if self.regions[k].kind in priority]
+            kernels = [k for k in sources if self.regions[k].kind in priority
+                       and not self.regions[k].members[0].op.partial]
             for k in sorted(kernels, key=lambda k: (priority[self.regions[k].kind], -k)):
                 if self._join(v, k, sources):
                     return
@@ -175,6 +176,8 @@ class _Fusion:
         """Merges the elementwise region h into region k, if one kernel can compute both."""
         source, target = self.regions.get(h), self.regions[k]
         if source is None or source.kind != "map" or source.size != target.size:
+            return
+        if source.members[0].op.partial:
             return
         if not self._few_buffers(*source.members, *target.members):
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
-from ztorch.ir.limits import Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.elements import merged_axes
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import (
@@ -21,7 +21,8 @@ from ztorch.lower.grid import (
     workgroups,
 )
 from ztorch.lower.index import Index, Var
-from ztorch.lower.loops import evaluate
+from ztorch.lower.loops import evaluate, spread
+from ztorch.lower.placed import at_position, entry_axes, write
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridElementSchedule
@@ -62,6 +63,9 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
          limits: Limits, s: GridElementSchedule) -> None:
     """All elements, each by one thread."""
     assert limits.grid is not None
+    if region.in_place:
+        _entries(b, region, memory, target, limits.grid, s)
+        return
     axes, full = _axes(region)
     size = region.size // s.width
     groups = math.ceil(size / s.threads)
@@ -71,3 +75,17 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         with where(b, b.lt(at, size) if size % s.threads else None):
             e = along(Emitter(b, memory, members=region.flat), at, axes, s.width)
             evaluate(e, region.members, region, full, target)
+
+
+def _entries(b: Builder, region: Region, memory: Mapping[Value, str],
+             target: Mapping[Value, str], grid: GridLimits, s: GridElementSchedule) -> None:
+    """Every entry that is written in place, each by one thread."""
+    axes = entry_axes(region)
+    size = math.prod(v.extent for v in axes)
+    with workgroups(b, math.ceil(size / s.threads), grid) as g, threads(b, s.threads) as t:
+        at = b.add(b.mul(g, s.threads), t)
+        with where(b, b.lt(at, size)):
+            e = Emitter(b, memory)
+            e = e.within(bound=spread(e, at, axes))
+            with at_position(e, region, axes) as place:
+                write(e, region, axes, place, target[region.members[0]])

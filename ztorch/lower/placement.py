@@ -97,6 +97,7 @@ class Placement:
             if region.kind == "reduce":
                 late = Phases(region).used_later()
                 region.stores += [v for v in late if v not in region.stores]
+        self._carry_states()
         self._place_updates()
         self.reads = [self.read_by(r) for r in self.regions]  # values from outside each region
         self.arena, self.buffers = self._place_rest()
@@ -108,6 +109,25 @@ class Placement:
             {self.locations[v] for v in (*reads, *r.stores)})
             for r, reads in zip(self.regions, self.reads, strict=True))
 
+    def _carry_states(self) -> None:
+        """A state that only a loop reads and changes is carried where it lies, without copies
+        before and after the loop."""
+        region_of = {v: r for r in self.regions for v in r.flat}
+        for name, new in self.graph.updates.items():
+            last = new.args[0] if new.op is COPY else new
+            loop = last.args[0] if last.op.kind == "result" else last
+            if loop.op.kind != "loop" or last.attrs["index"] >= len(loop.attrs["body"].carries):
+                continue
+            first = loop.args[last.attrs["index"]]
+            if first.op is not COPY or not _is_state(state := first.args[0], name):
+                continue
+            copies = [region_of[first], region_of[new]]
+            others = [r for r in self.regions if r not in copies]
+            if all(len(r.members) == 1 for r in copies) and not any(
+                    state in self.read_by(r) for r in others):
+                self.regions = others
+                self.locations[first] = self.locations[new] = self._home(name, state, new)
+
     def _place_updates(self) -> None:
         """New values of states go straight to their states, unless someone still needs the old
         one then; these take a way round, through a copy at the end."""
@@ -115,7 +135,7 @@ class Placement:
         homes = {v: k for k, r in reversed([*enumerate(self.regions)]) for v in r.flat}
         last = {v: k for k, r in enumerate(self.regions) for v in self.read_by(r)}
         for name, new in self.graph.updates.items():
-            if not new.size:
+            if not new.size or new in self.locations:
                 continue
             state = by_name.get(name)
             location = self._home(name, state, new)
@@ -179,6 +199,9 @@ class Placement:
             self.locations[v] = Location("arena", offsets[v.serial], buffer.size)
         for region in self.regions:
             self.locations |= {v: self.locations[_memory(v)] for v in region.stores}
+            first = region.members[0]
+            region.in_place = first.op.partial and (
+                self.locations[first] == self.locations.get(first.args[0]))
         listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items() if b.size]
         return total, listed
 
@@ -209,6 +232,9 @@ class Placement:
                 bases.append((base[0], Index((), -1)))
         return bases
 
+
+def _is_state(v: Value, name: str) -> bool:
+    return v.attrs.get("role") == "state" and v.attrs["name"] == name
 
 
 def _memory(v: Value) -> Value:

@@ -222,7 +222,8 @@ class _Kernel:
         kernel = replace(kernel, name=f"{self.stem}_{schedule.tile(lanes)}", origin=origin)
         parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
         locations = tuple(parts[p] for p in names)
-        moved = sum(p.size for p in locations) / self.limits.processor.outer_bytes_per_cycle
+        touched = [] if region.in_place else locations  # of a buffer written in place, a few bytes
+        moved = sum(p.size for p in touched) / self.limits.processor.outer_bytes_per_cycle
         return KernelStep(kernel, locations, tuple(p in self.written for p in names),
                           max(_cycles(region, self.limits), moved), False, self.key, schedule)
 
@@ -264,7 +265,8 @@ def _cycles(region: Region, limits: Limits) -> float:
         if v.op.kind == "contract":
             total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
         else:
-            n = v.args[0].size if v.op.kind == "reduce" else v.size
+            n = (v.args[0].size if v.op.kind == "reduce" else
+                 v.args[1].size if region.in_place else v.size)
             total += n * max(v.op.cost, OP_SLOTS_MIN) / (
                 limits.processor.fma_ports * lanes)
     return total

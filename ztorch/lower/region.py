@@ -165,6 +165,7 @@ class Region:
     stores: list[Value] = field(default_factory=list)  # members that leave registers
     axes: tuple[int, ...] = ()  # that are reduced
     shape: tuple[int, ...] = ()  # of the full elements
+    in_place: bool = False  # whether a partial member overwrites its first argument
 
     def index(self, v: Value) -> tuple[Index, ...]:
         """Where a member is computed: its own index, or a reduction's of what it reduces."""

@@ -20,6 +20,7 @@ from ztorch.graph.body import (
     first_values,
     slice_leaf,
 )
+from ztorch.graph.narrow import converts
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Graph, Value, topological
@@ -49,7 +50,7 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int) ->
         body = _prepared(body, prepare)
         shared = tuple(COPY(x) if is_view(x) else x for x in shared)
     else:
-        body, shared = _closed_again(body, shared)
+        body, shared = _closed_again(body, shared, converts)
         body, shared = _closed_again(_prepared(body, prepare), shared, with_roots=False)
     args = (*map(COPY, inits), *(_in_rows(x, align) for x in sequences), *shared)
     return Value(loop.op, args, {"body": body}, loop.shape, loop.dtype, loop.layer)
@@ -76,14 +77,15 @@ def prepared_result(result: Value, loop: Value, align: int) -> Value:
 
 
 def _closed_again(body: Body, shared: Sequence[Value],
+                  also: Callable[[Value], bool] = lambda v: False,
                   with_roots: bool = True) -> tuple[Body, tuple[Value, ...]]:
     """The body after more of what all turns share is computed outside of it: all but views, what
-    loops inside write over, and roots, unless `with_roots`."""
+    loops inside write over, what is `also` to stay, and roots, unless `with_roots`."""
     known = dict(zip(body.shared, shared, strict=True))
     open_body = replace(body.with_roots(substituted(body.roots, known)), shared=())
     stay = first_values(topological(open_body.roots))
     stay |= set() if with_roots else {*open_body.roots}
-    return closed(open_body, inside=lambda v: is_view(v) or v in stay)
+    return closed(open_body, inside=lambda v: is_view(v) or v in stay or also(v))
 
 
 def row_elements(v: Value, align: int) -> int:

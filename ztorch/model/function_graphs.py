@@ -1,4 +1,4 @@
-"""The functions of a program as graphs: evaluate, train and decode."""
+"""The functions that compare predictions with targets, as graphs: evaluate and train."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ztorch.dtypes import f16
-from ztorch.errors import ConfigError, Unsupported
+from ztorch.errors import ConfigError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
-from ztorch.layers.decoding import Decoding
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
-from ztorch.layers.stepwise import need_stepwise
 from ztorch.model.loss_scale import scaled_updates
 from ztorch.model.objectives import Objective
 from ztorch.optimizers import Optimizer
@@ -117,28 +115,3 @@ def _step_weights(mask: Value | None, row_weights: Value) -> Value | None:
     total = OPS.sum(steps * row_weights)
     factor = OPS.sum(row_weights) / OPS.where(total > 0.0, total, 1.0)
     return counts * (factor * float(math.prod(mask.shape[1:])))
-
-
-def decode_graph(model: Network, states: States) -> Graph:
-    """x, position -> the logits at one position of a row. What layers need of the positions before
-    it is in their caches."""
-    need_stepwise(model)
-
-    def unsupported(reason: str) -> Unsupported:
-        return Unsupported("decode=True takes a model with one input of integers, (length,), "
-                           f"which gives logits, (length, classes); model {model.name!r} {reason}")
-
-    if list(model.inputs) != [""] or model.output_names != [""]:
-        raise unsupported("has several inputs or outputs")
-    x = leaf("input", "x", (1, 1), model.input_dtype or states.dtype)
-    if len(model.input_shape) != 1 or not x.dtype.is_int:
-        raise unsupported(f"takes {model.input_shape} of {x.dtype}")
-    position = leaf("input", "position", (1,), "int32")
-    context = Context(states=states, decoding=Decoding(position, model.input_shape[0]))
-    y = model.called({"": x}, context)[""]
-    if y.shape[:-1] != (1, 1):
-        raise unsupported(f"gives {model.output_shape}")
-    activation, logits = context.probabilities.get(y, ("", y))
-    y = logits if activation == "softmax" else y
-    return Graph({"logits": OPS.reshape(y, (1, y.shape[2]))},
-                 {state.attrs["name"]: new for state, new in context.updates.items()})

@@ -187,7 +187,7 @@ class Model(Network):
     @checked
     def trace(self, batch_size: int, optimizer: Any = None, loss: Any = None,
               metrics: Any = (), dtype: Any = "float32", seed: int | None = None,
-              loss_weights: Any = None, decode: bool = False) -> TracedModel:
+              loss_weights: Any = None, decode: bool | int = False) -> TracedModel:
         """Makes the graphs of a program, as `compile` does. For exports, and to look at them.
 
         Args:
@@ -202,7 +202,7 @@ class Model(Network):
 
         Returns:
             A TracedModel: `functions` holds the graph "predict"; with a loss also "evaluate", with
-            an optimizer "train", with decode "decode".
+            an optimizer "train", with decode "prefill" and "generate".
 
         Raises:
             ConfigError: An argument makes no sense.
@@ -218,7 +218,7 @@ class Model(Network):
     def compile(self, device: str = "auto", *, batch_size: int = 32, optimizer: Any = None,
                 loss: Any = None, metrics: Iterable[Any] = (), dtype: Any = "float32",
                 threads: int | None = None, seed: int | None = None,
-                loss_weights: Any = None, decode: bool = False,
+                loss_weights: Any = None, decode: bool | int = False,
                 matmul_precision: str = "float32") -> Any:
         """Compiles the model to native code for one device and one batch size.
 
@@ -246,8 +246,9 @@ class Model(Network):
             seed: The seed of dropout and shuffling; None: that of the model. Default: `None`.
             loss_weights: The weights of the losses of several outputs in their sum, a list or a
                 dict; None: all 1. Default: `None`.
-            decode: Whether the program can `generate`. The model must be causal, and take (length,)
-                integers. Default: `False`.
+            decode: Whether the program can `generate`: False, True, or how many sequences it
+                generates at once. The model must be causal, and take (length,) integers. Default:
+                `False`.
             matmul_precision: "float32", or "tf32": a device may round the operands of float32
                 products to 10 bits of mantissa where that is faster. Default: `"float32"`.
 

@@ -16,7 +16,8 @@ from ztorch.graph.value import Graph, Value
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
-from ztorch.model.function_graphs import ScoringGraphs, decode_graph
+from ztorch.model.function_graphs import ScoringGraphs
+from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
@@ -28,13 +29,13 @@ MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
 
 def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = None,
           metrics: Any = (), dtype_: Any = "float32", seed: int | None = None,
-          loss_weights: Any = None, decode: bool = False) -> TracedModel:
+          loss_weights: Any = None, decode: bool | int = False) -> TracedModel:
     """The functions of a model for one batch size; arguments as those of `Model.compile`. All
     functions share the model's states."""
     batch_size = positive("batch_size", batch_size)
     computed, narrow = float_dtypes(dtype_)
     loss_of = losses_of(model, loss, optimizer, metrics)
-    decode = flag("decode", decode)
+    decode = rows_at_once(decode)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
     # The first values exist twice for a moment: here, and in the program that is loaded.
@@ -56,7 +57,7 @@ def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = No
                 functions["train"] = graphs.train(optimizer)
             functions["evaluate"] = graphs.evaluate()
         if decode:
-            functions["decode"] = decode_graph(model, states)
+            functions |= Generation(model, states, decode).functions()
     return TracedModel(functions, Metadata(
         name=model.name,
         model=_description(model),
@@ -69,6 +70,23 @@ def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = No
                       for name, w in model.named_weights().items()),
         layers=layer_rows(model, states.kept_as),
     ))
+
+
+def rows_at_once(decode: Any) -> int:
+    """How many rows a program generates at once: `decode` of compile, where True means one.
+
+    >>> rows_at_once(True), rows_at_once(4), rows_at_once(False)
+    (1, 4, 0)
+    """
+    try:
+        return positive("decode", decode)
+    except ConfigError:
+        pass
+    try:
+        return int(flag("decode", decode))
+    except ConfigError:
+        raise ConfigError("decode must be True, False, or how many rows are generated at once, "
+                          f"not {decode!r}") from None
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:

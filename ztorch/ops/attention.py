@@ -185,13 +185,21 @@ def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
         raise shape_error(f"ops.rotary turns pairs of the last axis by positions on axis {axis}; "
                           "that does not fit", x.shape, fix="the last axis must be even, and not "
                           "the axis of positions")
-    angles = _angles(x.shape[at], dim, max_wavelength)  # in float64, whatever x is
+    near, far = rotary_factors(x.shape[at], dim, max_wavelength)
     spread = (*(n if k == at else 1 for k, n in enumerate(x.shape[:-1])), 2, dim // 2)
+    return rotated(x, *(constant(f.reshape(spread), x.dtype) for f in (near, far)))
 
-    def factor(first: np.ndarray, second: np.ndarray) -> Value:
-        return constant(np.stack([first, second], 1).reshape(spread), x.dtype)
 
+def rotary_factors(length: int, dim: int, max_wavelength: float = 10000.0
+                   ) -> tuple[np.ndarray, np.ndarray]:
+    """The factors of an element and of its partner at each position: two float64 arrays of shape
+    `(length, 2, dim / 2)`."""
+    angles = _angles(length, dim, max_wavelength)
     cos, sin = np.cos(angles), np.sin(angles)
-    halves = OPS.reshape(x, (*x.shape[:-1], 2, dim // 2))
-    rotated = halves * factor(cos, cos) + OPS.flip(halves, halves.rank - 2) * factor(-sin, sin)
-    return OPS.reshape(rotated, x.shape)
+    return np.stack([cos, cos], 1), np.stack([-sin, sin], 1)
+
+
+def rotated(x: Value, near: Value, far: Value) -> Value:
+    """x with the pairs of its last axis rotated; the factors broadcast to `(..., 2, dim / 2)`."""
+    halves = OPS.reshape(x, (*x.shape[:-1], 2, x.shape[-1] // 2))
+    return OPS.reshape(halves * near + OPS.flip(halves, halves.rank - 2) * far, x.shape)

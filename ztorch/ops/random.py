@@ -58,7 +58,8 @@ def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[An
 
 
 def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int) -> tuple[Shape, DType]:
-    if seed.shape != (2,) or step.shape != () or {seed.dtype, step.dtype} != {u32}:
+    if seed.shape != (2, *shape[:seed.rank - 1]) or step.shape != () or (
+            {seed.dtype, step.dtype} != {u32}):
         raise shape_error("random ops need a uint32 seed of shape (2,) and a uint32 scalar step, "
                           "not", seed.shape, step.shape)
     if math.prod(shape) > 1 << 32:
@@ -67,15 +68,18 @@ def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int) -> tu
 
 
 def _numpy(seed: Any, step: Any, shape: Shape, stream: int, word: int) -> Any:
-    position = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
-    key = (np.asarray(seed[0]), seed[1] ^ np.uint32(stream))
-    return threefry(NUMPY_WORDS, key, (position, step))[word]
+    rows, rest = shape[:seed.ndim - 1], shape[seed.ndim - 1:]
+    position = np.arange(math.prod(rest), dtype=np.uint32).reshape(rest)
+    low, high = seed.reshape(2, *rows, *(1,) * len(rest))
+    key = (np.asarray(low), high ^ np.uint32(stream))
+    return threefry(NUMPY_WORDS, key, (np.broadcast_to(position, shape), step))[word]
 
 
 def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:
-    flat = sum((i * math.prod(shape[k + 1:]) for k, i in enumerate(index)), e.zero)
+    rows = len(e.shape(0)) - 1
+    flat = sum((i * math.prod(shape[k + 1:]) for k, i in enumerate(index) if k >= rows), e.zero)
     position = e.b.cast(e.value(flat), dtype=u32)
-    key = (e.read(0, (0,)), e.b.xor(e.read(0, (1,)), stream))
+    key = (e.read(0, (0, *index[:rows])), e.b.xor(e.read(0, (1, *index[:rows])), stream))
     return threefry(e.b, key, (position, e.read(1, ())))[word]
 
 
@@ -97,7 +101,8 @@ def random_bits(shape: Shape, seed: Value, step: Value, stream: int = 0) -> Valu
 
     Args:
         shape: Shape of the result.
-        seed: Seed: a uint32 tensor of shape `(2,)`.
+        seed: Seed: a uint32 tensor of shape `(2,)`. With more axes, which are the first ones of the
+            result, each row has a seed and draws what it would draw alone.
         step: Number of the training step: a uint32 scalar. Each step gives new numbers.
         stream: Number of the stream. Give every use in a model its own. Default: `0`.
 

@@ -1,114 +1,267 @@
-"""Generation: continues a sequence one number at a time, each by one native call."""
+"""Generation: continues sequences of numbers. One native call makes many numbers of several rows.
+
+A row is one sequence. What the model sees of it is its window; all of the window but the last
+number lies in the caches of the program, which `prefill` fills and `generate` goes on from. When a
+window is as long as the caches, the older half of it is forgotten and the newer half is read again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.config import number, positive, whole_seed
+from ztorch.config import number, positive, whole_numbers, whole_seed
 from ztorch.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from ztorch.program.stateful import Stateful
 
-NextLogits = Callable[[int, int], np.ndarray]  # a number and its position -> logits of the next
 
-
-class Sampler:
-    """Draws a number by its logits.
-
-    Args:
-        temperature: Above 1 makes unlikely numbers likelier; 0 always takes the likeliest. Default:
-            `1.0`.
-        top_k: Draws only from so many of the likeliest numbers; None: from all. Default: `None`.
-        seed: The same seed draws the same numbers. Default: `0`.
+@dataclass(frozen=True)
+class Drawing:
+    """How numbers are drawn: arguments of `generate`, checked when it is made.
 
     Examples:
-        >>> draw = Sampler(temperature=0)
-        >>> draw(np.array([0.0, 2.0, 1.0]))
-        1
+        >>> Drawing(stop=3).stop
+        (3,)
     """
 
-    def __init__(self, temperature: float = 1.0, top_k: int | None = None, seed: int = 0):
-        self.temperature = number("generate(temperature=...)", temperature, least=0)
-        self.top_k = None if top_k is None else positive("generate(top_k=...)", top_k)
-        self._bits = np.random.PCG64(whole_seed(seed))
+    temperature: float = 1.0  # logits are divided by it; 0 takes the likeliest number
+    top_k: int | None = None  # draws from so many of the likeliest numbers only
+    top_p: float | None = None  # draws from the likeliest that together have this probability
+    repetition_penalty: float = 1.0  # above 1, numbers that are there already become less likely
+    stop: Any = ()  # numbers that end a row
+    seed: int = 0  # of the random numbers; row k has seed + k
 
-    def __call__(self, logits: np.ndarray) -> int:
-        if self.temperature == 0:
-            return int(logits.argmax())
-        scores = logits.astype(np.float64)
-        likeliest = np.argsort(-scores, kind="stable")[:self.top_k]  # of equals, the first ones
-        scaled = scores[likeliest] / self.temperature
-        cumulative = np.exp(scaled - scaled[0]).cumsum()
-        # Raw bits: they are the same in every version of NumPy.
-        point = float(self._bits.random_raw()) / 2.0**64 * cumulative[-1]
-        position = int(np.searchsorted(cumulative, point, side="right"))
-        return int(likeliest[min(position, len(likeliest) - 1)])
+    def __post_init__(self) -> None:
+        number("generate(temperature=...)", self.temperature, least=0)
+        if self.top_k is not None:
+            positive("generate(top_k=...)", self.top_k)
+        if self.top_p is not None and not 0 < number("generate(top_p=...)", self.top_p) <= 1:
+            raise ConfigError("generate(top_p=...) must be a number above 0 and at most 1, not "
+                              f"{self.top_p!r}")
+        number("generate(repetition_penalty=...)", self.repetition_penalty, above=0)
+        object.__setattr__(self, "stop", stop_numbers(self.stop))
+        whole_seed(self.seed)
 
-
-def generate(program: Stateful, prompt: Any, length: int, sampler: Sampler) -> Iterator[int]:
-    """An iterator over `length` numbers that follow the prompt. Arguments are checked at once, not
-    when the first number is asked for."""
-    start = _checked_prompt(program, prompt)
-    positive("generate(length=...)", length)
-    capacity = program.executable.functions["predict"].inputs["x"].shape[1]
-
-    def numbers() -> Iterator[int]:
-        if not program.generate_lock.acquire(blocking=False):
-            raise ConfigError(f"program {program.name!r} is generating already, and has one cache; "
-                              "end the other one first, or load the program twice")
-        try:
-            with program.borrow("decode") as call:
-                def next_logits(token: int, position: int) -> np.ndarray:
-                    call.inputs["x"][...] = token
-                    if "position" in call.inputs:  # in some models no layer depends on it
-                        call.inputs["position"][...] = position
-                    call()
-                    return call.outputs["logits"][0]
-
-                yield from continue_sequence(start, length, capacity, next_logits, sampler)
-        finally:
-            program.generate_lock.release()
-
-    return numbers()
+    def changed(self) -> list[str]:
+        """The names of the arguments that differ from their defaults, but for `stop`."""
+        return [f.name for f in fields(self) if f.name != "stop"
+                and getattr(self, f.name) != f.default]
 
 
-def continue_sequence(start: Sequence[int], length: int, capacity: int, next_logits: NextLogits,
-                      sampler: Sampler) -> Iterator[int]:
-    """The numbers that follow `start`. The model sees the last `capacity` numbers at most, and
-    caches what it has seen. When its cache is full, the older half is forgotten and the newer half
-    is read again."""
-    window = list(start[-capacity:])
-    cached = 0  # numbers of the window that the cache holds
-    for count in range(1, length + 1):
-        while cached < len(window):
-            logits = next_logits(window[cached], cached)
-            cached += 1
-        token = sampler(logits)
-        yield token
-        if count < length:
-            if len(window) == capacity:
-                window, cached = window[capacity - capacity // 2:], 0
-            window.append(token)
-
-
-def _checked_prompt(program: Stateful, prompt: Any) -> list[int]:
-    if "decode" not in program.executable.functions:
-        raise ConfigError(f"program {program.name!r} cannot generate: it was compiled without; "
-                          "compile a causal model with decode=True")
+def stop_numbers(stop: Any) -> tuple[int, ...]:
+    """Numbers that end a row: one integer, or a list of them."""
+    if stop is None:
+        return ()
+    values = [stop] if np.ndim(stop) == 0 else stop
+    values = values.tolist() if isinstance(values, np.ndarray) else values
     try:
-        tokens = np.asarray(prompt)
-    except ValueError:  # rows of several lengths
-        raise DataError("generate takes one list of integers to go on from, not several; call "
-                        "it for each") from None
-    if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
-        raise DataError("generate takes a list of one or more integers to go on from, not "
-                        f"{tokens.dtype} of shape {tokens.shape}")
-    limits = program.metadata.input_range.get("")
-    if limits and not (limits.low <= tokens.min() and tokens.max() <= limits.high):
-        raise DataError(f"the prompt reaches from {tokens.min()} to {tokens.max()}; layer "
-                        f"{limits.layer!r} takes {limits.low} to {limits.high}")
-    return [int(token) for token in tokens]
+        return whole_numbers("generate(stop=...)", list(values))
+    except (ConfigError, TypeError):
+        raise ConfigError("generate(stop=...) must be an integer or a list of integers, not "
+                          f"{stop!r}") from None
+
+
+@dataclass
+class Continuation:
+    """A sequence that is being continued."""
+
+    window: list[int]  # the numbers that the model sees; the last one is not in the caches
+    live: bool = True  # whether it goes on
+    cached: bool = False  # whether the caches hold the window
+
+    def cut(self, capacity: int) -> None:
+        """Forgets the older half of a window that has become longer than the caches."""
+        if len(self.window) > capacity:
+            self.window = self.window[capacity - capacity // 2:]
+            self.cached = False
+
+
+class RowGenerator:
+    """The native functions of a program that generates, for one group of rows at a time."""
+
+    def __init__(self, program: Stateful):
+        functions = program.executable.functions
+        if "generate" not in functions:
+            raise ConfigError(f"program {program.name!r} cannot generate: it was compiled without; "
+                              "compile a causal model with decode=True")
+        self.program = program
+        inputs = functions["generate"].inputs
+        self.rows = inputs["x"].shape[0]  # at once
+        self.classes = inputs["stops"].shape[0]
+        self.turns = functions["generate"].outputs["tokens"].shape[1]  # of one call, at most
+        self.capacity = functions["predict"].inputs["x"].shape[1]  # of the caches
+        # A device takes all turns of a loop, however few are wanted.
+        self.least_turns = 1 if program.executable.spec.backend == "cpu" else self.turns
+
+    def prompt(self, numbers: Any) -> Continuation:
+        """A row that begins with a prompt."""
+        return Continuation(self._checked(numbers)[-self.capacity:])
+
+    def _checked(self, prompt: Any) -> list[int]:
+        try:
+            tokens = np.asarray(prompt)
+        except ValueError:  # lists of several lengths
+            tokens = np.empty(0, object)
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
+            raise DataError("generate takes a list of one or more integers to go on from, or a "
+                            f"list of such lists, not {tokens.dtype} of shape {tokens.shape}")
+        limits = self.program.metadata.input_range.get("")
+        if limits and not (limits.low <= tokens.min() and tokens.max() <= limits.high):
+            raise DataError(f"the prompt reaches from {tokens.min()} to {tokens.max()}; layer "
+                            f"{limits.layer!r} takes {limits.low} to {limits.high}")
+        return [int(token) for token in tokens]
+
+    def stops(self, drawing: Drawing) -> np.ndarray:
+        """Which numbers end a row, a bool array."""
+        mask = np.zeros(self.classes, bool)
+        for token in drawing.stop:
+            if not 0 <= token < self.classes:
+                raise ConfigError(f"generate(stop=...) has {token}; this model gives 0 to "
+                                  f"{self.classes - 1}")
+            mask[token] = True
+        return mask
+
+    def room(self, rows: Sequence[Continuation]) -> int:
+        """How many turns the caches have room for, at most those of one call."""
+        longest = max(len(row.window) for row in rows if row.live)
+        return min(self.turns, self.capacity - longest + 1)
+
+    def fill(self, rows: Sequence[Continuation]) -> None:
+        """Has the caches hold the windows of all rows, but for their last numbers."""
+        for row in rows:
+            row.cut(self.capacity)
+        late = [k for k, row in enumerate(rows) if row.live and not row.cached]
+        if "prefill" in self.program.executable.functions and any(
+                len(rows[k].window) > 1 for k in late):
+            with self.program.borrow("prefill") as call:
+                call.inputs["x"][...] = 0
+                call.inputs["length"][...] = 0
+                for k in late:
+                    window = rows[k].window
+                    call.inputs["x"][k, :len(window)] = window
+                    call.inputs["length"][k] = len(window)
+                call()
+        for k in late:
+            rows[k].cached = True
+
+    def go_on(self, rows: Sequence[Continuation], inputs: dict[str, np.ndarray]) -> None:
+        """Fills the inputs that say where each row stands."""
+        inputs["live"][...] = False
+        inputs["x"][...] = 0
+        inputs["position"][...] = 0
+        for k, row in enumerate(rows):
+            inputs["x"][k] = row.window[-1]
+            inputs["position"][k] = len(row.window) - 1
+            inputs["live"][k] = row.live
+
+
+def generate(program: Stateful, prompt: Any, length: int, drawing: Drawing,
+             stream: bool = False) -> Any:
+    """The numbers that follow a prompt, or those of each prompt; see `Predictor.generate`."""
+    generator = RowGenerator(program)
+    positive("generate(length=...)", length)
+    stops = generator.stops(drawing)
+    if not is_several(prompt):
+        calls = _numbers(generator, [generator.prompt(prompt)], length, drawing, stops, 0,
+                         generator.least_turns if stream else generator.turns)
+        numbers = _flat(calls)
+        return numbers if stream else np.array(list(numbers), np.int32)
+    if stream:
+        raise ConfigError("generate(stream=True) takes one prompt, not a list of prompts; leave "
+                          "stream out, or call it for each")
+    rows = [generator.prompt(one) for one in prompt]
+    texts: list[list[int]] = [[] for _ in rows]
+    for first in range(0, len(rows), generator.rows):
+        group = rows[first:first + generator.rows]
+        for made in _numbers(generator, group, length, drawing, stops, first, generator.turns):
+            for k, tokens in enumerate(made):
+                texts[first + k] += tokens
+    return [np.array(text, np.int32) for text in texts]
+
+
+def is_several(prompt: Any) -> bool:
+    """Whether a prompt is a list of prompts.
+
+    >>> is_several([1, 2]), is_several([[1, 2], [3]])
+    (False, True)
+    """
+    if isinstance(prompt, np.ndarray):
+        return prompt.ndim > 1
+    return isinstance(prompt, (list, tuple)) and bool(prompt) and all(
+        isinstance(one, (list, tuple, np.ndarray)) for one in prompt)
+
+
+def _flat(calls: Generator[list[list[int]], None, None]) -> Iterator[int]:
+    """The numbers of the only row, one by one."""
+    with closing(calls):
+        for [tokens] in calls:
+            yield from tokens
+
+
+def _numbers(generator: RowGenerator, rows: list[Continuation], length: int, drawing: Drawing,
+             stops: np.ndarray, first: int, turns: int) -> Generator[list[list[int]], None, None]:
+    """The numbers of each row, as calls of at most so many turns make them. The first row has the
+    number `first` among all prompts."""
+    program = generator.program
+    seen = np.zeros((generator.rows, generator.classes), bool)
+    for k, row in enumerate(rows):
+        seen[k, [token for token in row.window if token < generator.classes]] = True
+    with alone(program), program.borrow("generate") as call:
+        made = 0
+        while made < length and any(row.live for row in rows):
+            generator.fill(rows)
+            count = min(turns, length - made, generator.room(rows))
+            generator.go_on(rows, call.inputs)
+            _choose(call.inputs, drawing, stops, first)
+            call.inputs["seen"][...] = seen
+            call.inputs["step"][...] = made % 2**32
+            call.inputs["count"][...] = count
+            call()
+            made += count
+            yield [_follow(row, tokens[:count].tolist(), drawing.stop, seen[k])
+                   for k, (row, tokens) in enumerate(
+                       zip(rows, call.outputs["tokens"], strict=False))]
+
+
+def _choose(inputs: dict[str, np.ndarray], drawing: Drawing, stops: np.ndarray,
+            first: int) -> None:
+    """Fills the inputs that say how numbers are drawn."""
+    inputs["temperature"][...] = drawing.temperature
+    inputs["top_k"][...] = min(drawing.top_k or len(stops), len(stops))
+    inputs["top_p"][...] = 1.0 if drawing.top_p is None else drawing.top_p
+    inputs["repetition_penalty"][...] = drawing.repetition_penalty
+    inputs["stops"][...] = stops
+    for k in range(inputs["seeds"].shape[1]):
+        seed = whole_seed(drawing.seed) + first + k
+        inputs["seeds"][:, k] = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
+
+
+def _follow(row: Continuation, tokens: list[int], stop: Sequence[int],
+            seen: np.ndarray) -> list[int]:
+    """Adds what a call made to a row: the numbers up to one that ends it."""
+    if not row.live:
+        return []
+    end = next((k for k, token in enumerate(tokens) if token in stop), None)
+    if end is not None:
+        tokens, row.live = tokens[:end + 1], False
+    row.window += tokens
+    seen[tokens] = True
+    return tokens
+
+
+@contextmanager
+def alone(program: Stateful) -> Iterator[None]:
+    """A block during which a program generates for one caller only: it has one cache."""
+    if not program.generate_lock.acquire(blocking=False):
+        raise ConfigError(f"program {program.name!r} is generating already, and has one cache; "
+                          "end the other one first, or load the program twice")
+    try:
+        yield
+    finally:
+        program.generate_lock.release()

@@ -6,13 +6,14 @@ else is imported where it is used, so that a service starts quickly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ztorch import dispatch
 from ztorch.arguments import checked
+from ztorch.config import flag
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, check_batch_size, is_stream, rows_of
 from ztorch.feed.call_pool import CallPool
@@ -128,39 +129,64 @@ class Predictor(Stateful):
 
     @checked
     def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,
-                 top_k: int | None = None, seed: int = 0) -> Iterator[int]:
+                 top_k: int | None = None, top_p: float | None = None,
+                 repetition_penalty: float = 1.0, stop: Any = (), seed: int = 0,
+                 beams: int | None = None, length_penalty: float = 1.0,
+                 stream: bool = False) -> Any:
         """Continues a sequence of numbers, such as the letters of a text.
 
-        Each number is drawn by its probability, which one native call computes. When the sequence
-        is longer than the model's input, the older half of it is forgotten.
+        Each number is drawn by its probability. A native call makes many numbers: it runs the
+        model, draws, and goes on. When the sequence is longer than the model's input, the older
+        half of it is forgotten.
 
         Args:
-            prompt: One or more integers to begin with.
-            length: How many numbers to draw.
+            prompt: One or more integers to begin with, or a list of such prompts, which may differ
+                in length.
+            length: How many numbers to draw, at most.
             temperature: Above 1 makes unlikely numbers likelier, below 1 less likely; 0 always
                 takes the likeliest. Default: `1.0`.
-            top_k: Draws only from so many of the likeliest numbers; None: from all. Default:
-                `None`.
-            seed: The same seed draws the same numbers. Default: `0`.
+            top_k: Draws only from so many of the likeliest numbers, and those equal to the last of
+                them; None: from all. Default: `None`.
+            top_p: Draws only from the likeliest numbers that together have this probability, after
+                `top_k`; None: from all. Default: `None`.
+            repetition_penalty: The logits of numbers that are there already are divided by it if
+                they are positive, else multiplied. Default: `1.0`.
+            stop: Numbers that end a sequence, an integer or several. Default: `()`.
+            seed: The same seed draws the same numbers. Of several prompts, number k is continued
+                as it would be alone with `seed + k`. Default: `0`.
+            beams: Draws nothing, but keeps so many continuations that are likeliest as a whole, and
+                returns the best: beam search. The program needs `decode` of as many rows. None:
+                draws. Default: `None`.
+            length_penalty: Beams are ranked by the logarithm of their probability, divided by
+                their length to this power: above 0, longer ones rank higher. Default: `1.0`.
+            stream: Whether to return an iterator that makes numbers when they are asked for.
+                Default: `False`.
 
         Returns:
-            An iterator that draws each number when it is asked for.
+            An int32 array of the numbers that follow, a number of `stop` included; of several
+            prompts a list of arrays. With `stream` an iterator of numbers.
 
         Raises:
-            ConfigError: The model was compiled without `decode=True`, or this program is
-                generating already.
-            DataError: The prompt is empty, or holds numbers that the model does not take.
+            ConfigError: The model was compiled without `decode`, or this program is generating
+                already, or an argument makes no sense.
+            DataError: A prompt is empty, or holds numbers that the model does not take.
 
         Examples:
             ```python
             program = model.compile("cpu", decode=True)
-            for k in program.generate(encode("Shall I"), 100, temperature=0.5):
+            for k in program.generate(encode("Shall I"), 100, temperature=0.5, stream=True):
                 print(decode([k]), end="", flush=True)
             ```
         """
-        from ztorch.program.generate import Sampler, generate
+        from ztorch.program.generate import Drawing, generate
 
-        return generate(self, prompt, length, Sampler(temperature, top_k, seed))
+        drawing = Drawing(temperature, top_k, top_p, repetition_penalty, stop, seed)
+        stream = flag("generate(stream=...)", stream)
+        if beams is None and length_penalty == 1.0:
+            return generate(self, prompt, length, drawing, stream)
+        from ztorch.program.beams import Search, search
+
+        return search(self, prompt, length, Search(beams, length_penalty, drawing, stream))
 
     @checked
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
@@ -207,8 +233,7 @@ class Predictor(Stateful):
         return draw_plan(self.executable.spec, function or default, path)
 
     def reset_states(self) -> None:
-        """Makes the states of layers with `stateful=True` zero: the next batch begins new
-        sequences.
+        """Makes the states of stateful layers zero: the next batch begins new sequences.
 
         Examples:
             >>> import numpy as np

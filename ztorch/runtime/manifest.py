@@ -32,8 +32,14 @@ BOOL_ELEMENT = 4  # bytes: the most that a device takes for an element of a bool
 
 # The inputs and outputs of functions, by their role; those that score take x, y and w, and give at
 # least a loss.
-_SIGNATURES = {"predict": ({"x"}, {"y"}), "decode": ({"x", "position"}, {"logits"}),
-               PREPARE: (set(), set())}
+_SIGNATURES = {
+    "predict": ({"x"}, {"y"}), PREPARE: (set(), set()), "prefill": ({"x", "length"}, {"position"}),
+    "generate": ({"x", "position", "live", "step", "count", "seeds", "temperature", "top_k",
+                  "top_p", "repetition_penalty", "seen", "stops"}, {"tokens", "position"}),
+    "beams": ({"x", "position", "live", "score", "length", "count", "beams", "length_penalty",
+               "stops"}, {"tokens", "parents", "score", "length", "live", "position"}),
+    "decode": ({"x", "position"}, {"logits"}),  # of version 5, which nobody calls any more
+}
 _SCORING = ({"x", "y", "w"}, {"loss"})
 
 

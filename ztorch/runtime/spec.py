@@ -101,7 +101,7 @@ class LaunchSpec(Record, row="[kernel, grid, places, barrier]"):
 class FunctionSpec(Record):
     """One function of a program."""
 
-    name: str = field(TEXT)  # predict, train, evaluate, decode or prepare
+    name: str = field(TEXT)  # predict, train, evaluate, prefill, generate, beams or prepare
     symbol: str = field(SYMBOL)  # its entry point in the code for a CPU
     inputs: dict[str, TensorSpec] = field(ByName(TensorSpec))  # in the order the code takes them
     outputs: dict[str, TensorSpec] = field(ByName(TensorSpec))  # likewise

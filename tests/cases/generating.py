@@ -1,0 +1,76 @@
+"""Models that generate, and what generating means, with the whole row computed for each number."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+import ztorch as zt
+from ztorch import layers as L
+from ztorch.model.sampling import NOISE_STREAM
+from ztorch.ops.random import NUMPY_WORDS, threefry
+from ztorch.program.program import Program
+
+LENGTH, WORDS, WIDTH = 10, 7, 12
+
+
+def model(*middle: L.Layer, last: Any = "softmax", **common: Any) -> zt.Sequential:
+    """A model that predicts the next number at each position; `middle` are its layers."""
+    return zt.Sequential([L.Input((LENGTH,), dtype="int32"), L.Embedding(WORDS, WIDTH), *middle,
+                          L.Dense(WORDS, activation=last, kernel_initializer="he_normal")],
+                         name="writer", seed=3, **common)
+
+
+def decoder(**how: Any) -> L.Layer:
+    return L.TransformerDecoder(20, 3, dropout=0.3, **how)
+
+
+MODELS = {
+    "post-norm": lambda: model(L.PositionEmbedding(initializer="normal"), decoder(), decoder()),
+    "pre-norm": lambda: model(L.PositionEmbedding(20, initializer="normal"),
+                              decoder(normalize_first=True, activation="gelu"),
+                              L.LayerNormalization()),
+    "sinusoidal": lambda: model(L.SinusoidalPosition(), decoder()),
+    "rotary": lambda: model(L.TransformerDecoder(20, 2, rotary=True), decoder()),
+    "no positions": lambda: model(L.ReLU()),
+    "own blocks, logits": lambda: model(
+        L.PositionEmbedding(), L.Residual(L.RMSNormalization(), L.MultiHeadAttention(
+            2, key_dim=5, value_dim=3, use_causal_mask=True)), L.ReLU(), last=None),
+}
+
+
+@functools.cache
+def compiled(name: str, device: str = "cpu", dtype: str = "float32", rows: int = 1) -> Program:
+    return MODELS[name]().compile(device, batch_size=2, decode=rows, dtype=dtype)
+
+
+def gumbel(seed: int, step: int) -> np.ndarray:
+    """The noise of one number, as programs draw it."""
+    key = (np.full(WORDS, seed, np.uint32), np.full(WORDS, NOISE_STREAM, np.uint32))
+    counter = (np.arange(WORDS, dtype=np.uint32), np.full(WORDS, step, np.uint32))
+    bits = threefry(NUMPY_WORDS, key, counter)[0] >> np.uint32(9)
+    return -np.log(-np.log((bits + np.float64(0.5)) / 2**23))
+
+
+def uncached(program: Program, prompt: list[int], length: int, temperature: float = 1.0,
+             top_k: int = WORDS, top_p: float = 1.0, stop: int = -1, seed: int = 0) -> list[int]:
+    """What generating means, with the whole row computed for each number."""
+    window, made = prompt[-LENGTH:], []
+    while len(made) < length and stop not in made:
+        row = np.array([window + [0] * (LENGTH - len(window))])
+        y = program.predict(row)[0, len(window) - 1].astype(np.float64)
+        logits = np.log(y) if abs(y.sum() - 1) < 1e-5 else y  # of a softmax
+        scaled = logits / (temperature or 1)
+        order = np.argsort(-scaled, kind="stable")
+        odds = np.exp(scaled[order] - scaled.max())
+        odds[top_k:] = 0
+        before = np.concatenate([[0], np.cumsum(odds / odds.sum())[:-1]])
+        kept = order[(odds > 0) & (before < top_p)]
+        noise = gumbel(seed, len(made)) if temperature else np.zeros(WORDS)
+        made.append(int(kept[(scaled + noise)[kept].argmax()]))
+        if len(window) == LENGTH:
+            window = window[-(LENGTH // 2):]
+        window = [*window, made[-1]]
+    return made

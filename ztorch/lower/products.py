@@ -1,0 +1,199 @@
+"""Prepares matrix products: operands that lie as tiles read them, products that are cut up."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.graph.narrow import narrowed
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.index import Index, Var
+from ztorch.lower.long_reductions import split_reduction, widened
+from ztorch.lower.loops import summing
+from ztorch.lower.region import COPY, view_of
+from ztorch.lower.tiling import choose, pack, panel_columns, reading
+from ztorch.lower.tuning import (
+    COPY_COLUMNS,
+    DEEP_PRODUCT_SIZE,
+    L1_SHARE,
+    L2_SHARE,
+    LINE_BYTES,
+    NARROW_ROWS,
+    PACK_OVERFLOW,
+    PACK_ROWS,
+    PACK_ROWS_MIN,
+    PAGE_BYTES,
+    PRODUCT_DEPTH,
+    ROW_PADDING_BYTES,
+    SPLIT_DEPTH,
+    SPLIT_TILE,
+    WINDOW_ROWS,
+)
+from ztorch.machines.processors import Processor
+
+
+class ProductRewrites:
+    """The products of one graph: what is prepared for one of them serves the others."""
+
+    def __init__(self, limits: Limits, often: bool):
+        """`often`: what never changes is used many times, so that packing it costs nothing."""
+        self.limits, self.often = limits, often
+        self.narrow: dict[Value, Value] = {}  # operands in 16 bits
+        self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
+
+    def prepared(self, v: Value, fixed: bool) -> Value:
+        """The product, of operands that its tiles can read.
+
+        Args:
+            v: A product.
+            fixed: Whether the right operand is the same at every call.
+        """
+        limits = self.limits
+        a, b = v.args
+        m, n, k = *v.shape[-2:], a.shape[-1]
+        if n == 1:  # rows times one vector: sums along rows
+            row = OPS.broadcast_to(OPS.reshape(widened(b), (*b.shape[:-2], 1, k)), a.shape)
+            y = split_reduction(OPS.sum(OPS.mul(widened(a), row), axis=-1))
+            return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
+        if limits.grid is not None:
+            return self._on_grid(v, limits.grid)
+        if limits.lanes(v.dtype) == 1:
+            return v
+        if k >= 2 * PRODUCT_DEPTH and a.rank == b.rank == 2 and min(m, n) >= DEEP_PRODUCT_SIZE:
+            return self._in_parts(v, fixed)
+        a = _left(v, limits)
+        if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
+            a = _padded_rows(a.args[0] if a.op is COPY else a)
+        short = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
+        b = b if short is None else short
+        size = k * n * b.dtype.bytes
+        free = fixed and self.often and size > limits.processor.l1_bytes * L1_SHARE
+        large = m >= PACK_ROWS and size > limits.processor.l2_bytes
+        if b.rank == 2 and (free or large or _evicts_itself(b, m, limits.processor)):
+            columns = panel_columns(b, m, limits, v.dtype)
+            if (b, columns) not in self.packed:  # several products may have the same right operand
+                self.packed[b, columns] = pack(b, columns)
+            b = self.packed[b, columns]
+        elif not _readable(b):
+            b = COPY(b)
+        return _product_of(v, a, b)
+
+    def _in_parts(self, v: Value, fixed: bool) -> Value:
+        """A deep product as a sum of products, each of as many steps as caches hold. Where it is
+        cut depends on sizes only, so the order in which it is added is always the same."""
+        a, b = v.args
+        m, n, k = *v.shape, a.shape[1]
+        size = math.ceil(k / math.ceil(k / PRODUCT_DEPTH))
+        total: Value | None = None
+        for start in range(0, k, size):
+            depth = min(size, k - start)
+            left = OPS.slice(a, (0, start), (1, 1), (m, depth))
+            right = OPS.slice(b, (start, 0), (1, 1), (depth, n))
+            part = self.prepared(
+                Value(v.op, (left, right), v.attrs, v.shape, v.dtype), fixed)
+            total = part if total is None else OPS.add(total, part)
+        assert total is not None
+        return total
+
+    def _on_grid(self, v: Value, grid: GridLimits) -> Value:
+        """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
+        machine and k is deep, parts of k are products of their own, added up afterwards: where it
+        is cut depends on sizes only."""
+        a, b = (_bare(x) for x in v.args)
+        if (a, b) != v.args:
+            v = Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
+        m, n, k = *v.shape[-2:], a.shape[-1]
+        batch = v.shape[:-2]
+        if m == 1:
+            column = OPS.broadcast_to(OPS.reshape(widened(a), (*batch, k, 1)), b.shape)
+            y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2))
+            return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
+        left, right = narrowed(a, self.narrow), narrowed(b, self.narrow)
+        if left is not None and right is not None and left.dtype is right.dtype:
+            a, b = left, right  # in 16 bits, as matrix units take them
+            v = _product_of(v, a, b)
+        tiles = math.ceil(m / SPLIT_TILE) * math.ceil(n / SPLIT_TILE) * math.prod(batch)
+        wanted = min(k // SPLIT_DEPTH, grid.compute_units // tiles)
+        parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
+        if parts == 1:
+            return v
+        rank = len(batch)
+        order = (*range(rank), rank + 1, rank, rank + 2)
+        left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
+        right = OPS.reshape(b, (*batch, parts, k // parts, n))
+        return OPS.cast(OPS.sum(v.op(left, right, dtype=summing(v.dtype)), axis=-3), v.dtype)
+
+
+def _left(v: Value, limits: Limits) -> Value:
+    """The left operand of a product as its tiles read it: where it lies, or from a copy."""
+    a, n = v.args[0], v.shape[-1]
+    m, k = a.shape[-2:]
+    bare = _bare(a)
+    way = reading(bare)
+    if way is None or max(way.heights) < min(m, WINDOW_ROWS):
+        return COPY(a) if reading(a) is None else a
+    row, depth = Var("row", m), Var("k", k)
+    base = view_of(bare, (*(Index() for _ in bare.shape[:-2]), Index.of(row), Index.of(depth)))
+    if base is None or n < COPY_COLUMNS or bare.size > base[0].size:  # it repeats elements
+        return bare
+    # A tile takes few elements of each line, and meets the others again after k lines.
+    across = base[1].factor(depth) != 1 and k * LINE_BYTES > limits.processor.l1_bytes
+    best = choose(m, n, k, limits, v.dtype).tile_rows
+    return COPY(a) if across or best not in way.heights else bare
+
+
+def _evicts_itself(b: Value, m: int, cpu: Processor) -> bool:
+    """Whether tiles of m rows meet a panel of columns of the right operand so often that packing
+    pays, since its rows push one another out of the second cache: rows whose distance shares a
+    large power of two with the size of a way of the cache lie in few of its sets."""
+    k, n = b.shape
+    row = Var("k", k)
+    base = view_of(b, (Index.of(row), Index()))
+    distance = (base[1].factor(row) if base and _readable(b) else n) * b.dtype.bytes
+    way = cpu.l2_bytes // cpu.l2_ways
+    rows_held = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
+    return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
+
+
+def _product_of(v: Value, a: Value, b: Value) -> Value:
+    """The same product of operands that may lie in fewer bits."""
+    if (a, b) == v.args:
+        return v
+    attrs = v.attrs if {a.dtype, b.dtype} == {v.dtype} else {"dtype": v.dtype}
+    return Value(v.op, (a, b), attrs, v.shape, v.dtype)
+
+
+def _bare(v: Value) -> Value:
+    """The same with nothing written down on the way."""
+    if not v.op.movement or len(v.args) != 1:
+        return v
+    [below] = v.args
+    x = _bare(below)
+    return x if v.op.written else v if x is below else Value(v.op, (x,), v.attrs, v.shape, v.dtype)
+
+
+def _whole_pages(v: Value) -> bool:
+    """Whether the rows of a matrix lie whole pages distance."""
+    row = Var("row", v.shape[-2])
+    base = view_of(v, (*(Index() for _ in v.shape[:-2]), Index.of(row), Index()))
+    distance = base[1].factor(row) * v.dtype.bytes if base else 0
+    return distance > 0 and distance % PAGE_BYTES == 0
+
+
+def _padded_rows(v: Value) -> Value:
+    """A copy whose rows are not whole pages apart: such rows would evict one another."""
+    none = (0,) * v.rank
+    wide = COPY(OPS.pad(v, none, (*none[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))
+    return OPS.slice(wide, none, (1,) * v.rank, v.shape)
+
+
+def _readable(v: Value) -> bool:
+    """Whether a product can read its right operand where it lies: at sums of loop variables, and
+    with the columns side by side."""
+    loops = [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)]
+    base = view_of(v, loops)
+    if base is None or not base[1].is_affine:
+        return False
+    last = Var(f"d{v.rank - 1}", v.shape[-1])
+    return v.shape[-1] == 1 or base[1].factor(last) == 1

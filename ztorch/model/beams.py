@@ -1,0 +1,97 @@
+"""Beam search as a function of the graph: several continuations of one prompt, the best ones kept.
+
+A row is a beam. At each turn every live beam offers itself with each next number, every ended one
+offers itself as it is. Offers are ranked by the logarithm of their probability over their length to
+the power of `length_penalty`, and the best take the rows, with the caches of those they go on from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.model.turns import NOTHING, Carried, goes_on, loop, written
+from ztorch.ops.control import scan
+
+
+class Stepping(Protocol):
+    """A model that runs one position of each row: what beam search needs of `Generation`."""
+
+    dtype: DType  # of the numbers
+    rows: int
+    classes: int
+    turns: int
+    caches: Carried
+
+    def logits(self, now: Carried, active: Value) -> tuple[Value, Carried]: ...
+
+
+def beams_graph(model: Stepping) -> Graph:
+    """Where each beam stands -> its next numbers, the beams that they go on from, and its score."""
+    rows, classes = model.rows, model.classes
+    entries = {name: leaf("input", name, (rows,), dtype) for name, dtype in (
+        ("x", model.dtype), ("position", "int32"), ("live", "bool"), ("score", "float32"),
+        ("length", "int32"))}
+    count, beams = (leaf("input", name, (1,), "int32") for name in ("count", "beams"))
+    length_penalty = leaf("input", "length_penalty", (1,), "float32")
+    stops = leaf("input", "stops", (classes,), "bool")
+
+    def turn(now: Carried) -> Carried:
+        go, live = now["go"], now["live"]
+        active = OPS.logical_and(live, go)
+        logits, caches = model.logits(now, active)
+        offers = _scores(now["score"], live, OPS.cast(OPS.log_softmax(logits), "float32"))
+        lengths = now["length"] + OPS.cast(live, "int32")
+        power = OPS.cast(OPS.maximum(lengths, 1), "float32") ** length_penalty
+        best = _best(offers / OPS.reshape(power, (-1, 1)), rows)
+        parent, number = OPS.floor_divide(best, classes), OPS.remainder(best, classes)
+        score = OPS.where(OPS.less(OPS.iota((rows,), 0), beams),
+                          OPS.take(OPS.reshape(offers, (-1,)), best), -math.inf)
+        grew = OPS.logical_and(OPS.take(live, parent), score > -math.inf)
+        parent = OPS.where(go, parent, OPS.iota((rows,), 0))
+        new = {**{name: OPS.take(v, parent) for name, v in caches.items()},
+               "token": OPS.where(grew, OPS.cast(number, model.dtype), now["token"]),
+               "position": OPS.take(now["position"], parent) + OPS.cast(grew, "int32"),
+               "live": OPS.logical_and(grew, OPS.logical_not(OPS.take(stops, number))),
+               "score": score, "length": OPS.take(lengths, parent)}
+        new = {name: v if name in caches else OPS.where(go, v, now[name])
+               for name, v in new.items()}
+        made = now["made"] + 1
+        return {**new, "tokens": written(number, now["made"], now["tokens"],
+                                         OPS.logical_and(grew, go)),
+                "parents": written(parent, now["made"], now["parents"],
+                                   OPS.broadcast_to(go, (rows,))),
+                "made": made, "go": goes_on(go, made, count, new["live"])}
+
+    made = OPS.full((1,), 0, "int32")
+    nothing = OPS.full((rows, model.turns), NOTHING, "int32")
+    first = {**model.caches, "token": entries.pop("x"), **entries, "tokens": nothing,
+             "parents": nothing, "made": made,
+             "go": goes_on(None, made, count, entries["live"])}
+    last = loop(model.turns, first, turn)
+    outputs = ("tokens", "parents", "score", "length", "live", "position")
+    return Graph({name: last[name] for name in outputs},
+                 {name: last[name] for name in model.caches})
+
+
+def _scores(score: Value, live: Value, more: Value) -> Value:
+    """The score of each offer, (rows, classes): a live beam with each number, or an ended one as it
+    is, which takes the place of the first number."""
+    whole = OPS.reshape(score, (-1, 1))
+    as_it_is = OPS.where(OPS.equal(OPS.iota(more.shape, 1), 0), whole, -math.inf)
+    return OPS.where(OPS.reshape(live, (-1, 1)), whole + more, as_it_is)
+
+
+def _best(ranks: Value, count: int) -> Value:
+    """The flat positions of the largest elements, the largest one first; of equals the first."""
+    flat = OPS.reshape(ranks, (-1,))
+
+    def next_best(ranks: Value, _: None) -> tuple[Value, Value]:
+        at = OPS.argmax(ranks)
+        taken = OPS.equal(OPS.iota((flat.size,), 0), at)
+        return OPS.where(taken, -math.inf, ranks), at
+
+    return scan(next_best, flat, length=count)[1]
