@@ -142,7 +142,7 @@ FAULTS = [
     Fault("layers", "ztorch/layers/normalization.py", "factor = gamma if factor is None else factor * gamma", "factor = gamma if factor is None else factor", "layers"),
     Fault("feed", "ztorch/feed/array_batches.py", "self.steps = -(-self.rows // batch_size)", "self.steps = max(1, self.rows // batch_size)", "feed"),
     Fault("feed", "ztorch/feed/array_batches.py", "epoch], np.uint64)", "0], np.uint64)", "feed"),
-    Fault("training", "ztorch/training/loop.py", "self.batches.epoch(call.inputs, program.epochs_trained, self.steps)", "self.batches.epoch(call.inputs, 0, self.steps)", "training program callbacks"),
+    Fault("training", "ztorch/training/loop.py", "self.batches.epoch(calls, program.epochs_trained, self.steps)", "self.batches.epoch(calls, 0, self.steps)", "training program callbacks"),
     Fault("training", "ztorch/training/history.py", "self._epochs_of.setdefault(name, []).append(epoch)", "self._epochs_of.setdefault(name, []).append(0)", "training"),
     Fault("training", "ztorch/training/loop.py", "self.history.interrupted = True", "self.history.interrupted = False", "training program callbacks"),
     Fault("weights", "ztorch/weights/matching.py", "p.shapes == m.shapes]", "p.shapes != ()]", "weights"),

@@ -27,7 +27,7 @@ from ztorch.errors import ArtifactError, DeviceError
 from ztorch.files.container import MANIFEST, RIGHTS
 from ztorch.host import processor
 from ztorch.runtime.load import open_artifact, read_artifact
-from ztorch.runtime.manifest import VERSION
+from ztorch.runtime.manifest import OLDEST, VERSION
 from ztorch.runtime.spec import TensorSpec, entry_point
 
 
@@ -182,13 +182,13 @@ def test_a_newer_format_is_said_to_be_newer(tmp_path: Path) -> None:
     def newer(m: Manifest) -> None:
         m.update(version=VERSION + 1, ztorch="9.1", files="something else")
     refuse(tmp_path, changed(newer), rf"format version {VERSION + 1}, written by ztorch 9\.1; this "
-                                     f"ztorch reads version {VERSION}: install a newer one")
+                                     f"ztorch reads versions {OLDEST} to {VERSION}: install a newer")
 
 
 def test_an_older_format_is_said_to_be_older(tmp_path: Path) -> None:
     """Its code would be called in another way."""
     refuse(tmp_path, changed(lambda m: m.update(version=1)),
-           f"format version 1, .* reads version {VERSION}: export it again")
+           f"format version 1, .* reads versions {OLDEST} to {VERSION}: export it again")
 
 
 def spec(m: Manifest) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ztorch.feed.columns import (
     pad,
     store,
 )
+from ztorch.runtime.buckets import BATCH, Buckets
 
 if TYPE_CHECKING:
     from ztorch.runtime.snapshot import Metadata
@@ -42,14 +43,21 @@ def is_stream(x: Any, y: Any) -> bool:
     return hasattr(x, "__iter__")
 
 
-def check_batch_size(requested: int | None, compiled: int) -> None:
-    """Raises unless a batch size is left out, or repeats the one that was compiled."""
+def checked_batch_size(requested: int | None, buckets: Buckets) -> int:
+    """The rows of a batch: what a user asks for, or the most that the program is compiled for. One
+    that is compiled for a single size takes that size only."""
+    compiled = buckets.batch_size
     if requested is None or requested == compiled:
-        return
+        return compiled
     if not isinstance(requested, (int, np.integer)) or requested < 1:
         raise ConfigError(f"batch_size={requested!r} must be a positive integer")
-    raise ConfigError(f"batch_size={requested}, but this program is compiled for {compiled} rows "
-                      f"at a time; leave batch_size out, or compile with batch_size={requested}")
+    sizes = buckets.axes[BATCH]
+    if len(sizes) > 1 and requested < compiled:
+        return int(requested)
+    up_to = "up to " if len(sizes) > 1 else ""
+    raise ConfigError(f"batch_size={requested}, but this program is compiled for {up_to}{compiled} "
+                      "rows at a time; leave batch_size out, or compile with batch_size="
+                      f"{requested if len(sizes) == 1 else (*sizes, requested)}")
 
 
 class DataAdapter(NamedTuple):
@@ -178,14 +186,16 @@ class DataAdapter(NamedTuple):
 
     def stage(self, staging: Mapping[str, np.ndarray], columns: Columns,
               row_weights: np.ndarray | None = None) -> float:
-        """Writes at most a batch of rows into the staging buffers; returns the sum of their
-        weights."""
+        """Writes at most a batch of rows into the staging buffers, and fills these up. Returns the
+        sum of the weights of the rows."""
         dtypes, rows = self.dtypes, 0
         for name, array in columns.items():
             rows = len(array)
             if name in staging:  # no loss depends on the others
                 store(staging[name][:rows], dtypes[name], array)
-        weights = staging["w"]
+        weights = staging.get("w")
+        if weights is None:  # to predict, rows of older data after these do no harm
+            return float(rows)
         weights[:rows] = 1.0 if row_weights is None else row_weights
         if rows < len(weights):
             pad(staging, rows)

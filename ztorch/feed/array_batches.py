@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,8 +12,21 @@ from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
 from ztorch.feed.columns import store
 
+if TYPE_CHECKING:
+    from ztorch.feed.call_pool import BorrowedCalls
+    from ztorch.runtime.running import BoundCall
+
 Staging = Mapping[str, np.ndarray]  # the buffers that a native call reads, by input
-Filled = tuple[int, float]  # rows of a batch that are real, and the sum of their weights
+Rows = slice | np.ndarray  # consecutive rows, or the numbers of rows
+
+
+class Batch(NamedTuple):
+    """A batch that lies in the input buffers of a call."""
+
+    call: BoundCall
+    real: int  # rows of the data; those after them fill up the batch
+    weight: float  # sum of the weights of these rows
+    rows: Rows  # which rows they are
 
 
 def permutation(seed: int, epoch: int, rows: int) -> np.ndarray:
@@ -49,9 +63,50 @@ class _Copier:
         if self._gathered is not self._staging:
             store(self._staging, self._dtype, self._gathered)
 
-    def slice(self, start: int, stop: int) -> None:
-        """Consecutive rows."""
-        store(self._staging[:stop - start], self._dtype, self._source[start:stop])
+    def slice(self, rows: slice) -> None:
+        """Consecutive rows, as the first of the buffer."""
+        part = self._source[rows]
+        store(self._staging[:len(part)], self._dtype, part)
+
+
+class _Stage:
+    """Fills the input buffers of one call."""
+
+    def __init__(self, columns: Columns, row_weights: np.ndarray | None, call: BoundCall,
+                 dtypes: Mapping[str, DType]):
+        staging = call.inputs
+        self.call = call
+        self._copiers = [_Copier(array, staging[name], dtypes[name])
+                         for name, array in columns.items()
+                         if name in staging]  # no loss depends on the others
+        self._weights = staging.get("w")  # None: the function predicts
+        self._row_weights = row_weights
+        self._size = len(next(iter(staging.values())))
+        self._ones = False  # whether all of `_weights` are 1 now
+
+    def fill(self, rows: Rows, count: int) -> Batch:
+        """Some rows, no more than the buffers hold. The rest of the buffers gets these rows again,
+        at weight 0; to predict, it keeps rows of older data, which do no harm."""
+        full, weights = count == self._size, self._weights
+        if isinstance(rows, slice) and (full or weights is None):
+            for copier in self._copiers:
+                copier.slice(rows)
+        else:
+            numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+            if not full:
+                numbers = numbers[np.arange(self._size) % count]
+            for copier in self._copiers:
+                copier.gather(numbers)
+        if weights is None:
+            return Batch(self.call, count, float(count), rows)
+        if self._row_weights is not None:
+            weights[:count] = self._row_weights[rows]
+        elif not (full and self._ones):
+            weights[:count] = 1.0
+        weights[count:] = 0.0
+        self._ones = full and self._row_weights is None
+        total = count if self._row_weights is None else weights.sum(dtype=np.float64)
+        return Batch(self.call, count, float(total), rows)
 
 
 class ArrayBatches:
@@ -78,48 +133,25 @@ class ArrayBatches:
         self._adapter = adapter
         self._seed = seed
 
-    def epoch(self, staging: Staging, number: int = 0, steps: int | None = None,
-              ) -> Iterator[Filled]:
-        """Fills the staging buffers once for each step of an epoch."""
-        dtypes = self._adapter.dtypes
-        copiers = [_Copier(array, staging[name], dtypes[name])
-                   for name, array in self.columns.items()
-                   if name in staging]  # no loss depends on the others
-        weights = staging.get("w")
+    def epoch(self, calls: BorrowedCalls, number: int = 0,
+              steps: int | None = None) -> Iterator[Batch]:
+        """For each step of an epoch, fills the buffers of the call that fits it."""
+        stages: dict[BoundCall, _Stage] = {}
         count = steps or self.steps
-        batch_size, order, seed = self.batch_size, None, self._seed
-        if weights is not None:
-            weights.fill(1.0)
+        order = None
         for step in range(number * count, (number + 1) * count):
             data_pass, position = divmod(step, self.steps)
-            if seed is not None and (order is None or position == 0):
-                order = permutation(seed, data_pass, self.rows)
-            start = position * batch_size
-            real = min(batch_size, self.rows - start)
-            if order is None and (real == batch_size or weights is None):
-                for copier in copiers:  # (rows of old data after them do not matter to predict)
-                    copier.slice(start, start + real)
-                rows = None
-            else:
-                rows = (np.arange(start, start + real) if order is None
-                        else order[start:start + real])
-                if real < batch_size:
-                    rows = rows[np.arange(batch_size) % real]
-                for copier in copiers:
-                    copier.gather(rows)
-            if weights is None:
-                yield real, float(real)
-                continue
-            if self.weights is not None:
-                weights[...] = (self.weights[start:start + batch_size] if rows is None
-                                else self.weights[rows])
-            if real == batch_size:
-                yield real, float(batch_size if self.weights is None
-                                  else weights.sum(dtype=np.float64))
-            else:
-                weights[real:] = 0.0
-                yield real, float(weights.sum(dtype=np.float64))
-                weights.fill(1.0)
+            if self._seed is not None and (order is None or position == 0):
+                order = permutation(self._seed, data_pass, self.rows)
+            rows = slice(position * self.batch_size,
+                         min((position + 1) * self.batch_size, self.rows))
+            real = rows.stop - rows.start
+            call = calls.fitting((real,))
+            stage = stages.get(call)
+            if stage is None:
+                stage = stages[call] = _Stage(self.columns, self.weights, call,
+                                              self._adapter.dtypes)
+            yield stage.fill(rows if order is None else order[rows], real)
 
     def split(self, fraction: float) -> tuple[ArrayBatches, ArrayBatches]:
         """The first rows for training, and the last `fraction` of them for validation."""

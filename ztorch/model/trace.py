@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ztorch.compile.traced_model import TracedModel
-from ztorch.config import flag, positive, whole_seed
+from ztorch.config import ascending, flag, whole_seed
 from ztorch.dtypes import DType, bf16, dtype, f16, f32, f64
 from ztorch.errors import ConfigError, unknown
 from ztorch.graph.narrow import products_of
@@ -20,18 +20,19 @@ from ztorch.model.function_graphs import ScoringGraphs, decode_graph
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
+from ztorch.runtime.buckets import BATCH, Buckets, Sizes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 
 # Mixed precision: the names of `dtype` in compile, and the dtype of operands of matrix products.
 MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
 
 
-def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = None,
+def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None, loss: Any = None,
           metrics: Any = (), dtype_: Any = "float32", seed: int | None = None,
           loss_weights: Any = None, decode: bool = False) -> TracedModel:
-    """The functions of a model for one batch size; arguments as those of `Model.compile`. All
+    """The functions of a model for each bucket of sizes; arguments as those of `Model.compile`. All
     functions share the model's states."""
-    batch_size = positive("batch_size", batch_size)
+    buckets = Buckets({BATCH: ascending("batch_size", batch_size)})
     computed, narrow = float_dtypes(dtype_)
     loss_of = losses_of(model, loss, optimizer, metrics)
     decode = flag("decode", decode)
@@ -42,32 +43,60 @@ def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = No
     states = States(computed, narrow, optimizer is not None,
                     model.seed if seed is None else whole_seed(seed), root=model.path)
 
-    context = Context(states=states)
+    def traced(sizes: Sizes) -> BucketGraphs:
+        return BucketGraphs.of(model, sizes[0], states, optimizer, lambda outputs: objectives_of(
+            model, outputs, loss_of, metrics, loss_weights))
+
     with products_of(narrow):
-        x = model.leaves(batch_size, computed)
+        in_order = iter(buckets)
+        largest = traced(next(in_order))
+        _need_all_inputs(model, largest.x, largest.functions["predict"])
+        functions = dict(largest.functions)
+        if decode:
+            functions["decode"] = decode_graph(model, states)
+        for sizes in in_order:
+            functions |= {buckets.name(verb, sizes): graph
+                          for verb, graph in traced(sizes).functions.items()}
+    return TracedModel(functions, Metadata(
+        name=model.name,
+        model=_description(model),
+        batch_size=buckets.batch_size,
+        axes=buckets.axes,
+        dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
+        seed=states.seed,
+        **_ports(model, largest.x, largest.outputs, largest.context),
+        **_training(largest.outputs, largest.objectives, optimizer),
+        weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
+                      for name, w in model.named_weights().items()),
+        layers=layer_rows(model, states.kept_as),
+    ))
+
+
+@dataclass(frozen=True)
+class BucketGraphs:
+    """The functions of a model for one bucket of sizes, and what they were made of."""
+
+    x: dict[str, Value]  # inputs of predict by name
+    outputs: dict[str, Value]  # its outputs
+    context: Context  # in which it was traced
+    objectives: dict[str, Objective]  # by output
+    functions: dict[str, Graph]  # by what they do
+
+    @classmethod
+    def of(cls, model: Network, batch_size: int, states: States, optimizer: Optimizer | None,
+           objectives_for: Callable[[Mapping[str, Value]], dict[str, Objective]]) -> BucketGraphs:
+        """Traces the model."""
+        context = Context(states=states)
+        x = model.leaves(batch_size, states.dtype)
         outputs = model.called(x, context)
         functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()})}
-        _need_all_inputs(model, x, functions["predict"])
-        objectives = objectives_of(model, outputs, loss_of, metrics, loss_weights)
+        objectives = objectives_for(outputs)
         if objectives:
             graphs = ScoringGraphs(model, batch_size, states, objectives)
             if optimizer is not None:
                 functions["train"] = graphs.train(optimizer)
             functions["evaluate"] = graphs.evaluate()
-        if decode:
-            functions["decode"] = decode_graph(model, states)
-    return TracedModel(functions, Metadata(
-        name=model.name,
-        model=_description(model),
-        batch_size=batch_size,
-        dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
-        seed=states.seed,
-        **_ports(model, x, outputs, context),
-        **_training(outputs, objectives, optimizer),
-        weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
-                      for name, w in model.named_weights().items()),
-        layers=layer_rows(model, states.kept_as),
-    ))
+        return cls(x, outputs, context, objectives, functions)
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:

@@ -24,12 +24,12 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     columns |= adapter.targets(y, rows)
     row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
     program._need_one_batch(columns)
-    with program.calls.borrow(function) as call:
-        scores = MeanScores(call)
+    with program.calls.fitting(function, (rows,)) as call:
+        scores = MeanScores(call.outputs)
         weight = adapter.stage(call.inputs, columns, row_weights)
         if weight:
             call()
-            scores.add(weight)
+            scores.add(call, weight)
             if function == "train":
                 program.mark_trained()
     return as_scores(scores.means(), return_dict)

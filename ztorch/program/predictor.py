@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
-from ztorch.feed.adapter import Columns, check_batch_size, is_stream, rows_of
+from ztorch.feed.adapter import Columns, checked_batch_size, is_stream, rows_of
 from ztorch.feed.call_pool import CallPool
 from ztorch.feed.columns import store
 from ztorch.program.stateful import Path, Stateful
@@ -60,11 +60,11 @@ class Predictor(Stateful):
             >>> program.predict(np.ones((20, 4))).shape
             (20, 1)
         """
-        check_batch_size(batch_size, self.batch_size)
+        size = checked_batch_size(batch_size, self.buckets)
         if dispatch.is_tensor(x):
             return self._as_declared(dispatch.predict(self, x))
         columns = None if is_stream(x, None) else self.adapter.inputs(x)
-        if columns is not None and not verbose and rows_of(columns) <= self.batch_size:
+        if columns is not None and not verbose and rows_of(columns) <= size:
             return self._predict_batch(columns)
         from ztorch.feed import loops
         from ztorch.feed.array_batches import ArrayBatches
@@ -72,8 +72,8 @@ class Predictor(Stateful):
         from ztorch.progress import Progress
 
         source: BatchSource = (
-            StreamBatches(self.adapter, x, self.batch_size, with_targets=False)
-            if columns is None else ArrayBatches(self.adapter, columns, None, self.batch_size))
+            StreamBatches(self.adapter, x, size, with_targets=False)
+            if columns is None else ArrayBatches(self.adapter, columns, None, size))
         progress = Progress(verbose) if verbose else None
         return self._as_declared(loops.predict(self.calls, source, progress))
 
@@ -102,7 +102,7 @@ class Predictor(Stateful):
     def _predict_batch(self, columns: Columns) -> Any:
         """The quick path of a service: at most one batch, and nothing around the call."""
         count = rows_of(columns)
-        with self.calls.borrow("predict") as call:
+        with self.calls.fitting("predict", (count,)) as call:
             for p in self.adapter.input_ports:
                 # rows of older data after these do no harm
                 store(call.inputs[p.port][:count], p.dtype, columns[p.port])
@@ -210,7 +210,7 @@ class Predictor(Stateful):
             ```
         """
         self.executable = cast("Running", _Closed(self.name))
-        self.calls = CallPool(self.executable)
+        self.calls = CallPool(self.executable, self.buckets)
 
     def __enter__(self) -> Self:
         return self
