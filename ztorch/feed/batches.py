@@ -29,9 +29,8 @@ def batches(adapter: DataAdapter, batch_size: int, x: Any, y: Any = None, sample
                             "too: yield (x, y, sample_weight)")
         return StreamBatches(adapter, x, batch_size, True, class_weight)
     columns = adapter.inputs(x)
-    rows = rows_of(columns)
-    columns |= adapter.targets(y, rows)
-    weights = adapter.weights(sample_weight, class_weight, columns, rows)
+    columns |= adapter.targets(y, columns)
+    weights = adapter.weights(sample_weight, class_weight, columns, rows_of(columns))
     return ArrayBatches(adapter, columns, weights, batch_size, seed)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ztorch.dtypes import DType, need_no_mask, to_storage
 from ztorch.errors import DataError
+from ztorch.feed.sequences import Sequences
 
 CONVERT_AT_ONCE = 256 << 20  # bytes; larger arrays are converted batch by batch, to save memory
 _TOLERANCE = 1e-5  # how far rounding may take a probability below 0 or above 1
@@ -80,14 +81,22 @@ class InputPort(NamedTuple):
     shape: tuple[int, ...]  # of a row
     dtype: DType
     range: tuple[int, int, str] | None = None  # least and greatest number, and the layer that asks
+    axis: str = ""  # the name of its first axis, if the size of that varies
 
     @property
     def name(self) -> str:
         """What users call it; empty where it is the only one."""
         return self.port[2:]
 
-    def rows(self, value: Any, name: str) -> np.ndarray:
+    def rows(self, value: Any, name: str) -> np.ndarray | Sequences:
         """What a user passed, as rows of the input's shape. Errors call it `name`."""
+        if self.axis:
+            steps = self._replace(shape=self.shape[1:], axis="")
+            return sequences(value, name, self.shape, self.axis, steps.array_of_rows)
+        return self.array_of_rows(value, name)
+
+    def array_of_rows(self, value: Any, name: str) -> np.ndarray:
+        """Rows of a fixed shape."""
         array = as_array(value, name)
         rows = _rows(array, self.shape)
         if rows is None:
@@ -108,15 +117,28 @@ class TargetPort(NamedTuple):
     classes: int | None = None  # it holds class numbers, all below this
     loss: str = ""  # the name of its loss
     probabilities: bool = False  # it holds numbers from 0 to 1
+    axis: str = ""  # the name of its first axis, if the size of that varies
 
     @property
     def name(self) -> str:
         """What users call it; empty where it is the only one."""
         return self.port[2:]
 
-    def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray:
+    def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray | Sequences:
         """What a user passed, as rows of the target's shape; every label is checked. Errors call
         it `name`, and count rows from `first_row`."""
+        if self.axis and value is not None:
+            port = self._replace(shape=self.shape[1:], axis="")
+            found = sequences(value, name, self.shape, self.axis,
+                              lambda steps, label: port.array_of_rows(steps, len(steps), label))
+            if len(found) != rows:
+                raise DataError(f"x has {rows} rows but {name} has {len(found)}; each row of x "
+                                "needs one target")
+            return found
+        return self.array_of_rows(value, rows, name, first_row)
+
+    def array_of_rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray:
+        """Targets of a fixed shape."""
         if value is None:
             raise DataError(f"{name} is missing: the loss {self.loss} compares predictions with "
                             f"targets; pass one for each row of x")
@@ -151,6 +173,41 @@ class TargetPort(NamedTuple):
         return _shape_hint(array, expected, "y")
 
 
+def sequences(value: Any, name: str, row: tuple[int, ...], axis: str,
+              checked: Callable[[Any, str], np.ndarray]) -> Sequences:
+    """Rows whose first axis may differ in size: an array, or a list of arrays.
+
+    Args:
+        value: What a user passed.
+        name: What errors call it.
+        row: The shape of the longest row.
+        axis: The name of the axis.
+        checked: Makes an array of steps of a value, or raises an error that calls it by a name.
+    """
+    if isinstance(value, (list, tuple)) or getattr(value, "dtype", None) == np.object_:
+        rows = [checked(item, f"{name}[{k}]") for k, item in enumerate(value)]
+        if not rows:
+            raise DataError(f"{name} is empty; pass at least one row")
+        return Sequences.of(rows)
+    array = as_array(value, name)
+    if array.ndim < 2 or (array.ndim != len(row) + 1 and _rows(array, (array.shape[1:2] + row[1:]))
+                          is None):
+        raise DataError(f"{name} has shape {array.shape}, but the model takes "
+                        f"{_spell((axis, *row[1:]))}; its axis {axis!r} may have any size up to "
+                        f"{row[0]}")
+    if not array.size:
+        raise DataError(f"{name} is empty: its shape is {array.shape}; pass at least one row of "
+                        "one step")
+    count, length = array.shape[:2]
+    steps = array.reshape(count * length, *array.shape[2:])
+    try:
+        return Sequences(checked(steps, name), np.full(count, length))
+    except DataError:  # say in which row
+        for k in range(count):
+            checked(array[k], f"{name}[{k}]")
+        raise
+
+
 # -- checks --------------------------------------------------------------------------------------
 
 
@@ -182,7 +239,7 @@ def _need_rows(array: np.ndarray, name: str) -> None:
         raise DataError(f"{name} is empty: its shape is {array.shape}; pass at least one row")
 
 
-def _spell(row: tuple[int, ...]) -> str:
+def _spell(row: tuple[Any, ...]) -> str:
     return f"({', '.join(['N', *map(str, row)])}{',' if not row else ''}): rows of shape {row}"
 
 
@@ -268,7 +325,7 @@ def store(target: np.ndarray, d: DType, values: np.ndarray) -> None:
 def pad(staging: Mapping[str, np.ndarray], real: int) -> None:
     """Fills up a batch of `real` rows with these rows again, at weight 0."""
     for name, array in staging.items():
-        if name == "w":
-            array[real:] = 0.0
+        if name in ("w", "real"):
+            array[real:] = 0
         else:
             array[real:] = array[np.arange(len(array) - real) % real]

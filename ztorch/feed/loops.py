@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ztorch.feed.call_pool import CallPool
+from ztorch.feed.results import Outputs, Results
 
 if TYPE_CHECKING:
     from ztorch.feed.batches import BatchSource
     from ztorch.progress import Progress
     from ztorch.runtime.running import BoundCall
-
-Outputs = dict[str, np.ndarray]  # y, or y/NAME where there are several
-
 
 class MeanScores:
     """The means of loss and metrics over an epoch. Each batch counts by its weight."""
@@ -60,7 +56,7 @@ def evaluate(pool: CallPool, batches: BatchSource, names: Iterable[str],
             steps = min(steps, batches.steps)  # no row counts twice
         if progress:
             progress.begin(steps=steps or batches.steps)
-        for call, _, weight, _ in batches.epoch(calls, steps=steps):
+        for call, _, weight, *_ in batches.epoch(calls, steps=steps):
             if weight:
                 call()
                 scores.add(call, weight)
@@ -76,28 +72,21 @@ def evaluate(pool: CallPool, batches: BatchSource, names: Iterable[str],
         return means
 
 
-def predict(pool: CallPool, batches: BatchSource, progress: Progress | None = None) -> Outputs:
-    """The model's outputs for every row."""
-    total = getattr(batches, "rows", 0)  # 0: not known beforehand
-    whole: Outputs = {}
-    parts: dict[str, list[np.ndarray]] = {}
+def predict(pool: CallPool, batches: BatchSource, open_axes: Mapping[str, str],
+            progress: Progress | None = None) -> Outputs:
+    """The model's outputs for every row. `open_axes` names the axis that varies, by output."""
+    results = Results(getattr(batches, "rows", 0), open_axes)  # 0: not known beforehand
     with pool.of_each_bucket("predict") as calls:
         done = 0
         if progress:
             progress.begin(steps=batches.steps)
-        for call, count, _, rows in batches.epoch(calls):
-            call()
-            for name, y in call.outputs.items():
-                if not total:
-                    parts.setdefault(name, []).append(y[:count].copy())
-                    continue
-                if name not in whole:
-                    whole[name] = np.empty((total, *y.shape[1:]), y.dtype)
-                whole[name][rows] = y[:count]
+        for batch in batches.epoch(calls):
+            batch.call()
+            results.add(batch)
             done += 1
             if progress and progress.live and perf_counter() > progress.due:
                 progress.draw(done, {})
         if progress:
             progress.trained(done)
             progress.end({})
-        return whole if total else {name: np.concatenate(p) for name, p in parts.items()}
+        return results.outputs()

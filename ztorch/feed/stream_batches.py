@@ -10,6 +10,7 @@ import numpy as np
 from ztorch.errors import DataError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
 from ztorch.feed.array_batches import Batch
+from ztorch.feed.sequences import joined
 
 if TYPE_CHECKING:
     from ztorch.feed.call_pool import BorrowedCalls
@@ -62,9 +63,10 @@ class StreamBatches:
                     break
                 continue
             rows = rows_of(columns)
-            call = calls.fitting((rows,))
+            call = calls.fitting(self._adapter.sizes(columns))
             weight = self._adapter.stage(call.inputs, columns, weights)
-            yield Batch(call, rows, weight, slice(first_row, first_row + rows))
+            yield Batch(call, rows, weight, slice(first_row, first_row + rows),
+                        self._adapter.lengths(columns))
             done, first_row = done + 1, first_row + rows
             if rows < self.batch_size and steps is None:
                 break
@@ -85,7 +87,7 @@ class StreamBatches:
             return parts[0] if parts else ({}, None)
         weights = None if all(w is None for _, w in parts) else np.concatenate([
             np.ones(rows_of(columns), np.float32) if w is None else w for columns, w in parts])
-        return {name: np.concatenate([columns[name] for columns, _ in parts])
+        return {name: joined([columns[name] for columns, _ in parts])
                 for name in parts[0][0]}, weights
 
     def _skip_to(self, number: int, steps: int | None) -> None:
@@ -133,7 +135,7 @@ class StreamBatches:
             columns, weights = self._adapter.inputs(x, suffix), None
             rows = rows_of(columns)
             if self._with_targets:
-                columns |= self._adapter.targets(y, rows, suffix, row)
+                columns |= self._adapter.targets(y, columns, suffix, row)
                 weights = self._adapter.weights(sample_weight, self._class_weight, columns, rows)
             row += rows
             yield columns, weights

@@ -185,13 +185,20 @@ class MultiHeadAttention(Layer):
                 k = OPS.rotary(k)
             if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
                 attention_mask = OPS.expand_dims(attention_mask, 1)
+            # A causal query sees no padding: it is at the end.
+            real = None if causal and value is query else context.masks.along(value, 1)
+            if real is not None:
+                real = OPS.expand_dims(real, (1, 2))
+                attention_mask = (real if attention_mask is None else
+                                  OPS.bitwise_and(attention_mask, real))
             weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:
                 seed, step, stream = context.random(self.seed)
                 weights = OPS.dropout(weights, self.dropout, seed, step, stream)
             together = OPS.transpose(OPS.matmul(weights, v), (0, 2, 1, 3))
-            return self._projected("output", OPS.reshape(
+            y = self._projected("output", OPS.reshape(
                 together, (*together.shape[:2], together.shape[2] * together.shape[3])), context)
+            return context.masks.declare(y, context.masks.of(query))
 
     def _heads(self, name: str, x: Value, context: Context) -> Value:
         """x as (batch, heads, length, dim)."""

@@ -70,7 +70,7 @@ class Bidirectional(Layer):
     def call(self, x: Value, context: Context) -> Value:
         y, back = self.forward_way(x, context), self.backward_way(x, context)
         if self.layer.return_sequences:
-            back = OPS.flip(back, 1)
+            back = context.masks.declare(OPS.flip(back, 1), context.masks.of(x))
         if self.merge_mode == "concat":
             return OPS.concat(y, back, axis=-1)
         if self.merge_mode == "mul":

@@ -14,6 +14,7 @@ from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
 from ztorch.layers.decoding import Decoding
+from ztorch.layers.masks import Masks
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
@@ -89,6 +90,7 @@ class Context:
     producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
+    masks: Masks = field(default_factory=Masks)  # what is padded
     decoding: Decoding | None = None  # set when a single position of a sequence is traced
     streams: int = 0  # number of random streams in use
 

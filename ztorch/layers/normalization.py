@@ -55,7 +55,15 @@ class ScaledNormalization(Layer, abstract=True):
         return y + OPS.reshape(context.read(self.beta), spread) if self.center else y
 
 
-def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
+def _mean(x: Value, axes: tuple[int, ...], real: Value | None) -> Value:
+    """The mean along axes, kept at size 1, of elements where `real` is 1, or of all."""
+    if real is None:
+        return OPS.mean(x, axes, True)
+    count = OPS.sum(OPS.broadcast_to(real, x.shape), axes, True)
+    return OPS.sum(x * real, axes, True) / count
+
+
+def _centred(x: Value, axes: tuple[int, ...], real: Value | None = None) -> tuple[Value, Value]:
     """The mean along axes, kept at size 1, and x without it.
 
     Summed as differences from one of the elements: where the mean is large against the deviation,
@@ -64,7 +72,7 @@ def _centred(x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
     first = OPS.stop_gradient(x[tuple(slice(0, 1) if k in axes else slice(None)
                                       for k in range(x.rank))])
     shifted = x - first
-    mean = OPS.mean(shifted, axes, True)
+    mean = _mean(shifted, axes, real)
     return first + mean, shifted - mean
 
 
@@ -106,9 +114,9 @@ class BatchNormalization(ScaledNormalization):
     `moving_mean` and `moving_variance` towards them by `1 - momentum`. Predicting, evaluating and a
     frozen layer (`trainable=False`) use the moving ones.
 
-    The batches of a program have a fixed size. If the last batch of an epoch is not full, some of
-    its rows are repeated with weight 0. They do not count in the loss, but they do count in the
-    statistics of this layer.
+    If the last batch of an epoch is not full, some of its rows are repeated with weight 0. They do
+    not count in the loss, but they do count in the statistics of this layer, unless the program is
+    compiled for several batch sizes: then only real rows count, and only real steps of sequences.
 
     Args:
         axis: Axis of the features, counted with the batch as axis 0: 1 for channels first. Default:
@@ -164,8 +172,11 @@ class BatchNormalization(ScaledNormalization):
         spread = tuple(n if k == axis else 1 for k, n in enumerate(x.shape))
         if context.training and self.trains:
             rest = tuple(k for k in range(x.rank) if k != axis)
-            mean, centred = _centred(x, rest)
-            variance = OPS.mean(centred * centred, rest, True)
+            real, padded = context.masks.real(x), context.masks.of(x)
+            mean, centred = _centred(x, rest, real)
+            variance = _mean(centred * centred, rest, real)
+            for statistics in (mean, centred, variance):
+                context.masks.declare(statistics, padded if statistics is centred else {})
             for weight, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
                 old, now = context.read(weight), OPS.reshape(now, weight.shape)
                 context.write(weight, old * self.momentum + now * (1.0 - self.momentum))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
+from ztorch.layers.masks import spread
 from ztorch.layers.spatial import SpatialLayer
 
 
@@ -163,7 +167,19 @@ class BaseGlobalPooling(SpatialLayer, abstract=True):
         self.channels(x.shape[1:])
         first = 2 if self.channels_first else 1
         axes = tuple(range(first, first + self.axes))
-        return getattr(OPS, self.op)(x, axis=axes, keepdims=self.keepdims)
+        mask = context.masks.along(x, first) if self.axes == 1 else None
+        if mask is None:
+            return getattr(OPS, self.op)(x, axis=axes, keepdims=self.keepdims)
+        return context.masks.declare(self.masked(x, spread(mask, x.rank, first), first), {})
+
+    def masked(self, x: Value, mask: Value, axis: int) -> Value:
+        """One number for each channel, from the real positions of a sequence."""
+        if self.op == "max":
+            lowest = -math.inf if x.dtype.is_float else int(np.iinfo(x.dtype.numpy).min)
+            return OPS.max(OPS.where(mask, x, lowest), axis, self.keepdims)
+        total = OPS.sum(OPS.where(mask, x, 0.0), axis, self.keepdims)
+        return total / OPS.sum(OPS.broadcast_to(OPS.cast(mask, x.dtype), x.shape), axis,
+                               self.keepdims)
 
 
 class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):

@@ -84,13 +84,18 @@ class RecurrentLayer(Layer, abstract=True):
         mask = self._dropped(ones, self.recurrent_dropout, zeros.shape, context)
         state: tuple[Value, ...] = (zeros,) * self.states
         outputs = []
+        real = context.masks.along(x, 1)  # the state stays as it is at steps that are not
         for t in reversed(range(steps)) if self.go_backwards else range(steps):
             seen = state[0] if mask is ones else state[0] * mask
-            state = self.step(projected[:, t], seen, state, context)
+            new = self.step(projected[:, t], seen, state, context)
+            state = new if real is None else tuple(
+                OPS.where(real[:, t:t + 1], now, old) for now, old in zip(new, state, strict=True))
             outputs.append(state[0])
         if not self.return_sequences:
-            return outputs[-1]
-        return OPS.concat(*(OPS.expand_dims(h, 1) for h in outputs), axis=1)
+            return context.masks.declare(outputs[-1], {})
+        y = OPS.concat(*(OPS.expand_dims(h, 1) for h in outputs), axis=1)
+        # From the end, padding comes first: only Bidirectional, which turns it round, can go on.
+        return y if self.go_backwards else context.masks.declare(y, context.masks.of(x))
 
     def step(self, x: Value, h: Value, state: tuple[Value, ...],
              context: Context) -> tuple[Value, ...]:

@@ -66,7 +66,8 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         """
         raise NotImplementedError
 
-    def __call__(self, y_true: Value, y_pred: Value, logits: Value | None = None) -> Value:
+    def __call__(self, y_true: Value, y_pred: Value, logits: Value | None = None,
+                 mean: Callable[[Value], Value] = rows) -> Value:
         """The loss of each row.
 
         Args:
@@ -74,6 +75,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
             y_pred: The predictions.
             logits: Input of the activation that gives `y_pred`, where it is known. A loss that
                 prefers logits computes with them. Default: `None`.
+            mean: Gives the mean of the values of each row. Default: `rows`.
 
         Returns:
             A tensor of shape `(batch,)`.
@@ -87,8 +89,8 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
                               f"with targets of shape {expected.shape}, not", y_true.shape)
         from_logits = getattr(self, "from_logits", False)
         if logits is not None and self.logits_of and not from_logits:
-            return rows(self.values(y_true, logits, True))
-        return rows(self.values(y_true, y_pred, from_logits))
+            return mean(self.values(y_true, logits, True))
+        return mean(self.values(y_true, y_pred, from_logits))
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -13,6 +13,7 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
 from ztorch.layers.decoding import Decoding
+from ztorch.layers.masks import Masks
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
 from ztorch.layers.stepwise import need_stepwise
@@ -27,17 +28,19 @@ class ScoringGraphs:
 
     model: Network
     batch_size: int
+    sizes: Mapping[str, int]  # of open axes
+    rows_vary: bool  # whether batches may be filled up with rows that must not count at all
     states: States
     objectives: dict[str, Objective]  # by output
 
     def evaluate(self) -> Graph:
         """x, y, w -> loss and metrics."""
-        return Graph(self._scores(Context(states=self.states)))
+        return Graph(self._scores(self._context()))
 
     def train(self, optimizer: Optimizer) -> Graph:
         """x, y, w -> loss and metrics; updates the weights, the slots of the optimizer, and what
         layers count."""
-        context = Context(training=True, states=self.states)
+        context = self._context(training=True)
         scores = self._scores(context)
         weights = [context.stored(w) for w in self.model.weights if w.trains]
         self._need_trainable(weights)
@@ -54,15 +57,21 @@ class ScoringGraphs:
         return Graph(scores, {state.attrs["name"]: value
                               for state, value in {**context.updates, **new_values}.items()})
 
+    def _context(self, training: bool = False) -> Context:
+        return Context(training=training, states=self.states,
+                       masks=Masks(self.sizes, self.rows_vary))
+
     def _scores(self, context: Context) -> dict[str, Value]:
         """Loss and metrics by name, each the weighted mean over the rows. With several outputs the
         loss of each is a score, too."""
-        x = self.model.leaves(self.batch_size, self.states.dtype)
+        x = self.model.leaves(self.batch_size, self.states.dtype, self.sizes)
         y_true = {name: leaf("input", port("y", name), objective.target.shape,
                              objective.target.dtype)
                   for name, objective in self.objectives.items()}
         w = leaf("input", "w", (self.batch_size,), self.states.dtype)
         y_pred = self.model.called(x, context)
+        for name, y in y_true.items():  # as long as predictions
+            context.masks.declare(y, context.masks.of(y_pred[name]))
         with layer_scope("loss"):
             total = OPS.sum(w)
             share = w / OPS.where(total > 0.0, total, 1.0)  # a batch without weight scores 0
@@ -74,7 +83,8 @@ class ScoringGraphs:
                     raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
                                       "another name")
                 with layer_scope(metric.name):
-                    rows[label] = metric(y_true[name], y_pred[name])
+                    rows[label] = metric(y_true[name], y_pred[name],
+                                         mean=context.masks.row_means)
         with layer_scope("loss"):
             return {name: OPS.sum(row * share) for name, row in rows.items()}
 
@@ -85,10 +95,14 @@ class ScoringGraphs:
         for name, objective in self.objectives.items():
             activation, logits = context.probabilities.get(y_pred[name], ("", None))
             fused = activation == objective.loss.logits_of  # loss and activation as one function
-            row_losses[name] = objective.loss(y_true[name], y_pred[name], logits if fused else None)
+            row_losses[name] = objective.loss(y_true[name], y_pred[name],
+                                              logits if fused else None,
+                                              mean=context.masks.row_means)
         weighted = [row_losses[name] if objective.weight == 1 else
                     row_losses[name] * objective.weight
                     for name, objective in self.objectives.items()]
+        for loss in context.losses:
+            context.masks.of(loss)  # raises where padding is mixed into it
         rows = {"loss": reduce(OPS.add, [*weighted, *context.losses])}
         if "" not in self.objectives:
             rows |= {f"{name}_loss": row for name, row in row_losses.items()}

@@ -21,10 +21,10 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     adapter = program.adapter
     columns = adapter.inputs(x)
     rows = rows_of(columns)
-    columns |= adapter.targets(y, rows)
+    columns |= adapter.targets(y, columns)
     row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
     program._need_one_batch(columns)
-    with program.calls.fitting(function, (rows,)) as call:
+    with program.calls.fitting(function, adapter.sizes(columns)) as call:
         scores = MeanScores(call.outputs)
         weight = adapter.stage(call.inputs, columns, row_weights)
         if weight:

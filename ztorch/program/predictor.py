@@ -14,7 +14,6 @@ from ztorch.arguments import checked
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, checked_batch_size, is_stream, rows_of
 from ztorch.feed.call_pool import CallPool
-from ztorch.feed.columns import store
 from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -75,7 +74,8 @@ class Predictor(Stateful):
             StreamBatches(self.adapter, x, size, with_targets=False)
             if columns is None else ArrayBatches(self.adapter, columns, None, size))
         progress = Progress(verbose) if verbose else None
-        return self._as_declared(loops.predict(self.calls, source, progress))
+        return self._as_declared(loops.predict(self.calls, source, self.metadata.open_axes,
+                                               progress))
 
     def predict_on_batch(self, x: Any) -> Any:
         """Computes the model's outputs for at most one batch of rows.
@@ -102,12 +102,17 @@ class Predictor(Stateful):
     def _predict_batch(self, columns: Columns) -> Any:
         """The quick path of a service: at most one batch, and nothing around the call."""
         count = rows_of(columns)
-        with self.calls.fitting("predict", (count,)) as call:
-            for p in self.adapter.input_ports:
-                # rows of older data after these do no harm
-                store(call.inputs[p.port][:count], p.dtype, columns[p.port])
+        with self.calls.fitting("predict", self.adapter.sizes(columns)) as call:
+            self.adapter.stage(call.inputs, columns)  # rows of older data after these do no harm
             call()
-            return self._as_declared({n: y[:count].copy() for n, y in call.outputs.items()})
+            if not self.metadata.open_axes:
+                return self._as_declared({n: y[:count].copy() for n, y in call.outputs.items()})
+            from ztorch.feed.array_batches import Batch
+            from ztorch.feed.results import Results
+
+            results = Results(count, self.metadata.open_axes)
+            results.add(Batch(call, count, count, slice(0, count), self.adapter.lengths(columns)))
+            return self._as_declared(results.outputs())
 
     def _as_declared(self, outputs: dict[str, Any]) -> Any:
         """Outputs as the model was declared to return them: one array, or a list or dict."""

@@ -39,7 +39,7 @@ class Stateful:
         rows = next(iter(predict.inputs.values())).shape[0]
         self.buckets = Buckets(metadata.axes or {BATCH: (rows,)})
         self.batch_size = self.buckets.batch_size  # the most rows of a call
-        self.adapter = DataAdapter.of(executable.functions, metadata)
+        self.adapter = DataAdapter.of(executable.functions, metadata, self.buckets)
         self.calls = CallPool(executable, self.buckets)
         self.generate_lock = threading.Lock()  # held while `generate` runs: there is one cache
         self.fit_lock = threading.Lock()  # held while `fit` runs

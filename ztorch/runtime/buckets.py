@@ -72,9 +72,18 @@ class Buckets:
             raise self._too_large(sizes) from None
 
     def _too_large(self, sizes: Sequence[int]) -> DataError:
-        name, size = next((name, n) for (name, axis), n in zip(self.axes.items(), sizes,
-                                                               strict=True) if n > axis[-1])
-        option = "batch_size" if name == BATCH else f"sizes={{{name!r}: ...}}"
-        return DataError(f"axis {name!r} has size {size}, and this program is compiled for sizes "
-                         f"up to {self.axes[name][-1]} ({', '.join(map(str, self.axes[name]))}); "
-                         f"pass less, or compile with a larger size in {option}")
+        return next(self._error(name, n) for (name, axis), n in zip(
+            self.axes.items(), sizes, strict=True) if n > axis[-1])
+
+    def _error(self, axis: str, size: int, label: str = "") -> DataError:
+        option = "batch_size" if axis == BATCH else f"sizes={{{axis!r}: ...}}"
+        return DataError(f"axis {axis!r}{label and f' of {label}'} has size {size}, and this "
+                         f"program is compiled for sizes up to {self.axes[axis][-1]} "
+                         f"({', '.join(map(str, self.axes[axis]))}); pass less, or compile with a "
+                         f"larger size in {option}")
+
+    def need_size(self, axis: str, size: int, label: str) -> None:
+        """Raises where an axis is longer than in any bucket. Errors call what was passed `label`.
+        """
+        if size > self.axes[axis][-1]:
+            raise self._error(axis, size, label)

@@ -37,6 +37,7 @@ BOOL_ELEMENT = 4  # bytes: the most that a device takes for an element of a bool
 _SIGNATURES = {"predict": ({"x"}, {"y"}), "decode": ({"x", "position"}, {"logits"}),
                PREPARE: (set(), set())}
 _SCORING = ({"x", "y", "w"}, {"loss"})
+_PADDED = {"lengths", "real"}  # roles of further inputs, which tell what only fills up a batch
 
 
 class MemberEntry(Record):
@@ -211,7 +212,7 @@ def _check_ports(f: FunctionSpec) -> None:
     """A function has the inputs and outputs that its callers fill and read."""
     verb = verb_of(f.name)
     inputs, outputs = _SIGNATURES.get(verb, _SCORING)
-    if not _have_roles(f.inputs, inputs):
+    if not _have_roles([n for n in f.inputs if n.partition("/")[0] not in _PADDED], inputs):
         raise BadValue(list(f.inputs), f"the inputs {', '.join(sorted(inputs)) or 'of none'}",
                        "inputs")
     if not (_have_roles(f.outputs, outputs) if verb == "predict" else outputs <= set(f.outputs)):

@@ -142,7 +142,7 @@ class TrainingLoop:
         live, stop_at_nan = progress.live, self.stop_at_nan
         scores = MeanScores(program.metrics_names)
         step = 0
-        for call, _, weight, _ in self.batches.epoch(calls, program.epochs_trained, self.steps):
+        for call, _, weight, *_ in self.batches.epoch(calls, program.epochs_trained, self.steps):
             if begins:
                 hooks.call("on_train_batch_begin", step, {})
             if weight:  # else no row of the batch counts

@@ -1,0 +1,113 @@
+"""Which positions of tensors are real, where sequences and batches are filled up to a larger size.
+
+An axis whose size varies is padded at its end. What lies there is arbitrary, so it must not reach
+results. Most ops compute each position by itself: padding stays where it is. Layers that look at
+several positions hide the padding by a mask, and declare which axes of their result are padded. Any
+other op that mixes positions is an error, which names the layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Value, topological
+from ztorch.layers.padded_axes import Mask, Padded, padded_axes, place
+
+REAL = "real"  # the port that tells real rows (1) from those that fill up a batch (0)
+LENGTHS = "lengths"  # the role of ports that hold the size of an axis for each row
+
+
+@dataclass
+class Masks:
+    """What is padded in one function that is traced.
+
+    Args:
+        sizes: The size of each named axis in this function.
+        rows_vary: Whether batches may be filled up with rows that must not count at all.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    rows_vary: bool = False
+    _known: dict[Value, Padded] = field(default_factory=dict)
+    _named: dict[str, Mask] = field(default_factory=dict)
+    _real_rows: Value | None = None
+
+    def begin(self, x: Value, axis: int, name: str) -> None:
+        """Notes that an axis of an input varies. The function gets an input with the sizes of rows
+        along it. An axis of size 1 needs none: sizes are at least 1."""
+        if name not in self.sizes or self.sizes[name] == 1:
+            return
+        if name not in self._named:
+            batch, size = x.shape[0], self.sizes[name]
+            lengths = leaf("input", f"{LENGTHS}/{name}", (batch,), "int32")
+            position = OPS.iota((batch, size), 1, "int32")
+            self._named[name] = Mask(name, OPS.less(position, OPS.expand_dims(lengths, 1)))
+        self.declare(x, {axis: self._named[name]})
+
+    def declare(self, v: Value, padded: Mapping[int, Mask]) -> Value:
+        """Notes which axes of a tensor are padded, whatever it was computed from. Returns it."""
+        if self._known or padded:  # else nothing is padded in this function
+            self._known[v] = {math.prod(v.shape[:axis]): mask for axis, mask in padded.items()}
+        return v
+
+    def of(self, v: Value) -> dict[int, Mask]:
+        """The axes of a tensor that are padded; axis 0 is the batch.
+
+        Raises:
+            Unsupported: It was computed by an op that mixes padding into results.
+        """
+        if not self._known:
+            return {}
+        for node in topological([v], self._known):
+            if node not in self._known:
+                self._known[node] = padded_axes(node, [self._known[a] for a in node.args])
+        return {place(v, before, mask)[0]: mask for before, mask in self._known[v].items()}
+
+    def along(self, v: Value, axis: int) -> Value | None:
+        """A bool tensor (batch, size) that is true where positions along the axis are real; None
+        where all are."""
+        mask = self.of(v).get(axis)
+        return None if mask is None else mask.value
+
+    def zeroed(self, v: Value, axis: int) -> Value:
+        """The tensor with zeros in place of padding along an axis."""
+        mask = self.along(v, axis)
+        if mask is None:
+            return v
+        return self.declare(OPS.where(spread(mask, v.rank, axis), v, OPS.zeros_like(v)), self.of(v))
+
+    def real(self, v: Value) -> Value | None:
+        """A float tensor that broadcasts to v: 1 for real elements, 0 for those that fill up the
+        batch or an axis; None where all are real."""
+        real: Value | None = None
+        for axis, mask in self.of(v).items():
+            part = spread(OPS.cast(mask.value, v.dtype), v.rank, axis)
+            real = part if real is None else real * part
+        if self.rows_vary:
+            if self._real_rows is None:
+                self._real_rows = leaf("input", REAL, v.shape[:1], v.dtype)
+            rows = OPS.reshape(self._real_rows, (v.shape[0], *(1,) * (v.rank - 1)))
+            real = rows if real is None else real * rows
+        return real
+
+    def row_means(self, v: Value) -> Value:
+        """The mean of each row over its real elements: (batch,)."""
+        padded = self.of(v)
+        axes = tuple(range(1, v.rank))
+        if not padded:
+            return OPS.mean(v, axes) if axes else v
+        real = Masks.real(Masks(_known=self._known), v)
+        assert real is not None
+        count = OPS.sum(OPS.broadcast_to(real, v.shape), axes)
+        total = OPS.sum(OPS.where(real > 0.0, v, 0.0), axes)
+        return self.declare(total / OPS.maximum(count, 1.0), {})
+
+
+def spread(mask: Value, rank: int, axis: int) -> Value:
+    """A mask (batch, size) as a tensor that broadcasts along all axes but the batch and `axis`."""
+    shape = [1] * rank
+    shape[0], shape[axis] = mask.shape
+    return OPS.reshape(mask, tuple(shape))
