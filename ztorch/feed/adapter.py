@@ -10,15 +10,8 @@ import numpy as np
 from ztorch.config import number
 from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
-from ztorch.feed.columns import (
-    InputPort,
-    TargetPort,
-    as_array,
-    check_weights,
-    one_per_row,
-    pad,
-    store,
-)
+from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, store
+from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Sequences
 from ztorch.runtime.buckets import BATCH, Buckets
 

@@ -143,8 +143,9 @@ class StreamBatches:
             raise DataError("the iterator gave no batches; pass at least one row")
 
     def _parts(self, item: Any, k: int) -> tuple[Any, Any, Any]:
-        if not isinstance(item, tuple) and not (isinstance(item, list) and (
-                self._with_targets or not self._adapter.several_inputs)):
+        in_a_list = isinstance(item, list) and (self._with_targets or not (
+            self._adapter.several_inputs or self._adapter.open_axes))  # else rows, or inputs
+        if not isinstance(item, tuple) and not in_a_list:
             item = (item,)
         if len(item) > 3 or (self._with_targets and len(item) < 2):
             expected = "(x, y) or (x, y, sample_weight)" if self._with_targets else "x"

@@ -53,11 +53,15 @@ def padded_axes(v: Value, args: list[Padded]) -> Padded:
 
 def _mixed(v: Value, args: list[Padded]) -> Unsupported:
     names = dict.fromkeys(mask.axis for padded in args for mask in padded.values())
+    where = f"layer {v.layer!r}" if v.layer else "the model"
+    if len(names) > 1:
+        return Unsupported(f"{where} combines axes {' and '.join(map(repr, names))}, whose sizes "
+                           "vary apart, by op "
+                           f"{v.op.name}; give both Inputs the same name for the axis")
     return Unsupported(
-        f"{f'layer {v.layer!r}' if v.layer else 'the model'} would mix padding into its result: "
-        f"op {v.op.name} combines positions along axis {' and '.join(map(repr, names))}, whose "
-        "size varies. Use a layer that hides padding, such as MultiHeadAttention, "
-        "GlobalAveragePooling1D or Conv1D(padding='causal'), or give the Input a fixed size")
+        f"{where} would mix padding into its result: op {v.op.name} combines positions along axis "
+        f"{next(iter(names))!r}, whose size varies. Use a layer that hides padding, such as "
+        "MultiHeadAttention, GlobalAveragePooling1D or Conv1D(padding='causal'), or give the Input a fixed size")
 
 
 def place(v: Value, before: int, mask: Mask) -> tuple[int, int]:

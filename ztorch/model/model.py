@@ -219,11 +219,11 @@ class Model(Network):
 
     @checked
     def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] = 32,
-                sizes: Any = None, optimizer: Any = None,
+                optimizer: Any = None,
                 loss: Any = None, metrics: Iterable[Any] = (), dtype: Any = "float32",
                 threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool = False,
-                matmul_precision: str = "float32") -> Any:
+                matmul_precision: str = "float32", sizes: Any = None) -> Any:
         """Compiles the model to native code for one device, and one batch size or several.
 
         Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
@@ -237,9 +237,6 @@ class Model(Network):
             batch_size: The rows of a step. `fit` and `predict` take any number of rows. With
                 several, such as `(1, 8, 32)`, each call uses the smallest that holds its rows.
                 Default: `32`.
-            sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`:
-                each call uses the smallest that holds its sequences. For a single axis its sizes
-                alone. Default: `None`.
             optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
                 Default: `None`.
             loss: A loss or its name, such as "mse"; None: the program only predicts. For several
@@ -258,6 +255,9 @@ class Model(Network):
                 integers. Default: `False`.
             matmul_precision: "float32", or "tf32": a device may round the operands of float32
                 products to 10 bits of mantissa where that is faster. Default: `"float32"`.
+            sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`:
+                each call uses the smallest that holds its sequences. For a single axis its sizes
+                alone. Default: `None`.
 
         Returns:
             A Program.
