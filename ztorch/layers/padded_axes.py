@@ -61,7 +61,8 @@ def _mixed(v: Value, args: list[Padded]) -> Unsupported:
     return Unsupported(
         f"{where} would mix padding into its result: op {v.op.name} combines positions along axis "
         f"{next(iter(names))!r}, whose size varies. Use a layer that hides padding, such as "
-        "MultiHeadAttention, GlobalAveragePooling1D or Conv1D(padding='causal'), or give the Input a fixed size")
+        "MultiHeadAttention, GlobalAveragePooling1D or Conv1D(padding='causal'), or give the Input "
+        "a fixed size")
 
 
 def place(v: Value, before: int, mask: Mask) -> tuple[int, int]:
