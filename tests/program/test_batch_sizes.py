@@ -10,6 +10,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.artifacts import changed
+from tests.cases.available import device
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, ConfigError, DataError
 from ztorch.program.program import Program
@@ -37,18 +38,41 @@ def data(rows: int, kind: str = "dense") -> tuple[np.ndarray, np.ndarray]:
     return x, random.integers(0, 5, rows)
 
 
-def compiled(batch_size: Any = SIZES, device: str = "cpu", **options: Any) -> Program:
-    return model().compile(device, batch_size=batch_size, **options)
+def compiled(batch_size: Any = SIZES, place: str = "cpu", **options: Any) -> Program:
+    return model().compile(place, batch_size=batch_size, **options)
 
 
-@pytest.mark.parametrize("device", ["cpu:scalar", "cpu"])
+@pytest.mark.parametrize("place", ["cpu:scalar", "cpu"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_rows_have_the_bits_of_the_exact_size(kind: str, device: str) -> None:
-    program = model(kind).compile(device, batch_size=SIZES)
+def test_rows_have_the_bits_of_the_exact_size(kind: str, place: str) -> None:
+    program = model(kind).compile(place, batch_size=SIZES)
     for rows in (1, 2, 7, 8, 9, 31, 32):
         x, _ = data(rows, kind)
-        exact = model(kind).compile(device, batch_size=rows)
+        exact = model(kind).compile(place, batch_size=rows)
         np.testing.assert_array_equal(program.predict(x), exact.predict(x))
+
+
+@pytest.mark.parametrize("name", ["vulkan", "opencl", "webgpu"])
+def test_devices_choose_as_the_cpu_does(name: str) -> None:
+    place = device(name).id
+    program, exact = compiled(SIZES, place, **TRAINED), compiled(SIZES, **TRAINED)
+    for rows in (1, 5, 41):
+        x, y = data(rows)
+        np.testing.assert_allclose(program.predict(x), exact.predict(x), rtol=0, atol=1e-5)
+        losses = [p.fit(x, y, shuffle=False, verbose=0).history["loss"] for p in (program, exact)]
+        np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def test_tensors_choose_as_arrays_do() -> None:
+    program = compiled()
+    x, _ = data(41)
+    chosen = []
+    bind = program.executable.bind_memory
+    program.executable.bind_memory = lambda f: (chosen.append(f), bind(f))[1]  # type: ignore
+    for rows in (41, 1):
+        np.testing.assert_array_equal(program.predict(zt.tensor(x[:rows])).numpy(),
+                                      program.predict(x[:rows]))
+    assert chosen == ["predict", "predict@1"]
 
 
 def test_more_rows_than_the_largest_bucket_use_several() -> None:

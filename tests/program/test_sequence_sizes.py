@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.available import device
 from ztorch import layers as L
 from ztorch.errors import DataError
 from ztorch.program.program import Program
@@ -269,3 +270,22 @@ def test_unnamed_axes_are_named_by_position() -> None:
         program.predict(np.zeros((1, 9, 4)))
     again = zt.Sequential.from_json(model("mean", None).to_json())
     assert repr(again.input_shape) == "(None, 4)"
+
+
+def test_generation_knows_the_largest_size() -> None:
+    def program(size: Any, **options: Any) -> Program:
+        return zt.Sequential([L.Input((size,), dtype="int32"), L.Embedding(11, 8),
+                              L.PositionEmbedding(sequence_length=9), L.TransformerDecoder(8, 2),
+                              L.Dense(11)], seed=6).compile("cpu", decode=True, batch_size=2,
+                                                            **options)
+    ours, exact = program("time", sizes=(4, 9)), program(9)
+    assert (list(ours.generate([3, 1, 4], 20, seed=1)) == list(exact.generate([3, 1, 4], 20, seed=1)))
+
+
+@pytest.mark.parametrize("name", ["vulkan", "opencl"])
+def test_devices_hide_padding(name: str) -> None:
+    place = device(name).id
+    program, exact = compiled("attention", device=place), compiled("attention", device="cpu")
+    x = [data("attention", 1, n)[0][0] for n in LENGTHS]
+    for ours, theirs in zip(program.predict(x), exact.predict(x), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)

@@ -118,7 +118,7 @@ class ScoringGraphs:
                           "optimizer out, or set layer.trainable = True")
 
 
-def decode_graph(model: Network, states: States) -> Graph:
+def decode_graph(model: Network, states: States, sizes: Mapping[str, int]) -> Graph:
     """x, position -> the logits at one position of a row. What layers need of the positions before
     it is in their caches."""
     need_stepwise(model)
@@ -133,7 +133,8 @@ def decode_graph(model: Network, states: States) -> Graph:
     if len(model.input_shape) != 1 or not x.dtype.is_int:
         raise unsupported(f"takes {model.input_shape} of {x.dtype}")
     position = leaf("input", "position", (1,), "int32")
-    context = Context(states=states, decoding=Decoding(position, model.input_shape[0]))
+    length = sizes.get(model.open_axes.get("", ""), model.input_shape[0])
+    context = Context(states=states, decoding=Decoding(position, length))
     y = model.called({"": x}, context)[""]
     if y.shape[:-1] != (1, 1):
         raise unsupported(f"gives {model.output_shape}")

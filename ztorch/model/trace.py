@@ -61,7 +61,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         _need_all_inputs(model, largest.x, largest.functions["predict"])
         functions = dict(largest.functions)
         if decode:
-            functions["decode"] = decode_graph(model, states)
+            functions["decode"] = decode_graph(model, states, {
+                name: axis[-1] for name, axis in buckets.axes.items()})
         for bucket in in_order:
             functions |= {buckets.name(verb, bucket): graph
                           for verb, graph in traced(bucket).functions.items()}
