@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 import ztorch as zt
@@ -32,6 +34,6 @@ def run(threads: list[int], effort: Effort) -> Section:
         x = np.random.default_rng(rows).normal(size=(rows, 784)).astype(np.float32)
         error = peers.worst(several.predict(x), exact.predict(x).astype(np.float64))
         s.compared(f"predict, {rows} rows", 1, compare([
-            Contestant("ztorch", lambda: several.predict(x)),
-            Contestant("one size", lambda: exact.predict(x))], True, effort), error)
+            Contestant("ztorch", partial(several.predict, x)),
+            Contestant("one size", partial(exact.predict, x))], True, effort), error)
     return s

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, topological
-from ztorch.layers.padded_axes import Mask, Padded, padded_axes, place
+from ztorch.layers.padded_axes import Mask, Padded, mixed, padded_axes, place
 
 REAL = "real"  # the port that tells real rows (1) from those that fill up a batch (0)
 LENGTHS = "lengths"  # the role of ports that hold the size of an axis for each row
@@ -64,7 +64,13 @@ class Masks:
         for node in topological([v], self._known):
             if node not in self._known:
                 self._known[node] = padded_axes(node, [self._known[a] for a in node.args])
-        return {place(v, before, mask)[0]: mask for before, mask in self._known[v].items()}
+        axes = {}
+        for before, mask in self._known[v].items():
+            axis, inner = place(v, before, mask)
+            if inner > 1 or v.shape[:1] != (mask.batch,) or v.shape[axis] != mask.size:
+                raise mixed(v, [self._known[v]])  # it is a part of a larger axis
+            axes[axis] = mask
+        return axes
 
     def along(self, v: Value, axis: int) -> Value | None:
         """A bool tensor (batch, size) that is true where positions along the axis are real; None

@@ -2,7 +2,8 @@
 
 An axis that is padded may be part of a larger one for a while: a product of (batch, time, features)
 is one of (batch * time, features). So it is told by its place in the order of elements: how many
-steps of other axes lie before it.
+steps of other axes lie before it. Masks differ between rows, so the batch has to stay the first
+axis.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ class Mask:
 
     axis: str  # name of the axis, for errors and ports
     value: Value  # bool (batch, size): true where a position is real
+
+    @property
+    def batch(self) -> int:
+        """The rows of the batch."""
+        return self.value.shape[0]
 
     @property
     def size(self) -> int:
@@ -47,11 +53,12 @@ def padded_axes(v: Value, args: list[Padded]) -> Padded:
         rule = _pointwise
     padded = None if rule is None else rule(v, args)
     if padded is None:
-        raise _mixed(v, args)
+        raise mixed(v, args)
     return padded
 
 
-def _mixed(v: Value, args: list[Padded]) -> Unsupported:
+def mixed(v: Value, args: list[Padded]) -> Unsupported:
+    """The error of a value that mixes padding into results."""
     names = dict.fromkeys(mask.axis for padded in args for mask in padded.values())
     where = f"layer {v.layer!r}" if v.layer else "the model"
     if len(names) > 1:
@@ -102,38 +109,40 @@ def _pointwise(v: Value, args: list[Padded]) -> Padded | None:
 
 
 def _broadcast(v: Value, args: list[Padded]) -> Padded | None:
-    return _moved(v, v.args[0], args[0], lambda k: k + v.rank - v.args[0].rank)
+    x = v.args[0]
+    return None if (v.rank, v.shape[0]) != (x.rank, x.shape[0]) else _moved(v, v.args[0], args[0], lambda k: k + v.rank - v.args[0].rank)
 
 
 def _reshape(v: Value, args: list[Padded]) -> Padded | None:
     """The order of elements stays. No later axis may become one with a padded one, and it may not
-    be divided."""
+    be divided; nor may the batch."""
     ends = {math.prod(v.shape[:k + 1]): math.prod(v.shape[:k]) for k in range(v.rank)
             if v.shape[k] > 1}
     fits = all(ends.get(before * mask.size, before + 1) <= before
-               for before, mask in args[0].items())
+               and v.shape[0] % mask.batch == 0 for before, mask in args[0].items())
     return dict(args[0]) if fits else None
 
 
 def _transpose(v: Value, args: list[Padded]) -> Padded | None:
-    return _moved(v, v.args[0], args[0], v.attrs["axes"].index)
+    axes = v.attrs["axes"]
+    return None if axes[0] != 0 else _moved(v, v.args[0], args[0], axes.index)
 
 
 def _slice(v: Value, args: list[Padded]) -> Padded | None:
     x, steps = v.args[0], v.attrs["step"]
-    kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in _axes(x, args[0]))
+    kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in {0} | _axes(x, args[0]))
     return _moved(v, x, args[0], lambda k: k) if kept else None
 
 
 def _pad(v: Value, args: list[Padded]) -> Padded | None:
     x = v.args[0]
-    kept = all(v.shape[k] == x.shape[k] for k in _axes(x, args[0]))
+    kept = all(v.shape[k] == x.shape[k] for k in {0} | _axes(x, args[0]))
     return _moved(v, x, args[0], lambda k: k) if kept else None
 
 
 def _concat(v: Value, args: list[Padded]) -> Padded | None:
     axis = v.attrs["axis"] % v.rank
-    if any(axis in _axes(x, padded) for x, padded in zip(v.args, args, strict=True)):
+    if axis == 0 or any(axis in _axes(x, padded) for x, padded in zip(v.args, args, strict=True)):
         return None
     return _joined([_moved(v, x, padded, lambda k: k)
                     for x, padded in zip(v.args, args, strict=True)])
@@ -142,12 +151,12 @@ def _concat(v: Value, args: list[Padded]) -> Padded | None:
 def _take(v: Value, args: list[Padded]) -> Padded | None:
     """Each index is looked up by itself; the axes of indices take the place of one of the table."""
     axis = v.attrs["axis"] % v.args[0].rank
-    return None if args[0] else _moved(v, v.args[1], args[1], lambda k: k + axis)
+    return None if args[0] or axis else _moved(v, v.args[1], args[1], lambda k: k)
 
 
 def _reduce(v: Value, args: list[Padded]) -> Padded | None:
     x, reduced = v.args[0], set(v.attrs["axes"])
-    if reduced & _axes(x, args[0]):
+    if reduced & ({0} | _axes(x, args[0])):
         return None
     return _moved(v, x, args[0], lambda k: k - sum(r < k for r in reduced))
 
@@ -156,7 +165,9 @@ def _contract(v: Value, args: list[Padded]) -> Padded | None:
     left, right = v.args
     if left.rank - 1 in _axes(left, args[0]) or right.rank - 2 in _axes(right, args[1]):
         return None
-    return _joined([_moved(v, x, padded, lambda k, x=x: k + v.rank - x.rank)  # type: ignore[misc]
+    if args[1] and right.rank == 2:  # sums over the batch
+        return None
+    return _joined([_moved(v, x, padded, lambda k: k)  # operands have as many axes as the product
                     for x, padded in zip(v.args, args, strict=True)])
 
 
