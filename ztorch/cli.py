@@ -10,14 +10,7 @@ from typing import Any
 
 import click
 
-from ztorch.commands.group import (
-    AxisSizes,
-    BatchSizes,
-    CommandGroup,
-    ModelName,
-    examples,
-    numbers,
-)
+from ztorch.commands.group import AxisSizes, BatchSizes, CommandGroup, ModelName, examples
 from ztorch.version import __version__
 
 model = click.argument("model", type=ModelName())
@@ -30,8 +23,7 @@ threads = click.option("--threads", type=click.IntRange(1), metavar="N",
 epochs = click.option("--epochs", type=click.IntRange(1), metavar="N",
                       help="Passes over the data. Default: what the model's file says.")
 batch_size = click.option("--batch-size", type=BatchSizes(), metavar="N[,N...]",
-                          help="Rows of a batch; with several, each call uses the smallest that "
-                               "fits. Default: what the model's file says.")
+                          help="Rows of a batch, or several sizes. Default: the model's file's.")
 sizes = click.option("--sizes", type=AxisSizes(), multiple=True, metavar="AXIS=N[,N...]",
                      help="Sizes of an axis that the model leaves open, such as time=64,128.")
 optimizer = click.option("--optimizer", metavar="NAME",
@@ -278,23 +270,20 @@ def devices(as_json: bool) -> None:
 
 @main.command()
 @model
-@click.option("--batch-sizes", default="1,32,128", show_default=True, metavar="N,N,...",
-              help="Batch sizes to measure.")
+@click.option("--batch-sizes", type=BatchSizes(), default="1,32,128", show_default=True,
+              metavar="N,N,...", help="Batch sizes to measure.")
 @click.option("--seconds", type=click.FloatRange(0.01), default=0.5, show_default=True,
               help="Seconds for each measurement.")
 @dtype
 @device
 @threads
 @examples("ztorch bench digits_mlp --batch-sizes 1,64 --threads 1")
-def bench(model: str, batch_sizes: str, **options: Any) -> None:
+def bench(model: str, batch_sizes: int | tuple[int, ...], **options: Any) -> None:
     """Measure the time of a prediction and a training step."""
     from ztorch.commands.bench import bench
 
-    measured = numbers(batch_sizes)
-    if not measured:
-        raise click.BadParameter("give integers with commas, such as 1,32",
-                                 param_hint="--batch-sizes")
-    bench(model, batch_sizes=measured, **options)
+    sizes = batch_sizes if isinstance(batch_sizes, tuple) else (batch_sizes,)
+    bench(model, batch_sizes=sizes, **options)
 
 
 @main.command()

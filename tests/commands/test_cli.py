@@ -477,7 +477,7 @@ def test_several_sizes(run: Run, tmp_path: Path) -> None:
     for arguments, message in (
         (["--sizes", "time"], "'time' is not AXIS=N,N, such as time=64,128"),
         (["--sizes", "tome=4"], "unknown axis 'tome'; did you mean 'time'"),
-        (["--batch-size", "1,x"], "'1,x' is not a positive integer, or several with commas"),
+        (["--batch-size", "1,x"], "'1,x': give one integer above zero, or several"),
         ([], "leaves the size of axis 'time' open"),
     ):
         result = run("export", "words.py", *arguments, "-o", "other.zt")

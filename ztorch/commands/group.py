@@ -99,8 +99,8 @@ class BatchSizes(click.ParamType):
             return value
         sizes = numbers(value)
         if not sizes:
-            self.fail(f"{value!r} is not a positive integer, or several with commas, such as "
-                      "1,8,32", param, ctx)
+            self.fail(f"{value!r}: give one integer above zero, or several integers with commas, "
+                      "such as 1,8,32", param, ctx)
         return sizes if len(sizes) > 1 else sizes[0]
 
 

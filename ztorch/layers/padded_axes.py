@@ -110,7 +110,8 @@ def _pointwise(v: Value, args: list[Padded]) -> Padded | None:
 
 def _broadcast(v: Value, args: list[Padded]) -> Padded | None:
     x = v.args[0]
-    return None if (v.rank, v.shape[0]) != (x.rank, x.shape[0]) else _moved(v, v.args[0], args[0], lambda k: k + v.rank - v.args[0].rank)
+    same_rows = (v.rank, v.shape[0]) == (x.rank, x.shape[0])
+    return _moved(v, x, args[0], lambda k: k) if same_rows else None
 
 
 def _reshape(v: Value, args: list[Padded]) -> Padded | None:
