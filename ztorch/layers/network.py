@@ -121,13 +121,29 @@ class Network(Layer, abstract=True):
         """The outputs of a call by name."""
         return dict(zip(self.output_names, leaves(outputs), strict=True))
 
-    def leaves(self, batch: int, d: DType = f32) -> dict[str, Value]:
-        """Input leaves of a function by name; inputs without a dtype of their own have dtype d."""
-        return {name: leaf("input", port("x", name), (batch, *x.shape), x.dtype or d)
+    @property
+    def open_axes(self) -> dict[str, str]:
+        """The name of the axis whose size varies, by input that has one. Without a name it is
+        called by its position."""
+        prefix = {name: f"{name}." if name else "" for name in self.inputs}
+        return {name: getattr(x.shape[0], "name", None) or f"{prefix[name]}axis1"
+                for name, x in self.inputs.items() if x.is_open}
+
+    def leaves(self, batch: int, d: DType = f32,
+               sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
+        """Input leaves of a function by name; inputs without a dtype of their own have dtype d.
+        `sizes` are those of open axes by name; None leaves them open."""
+        shapes = {name: x.shape for name, x in self.inputs.items()}
+        if sizes is not None:
+            shapes |= {name: (sizes[axis], *shapes[name][1:])
+                       for name, axis in self.open_axes.items()}
+        return {name: leaf("input", port("x", name), (batch, *shapes[name]), x.dtype or d)
                 for name, x in self.inputs.items()}
 
     def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
         """The outputs by name, for inputs by name."""
+        for name, axis in self.open_axes.items():
+            context.padding.begin(x[name], 1, axis)
         return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
 
     def call(self, x: Any, context: Context) -> Any:
@@ -139,7 +155,7 @@ class Network(Layer, abstract=True):
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""
         for name, v in self._by_name(x).items():
-            if v.shape[1:] != self.inputs[name].shape:
+            if not self.inputs[name].takes(v.shape[1:]):
                 which = f"input {name!r}" if name else "inputs"
                 raise shape_error(f"it is declared for {which} of one shape and called with "
                                   "another:", self.inputs[name].shape, v.shape[1:],
