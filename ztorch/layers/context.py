@@ -233,6 +233,8 @@ class Context:
         if mask.rank < 2 or mask.shape != x.shape[:mask.rank]:
             raise shape_error("inputs and their mask do not fit:", x.shape[1:], mask.shape[1:],
                               fix=f"the mask must be {x.shape[1:2]}, a bool for each step")
+        if self.padding.owns(mask):  # which is followed through the graph
+            return
         self.masks[x] = mask if mask.dtype.kind == "b" else OPS.not_equal(mask, 0)
 
     @contextmanager

@@ -91,6 +91,10 @@ class Padding:
         mask = self.of(v).get(axis)
         return None if mask is None else mask.value
 
+    def owns(self, mask: Value) -> bool:
+        """Whether a mask tells padding, and nothing else."""
+        return any(mask is named.value for named in self._named.values())
+
     def zeroed(self, v: Value, axis: int) -> Value:
         """The tensor with zeros in place of padding along an axis."""
         mask = self.along(v, axis)
