@@ -12,8 +12,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, topological
+from ztorch.layers.axes import OpenSize
 from ztorch.layers.padded_axes import Mask, Padded, mixed, padded_axes, place
 
 REAL = "real"  # the port that tells real rows (1) from those that fill up a batch (0)
@@ -71,6 +73,15 @@ class Masks:
                 raise mixed(v, [self._known[v]])  # it is a part of a larger axis
             axes[axis] = mask
         return axes
+
+    def named_shape(self, v: Value) -> tuple[int, ...]:
+        """The shape of an example, with the names of axes whose size varies."""
+        try:
+            padded = self.of(v)
+        except Unsupported:  # an error when the model is compiled
+            padded = {}
+        return tuple(OpenSize(padded[k].axis) if k in padded else n
+                     for k, n in enumerate(v.shape))[1:]
 
     def along(self, v: Value, axis: int) -> Value | None:
         """A bool tensor (batch, size) that is true where positions along the axis are real; None
