@@ -52,9 +52,8 @@ KEPT: list[tuple[Callable[[Value], Any], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("build", "axes"), KEPT)
-def test_padding_moves_with_its_axis(build: Callable[[Value], Value], axes: list[int]) -> None:
-    assert padded(build) == axes
+def test_padding_moves_with_its_axis() -> None:
+    assert [padded(build) for build, _ in KEPT] == [axes for _, axes in KEPT]
 
 
 MIXED: list[Callable[[Value], Value]] = [
@@ -86,10 +85,10 @@ MIXED: list[Callable[[Value], Value]] = [
 ]
 
 
-@pytest.mark.parametrize("build", MIXED)
-def test_what_mixes_steps_is_refused(build: Callable[[Value], Value]) -> None:
-    with pytest.raises(Unsupported, match="axis 'time', whose size varies"):
-        padded(build)
+def test_what_mixes_steps_is_refused() -> None:
+    for build in MIXED:
+        with pytest.raises(Unsupported, match="axis 'time', whose size varies"):
+            padded(build)
 
 
 def test_two_axes_that_meet_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.artifacts import changed
 from tests.cases.available import device
 from ztorch import layers as L
-from ztorch.errors import DataError
+from ztorch.errors import ArtifactError, DataError
 from ztorch.program.program import Program
 
 SIZES = (3, 6)
@@ -238,6 +240,30 @@ def test_an_artifact_takes_the_same_sequences(tmp_path: Path) -> None:
     x = [data("attention", 1, n)[0][0] for n in LENGTHS]
     for ours, theirs in zip(loaded.predict(x), program.predict(x), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_artifact_whose_axes_are_others_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "words.zt"
+    compiled("mean").save(path)
+    for other in ({"axes": {"batch": [3], "time": [3, 5]}}, {"open_axes": {"x": "tide"}}):
+        path.write_bytes(changed(partial(_update, other), path.read_bytes()))
+        with pytest.raises(ArtifactError, match="the name of an axis whose sizes its functions"):
+            zt.load(path)
+
+
+def _update(values: dict[str, Any], manifest: dict[str, Any]) -> None:
+    manifest["program"].update(values)
+
+
+def test_summaries_name_axes() -> None:
+    lines: list[str] = []
+    words = model("both ways")
+    words.summary(lines.append)
+    assert "(batch, time, 6)" in "\n".join(lines) and repr(words.output_shape) == "(time, 2)"
+    assert any("FLOPs for one example of size 4 along time" in line for line in lines)
+    compiled("both ways").summary(lines.append)
+    assert any("batch 3; time 3 or 6" in line for line in lines)
+    assert any("(3, 6, 6)" in line for line in lines)
 
 
 def test_data_that_do_not_fit() -> None:

@@ -17,10 +17,12 @@ from ztorch.graph.op import leaf, shape_error
 from ztorch.graph.value import Value, topological
 from ztorch.host import processor
 from ztorch.layers import wiring
+from ztorch.layers.axes import OpenSize
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import port
+from ztorch.layers.padding import Padding
 from ztorch.layers.paths import need_distinct_names, need_short_names
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
@@ -184,24 +186,29 @@ class Network(Layer, abstract=True):
         layers = [layer for _, layer in self.walk()]
         if self._traced and self._traced_of == layers:
             return
-        context = Context(states=States(data=False, root=self.path))
-        outputs = self.called(self.leaves(1), context)
-        self._output = {name: y.shape[1:] for name, y in outputs.items()}
-        nodes: dict[str, list[Value]] = {}
-        for v in topological(outputs.values()):
-            nodes.setdefault(v.layer, []).append(v)
-        self._traced = [Traced(depth, layer, nested(lambda v: v.shape[1:], context.results[layer]),
-                               nodes.get(layer.path, []))
-                        for depth, layer in self.walk(-1) if layer in context.results]
+        self._output, self._traced = self._trace()
         self._traced_of = layers
         called = [row.layer for row in self._traced]
         need_distinct_names(self, called)
         need_short_names(called, super().weights)
 
-    def traced_layers(self) -> list[Traced]:
-        """All layers, those inside others too, in the trace of one example."""
+    def _trace(self, sizes: Mapping[str, int] | None = None) -> tuple[Any, list[Traced]]:
+        """The shapes of outputs, and all layers. Without sizes, shapes show the names of axes."""
+        padding = Padding(sizes or dict.fromkeys(self.open_axes.values(), int(OpenSize.TRACED)))
+        context = Context(states=States(data=False, root=self.path), padding=padding)
+        outputs = self.called(self.leaves(1, sizes=sizes), context)
+        shape = padding.named_shape if sizes is None else lambda v: v.shape[1:]
+        nodes: dict[str, list[Value]] = {}
+        for v in topological(outputs.values()):
+            nodes.setdefault(v.layer, []).append(v)
+        return {name: shape(y) for name, y in outputs.items()}, [
+            Traced(depth, layer, nested(shape, context.results[layer]), nodes.get(layer.path, []))
+            for depth, layer in self.walk(-1) if layer in context.results]
+
+    def traced_layers(self, sizes: Mapping[str, int] | None = None) -> list[Traced]:
+        """All layers, those inside others too, in the trace of one example of these sizes."""
         self.build()
-        return self._traced
+        return self._trace(sizes)[1] if sizes else self._traced
 
     @property
     def input_shape(self) -> Any:

@@ -79,7 +79,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         **_training(largest.outputs, largest.objectives, optimizer),
         weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
                       for name, w in model.named_weights().items()),
-        layers=layer_rows(model, states.kept_as),
+        layers=layer_rows(model, states.kept_as, {
+            name: axis[-1] for name, axis in buckets.axes.items() if name != BATCH}),
     ))
 
 

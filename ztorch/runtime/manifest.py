@@ -141,6 +141,12 @@ def check_buckets(program: Metadata, spec: ProgramSpec) -> None:
             if function is None or any(t.shape[0] != bucket[0] for t in function.inputs.values()):
                 raise BadValue(list(sizes), f"sizes for which there is a function "
                                f"{buckets.name(verb, bucket)!r} of so many rows", "axes", BATCH)
+            size_of = dict(zip(listed, bucket, strict=True))
+            for t in (*function.inputs.values(), *function.outputs.values()):
+                axis = program.open_axes.get(t.name)
+                if axis is not None and t.shape[1:2] != (size_of.get(axis),):
+                    raise BadValue(axis, "the name of an axis whose sizes its functions take",
+                                   "open_axes", t.name)
 
 
 # -- what must agree in a program -----------------------------------------------------------------
