@@ -23,7 +23,7 @@ ODD: list[Any] = [None, 3.5, -1, "nonsense", b"x", [], {}, object()]
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 Y = np.arange(8) % 3
 # What they take from the compiler's own rooms, or give to them: no part of what users call.
-INNER = {"adopt", "add_weight", "call", "called", "leaves", "named_outputs", "need_memory",
+INNER = {"adopt", "add_weight", "call", "called", "called_masked", "without_mask", "leaves", "named_outputs", "need_memory",
          "need_rank", "prepare", "refuse", "trace", "borrow", "start_at", "mark_trained", "resume",
          "named"}
 

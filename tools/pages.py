@@ -43,7 +43,9 @@ FAMILIES = {  # of layers, by the file that holds them
     "core": "Input, Dense and shapes", "activation": "Activations",
     "convolution": "Convolutions", "pooling": "Pooling, resampling and borders",
     "normalization": "Normalisation", "regularization": "Dropout and noise",
-    "recurrent": "Recurrent layers", "embedding": "Embeddings", "attention": "Attention",
+    "gated": "Recurrent layers", "bidirectional": "Both ways", "rnn": "Loops over cells",
+    "cells": "Cells", "conv_lstm": "Convolutions with a state",
+    "embedding": "Embeddings", "attention": "Attention",
     "transformer": "Transformers", "merge": "Merging", "containers": "Layers of layers",
     "preprocessing": "Preparing data", "augmentation": "Changing images by chance"}
 

@@ -135,6 +135,8 @@ def test_a_layer_of_ones_own_sees_and_makes_masks() -> None:
         np.testing.assert_allclose(
             model.compile("cpu", batch_size=3).predict(IDS),
             (table[kept] * (kept != 0)[..., None]).sum(1), rtol=1e-5, atol=1e-7)
+        x, m = L.Input((5, 4)), L.Input((5,), dtype="bool")
+        assert Sum()(x, m).shape == Sum()(x, mask=m).shape == (4,)
     finally:
         for name in ("Sum", "Every2nd"):
             del L.LAYERS[name]
@@ -158,8 +160,8 @@ def test_sentences_of_words_are_masked_twice() -> None:
 # -- layers that use them ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["GlobalAveragePooling1D", "BatchNormalization",
-                                  "MultiHeadAttention"])
+@pytest.mark.parametrize("kind", ["MultiHeadAttention", "BatchNormalization",
+                                  "GlobalAveragePooling1D"])
 def test_masked_layers_are_those_of_keras(kind: str) -> None:
     keras = references.keras()
     how = {"num_heads": 2, "key_dim": 3} if kind == "MultiHeadAttention" else {}

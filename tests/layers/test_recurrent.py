@@ -268,7 +268,7 @@ def test_wrong_arguments(make, message):
 
 
 def test_what_is_not_offered_is_refused_by_name():
-    with pytest.raises(UnknownName, match=r"argument of LSTM 'unroll'"):
+    with pytest.raises(UnknownName, match=r"argument of LSTM 'unroll': its steps are one compiled loop"):
         L.LSTM(3, unroll=True)
     with pytest.raises(UnknownName, match=r"did you mean 'sigmoid'"):
         L.LSTM(3, recurrent_activation="sigmoyd")

@@ -97,7 +97,7 @@ def test_masked_steps_carry_state_and_output(kind: str, sequences: bool, backwar
     beside_keras(*both(kind, return_sequences=sequences), masked=True)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_go_in_and_out(kind: str, masked: bool) -> None:
     count = 2 if kind == "LSTM" else 1
@@ -217,7 +217,23 @@ class Counting(L.Layer):
         return states[0] * states[1], (states[0] + x, states[1] + 1.0)
 
 
-for own in (Leaky, Counting):  # other tests list the layers that the package offers
+class Doubling(L.Layer):
+    """A cell around another one: its states are that one's."""
+
+    def __init__(self, **common: Any):
+        super().__init__(**common)
+        self.cell = self.adopt(L.LSTMCell(4))
+        self.state_size = self.cell.state_size
+
+    def get_initial_state(self, batch_size: int) -> list[Value]:
+        return self.cell.get_initial_state(batch_size)
+
+    def call(self, x: Value, context: Context, states: Any) -> Any:
+        y, new = self.cell(x, states, context=context)
+        return y * 2.0, new
+
+
+for own in (Leaky, Counting, Doubling):  # other tests list the layers that the package offers
     del L.LAYERS[own.__name__]
 
 
@@ -240,6 +256,18 @@ def test_a_cell_of_ones_own(masked: bool, sequences: bool) -> None:
         outs.append(out)
     np.testing.assert_allclose(got[0], np.stack(outs, 1) if sequences else out, rtol=1e-12)
     np.testing.assert_allclose(got[1], h, rtol=1e-12)
+
+
+def test_a_cell_around_a_cell() -> None:
+    x, context = leaf("input", "x", (2, 3, 5), f64), Context(states=States(f64))
+    around, alone = L.RNN(Doubling(), return_sequences=True), L.LSTM(4, return_sequences=True)
+    values = [around(x, context), alone(x, context)]
+    assert next(w.path for w in around.weights) == "rnn/doubling/lstm_cell/kernel"
+    arrays = draws(*(w.shape for w in alone.weights))
+    feeds = {context.read(w): a for layer in (around, alone)
+             for w, a in zip(layer.weights, arrays, strict=True)}
+    a, b = evaluate(values, {**feeds, x: draws(x.shape)[0]}, oracle=True)
+    np.testing.assert_allclose(a, 2 * b, rtol=1e-12)
 
 
 def test_a_cell_says_where_it_begins() -> None:
@@ -283,6 +311,24 @@ def test_stateful_programs_go_on_where_the_last_batch_ended(tmp_path: Any) -> No
     np.testing.assert_array_equal(zt.load(tmp_path / "p.zt").predict(x), program.predict(x))
     program.reset_states()
     np.testing.assert_array_equal(program.predict(x), outputs[0])
+
+
+def test_a_layer_of_ones_own_remembers() -> None:
+    """What is made of a state alone is made again at each call, though the program only predicts."""
+    class Total(L.Layer):
+        def call(self, x: Value, context: Context) -> Value:
+            total = context.remembered_state(self, "total", x.shape)
+            context.remember_state(self, "total", total + x)
+            return x + OPS.tanh(total)
+
+    try:
+        program = Sequential([L.Input((3,)), Total()]).compile("cpu", batch_size=2)
+        x, total = np.float32([[1, 2, 3], [4, 5, 6]]) / 10, np.zeros((2, 3), np.float32)
+        for _ in range(3):
+            np.testing.assert_allclose(program.predict(x), x + np.tanh(total), rtol=1e-6)
+            total += x
+    finally:
+        del L.LAYERS["Total"]
 
 
 def test_training_and_evaluation_remember_too() -> None:

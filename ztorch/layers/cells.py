@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ztorch.dtypes import f32
+from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import ActivationLike, checked_activation
 from ztorch.layers.context import Context
 from ztorch.layers.gates import GatedStep, GRUStep, LSTMStep, SimpleStep
+from ztorch.layers.symbol import leaves
 
 
 class GatedCell(GatedStep, abstract=True):
@@ -24,13 +27,21 @@ class GatedCell(GatedStep, abstract=True):
         """The size of the output."""
         return self.units
 
+    def get_initial_state(self, batch_size: int) -> list[Value]:
+        """States of zeros for so many rows, for cells of your own that hold this one."""
+        return [OPS.full((batch_size, self.units), 0.0, f32) for _ in range(self.state_count)]
+
     def build(self, input_shape: Shape) -> None:
         self.need_rank(input_shape, 1, "(features,)", "RNN(cell) gives a cell one step at a time")
         self.build_gates(input_shape[0])
 
     def call(self, x: Value, context: Context,  # type: ignore[override]
              states: Any) -> tuple[Value, list[Value]]:
-        self.need_features(x)
+        self.need_features(x, 2)
+        states = leaves(states)
+        if len(states) != self.state_count:
+            raise shape_error(f"it has {self.state_count} states of ({self.units},), and is given "
+                              f"{len(states)}", fix="give the list that the last step returned")
         return self.step(x, states, context)
 
 

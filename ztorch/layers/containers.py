@@ -189,7 +189,7 @@ class TimeDistributed(Layer):
         super().__init__(**common)
         self.layer = self.adopt(layer)
 
-    def call(self, x: Value, context: Context, mask: Value | None = None) -> Value:
+    def call(self, x: Value, context: Context, *, mask: Value | None = None) -> Value:
         if x.rank < 3:
             raise shape_error("TimeDistributed needs inputs of at least 2 axes (time, features) "
                               "besides the batch, not", x.shape[1:],

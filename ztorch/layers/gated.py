@@ -21,7 +21,7 @@ class GatedLayer(GatedStep, RecurrentLayer, abstract=True):
         self.build_gates(input_shape[1])
 
     def need_fit(self, x: Value) -> None:
-        self.need_features(x)
+        self.need_features(x, 3)
 
     def first_states(self, x: Value) -> list[Value]:
         return self.zeros(x)

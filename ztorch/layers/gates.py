@@ -61,9 +61,9 @@ class GatedStep(Layer, abstract=True):
         """The states before the first step."""
         return [OPS.full((x.shape[0], self.units), 0.0, x.dtype)] * self.state_count
 
-    def need_features(self, x: Value) -> None:
-        """Raises a ShapeError if the layer was built for other features."""
-        if x.shape[-1:] != self.kernel.shape[:1]:
+    def need_features(self, x: Value, rank: int) -> None:
+        """Raises a ShapeError if the layer was built for other inputs."""
+        if x.rank != rank or x.shape[-1:] != self.kernel.shape[:1]:
             raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
                               fix=f"the layer was built for {self.kernel.shape[0]} features; use "
                                   "a new one for others")
@@ -109,7 +109,7 @@ class SimpleStep(GatedStep, abstract=True):
         return (activate(self.activation, y, context),)
 
 
-class ForgetGateOpen(Initializer):
+class ForgetGateOpen(Initializer, abstract=True):
     """The bias of an LSTM whose forget gates begin open."""
 
     def __init__(self, others: Initializer):

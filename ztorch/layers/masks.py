@@ -26,13 +26,16 @@ class WithMasks:
     supports_masking = False  # whether its output has the mask of `compute_mask`
     takes_mask = False  # whether `call` has an argument `mask`
     reverses_steps = False  # whether the last step of the input is the first of the output
+    before_mask = 0  # how many arguments `call` has between its context and `mask`
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "compute_mask" in vars(cls) and "supports_masking" not in vars(cls):
             cls.supports_masking = True
         if "call" in vars(cls):
-            cls.takes_mask = "mask" in inspect.signature(vars(cls)["call"]).parameters
+            names = [*inspect.signature(vars(cls)["call"]).parameters][3:]
+            cls.takes_mask = "mask" in names
+            cls.before_mask = names.index("mask") if cls.takes_mask else 0
 
     def without_mask(self, keywords: dict[str, Any]) -> dict[str, Any]:
         """Arguments of a call less `mask`, where the layer uses masks or passes them on."""
@@ -79,7 +82,7 @@ class WithMasks:
             # Layers that only pass masks on do so for those that travel: padding is followed
             # through the graph.
             mask = nested(context.mask_of if self.takes_mask else context.masks.get, x)
-            if self.takes_mask:
+            if self.takes_mask and len(more) <= self.before_mask:
                 keywords["mask"] = mask
             layer: Any = self
             y = layer.call(x, context, *more, **keywords)
@@ -87,7 +90,7 @@ class WithMasks:
                 raise shape_error(f"its call returned {type(y).__name__} {y!r}",
                                   fix="return a tensor made with zt.ops")
             known = leaves(self.compute_mask(x, mask)) if self.supports_masking else []
-        if self.takes_mask:
+        if "mask" in keywords:
             first = int(self.reverses_steps)  # padding would come first in that output
             context.padding.hidden(tensors, leaves(y)[first:], known[first:])
         for v, m in zip(leaves(y), known, strict=False):

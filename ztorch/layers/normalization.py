@@ -177,7 +177,7 @@ class BatchNormalization(ScaledNormalization):
         self.moving_variance = self.add_weight("moving_variance", shape,
                                                self.moving_variance_initializer, trainable=False)
 
-    def call(self, x: Value, context: Context, mask: Value | None = None) -> Value:
+    def call(self, x: Value, context: Context, *, mask: Value | None = None) -> Value:
         [axis] = example_axes(self.axis, x.rank)
         spread = tuple(n if k == axis else 1 for k, n in enumerate(x.shape))
         if context.training and self.trains:

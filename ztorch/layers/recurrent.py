@@ -6,10 +6,10 @@ alone, such as the product with the kernel, is computed before the loop for all 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ztorch.errors import Unsupported
+from ztorch.errors import UnknownName, Unsupported
 from ztorch.graph.body import CARRY, SLICE
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.trees import flatten, map_tree, unflatten
@@ -51,6 +51,13 @@ class RecurrentLayer(Layer, abstract=True):
         """Whether outputs begin with the last step."""
         return self.go_backwards and self.return_sequences
 
+    @classmethod
+    def refuse(cls, wrong: Mapping[str, Any]) -> None:
+        if "unroll" in wrong:
+            raise UnknownName(f"unknown argument of {cls.__name__} 'unroll': its steps are one "
+                              "compiled loop, which is as fast and has no limit; leave it out")
+        super().refuse(wrong)
+
     # -- what a subclass has -----------------------------------------------------------------------
 
     def step(self, x: Value, states: Tree, context: Context) -> tuple[Value, Tree]:
@@ -79,7 +86,8 @@ class RecurrentLayer(Layer, abstract=True):
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         super().prepare(leaves(x)[0])
 
-    def call(self, x: Any, context: Context, initial_state: Any = None, mask: Any = None) -> Any:
+    def call(self, x: Any, context: Context, initial_state: Any = None, *,
+             mask: Any = None) -> Any:
         if not isinstance(x, Value):
             x, *listed = leaves(x)
             if listed and initial_state is not None:

@@ -11,6 +11,7 @@ from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
+from ztorch.layers.cells import GatedCell
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.recurrent import RecurrentLayer, state_shapes, zero_states
@@ -158,6 +159,9 @@ class StackedRNNCells(Layer):
 
     def call(self, x: Value, context: Context,  # type: ignore[override]
              states: Any) -> tuple[Value, list[Any]]:
+        if not isinstance(states, (list, tuple)) or len(states) != len(self.inner):
+            raise shape_error("it takes a list with the states of each cell",
+                              fix=f"there are {len(self.inner)} cells")
         new_states = []
         for cell, own in zip(self.inner, states, strict=True):
             x, new = cell(x, own, context=context)
@@ -182,7 +186,8 @@ def initial_states(cell: Layer, x: Value) -> list[Any]:
     if isinstance(cell, StackedRNNCells):
         return [initial_states(inner, x) for inner in cell.inner]
     make = getattr(cell, "get_initial_state", None)
-    if make is None:
+    if make is None or getattr(type(cell), "get_initial_state", None) is (
+            GatedCell.get_initial_state):  # zeros, of the dtype of x
         return zero_states(state_shapes(cell.state_size), x)
     states = make(x.shape[0])
     states = list(states) if isinstance(states, (list, tuple)) else [states]

@@ -55,7 +55,7 @@ CASES: dict[str, Case] = {
     "attention called with a list": lambda: L.MultiHeadAttention(2, key_dim=4)(
         [L.Input((5, 8)), L.Input((5, 8))]),
     "attention with an unknown argument": lambda: called(
-        L.MultiHeadAttention(2, key_dim=4), (5, 8), (5, 8), mask=None),
+        L.MultiHeadAttention(2, key_dim=4), (5, 8), (5, 8), masks=None),
     "a block whose heads do not divide": lambda: steps(L.TransformerEncoder(16, num_heads=4)),
     "a block of no width": lambda: L.TransformerEncoder(0, num_heads=2),
     "a decoder of images": lambda: image(L.TransformerDecoder(16, num_heads=3)),
@@ -81,6 +81,15 @@ CASES: dict[str, Case] = {
     "a recurrence used at another width": lambda: [
         zt.Sequential([L.Input((3, n)), shared]).build()
         for shared in [L.SimpleRNN(2, name="shared")] for n in (4, 5)],
+    "states of another size": lambda: L.LSTM(4)(
+        L.Input((5, 3)), initial_state=[L.Input((3,)), L.Input((4,))]),
+    "one state of two": lambda: L.LSTM(4)(L.Input((5, 3)), initial_state=[L.Input((4,))]),
+    "a mask of another length": lambda: L.GRU(4)(L.Input((5, 3)), mask=L.Input((7,), dtype="bool")),
+    "a mask where none is used": lambda: L.Flatten()(L.Input((5, 3)), mask=L.Input((5,), dtype="bool")),
+    "a layer in place of a cell": lambda: L.RNN(L.LSTM(4)),
+    "a cell without steps": lambda: row(L.LSTMCell(4)),
+    "a row of steps with states": lambda: steps(L.LSTM(4, return_state=True)),
+    "masks of rows": lambda: row(L.Masking()),
     "both ways of a dense layer": lambda: L.Bidirectional(L.Dense(3)),
     "unknown merge of both ways": lambda: L.Bidirectional(L.LSTM(3), merge_mode="max"),
     "both ways in one direction": lambda: L.Bidirectional(
