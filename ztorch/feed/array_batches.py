@@ -204,7 +204,7 @@ class ArrayBatches:
 
     def _rows_by_length(self) -> np.ndarray | None:
         """A number for each row, the same for rows of one bucket of lengths; None where there is
-        one such bucket, and where a layer remembers a state for each row: then their order stays."""
+        one such bucket, and where a layer remembers states: then the order of rows stays."""
         if self.lengths and self._adapter.stateful:
             return None
         group = np.zeros(self.rows, np.intp)
