@@ -158,7 +158,7 @@ FAULTS = [
     Fault("layers", "ztorch/layers/normalization.py", "return first + mean, shifted - mean", "return mean, shifted - mean", "layers"),
     Fault("layers", "ztorch/layers/normalization.py", "factor = gamma if factor is None else factor * gamma", "factor = gamma if factor is None else factor", "layers"),
     Fault("layers", "ztorch/model/function_graphs.py", "total / OPS.where(count > 0.0, count, 1.0)", "total / values.shape[1]", "program/test_sequence_sizes.py"),
-    Fault("layers", "ztorch/layers/padding.py", "self.declare(v, {} if mask is None else {1: steps})", "self.declare(v, {})", "program/test_sequence_sizes.py"),
+    Fault("layers", "ztorch/layers/padding.py", "self.declare(v, {} if mask is None else {1: steps})", "self.declare(v, {})", "program/test_padding_and_masks.py"),
     Fault("layers", "ztorch/layers/padding.py", "or any(set(axes) - {1} for axes in padded)", "", "program/test_padding_and_masks.py"),
     Fault("layers", "ztorch/layers/masks.py", "first = int(self.reverses_steps)", "first = 0", "program/test_padding_and_masks.py"),
     Fault("layers", "ztorch/layers/context.py", "joined = OPS.bitwise_and(mask, spread(real, mask.rank, 1))", "joined = mask", "program/test_padding_and_masks.py"),

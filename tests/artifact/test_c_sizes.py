@@ -46,7 +46,7 @@ int main(void)
 
 @pytest.mark.parametrize("device", ["cpu", "c"])
 def test_any_rows_and_lengths(tmp_path: Path, device: str) -> None:
-    model = zt.Sequential([L.Input(("time", 3)), L.BatchNormalization(), L.MultiHeadAttention(1),
+    model = zt.Sequential([L.Input(("time", 3)), L.BatchNormalization(), L.MultiHeadAttention(1), L.GRU(3, return_sequences=True),
                            L.Dense(2)], name="words", seed=1)
     options = {"batch_size": (1, 5), "sizes": (2, 6), "loss": "mse",
                "optimizer": zt.optimizers.SGD(0.1)}

@@ -207,7 +207,7 @@ def test_names_reach_the_page_as_text_alone(tmp_path: Path) -> None:
 
 def test_several_sizes(tmp_path: Path) -> None:
     """The page chooses the smallest size that holds the rows and their steps, as Python does."""
-    model = zt.Sequential([L.Input(("time", 3)), L.BatchNormalization(), L.MultiHeadAttention(1),
+    model = zt.Sequential([L.Input(("time", 3)), L.BatchNormalization(), L.MultiHeadAttention(1), L.GRU(3, return_sequences=True),
                            L.Dense(2)], name="steps", seed=4)
     options: dict[str, Any] = {"batch_size": (1, 4), "sizes": (2, 6), "loss": "mse",
                                "optimizer": zt.optimizers.SGD(0.1)}

@@ -47,8 +47,8 @@ class Softmaxed(L.Layer):
 
 
 MASKED: dict[str, Any] = {
-    "lstm": lambda: [L.LSTM(3)],
     "steps": lambda: [L.GRU(3, return_sequences=True), L.Dense(2)],
+    "lstm": lambda: [L.LSTM(3)],
     "both ways": lambda: [L.Bidirectional(L.SimpleRNN(3, return_sequences=True)), L.LSTM(2)],
     "attention": lambda: [L.TransformerEncoder(4, 2), L.GlobalAveragePooling1D()],
     "norm": lambda: [L.BatchNormalization(momentum=0.5), L.GlobalAveragePooling1D()],
