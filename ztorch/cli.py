@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ztorch.commands.group import CommandGroup, ModelName, examples
+from ztorch.commands.group import AxisSizes, BatchSizes, CommandGroup, ModelName, examples
 from ztorch.version import __version__
 
 model = click.argument("model", type=ModelName())
@@ -22,8 +22,10 @@ threads = click.option("--threads", type=click.IntRange(1), metavar="N",
                        help="Worker threads on a CPU. Default: one per core.")
 epochs = click.option("--epochs", type=click.IntRange(1), metavar="N",
                       help="Passes over the data. Default: what the model's file says.")
-batch_size = click.option("--batch-size", type=click.IntRange(1), metavar="N",
-                          help="Rows of a batch. Default: what the model's file says.")
+batch_size = click.option("--batch-size", type=BatchSizes(), metavar="N[,N...]",
+                          help="Rows of a batch, or several sizes. Default: the model's file's.")
+sizes = click.option("--sizes", type=AxisSizes(), multiple=True, metavar="AXIS=N[,N...]",
+                     help="Sizes of an axis that the model leaves open, such as time=64,128.")
 optimizer = click.option("--optimizer", metavar="NAME",
                          help="Optimizer: adam, adamw, sgd, rmsprop ...")
 rate = click.option("--lr", "rate", type=float, metavar="RATE", help="Learning rate.")
@@ -73,6 +75,7 @@ def demo(**options: Any) -> None:
               "what the model's file says.")
 @epochs
 @batch_size
+@sizes
 @optimizer
 @rate
 @loss
@@ -115,6 +118,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @dtype
 @device
 @batch_size
+@sizes
 @click.option("--train", "trains", is_flag=True, help="Write an artifact that can train.")
 @optimizer
 @rate
@@ -126,6 +130,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @examples("""ztorch export digits_mlp --weights w.safetensors -o digits.zt
              ztorch export digits_mlp --device cpu:neon --batch-size 1 -o arm.zt
              ztorch export digits_mlp --dtype mixed_bfloat16 -o half.zt
+             ztorch export digits_mlp --batch-size 1,8,32 -o any.zt
              ztorch export net.py:build --train --loss mse -o net.zt
              ztorch export digits_mlp --so --batch-size 1 -o c_library
              ztorch export digits_mlp --so --device c --batch-size 1 -o c_source
@@ -218,6 +223,7 @@ def inspect(artifact: str, as_json: bool) -> None:
               help="predict, evaluate, train, prefill, generate or beams.")
 @device
 @batch_size
+@sizes
 @dtype
 @loss
 @examples("""ztorch show digits_mlp --stage plan --function train
@@ -237,6 +243,7 @@ def show(model: str, **options: Any) -> None:
 @model
 @device
 @batch_size
+@sizes
 @dtype
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True, metavar="N",
               help="Training steps, where the model's file names a loss.")
@@ -267,23 +274,20 @@ def devices(as_json: bool) -> None:
 
 @main.command()
 @model
-@click.option("--batch-sizes", default="1,32,128", show_default=True, metavar="N,N,...",
-              help="Batch sizes to measure.")
+@click.option("--batch-sizes", type=BatchSizes(), default="1,32,128", show_default=True,
+              metavar="N,N,...", help="Batch sizes to measure.")
 @click.option("--seconds", type=click.FloatRange(0.01), default=0.5, show_default=True,
               help="Seconds for each measurement.")
 @dtype
 @device
 @threads
 @examples("ztorch bench digits_mlp --batch-sizes 1,64 --threads 1")
-def bench(model: str, batch_sizes: str, **options: Any) -> None:
+def bench(model: str, batch_sizes: int | tuple[int, ...], **options: Any) -> None:
     """Measure the time of a prediction and a training step."""
     from ztorch.commands.bench import bench
 
-    sizes = batch_sizes.split(",")
-    if not all(s.strip().isdigit() and int(s) for s in sizes):
-        raise click.BadParameter("give integers with commas, such as 1,32",
-                                 param_hint="--batch-sizes")
-    bench(model, batch_sizes=tuple(map(int, sizes)), **options)
+    sizes = batch_sizes if isinstance(batch_sizes, tuple) else (batch_sizes,)
+    bench(model, batch_sizes=sizes, **options)
 
 
 @main.command()

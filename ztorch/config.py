@@ -198,6 +198,20 @@ def positive(label: str, n: Any) -> int:
     return whole_number
 
 
+def ascending(label: str, sizes: Any) -> tuple[int, ...]:
+    """One positive integer, or several, in ascending order.
+
+    >>> ascending("batch_size", 8), ascending("batch_size", (32, 1))
+    ((8,), (1, 32))
+    """
+    if not isinstance(sizes, (list, tuple)):
+        return (positive(label, sizes),)
+    numbers = [positive(label, n) for n in sizes]
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise ConfigError(f"{label}={sizes!r}: list each size once, such as (1, 8, 32)")
+    return tuple(sorted(numbers))
+
+
 def _index(n: Any) -> int | None:
     """n as an int; None for anything else, such as True, 1.0 or an array."""
     try:

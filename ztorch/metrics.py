@@ -43,9 +43,11 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         """
         raise NotImplementedError
 
-    def __call__(self, y_true: Value, y_pred: Value, step_weights: Value | None = None) -> Value:
-        """The metric of each row, in the dtype of the predictions. Steps may have weights."""
-        return rows(OPS.cast(self.values(y_true, y_pred), y_pred.dtype), step_weights)
+    def __call__(self, y_true: Value, y_pred: Value,
+                 mean: Callable[[Value], Value] = rows) -> Value:
+        """The metric of each row, in the dtype of the predictions. `mean` gives the mean of the
+        values of each row."""
+        return mean(OPS.cast(self.values(y_true, y_pred), y_pred.dtype))
 
 
 def alike(name: str, y_true: Value, y_pred: Value) -> Value:
@@ -168,11 +170,12 @@ class LossMetric(Metric):
         self.loss = Loss.get(loss)
         super().__init__(name or self.loss.name)
 
-    def __call__(self, y_true: Value, y_pred: Value, step_weights: Value | None = None) -> Value:
+    def __call__(self, y_true: Value, y_pred: Value,
+                 mean: Callable[[Value], Value] = rows) -> Value:
         expected = self.loss.target(y_pred.shape, y_pred.dtype)
         if y_true.dtype != expected.dtype and expected.classes is None:
             y_true = OPS.cast(y_true, expected.dtype)
-        return self.loss(y_true, y_pred, step_weights=step_weights)
+        return self.loss(y_true, y_pred, mean=mean)
 
 
 class _FunctionMetric(Metric, abstract=True):

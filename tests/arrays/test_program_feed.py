@@ -71,6 +71,39 @@ def test_single_batches(device: str) -> None:
         ours.predict_on_batch(zt.tensor(X[:9], device=device))
 
 
+def test_programs_of_several_batch_sizes(device: str) -> None:
+    """The smallest size that holds the rows; what fills it up leaves statistics alone."""
+    def program() -> Any:
+        model = zt.Sequential([L.Input((6,)), L.Dense(4), L.BatchNormalization(), L.Dense(3)], seed=3)
+        return model.compile(device, batch_size=(2, 8, 16), optimizer="sgd", loss="mse")
+
+    ours, theirs = program(), program()
+    targets = X[:, :3] + 1
+    x, y = zt.tensor(X, device=device), zt.tensor(targets, device=device)
+    for size in (16, 5):
+        how = {"epochs": 2, "verbose": 0, "batch_size": size}
+        assert ours.fit(x, y, **how).history == theirs.fit(X, targets, **how).history
+        same_weights(ours, theirs)
+    assert ours.train_on_batch(x[:3], y[:3]) == theirs.train_on_batch(X[:3], targets[:3])
+    assert ours.evaluate(x, y, verbose=0) == theirs.evaluate(X, targets, verbose=0)
+    np.testing.assert_array_equal(ours.predict(x).numpy(), theirs.predict(X))
+    same_weights(ours, theirs)
+
+
+def test_sequences_of_several_sizes_on_a_device(device: str) -> None:
+    """They go by way of the host, with the scores of arrays."""
+    def program() -> Any:
+        model = zt.Sequential([L.Input(("time", 2)), L.GRU(3), L.Dense(1)], seed=3)
+        return model.compile(device, batch_size=4, sizes=(2, 4), optimizer="sgd", loss="mse")
+
+    ours, theirs = program(), program()
+    steps, targets = X[:, :6].reshape(37, 3, 2), X[:, :1]
+    x, y = zt.tensor(steps, device=device), zt.tensor(targets, device=device)
+    assert ours.fit(x, y, verbose=0).history == theirs.fit(steps, targets, verbose=0).history
+    assert ours.train_on_batch(x[:3], y[:3]) == theirs.train_on_batch(steps[:3], targets[:3])
+    same_weights(ours, theirs)
+
+
 def test_wrong_data_have_the_errors_of_arrays(device: str) -> None:
     program = classifier(device)
     x, y = zt.tensor(X, device=device), zt.tensor(LABELS.astype(np.int32), device=device)

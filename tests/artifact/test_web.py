@@ -203,3 +203,39 @@ def test_names_reach_the_page_as_text_alone(tmp_path: Path) -> None:
     assert files[0].name.replace("_", "").removesuffix(".zt").isalnum()
     assert name not in page and "<b " not in page and "&lt;b onload" in page
     assert f'load("{files[0].name}")' in page
+
+
+def test_several_sizes(tmp_path: Path) -> None:
+    """The page chooses the smallest size that holds the rows and their steps, as Python does."""
+    model = zt.Sequential([L.Input(("time", 3)), L.BatchNormalization(), L.MultiHeadAttention(1), L.GRU(3, return_sequences=True),
+                           L.Dense(2)], name="steps", seed=4)
+    options: dict[str, Any] = {"batch_size": (1, 4), "sizes": (2, 6), "loss": "mse",
+                               "optimizer": zt.optimizers.SGD(0.1)}
+    export_web(model.trace(**options), tmp_path / "page")
+    program = model.compile("cpu", **options)
+    random = np.random.default_rng(3)
+    calls: list[Any] = []
+    wanted: list[Any] = []
+    for rows, time in ((1, 2), (3, 5), (9, 1), (4, 6)):
+        x = random.normal(size=(rows, time, 3)).astype(np.float32)
+        y = random.normal(size=(rows, time, 2)).astype(np.float32)
+        calls += [["predict", x.ravel().tolist(), {"time": time}],
+                  ["train", x.ravel().tolist(), y.ravel().tolist(), None, {"time": time}]]
+        wanted.append(program.predict(x))
+        history = program.fit(x, y, shuffle=False, verbose=0).history
+        wanted.append(history["loss"][0])
+    calls[1::2] = [[verb, x, y, [1.0] * (len(y) // 2 // sizes["time"]), sizes]
+                   for verb, x, y, _, sizes in calls[1::2]]
+    calls += [["predict", [0.0] * 21, {"time": 7}], ["predict", [0.0] * 6]]
+    _, said = asked(tmp_path / "page", "steps.zt", calls)
+    for found, want in zip(said, wanted, strict=False):
+        if isinstance(want, float):
+            assert found["loss"] == pytest.approx(want, rel=1e-4)
+        else:
+            np.testing.assert_allclose(_numbers(found), want.ravel(), rtol=0, atol=1e-5)
+    assert "takes sizes of axis time from 1 to 6, not 7: pass { time: n }" in said[-2]["error"]
+    assert "not undefined" in said[-1]["error"]
+
+
+def _numbers(found: dict[str, float]) -> list[float]:
+    return [found[key] for key in sorted(found, key=int)] if isinstance(found, dict) else found

@@ -452,3 +452,33 @@ def test_help_is_quick() -> None:
                        env={**os.environ, "PYTHONPATH": str(ROOT)})
         best = min(best, time.perf_counter() - start)
     assert best < 0.6  # about 0.06 on an idle machine; the rest is for a busy one
+
+
+def test_several_sizes(run: Run, tmp_path: Path) -> None:
+    """Batches and sequences of several sizes, from a model's file to predictions."""
+    (tmp_path / "words.py").write_text(
+        "import ztorch as zt\nfrom ztorch import layers as L\nLOSS = 'mse'\n"
+        "def build():\n    return zt.Sequential([L.Input(('time', 3)), L.Dense(4), "
+        "L.GlobalMaxPooling1D(), L.Dense(2)], seed=1)\n")
+    ok(run("export", "words.py", "--train", "--batch-size", "1,4", "--sizes", "time=2,5",
+           "-o", "words.zt"))
+    said = ok(run("inspect", "words.zt"))
+    assert re.search(r"batch +1, 4\n +time +2, 5\n", said)
+    assert re.search(r"predict@1x2 +x \(1, 2, 3\) float32, lengths/time \(1\) int32", said)
+    assert "train@4x2" in ok(run("inspect", "words.zt", "--json"))
+    assert "float32[1, 2, 3]" in ok(run("show", "words.zt", "--function", "predict@1x2"))
+    assert "step 1@1x2" in ok(run("verify", "words.zt", "--steps", 1))
+    x = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
+    np.save("x.npy", x)
+    ok(run("run", "words.zt", "x.npy", "-o", "y.npy"))
+    exact = zt.Sequential([zt.layers.Input((4, 3)), zt.layers.Dense(4),
+                           zt.layers.GlobalMaxPooling1D(), zt.layers.Dense(2)], seed=1)
+    np.testing.assert_allclose(np.load("y.npy"), exact.compile("cpu").predict(x), atol=1e-6)
+    for arguments, message in (
+        (["--sizes", "time"], "'time' is not AXIS=N,N, such as time=64,128"),
+        (["--sizes", "tome=4"], "unknown axis 'tome'; did you mean 'time'"),
+        (["--batch-size", "1,x"], "'1,x': give one integer above zero, or several"),
+        ([], "leaves the size of axis 'time' open"),
+    ):
+        result = run("export", "words.py", *arguments, "-o", "other.zt")
+        assert result.exit_code and message in result.output

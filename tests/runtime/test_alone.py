@@ -94,8 +94,9 @@ PREDICTS = {
     "ztorch.runtime.running", "ztorch.runtime.start",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
-    "ztorch.runtime.snapshot",
+    "ztorch.runtime.snapshot", "ztorch.runtime.buckets",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.call_pool", "ztorch.feed.adapter",
+    "ztorch.feed.ports", "ztorch.feed.sequences",
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
     "ztorch.program.stateful",
 }

@@ -182,7 +182,7 @@ def test_a_newer_format_is_said_to_be_newer(tmp_path: Path) -> None:
     def newer(m: Manifest) -> None:
         m.update(version=VERSION + 1, ztorch="9.1", files="something else")
     refuse(tmp_path, changed(newer), rf"format version {VERSION + 1}, written by ztorch 9\.1; this "
-                                     f"ztorch reads versions {OLDEST} to {VERSION}: install a newer one")
+                                     f"ztorch reads versions {OLDEST} to {VERSION}: install a newer")
 
 
 def test_an_older_format_is_said_to_be_older(tmp_path: Path) -> None:

@@ -14,30 +14,38 @@ from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import spec
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
-from ztorch.errors import DataError
+from ztorch.errors import DataError, Unsupported
 
 if TYPE_CHECKING:
     from ztorch.runtime.running import MemoryCall, Running
 
-_calls: weakref.WeakKeyDictionary[Running, MemoryCall] = weakref.WeakKeyDictionary()
+_calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.WeakKeyDictionary()
 
 
 def predict(program: Any, x: Any) -> dict[str, Tensor]:
     """The outputs of a program by port, for tensors; see `Predictor.predict`."""
+    if program.metadata.open_axes:
+        raise Unsupported(f"program {program.name!r} takes sequences of several sizes as arrays "
+                          "only; pass x.numpy()")
     running = program.executable
     place = memory_of(program.device)
     columns = _columns(program.adapter, x, place)
-    call = _calls.get(running)
-    if call is None:
-        call = _calls.setdefault(running, running.bind_memory("predict"))
     rows, batch = len(next(iter(columns.values()))), program.batch_size
     program.adapter.need_whole_batches(rows, batch)
-    parts = [_batch(call, {port: column[k:k + batch] for port, column in columns.items()}, place)
+    parts = [_batch(_call(running, program.buckets.function("predict", (min(batch, rows - k),))),
+                    {port: column[k:k + batch] for port, column in columns.items()}, place)
              for k in range(0, rows, batch)]
     if len(parts) == 1:
         return parts[0]
     return {port: compute("concat", tuple(part[port] for part in parts), {"axis": 0})
             for port in parts[0]}
+
+
+def _call(running: Running, function: str) -> MemoryCall:
+    calls = _calls.setdefault(running, {})
+    if function not in calls:
+        calls[function] = running.bind_memory(function)
+    return calls[function]
 
 
 def _batch(call: MemoryCall, columns: Mapping[str, Tensor], place: str) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ and nothing else.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ztorch.dtypes import dtype
 from ztorch.graph.trees import flatten
 
 if TYPE_CHECKING:
+    from ztorch.runtime.buckets import Buckets
     from ztorch.runtime.running import MemoryCall, Running
     from ztorch.runtime.spec import TensorSpec
 
@@ -33,6 +34,8 @@ _calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.Weak
 
 def feed(program: Any, x: Any) -> Feed | None:
     """What feeds a program, if all of x are tensors in its device's own memory; else None."""
+    if program.metadata.open_axes:  # sequences of several sizes go by way of the host
+        return None
     place = memory_of(program.device)
     leaves = flatten(x)[0]
     fits = place != "cpu" and leaves and all(
@@ -71,7 +74,7 @@ class Feed:
     def _from_host(self, x: Any, y: Any) -> Columns:
         """The columns by way of the host: for arrays beside tensors, and for errors."""
         arrays = self.adapter.inputs(x)
-        arrays |= self.adapter.targets(y, len(next(iter(arrays.values()))))
+        arrays |= self.adapter.targets(y, arrays)
         dtypes = self.adapter.dtypes
         return {port: tensor_of(moved(node_of_array(a, dtype(a.dtype), "cpu", copy=False),
                                       self._place)).astype(dtypes[port])
@@ -86,12 +89,28 @@ class Feed:
             sample_weight, class_weight, labels, len(next(iter(columns.values()))))
         return weights
 
-    def borrow(self, function: str) -> AbstractContextManager[TensorCall]:
-        """A call of a function, for a `with` block."""
-        calls = _calls.setdefault(self._running, {})
-        if function not in calls:
-            calls[function] = self._running.bind_memory(function)
-        return nullcontext(TensorCall(calls[function], self._place))
+    def of_each_bucket(self, verb: str) -> AbstractContextManager[TensorCalls]:
+        """The calls of a function in all buckets, for a `with` block."""
+        return nullcontext(TensorCalls(self._running, self.adapter.buckets, verb, self._place))
+
+
+class TensorCalls:
+    """The calls of a function in several buckets, each made when it is first needed."""
+
+    def __init__(self, running: Running, buckets: Buckets, verb: str, place: str):
+        self._running, self._buckets = running, buckets
+        self._verb, self._place = verb, place
+        self._calls: dict[str, TensorCall] = {}
+
+    def fitting(self, sizes: Sequence[int]) -> TensorCall:
+        """The call of the smallest bucket that holds these sizes."""
+        function = self._buckets.function(self._verb, sizes)
+        if function not in self._calls:
+            bound = _calls.setdefault(self._running, {})
+            if function not in bound:
+                bound[function] = self._running.bind_memory(function)
+            self._calls[function] = TensorCall(bound[function], self._place)
+        return self._calls[function]
 
 
 class TensorCall:
@@ -99,6 +118,7 @@ class TensorCall:
 
     def __init__(self, call: MemoryCall, place: str):
         self._call = call
+        self.batch_size = next(iter(call.function.inputs.values())).shape[0]
         self.inputs = Staging(place, call.function.inputs)
         self.outputs = {name: _Score(place, t) for name, t in call.function.outputs.items()}
 
@@ -117,12 +137,16 @@ class Staging(dict[str, Tensor]):
         self._place = place
         self._inputs = inputs
 
-    def fill(self, columns: Columns, rows: np.ndarray, weights: np.ndarray) -> None:
-        """A batch of these rows, each with its weight."""
+    def fill(self, columns: Columns, rows: np.ndarray, weights: np.ndarray, real: int) -> None:
+        """A batch of these rows, each with its weight, the first `real` of which count."""
         numbers = self._moved(rows)
         for port in self._inputs:
-            self[port] = (self._moved(weights) if port == "w" else
-                          compute("take", (columns[port], numbers), {"axis": 0}))
+            if port == "w":
+                self[port] = self._moved(weights)
+            elif port == "real":
+                self[port] = self._moved((np.arange(len(rows)) < real).astype(np.float32))
+            else:
+                self[port] = compute("take", (columns[port], numbers), {"axis": 0})
 
     def _moved(self, array: np.ndarray) -> Tensor:
         return tensor_of(node_of_array(array, dtype(array.dtype), self._place, copy=True))

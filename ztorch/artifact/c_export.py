@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.artifact.c_interface import CInterface
+from ztorch.artifact.c_sizes import CChooser
 from ztorch.codegen.archive import data_object, static_library
 from ztorch.codegen.elf import link
 from ztorch.codegen.elf_contents import Blob
@@ -37,6 +38,7 @@ class CLibrary:
     arch: str  # x86_64 or aarch64
     object: bytes  # its code, relocatable
     params: np.ndarray  # what it starts from
+    choosers: tuple[CChooser, ...] = ()  # functions that take any sizes
 
     @property
     def weights(self) -> bytes:
@@ -58,13 +60,14 @@ class CLibrary:
 
     def text(self, template: str) -> bytes:
         """The header or the example, from its template."""
-        return _page(template, self.interface, source=False)
+        return _page(template, self.interface, source=False, choosers=self.choosers)
 
     def files(self) -> dict[str, bytes]:
         """The files of the folder by name; the header comes last: when it is there, all are."""
         name = self.interface.name
         return {f"lib{name}.so": self.shared(), f"lib{name}.a": self.static(),
-                f"{name}_example.c": self.text("example.c"), f"{name}.h": self.text("model.h")}
+                f"{name}_example.c": self.text("example.c"), **_sizes(self),
+                f"{name}.h": self.text("model.h")}
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class CSource:
     interface: CInterface
     params: np.ndarray  # what it starts from
     code: str  # its functions
+    choosers: tuple[CChooser, ...] = ()  # functions that take any sizes
 
     def files(self) -> dict[str, bytes]:
         """The files of the folder by name."""
@@ -83,7 +87,14 @@ class CSource:
                  for at in range(0, numbers.size, NUMBERS))
         return {f"{c.name}.c": _page("model.c", c, code=self.code, lines=lines),
                 f"{c.name}_example.c": _page("example.c", c, source=True),
-                f"{c.name}.h": _page("model.h", c, source=True)}
+                **_sizes(self),
+                f"{c.name}.h": _page("model.h", c, source=True, choosers=self.choosers)}
+
+
+def _sizes(library: CLibrary | CSource) -> dict[str, bytes]:
+    """The file of the functions that take any sizes, if there are any."""
+    c, made = library.interface, library.choosers
+    return {f"{c.name}_sizes.c": _page("sizes.c", c, choosers=made)} if made else {}
 
 
 def _page(template: str, c: CInterface, **more: Any) -> bytes:

@@ -153,7 +153,7 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
     """
     name = identifier(name[:LONGEST])
     names, verbs = _Names(), _Names(*_MORE)
-    functions = tuple(_function(f, name, verbs.new(_VERBS.get(f.name, f.name), "run"),
+    functions = tuple(_function(f, name, verbs.new(_verb(f.name), "run"),
                                 f.name in changing) for f in spec.functions.values())
     states = tuple(CState(names.new(s.name.upper(), "STATE"),
                           s.dtype.c,
@@ -179,6 +179,12 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
     return CInterface(
         name, name.upper(), spec.target, spec.needs, functions, states, batch, tuple(sizes),
         params, arena, cpuid, xcr0, zlib.crc32(promise.encode()))
+
+
+def _verb(function: str) -> str:
+    """What a function is called in C after the name of the model: predict, train_step_8x128."""
+    verb, at, sizes = function.partition("@")
+    return f"{_VERBS.get(verb, verb)}{'_' if at else ''}{sizes}"
 
 
 def _function(f: FunctionSpec, prefix: str, verb: str, changes: bool) -> CFunction:

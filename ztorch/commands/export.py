@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 _FILE_SUFFIXES = (".zt", ".onnx", ".so", ".a", ".c", ".h", ".html", ".js")
 
 
-def export(name: str, *, out: str, device: str, batch_size: int | None, weights: str | None,
-           trains: bool, library: bool, optimizer_: str | None, rate: float | None,
-           loss: str | None, dtype: str | None, web: bool) -> None:
+def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...] | None,
+           sizes: Iterable[tuple[str, tuple[int, ...]]], weights: str | None, trains: bool,
+           library: bool, optimizer_: str | None, rate: float | None, loss: str | None,
+           dtype: str | None, web: bool) -> None:
     """Writes a model for a device, which need not be in this machine; or as an ONNX file."""
     recipe = find(name)
     training = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
@@ -29,12 +31,15 @@ def export(name: str, *, out: str, device: str, batch_size: int | None, weights:
     if weights:
         recipe.model.load_weights(weights)
     if out.endswith(".onnx"):
+        if isinstance(batch_size, tuple) or sizes:
+            raise ConfigError("an ONNX file takes any batch size, or one; leave --sizes out and "
+                              "give --batch-size one number, or write a .zt")
         _export_onnx(recipe.model, out, batch_size, trains, dtype)
         return
     options = _training_options(recipe, loss, optimizer_, rate) if trains else {}
     default = 1 if web and not trains else recipe.batch_size  # a page predicts one row at a time
     traced = recipe.model.trace(batch_size or default, decode=recipe.decode, **options,
-                                dtype=dtype or "float32")
+                                dtype=dtype or "float32", sizes=dict(sizes) or None)
     if web:
         _export_web(traced, out)
     elif library:

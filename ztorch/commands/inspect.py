@@ -49,6 +49,9 @@ def _as_text(artifact: Artifact) -> str:
                   f"  needs    {', '.join(t.spec.needs) or 'nothing special'}",
                   f"  code     {len(t.code):,} bytes, {len(t.spec.kernels)} kernels",
                   f"  memory   {t.spec.memory_bytes:,} bytes, of them arena {t.spec.arena_bytes:,}"]
+    if axes := artifact.manifest.program.axes:
+        lines += ["", "Sizes, of which each call uses the smallest that fits", table((
+            (name, ", ".join(map(str, sizes))) for name, sizes in axes.items()), "  ")]
     lines += ["", "Functions", table((
         (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
                    for side in (f.inputs, f.outputs))) for f in functions), "  ")]

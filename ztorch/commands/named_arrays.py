@@ -45,8 +45,9 @@ def of_model(model: Model) -> PortShapes:
 def of_program(program: Program) -> PortShapes:
     """The shapes of a program."""
     predict = program.executable.functions["predict"]
-    return PortShapes(*({port[2:]: tuple(t.shape[1:]) for port, t in side.items()}
-                        for side in (predict.inputs, predict.outputs)))
+    return PortShapes(*({port[2:]: tuple(t.shape[1:]) for port, t in side.items()
+                         if port[0] == role}
+                        for role, side in (("x", predict.inputs), ("y", predict.outputs))))
 
 
 def read(path: str, shapes: PortShapes) -> tuple[Any, Any]:

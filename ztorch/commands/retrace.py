@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.commands.recipe import optimizer, zoo
 from ztorch.errors import ArtifactError, ConfigError, ZtorchError
+from ztorch.runtime.buckets import BATCH
 
 if TYPE_CHECKING:
     from ztorch.compile.traced_model import TracedModel
@@ -23,14 +24,14 @@ def need_artifact(name: str) -> None:
 
 
 def retrace(path: str, metadata: Metadata, command: str,
-            batch_size: int | None = None) -> TracedModel:
+            batch_size: int | tuple[int, ...] | None = None) -> TracedModel:
     """The graphs of the model that an artifact describes, without its metrics.
 
     Args:
         path: The artifact.
         metadata: What it says of its program.
         command: The command that needs the graphs, for errors.
-        batch_size: The rows of a batch; None: those of the artifact. Default: `None`.
+        batch_size: The rows of a batch; None: as in the artifact. Default: `None`.
     """
     from ztorch.model.model import Model
 
@@ -42,16 +43,18 @@ def retrace(path: str, metadata: Metadata, command: str,
                "written down")
         raise ArtifactError(f"{path} does not describe its model: {why}; {instead}")
 
+    sizes = dict(metadata.axes)
+    rows = sizes.pop(BATCH, ())
     losses = {name: _described(loss) for name, loss in metadata.loss.items() if loss}
     several = losses and "" not in losses
     try:
         model = Model.from_json(json.dumps(metadata.model))
         return model.trace(
-            batch_size or metadata.batch_size,
+            batch_size or (len(rows) > 1 and rows) or metadata.batch_size,
             metadata.optimizer and optimizer(_described(metadata.optimizer), None),
             losses.get("", losses or None), dtype=metadata.dtype, seed=metadata.seed,
             loss_weights={name: metadata.loss_weights[name] for name in losses} if several
-            else None)
+            else None, sizes=sizes or None)
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{path} holds a damaged description of its model ({error!r}); "
                             f"{instead}") from None

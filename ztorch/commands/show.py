@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, unknown
+from ztorch.runtime.buckets import verb_of
 
 if TYPE_CHECKING:
     from ztorch.compile.traced_model import TracedModel
 
 
-def show(name: str, stage: str, device: str, batch_size: int | None, function: str,
-         loss: str | None, dtype: str | None) -> None:
+def show(name: str, stage: str, device: str, batch_size: int | tuple[int, ...] | None,
+         function: str, loss: str | None, dtype: str | None,
+         sizes: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
     """Prints a stage of one function of a model, or of the model that an artifact describes."""
     from ztorch.compile.watch import show_plan
     from ztorch.graph import passes
@@ -21,10 +24,10 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
 
     artifact_target = ""
     if name.endswith(".zt"):
-        traced, artifact_target = _trace_artifact(name, batch_size,
-                                                  {"--loss": loss, "--dtype": dtype})
+        traced, artifact_target = _trace_artifact(name, batch_size, {
+            "--loss": loss, "--dtype": dtype, "--sizes": sizes or None})
     else:
-        traced = _trace_model(name, batch_size, function, loss, dtype)
+        traced = _trace_model(name, batch_size, function, loss, dtype, dict(sizes))
     if function not in traced.functions:
         raise unknown("function", function, traced.functions)
     functions = {function: traced.functions[function]}
@@ -51,23 +54,24 @@ def show(name: str, stage: str, device: str, batch_size: int | None, function: s
         print(readable(compiled.text, target))
 
 
-def _trace_model(name: str, batch_size: int | None, function: str, loss_option: str | None,
-                 dtype: str | None) -> TracedModel:
+def _trace_model(name: str, batch_size: int | tuple[int, ...] | None, function: str,
+                 loss_option: str | None, dtype: str | None,
+                 sizes: dict[str, tuple[int, ...]]) -> TracedModel:
     from ztorch.commands import loss_options, named_arrays
     from ztorch.commands.recipe import find, training_options
 
     recipe = find(name)
     loss = loss_options.loss(loss_option, named_arrays.of_model(recipe.model)) or recipe.loss
-    if loss is None and function in ("train", "evaluate"):
+    if loss is None and verb_of(function) in ("train", "evaluate"):
         raise ConfigError(f"{name} names no LOSS, so it has no function {function!r}; add --loss, "
                           "such as --loss mse")
-    options = {} if function == "predict" else training_options(recipe, loss)
+    options = {} if verb_of(function) == "predict" else training_options(recipe, loss)
     return recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **options,
-                              dtype=dtype or "float32")
+                              dtype=dtype or "float32", sizes=sizes or None)
 
 
-def _trace_artifact(path: str, batch_size: int | None,
-                    compile_options: dict[str, str | None]) -> tuple[TracedModel, str]:
+def _trace_artifact(path: str, batch_size: int | tuple[int, ...] | None,
+                    compile_options: dict[str, Any]) -> tuple[TracedModel, str]:
     """The graphs of the model that an artifact describes, and the target of its code. Options of
     compiling must not be set."""
     from ztorch.commands.retrace import retrace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from ztorch.data import Pair
 
 
-def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, optimizer_: Any = None,
+def compiled(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | None = None, *,
+             sizes: Iterable[tuple[str, tuple[int, ...]]] = (), optimizer_: Any = None,
              rate: Any = None, loss: Any = None, metrics: tuple[Any, ...] = (),
              seed: int | None = None, threads: int | None = None,
              dtype: str | None = None) -> Program:
@@ -31,12 +33,14 @@ def compiled(recipe: Recipe, device: str, batch_size: int | None = None, *, opti
         device, batch_size=batch_size or recipe.batch_size, loss=loss,
         optimizer=optimizer(recipe.optimizer if optimizer_ is None else optimizer_, rate),
         metrics=metrics or recipe.metrics, seed=seed, threads=threads, decode=recipe.decode,
-        dtype=dtype or "float32")
+        dtype=dtype or "float32", sizes=dict(sizes) or None)
 
 
-def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: int | None,
-          optimizer_: str | None, rate: float | None, loss: str | None, metrics: str | None,
-          device: str, threads: int | None, val: str | None, out: str | None, seed: int | None,
+def train(name: str, *, data_name: str | None, epochs: int | None,
+          batch_size: int | tuple[int, ...] | None,
+          sizes: Iterable[tuple[str, tuple[int, ...]]], optimizer_: str | None,
+          rate: float | None, loss: str | None, metrics: str | None, device: str,
+          threads: int | None, val: str | None, out: str | None, seed: int | None,
           weights: str | None, target: str | None, verbose: int | str,
           dtype: str | None = None) -> None:
     """Trains a model or an artifact, and writes the program or its weights."""
@@ -45,7 +49,8 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
     if name.endswith(".zt"):
         program = _load_trainable(name, threads, {
             "--optimizer": optimizer_, "--loss": loss, "--metrics": metrics,
-            "--batch-size": batch_size, "--seed": seed, "--weights": weights, "--dtype": dtype})
+            "--batch-size": batch_size, "--sizes": sizes or None, "--seed": seed,
+            "--weights": weights, "--dtype": dtype})
         shapes = named_arrays.of_program(program)
     else:
         recipe = find(name)
@@ -65,8 +70,8 @@ def train(name: str, *, data_name: str | None, epochs: int | None, batch_size: i
     if recipe is not None:
         if weights:
             recipe.model.load_weights(weights)
-        program = compiled(recipe, device, batch_size, optimizer_=optimizer_, rate=rate,
-                           seed=seed, threads=threads, dtype=dtype, **objectives)
+        program = compiled(recipe, device, batch_size, sizes=sizes, optimizer_=optimizer_,
+                           rate=rate, seed=seed, threads=threads, dtype=dtype, **objectives)
     assert program is not None
     if recipe is None and rate is not None:
         program.learning_rate = rate

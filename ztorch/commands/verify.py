@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ztorch.codegen.targets import target as target_of
@@ -11,20 +12,22 @@ from ztorch.commands.table import table
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.targeting import target_for
 from ztorch.errors import ConfigError, DeviceError, ZtorchError
+from ztorch.runtime.buckets import verb_of
 from ztorch.runtime.devices import Where, resolve
 from ztorch.runtime.start import start
 from ztorch.verify.compare import Check, compare
 from ztorch.verify.probes import Subject
 
 
-def verify(name: str, device: str, batch_size: int | None, dtype: str | None, steps: int,
+def verify(name: str, device: str, batch_size: int | tuple[int, ...] | None,
+           sizes: Iterable[tuple[str, tuple[int, ...]]], dtype: str | None, steps: int,
            seed: int) -> None:
     """Prints the table of comparisons, and fails where a layer diverges."""
     if dtype is not None and name.endswith(".zt"):
         raise ConfigError(f"{name} is compiled already, so --dtype comes too late; verify the "
                           "model it was made from")
-    subject = of_artifact(name, device, batch_size) if name.endswith(".zt") else of_recipe(
-        find(name), device, batch_size, dtype)
+    subject = of_artifact(name, device, batch_size or sizes) if name.endswith(".zt") else of_recipe(
+        find(name), device, batch_size, dtype, dict(sizes))
     checks = list(compare(subject, steps, seed))
     print(f"{subject.name} on {subject.executable.device}, against float64")
     print(table([("", "layer", "worst error", "bound", ""), *(
@@ -50,29 +53,32 @@ def _explanation(name: str, subject: Subject, checks: list[Check], failed: Check
             f"error of {failed.error:.1e}, and rounding explains {failed.bound:.1e}; {advice}")
 
 
-def of_recipe(recipe: Recipe, device: str, batch_size: int | None,
-              dtype: str | None = None) -> Subject:
+def of_recipe(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | None,
+              dtype: str | None = None,
+              sizes: dict[str, tuple[int, ...]] | None = None) -> Subject:
     """The model of a recipe, compiled for a device."""
     traced = recipe.model.trace(batch_size or min(recipe.batch_size, 8),
-                                **training_options(recipe, recipe.loss), dtype=dtype or "float32")
+                                **training_options(recipe, recipe.loss), dtype=dtype or "float32",
+                                sizes=sizes or None)
     place = resolve(device)
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "
                           f"{place.backend}:0")
     target = target_for(place)
-    functions = {n: g for n, g in traced.functions.items() if n != "evaluate"}  # is not compared
+    functions = {n: g for n, g in traced.functions.items()
+                 if verb_of(n) != "evaluate"}  # is not compared
     compiled = compile_functions(functions, target, recipe.model.name)
     executable = start(compiled.spec, compiled.code, compiled.params, None, place.ordinal)
     return Subject(recipe.model.name, traced, target, place.ordinal, executable, compiled.plans)
 
 
-def of_artifact(path: str, device: str, batch_size: int | None) -> Subject:
+def of_artifact(path: str, device: str, late: Any = None) -> Subject:
     """An artifact with its own code, and the graphs of the model that it describes."""
     from ztorch.program.program import load
 
-    if batch_size is not None or device != "auto":
-        raise ConfigError(f"{path} is compiled already, so --device and --batch-size come too "
-                          "late; verify the model it was made from")
+    if late or device != "auto":
+        raise ConfigError(f"{path} is compiled already, so --device, --batch-size and --sizes "
+                          "come too late; verify the model it was made from")
     program = load(path)
     traced = retrace(path, program.metadata, "verify")
     executable: Any = program.executable

@@ -9,6 +9,7 @@ from typing import Any
 
 from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import describe
+from ztorch.artifact.c_sizes import choosers
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import render_module
@@ -34,7 +35,8 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
              name: str | None = None, weights: Mapping[str, Any] | None = None) -> list[Path]:
     """Writes a model as a C library to a folder: NAME.h, libNAME.so, libNAME.a and an example.
 
-    The library computes what the compiled program does, bit for bit.
+    The library computes what the compiled program does, bit for bit. Where the model is traced for
+    several sizes, NAME_sizes.c chooses among its functions.
 
     Args:
         traced: What `model.trace` returns. Traced with an optimizer, the library can train.
@@ -58,13 +60,18 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     """
     target = target_for(resolve(device, here=False))
     library_name = name or traced.metadata.name
-    return write_c(compile_c(traced.functions, target, library_name, weights), path)
+    library = compile_c(traced.functions, target, library_name, weights, traced.metadata.axes,
+                        traced.metadata.open_axes)
+    return write_c(library, path)
 
 
 @garbage_collection_paused()
 def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
-              weights: Mapping[str, Any] | None = None) -> CLibrary | CSource:
-    """All stages for a C library but writing its files; arguments as those of `export_c`."""
+              weights: Mapping[str, Any] | None = None,
+              axes: Mapping[str, tuple[int, ...]] | None = None,
+              open_axes: Mapping[str, str] | None = None) -> CLibrary | CSource:
+    """All stages for a C library but writing its files; arguments as those of `export_c`. `axes`
+    are the sizes of axes that vary, by name; `open_axes` the axis that varies, by port."""
     _need_processor(target)
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
@@ -72,15 +79,16 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     plans = plan_functions(graphs, target, params, watch, prepare_once=False)
     spec = describe_program(name, target, plans, params)
     interface = describe(spec, name, _functions_that_write_params(plans))
+    any_size = choosers(interface, spec, axes or {}, open_axes or {}) if axes else ()
     symbols = {function: f.symbol for function, f in spec.functions.items()}
     text = render_module(plans, target, symbols, interface)
     watch.done("text", text)
     values = put_states(spec, initial_parameters(params), weights or {})
     if target.emits_source:
-        return CSource(interface, values, text)
+        return CSource(interface, values, text, any_size)
     object_file = assembled(text, target)
     watch.done("object", object_file)
-    return CLibrary(interface, target.arch, object_file, values)
+    return CLibrary(interface, target.arch, object_file, values, any_size)
 
 
 def _need_processor(target: Target) -> None:

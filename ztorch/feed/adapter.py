@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztorch.config import number
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
-from ztorch.feed.columns import (
-    InputPort,
-    TargetPort,
-    as_array,
-    check_weights,
-    one_per_row,
-    pad,
-    store,
-)
+from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, store
+from ztorch.feed.ports import InputPort, TargetPort
+from ztorch.feed.sequences import Sequences
+from ztorch.runtime.buckets import BATCH, Buckets
 
 if TYPE_CHECKING:
     from ztorch.runtime.snapshot import Metadata
     from ztorch.runtime.spec import FunctionSpec
 
-Columns = dict[str, np.ndarray]  # arrays by port (x, y/NAME ...), all with the same number of rows
+# Rows by port (x, y/NAME, lengths/AXIS ...), all with the same number of rows.
+Columns = dict[str, np.ndarray | Sequences]
 
 
 def rows_of(columns: Columns) -> int:
@@ -42,34 +38,45 @@ def is_stream(x: Any, y: Any) -> bool:
     return hasattr(x, "__iter__")
 
 
-def check_batch_size(requested: int | None, compiled: int) -> None:
-    """Raises unless a batch size is left out, or repeats the one that was compiled."""
+def checked_batch_size(requested: int | None, buckets: Buckets) -> int:
+    """The rows of a batch: what a user asks for, or the most that the program is compiled for. One
+    that is compiled for a single size takes that size only."""
+    compiled = buckets.batch_size
     if requested is None or requested == compiled:
-        return
+        return compiled
     if not isinstance(requested, (int, np.integer)) or requested < 1:
         raise ConfigError(f"batch_size={requested!r} must be a positive integer")
-    raise ConfigError(f"batch_size={requested}, but this program is compiled for {compiled} rows "
-                      f"at a time; leave batch_size out, or compile with batch_size={requested}")
+    sizes = buckets.axes[BATCH]
+    if len(sizes) > 1 and requested < compiled:
+        return int(requested)
+    up_to = "up to " if len(sizes) > 1 else ""
+    raise ConfigError(f"batch_size={requested}, but this program is compiled for {up_to}{compiled} "
+                      "rows at a time; leave batch_size out, or compile with batch_size="
+                      f"{requested if len(sizes) == 1 else (*sizes, requested)}")
 
 
 class DataAdapter(NamedTuple):
     """Turns what users pass as x, y and sample_weight into what one program takes."""
 
+    buckets: Buckets
     input_ports: tuple[InputPort, ...]
     target_ports: tuple[TargetPort, ...] = ()  # of the outputs that have a loss
     stateful: str = ""  # a layer that remembers a state for each row of a batch, if there is one
 
     @classmethod
     def of(cls, functions: Mapping[str, FunctionSpec], metadata: Metadata,
-           stateful: str = "") -> DataAdapter:
-        """The adapter of a program with these functions and metadata."""
+           buckets: Buckets, stateful: str = "") -> DataAdapter:
+        """The adapter of a program with these functions, metadata and buckets."""
         input_ports = []
         for port, x in functions["predict"].inputs.items():
+            if port[0] != "x":
+                continue
             limits = metadata.input_range.get(port[2:])
             input_ports.append(InputPort(
                 port, tuple(x.shape[1:]), dtype(x.dtype),
                 None if limits is None else
-                (limits.low, limits.high, f"layer {limits.layer!r}")))
+                (limits.low, limits.high, f"layer {limits.layer!r}"),
+                metadata.open_axes.get(port, "")))
         scoring = functions.get("train") or functions.get("evaluate")
         target_ports = []
         for port, y in (scoring.inputs.items() if scoring else ()):
@@ -77,14 +84,29 @@ class DataAdapter(NamedTuple):
                 loss = metadata.loss.get(port[2:])
                 target_ports.append(TargetPort(
                     port, tuple(y.shape[1:]), dtype(y.dtype), metadata.classes.get(port[2:]),
-                    loss.name if loss else "", bool(metadata.probabilities.get(port[2:]))))
-        return cls(tuple(input_ports), tuple(target_ports), stateful)
+                    loss.name if loss else "", bool(metadata.probabilities.get(port[2:])),
+                    metadata.open_axes.get(port, "")))
+        return cls(buckets, tuple(input_ports), tuple(target_ports), stateful)
 
     @property
     def dtypes(self) -> dict[str, DType]:
         """The dtype of each input and target, by port."""
         return {**{p.port: p.dtype for p in self.input_ports},
-                **{p.port: p.dtype for p in self.target_ports}}
+                **{p.port: p.dtype for p in self.target_ports},
+                **{f"lengths/{axis}": i32 for axis in self.open_axes}}
+
+    @property
+    def open_axes(self) -> list[str]:
+        """The names of the axes whose size varies, without that of the batch."""
+        return list(self.buckets.axes)[1:]
+
+    def lengths(self, columns: Columns) -> dict[str, np.ndarray]:
+        """The sizes of rows along each open axis."""
+        return {axis: np.asarray(columns[f"lengths/{axis}"]) for axis in self.open_axes}
+
+    def sizes(self, columns: Columns) -> tuple[int, ...]:
+        """What a bucket must hold for all these rows in one batch."""
+        return (rows_of(columns), *[int(n.max()) for n in self.lengths(columns).values()])
 
     @property
     def several_inputs(self) -> bool:
@@ -109,7 +131,7 @@ class DataAdapter(NamedTuple):
                                 "such as fit(*data)")
             if isinstance(value, Mapping):
                 raise DataError(f"x{suffix} is a mapping; the model has one input: pass its array")
-            return {first.port: first.rows(value, f"x{suffix}")}
+            return self._with_lengths({first.port: first.rows(value, f"x{suffix}")}, suffix)
         parts = _parts("x", value, [p.name for p in self.input_ports], "inputs", suffix)
         columns: Columns = {}
         for p in self.input_ports:
@@ -118,13 +140,41 @@ class DataAdapter(NamedTuple):
             if len(rows) != count:
                 raise DataError(f"x[{first.name!r}]{suffix} has {count} rows but x[{p.name!r}] has "
                                 f"{len(rows)}; each row needs all inputs")
+        return self._with_lengths(columns, suffix)
+
+    def _with_lengths(self, columns: Columns, suffix: str) -> Columns:
+        """The columns, and for each open axis the sizes of rows along it."""
+        for p in self.input_ports:
+            rows = columns[p.port]
+            if isinstance(rows, Sequences):
+                label = f"x[{p.name!r}]{suffix}" if self.several_inputs else f"x{suffix}"
+                self.buckets.need_size(p.axis, int(rows.lengths.max()), label)
+                self._need_same_lengths(columns.setdefault(
+                    f"lengths/{p.axis}", rows.lengths.astype(np.int32)), rows, label, p.axis)
         return columns
+
+    @staticmethod
+    def _need_same_lengths(lengths: np.ndarray | Sequences, rows: Sequences, label: str,
+                           axis: str) -> None:
+        for k in np.flatnonzero(lengths != rows.lengths)[:1]:
+            raise DataError(f"row {k} of {label} has {rows.lengths[k]} steps along axis {axis!r}, "
+                            f"and {lengths[int(k)]} in another input; they must be as many")
 
     # -- targets ----------------------------------------------------------------------------------
 
-    def targets(self, value: Any, rows: int, suffix: str = "", first_row: int = 0) -> Columns:
-        """y as arrays of rows of the targets' shapes, every label checked. Errors call it y,
-        followed by `suffix`, and count rows from `first_row`."""
+    def targets(self, value: Any, inputs: Columns, suffix: str = "",
+                first_row: int = 0) -> Columns:
+        """y as arrays of rows of the targets' shapes, for these inputs; every label is checked.
+        Errors call it y, followed by `suffix`, and count rows from `first_row`."""
+        columns = self._targets(value, rows_of(inputs), suffix, first_row)
+        for p in self.target_ports:
+            rows = columns[p.port]
+            if isinstance(rows, Sequences):
+                label = f"y[{p.name!r}]{suffix}" if p.name else f"y{suffix}"
+                self._need_same_lengths(inputs[f"lengths/{p.axis}"], rows, label, p.axis)
+        return columns
+
+    def _targets(self, value: Any, rows: int, suffix: str, first_row: int) -> Columns:
         ports = self.target_ports
         if len(ports) == 1 and not (ports[0].name and isinstance(value, Mapping)):
             return {ports[0].port: ports[0].rows(value, rows, f"y{suffix}", first_row)}
@@ -161,7 +211,10 @@ class DataAdapter(NamedTuple):
             weights = by_class if weights is None else weights * by_class
         return weights
 
-    def _class_weights(self, class_weight: Mapping[int, float], y: np.ndarray) -> np.ndarray:
+    def _class_weights(self, class_weight: Mapping[int, float],
+                       y: np.ndarray | Sequences) -> np.ndarray:
+        if isinstance(y, Sequences):
+            raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
         if not isinstance(class_weight, Mapping):
             raise DataError("class_weight takes a dict from class number to weight, such as "
                             "{0: 1.0, 1: 5.0}")
@@ -187,14 +240,21 @@ class DataAdapter(NamedTuple):
 
     def stage(self, staging: Mapping[str, np.ndarray], columns: Columns,
               row_weights: np.ndarray | None = None) -> float:
-        """Writes at most a batch of rows into the staging buffers; returns the sum of their
-        weights."""
+        """Writes at most a batch of rows into the staging buffers, and fills these up. Returns the
+        sum of the weights of the rows."""
         dtypes, rows = self.dtypes, 0
         for name, array in columns.items():
             rows = len(array)
-            if name in staging:  # no loss depends on the others
-                store(staging[name][:rows], dtypes[name], array)
-        weights = staging["w"]
+            if name not in staging:  # no loss depends on it
+                continue
+            if isinstance(array, Sequences):
+                array = array.padded(np.arange(rows), staging[name].shape[1])
+            store(staging[name][:rows], dtypes[name], array)
+        if "real" in staging:
+            staging["real"][:rows] = 1
+        weights = staging.get("w")
+        if weights is None:  # to predict, rows of older data after these do no harm
+            return float(rows)
         weights[:rows] = 1.0 if row_weights is None else row_weights
         if rows < len(weights):
             pad(staging, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,9 +11,24 @@ from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
 from ztorch.feed.columns import store
+from ztorch.feed.sequences import Sequences
+
+if TYPE_CHECKING:
+    from ztorch.feed.call_pool import BorrowedCalls
+    from ztorch.runtime.running import BoundCall
 
 Staging = Mapping[str, np.ndarray]  # the buffers that a native call reads, by input
-Filled = tuple[int, float]  # rows of a batch that are real, and the sum of their weights
+Rows = slice | np.ndarray  # consecutive rows, or the numbers of rows
+
+
+class Batch(NamedTuple):
+    """A batch that lies in the input buffers of a call."""
+
+    call: BoundCall
+    real: int  # rows of the data; those after them fill up the batch
+    weight: float  # sum of the weights of these rows
+    rows: Rows  # which rows they are
+    lengths: dict[str, np.ndarray]  # their sizes along axes that vary
 
 
 def permutation(seed: int, epoch: int, rows: int) -> np.ndarray:
@@ -49,9 +65,75 @@ class _Copier:
         if self._gathered is not self._staging:
             store(self._staging, self._dtype, self._gathered)
 
-    def slice(self, start: int, stop: int) -> None:
-        """Consecutive rows."""
-        store(self._staging[:stop - start], self._dtype, self._source[start:stop])
+    def slice(self, rows: slice) -> None:
+        """Consecutive rows, as the first of the buffer."""
+        part = self._source[rows]
+        store(self._staging[:len(part)], self._dtype, part)
+
+
+class _SequenceCopier:
+    """Copies sequences to their staging buffer, and fills them up to its size."""
+
+    __slots__ = ("_dtype", "_source", "_staging")
+
+    def __init__(self, source: Sequences, staging: np.ndarray, dtype: DType):
+        self._source, self._staging, self._dtype = source, staging, dtype
+
+    def gather(self, rows: np.ndarray) -> None:
+        """The rows with these numbers, as the first of the buffer."""
+        target, size = self._staging[:len(rows)], self._staging.shape[1]
+        if self._source.dtype == target.dtype and self._dtype.in_numpy:
+            self._source.padded(rows, size, target)
+        else:
+            store(target, self._dtype, self._source.padded(rows, size))
+
+    def slice(self, rows: slice) -> None:
+        """Consecutive rows, as the first of the buffer."""
+        self.gather(np.arange(rows.start, rows.stop))
+
+
+class _Stage:
+    """Fills the input buffers of one call."""
+
+    def __init__(self, columns: Columns, row_weights: np.ndarray | None, call: BoundCall,
+                 dtypes: Mapping[str, DType]):
+        staging = call.inputs
+        self.call = call
+        self._copiers = [
+            _SequenceCopier(array, staging[name], dtypes[name]) if isinstance(array, Sequences) else
+            _Copier(array, staging[name], dtypes[name])
+            for name, array in columns.items() if name in staging]  # no loss depends on the others
+        self._real = staging.get("real")
+        self._weights = staging.get("w")  # None: the function predicts
+        self._row_weights = row_weights
+        self._size = len(next(iter(staging.values())))
+        self._ones = False  # whether all of `_weights` are 1 now
+
+    def fill(self, rows: Rows, count: int, lengths: dict[str, np.ndarray]) -> Batch:
+        """Some rows, no more than the buffers hold. The rest of the buffers gets these rows again,
+        at weight 0; to predict, it keeps rows of older data, which do no harm."""
+        full, weights = count == self._size, self._weights
+        if isinstance(rows, slice) and (full or weights is None):
+            for copier in self._copiers:
+                copier.slice(rows)
+        else:
+            numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+            if not full:
+                numbers = numbers[np.arange(self._size) % count]
+            for copier in self._copiers:
+                copier.gather(numbers)
+        if self._real is not None:
+            self._real[:count], self._real[count:] = 1, 0
+        if weights is None:
+            return Batch(self.call, count, float(count), rows, lengths)
+        if self._row_weights is not None:
+            weights[:count] = self._row_weights[rows]
+        elif not (full and self._ones):
+            weights[:count] = 1.0
+        weights[count:] = 0.0
+        self._ones = full and self._row_weights is None
+        total = count if self._row_weights is None else weights.sum(dtype=np.float64)
+        return Batch(self.call, count, float(total), rows, lengths)
 
 
 class ArrayBatches:
@@ -78,49 +160,58 @@ class ArrayBatches:
         self.steps = -(-self.rows // batch_size)
         self._adapter = adapter
         self._seed = seed
+        self.lengths = adapter.lengths(columns)
+        self._groups = self._rows_by_length()
 
-    def epoch(self, staging: Staging, number: int = 0, steps: int | None = None,
-              ) -> Iterator[Filled]:
-        """Fills the staging buffers once for each step of an epoch."""
-        dtypes = self._adapter.dtypes
-        copiers = [_Copier(array, staging[name], dtypes[name])
-                   for name, array in self.columns.items()
-                   if name in staging]  # no loss depends on the others
-        weights = staging.get("w")
+    def epoch(self, calls: BorrowedCalls, number: int = 0,
+              steps: int | None = None) -> Iterator[Batch]:
+        """For each step of an epoch, fills the buffers of the call that fits it."""
+        stages: dict[BoundCall, _Stage] = {}
+        for rows, real in self.rows_of_steps(number, steps):
+            lengths = {axis: n[rows] for axis, n in self.lengths.items()}
+            call = calls.fitting((real, *[int(n.max()) for n in lengths.values()]))
+            stage = stages.get(call)
+            if stage is None:
+                stage = stages[call] = _Stage(self.columns, self.weights, call,
+                                              self._adapter.dtypes)
+            yield stage.fill(rows, real, lengths)
+
+    def rows_of_steps(self, number: int, steps: int | None) -> Iterator[tuple[Rows, int]]:
+        """For each step of an epoch, which rows its batch has and how many these are."""
         count = steps or self.steps
-        batch_size, order, seed = self.batch_size, None, self._seed
-        if weights is not None:
-            weights.fill(1.0)
+        plan: list[Rows] = []
         for step in range(number * count, (number + 1) * count):
             data_pass, position = divmod(step, self.steps)
-            if seed is not None and (order is None or position == 0):
-                order = permutation(seed, data_pass, self.rows)
-            start = position * batch_size
-            real = min(batch_size, self.rows - start)
-            if order is None and (real == batch_size or weights is None):
-                for copier in copiers:  # (rows of old data after them do not matter to predict)
-                    copier.slice(start, start + real)
-                rows = None
-            else:
-                rows = (np.arange(start, start + real) if order is None
-                        else order[start:start + real])
-                if real < batch_size:
-                    rows = rows[np.arange(batch_size) % real]
-                for copier in copiers:
-                    copier.gather(rows)
-            if weights is None:
-                yield real, float(real)
-                continue
-            if self.weights is not None:
-                weights[...] = (self.weights[start:start + batch_size] if rows is None
-                                else self.weights[rows])
-            if real == batch_size:
-                yield real, float(batch_size if self.weights is None
-                                  else weights.sum(dtype=np.float64))
-            else:
-                weights[real:] = 0.0
-                yield real, float(weights.sum(dtype=np.float64))
-                weights.fill(1.0)
+            if not plan or (self._seed is not None and position == 0):
+                plan = self._plan(data_pass)
+            rows = plan[position]
+            yield rows, rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+    def _plan(self, data_pass: int) -> list[Rows]:
+        """The rows of each batch of a pass over the data. Rows of one bucket of lengths go
+        together; what is left of them goes with longer ones. So only the last batch is not full."""
+        size = self.batch_size
+        slices = [slice(at, min(at + size, self.rows)) for at in range(0, self.rows, size)]
+        order = None if self._seed is None else permutation(self._seed, data_pass, self.rows)
+        if self._groups is None:
+            return list(slices) if order is None else [order[rows] for rows in slices]
+        order = np.arange(self.rows) if order is None else order
+        by_length = order[np.argsort(self._groups[order], kind="stable")]
+        batches: list[Rows] = [by_length[rows] for rows in slices]
+        if self._seed is None:
+            return batches
+        return [batches[k] for k in permutation(self._seed, data_pass, len(batches))]
+
+    def _rows_by_length(self) -> np.ndarray | None:
+        """A number for each row, the same for rows of one bucket of lengths; None where there is
+        one such bucket, and where a layer remembers states: then the order of rows stays."""
+        if self.lengths and self._adapter.stateful:
+            return None
+        group = np.zeros(self.rows, np.intp)
+        for axis, lengths in self.lengths.items():
+            sizes = self._adapter.buckets.axes[axis]
+            group = group * len(sizes) + np.searchsorted(sizes, lengths)
+        return group if (group != group[0]).any() else None
 
     def split(self, fraction: float) -> tuple[ArrayBatches, ArrayBatches]:
         """The first rows for training, and the last `fraction` of them for validation."""

@@ -1,9 +1,9 @@
 """Where batches come from: arrays, or an iterator.
 
-Both kinds of source have `epoch(staging, number, steps)`, a generator. For each step it fills the
-staging buffers in place and yields (real rows, sum of their weights). A last batch that is not full
-is filled up with its own rows again, at weight 0: these leave batch statistics close to those of
-the real rows, and cannot overflow.
+Both kinds of source have `epoch(calls, number, steps)`, a generator of a Batch for each step: it
+fills the input buffers of the smallest call that holds the batch. What is left of them is filled up
+with the same rows again, at weight 0: these cannot overflow, and leave batch statistics close to
+those of the real rows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ def batches(adapter: DataAdapter, batch_size: int, x: Any, y: Any = None, sample
                             "too: yield (x, y, sample_weight)")
         return StreamBatches(adapter, x, batch_size, True, class_weight)
     columns = adapter.inputs(x)
-    rows = rows_of(columns)
-    columns |= adapter.targets(y, rows)
-    weights = adapter.weights(sample_weight, class_weight, columns, rows)
+    columns |= adapter.targets(y, columns)
+    weights = adapter.weights(sample_weight, class_weight, columns, rows_of(columns))
     return ArrayBatches(adapter, columns, weights, batch_size, seed)
 
 

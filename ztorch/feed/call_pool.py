@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from ztorch.runtime.buckets import Buckets
     from ztorch.runtime.running import BoundCall, Running
 
 
 class Calls(Protocol):
     """What lends calls: a pool, or what feeds a program with tensors."""
 
-    def borrow(self, function: str) -> AbstractContextManager[Any]: ...
+    def of_each_bucket(self, verb: str) -> AbstractContextManager[Any]: ...
 
 
 class CallPool:
     """The calls of an executable. Each has buffers of its own: a thread borrows one and gives it
     back, and no more are made than are used at once."""
 
-    def __init__(self, executable: Running):
+    def __init__(self, executable: Running, buckets: Buckets):
+        self.buckets = buckets
         self._executable = executable
         self._free: dict[str, deque[BoundCall]] = defaultdict(deque)
 
@@ -35,17 +38,49 @@ class CallPool:
             call = self._executable.bind(function)
         return BorrowedCall(call, free)
 
+    def fitting(self, verb: str, sizes: Sequence[int]) -> BorrowedCall:
+        """A call of the function of the smallest bucket that holds these sizes."""
+        return self.borrow(self.buckets.function(verb, sizes))
+
+    def of_each_bucket(self, verb: str) -> BorrowedCalls:
+        """The calls of a function in all buckets, for a `with` block."""
+        return BorrowedCalls(self, verb)
+
 
 class BorrowedCall:
     """A call that goes back to its pool when the block ends."""
 
-    __slots__ = ("_call", "_free")
+    __slots__ = ("_free", "call")
 
     def __init__(self, call: BoundCall, free: deque[BoundCall]):
-        self._call, self._free = call, free
+        self.call, self._free = call, free
 
     def __enter__(self) -> BoundCall:
-        return self._call
+        return self.call
 
     def __exit__(self, *exception: object) -> None:
-        self._free.append(self._call)
+        self._free.append(self.call)
+
+
+class BorrowedCalls:
+    """The calls of a function in several buckets, each borrowed when it is first needed. They go
+    back to their pool when the block ends."""
+
+    def __init__(self, pool: CallPool, verb: str):
+        self.buckets = pool.buckets
+        self._pool, self._verb = pool, verb
+        self._borrowed: dict[str, BorrowedCall] = {}
+
+    def fitting(self, sizes: Sequence[int]) -> BoundCall:
+        """The call of the smallest bucket that holds these sizes."""
+        function = self.buckets.function(self._verb, sizes)
+        if function not in self._borrowed:
+            self._borrowed[function] = self._pool.borrow(function)
+        return self._borrowed[function].call
+
+    def __enter__(self) -> BorrowedCalls:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for borrowed in self._borrowed.values():
+            borrowed.__exit__(*exception)

@@ -1,11 +1,11 @@
-"""One input or target of a program: turns what users pass into rows, and checks every number."""
+"""Checks of the numbers that users pass, and copies into the buffers of a program."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -73,84 +73,6 @@ def _repair(array: np.ndarray) -> str:
     return "convert it with .astype('float32')"
 
 
-class InputPort(NamedTuple):
-    """An input of a program."""
-
-    port: str  # x, or x/NAME
-    shape: tuple[int, ...]  # of a row
-    dtype: DType
-    range: tuple[int, int, str] | None = None  # least and greatest number, and the layer that asks
-
-    @property
-    def name(self) -> str:
-        """What users call it; empty where it is the only one."""
-        return self.port[2:]
-
-    def rows(self, value: Any, name: str) -> np.ndarray:
-        """What a user passed, as rows of the input's shape. Errors call it `name`."""
-        array = as_array(value, name)
-        rows = _rows(array, self.shape)
-        if rows is None:
-            raise DataError(f"{name} has shape {array.shape}, but the model takes "
-                            f"{_spell(self.shape)}; {_shape_hint(array, self.shape, name)}")
-        _need_rows(rows, name)
-        if self.dtype.is_int:
-            _check_whole(rows, self.dtype, self.range, name)
-        return convert(rows, self.dtype)
-
-
-class TargetPort(NamedTuple):
-    """A target of a program: what an output is trained towards."""
-
-    port: str  # y, or y/NAME
-    shape: tuple[int, ...]  # of a row
-    dtype: DType
-    classes: int | None = None  # it holds class numbers, all below this
-    loss: str = ""  # the name of its loss
-    probabilities: bool = False  # it holds numbers from 0 to 1
-
-    @property
-    def name(self) -> str:
-        """What users call it; empty where it is the only one."""
-        return self.port[2:]
-
-    def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray:
-        """What a user passed, as rows of the target's shape; every label is checked. Errors call
-        it `name`, and count rows from `first_row`."""
-        if value is None:
-            raise DataError(f"{name} is missing: the loss {self.loss} compares predictions with "
-                            f"targets; pass one for each row of x")
-        array = as_array(value, name)
-        if array.ndim == 0 or len(array) != rows:
-            count = len(array) if array.ndim else "no"
-            raise DataError(f"x has {rows} rows but {name} has {count}; each row of x needs one "
-                            "target")
-        fitted = _rows(array, self.shape)
-        if fitted is None:
-            raise DataError(f"{name} has shape {array.shape}, but the loss {self.loss} takes "
-                            f"{_spell(self.shape)}; {self._hint(array)}")
-        if fitted.dtype.kind == "f" and np.count_nonzero(np.isfinite(fitted)) < fitted.size:
-            row = int(np.argwhere(~np.isfinite(fitted))[0][0])
-            bad = fitted[row][~np.isfinite(fitted[row])].flat[0]
-            raise DataError(f"{name} holds {bad} in row {row + first_row}; drop such rows or fill "
-                            "in a value")
-        if self.classes is not None:
-            _check_labels(fitted, self.classes, name, first_row)
-        if self.probabilities:
-            _check_probabilities(fitted, self.loss, name, first_row)
-        return convert(fitted, self.dtype)
-
-    def _hint(self, array: np.ndarray) -> str:
-        row, expected = array.shape[1:], self.shape
-        if self.classes is not None and row == (*expected, self.classes):
-            return ("these look one-hot: pass y.argmax(-1), or compile with "
-                    "loss='categorical_crossentropy'")
-        if self.classes is None and expected and row in (expected[:-1], (*expected[:-1], 1)):
-            return (f"for class numbers compile with loss='sparse_categorical_crossentropy', or "
-                    f"pass numpy.eye({expected[-1]})[y]")
-        return _shape_hint(array, expected, "y")
-
-
 # -- checks --------------------------------------------------------------------------------------
 
 
@@ -161,7 +83,7 @@ def convert(array: np.ndarray, d: DType) -> np.ndarray:
     return array.astype(d.numpy) if array.size * d.bytes <= CONVERT_AT_ONCE else array
 
 
-def _rows(array: np.ndarray, row: tuple[int, ...]) -> np.ndarray | None:
+def fitted_rows(array: np.ndarray, row: tuple[int, ...]) -> np.ndarray | None:
     """The array with rows of this shape; a last axis of 1 is added or dropped. None if no such
     rows are in it."""
     if array.ndim == 0:
@@ -174,19 +96,19 @@ def _rows(array: np.ndarray, row: tuple[int, ...]) -> np.ndarray | None:
 
 def one_per_row(array: np.ndarray) -> np.ndarray | None:
     """The array if it holds one number per row."""
-    return _rows(array, ())
+    return fitted_rows(array, ())
 
 
-def _need_rows(array: np.ndarray, name: str) -> None:
+def need_rows(array: np.ndarray, name: str) -> None:
     if len(array) == 0:
         raise DataError(f"{name} is empty: its shape is {array.shape}; pass at least one row")
 
 
-def _spell(row: tuple[int, ...]) -> str:
+def spell(row: tuple[int, ...]) -> str:
     return f"({', '.join(['N', *map(str, row)])}{',' if not row else ''}): rows of shape {row}"
 
 
-def _shape_hint(array: np.ndarray, row: tuple[int, ...], name: str) -> str:
+def shape_hint(array: np.ndarray, row: tuple[int, ...], name: str) -> str:
     shape = array.shape
     if shape == row:
         return f"for a single row pass {name}[None]"
@@ -200,7 +122,7 @@ def _shape_hint(array: np.ndarray, row: tuple[int, ...], name: str) -> str:
     return f"it has {len(shape)} axes and should have {len(row) + 1}, the first one counting rows"
 
 
-def _check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, name: str,
+def check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, name: str,
                  ) -> None:
     """Raises where numbers for an integer input are not whole, or not within the bounds of its
     dtype or of its layer."""
@@ -221,7 +143,7 @@ def _check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, n
                     f"integers from {low} to {high}")
 
 
-def _check_labels(y: np.ndarray, classes: int, name: str, first_row: int) -> None:
+def check_labels(y: np.ndarray, classes: int, name: str, first_row: int) -> None:
     whole = y.dtype.kind != "f" or not np.count_nonzero(y != np.floor(y))
     if whole and y.min() >= 0 and y.max() < classes:  # most data is good; needs no memory
         return
@@ -237,7 +159,7 @@ def _check_labels(y: np.ndarray, classes: int, name: str, first_row: int) -> Non
                     f"{hint}")
 
 
-def _check_probabilities(y: np.ndarray, loss: str, name: str, first_row: int) -> None:
+def check_probabilities(y: np.ndarray, loss: str, name: str, first_row: int) -> None:
     if y.min() >= -_TOLERANCE and y.max() <= 1 + _TOLERANCE:
         return
     bad = (y < -_TOLERANCE) | (y > 1 + _TOLERANCE)
@@ -268,7 +190,7 @@ def store(target: np.ndarray, d: DType, values: np.ndarray) -> None:
 def pad(staging: Mapping[str, np.ndarray], real: int) -> None:
     """Fills up a batch of `real` rows with these rows again, at weight 0."""
     for name, array in staging.items():
-        if name == "w":
-            array[real:] = 0.0
+        if name in ("w", "real"):
+            array[real:] = 0
         else:
             array[real:] = array[np.arange(len(array) - real) % real]

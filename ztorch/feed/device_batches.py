@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.dtypes import DType, i32
-from ztorch.feed.array_batches import ArrayBatches, Filled
+from ztorch.feed.array_batches import ArrayBatches, Batch
 
 
 class _RowNumbers(NamedTuple):
     """Stands for an adapter whose only column is the numbers of rows."""
 
-    dtypes: Mapping[str, DType]
     need_whole_batches: Callable[[int, int], None]  # of the program's adapter
+
+    def lengths(self, columns: Any) -> dict[str, np.ndarray]:
+        """No axis varies."""
+        return {}
 
 
 class DeviceBatches:
@@ -41,17 +43,21 @@ class DeviceBatches:
         columns = feed.columns(x, y)
         weights = feed.weights(sample_weight, class_weight, columns)
         rows = np.arange(len(next(iter(columns.values()))), dtype=np.int32)
-        adapter: Any = _RowNumbers({"rows": i32}, feed.adapter.need_whole_batches)
+        adapter: Any = _RowNumbers(feed.adapter.need_whole_batches)
         return cls(feed, columns, ArrayBatches(adapter, {"rows": rows}, weights, batch_size, seed))
 
-    def epoch(self, staging: Any, number: int = 0,
-              steps: int | None = None) -> Iterator[Filled]:
-        """Fills the inputs of a call once for each step of an epoch."""
-        size = self._numbers.batch_size
-        batch = {"rows": np.empty(size, np.int32), "w": np.empty(size, np.float32)}
-        for filled in self._numbers.epoch(batch, number, steps):
-            staging.fill(self._columns, batch["rows"], batch["w"])
-            yield filled
+    def epoch(self, calls: Any, number: int = 0, steps: int | None = None) -> Iterator[Batch]:
+        """For each step of an epoch, fills the inputs of the call that fits it."""
+        numbers = np.asarray(self._numbers.columns["rows"])
+        row_weights = self._numbers.weights
+        for rows, real in self._numbers.rows_of_steps(number, steps):
+            call = calls.fitting((real,))
+            weights = np.zeros(call.batch_size, np.float32)
+            weights[:real] = 1.0 if row_weights is None else row_weights[rows]
+            # what fills up the batch are the same rows again, at weight 0
+            call.inputs.fill(self._columns, np.resize(numbers[rows], call.batch_size), weights,
+                             real)
+            yield Batch(call, real, float(weights.sum(dtype=np.float64)), rows, {})
 
     def split(self, fraction: float) -> tuple[DeviceBatches, DeviceBatches]:
         """The first rows for training, and the last `fraction` of them for validation."""

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ztorch.feed.call_pool import CallPool, Calls
+from ztorch.feed.results import Outputs, Results
 
 if TYPE_CHECKING:
     from ztorch.feed.batches import BatchSource
     from ztorch.progress import Progress
     from ztorch.runtime.running import BoundCall
 
-Outputs = dict[str, np.ndarray]  # y, or y/NAME where there are several
-
-
 class MeanScores:
     """The means of loss and metrics over an epoch. Each batch counts by its weight."""
 
     __slots__ = ("_names", "_readers", "_sums", "_weight")
 
-    def __init__(self, call: BoundCall):
-        self._names = ["loss", *(name for name in call.outputs if name != "loss")]
-        self._readers = [call.outputs[name].item for name in self._names]
+    def __init__(self, scores: Iterable[str]):
+        self._names = ["loss", *(name for name in scores if name != "loss")]
+        self._readers: dict[BoundCall, list[Callable[[], float]]] = {}
         self._sums = [0.0] * len(self._names)
         self._weight = 0.0
 
-    def add(self, weight: float) -> float:
-        """Adds the scores of the batch that the call has just computed; returns its loss."""
-        values = [read() for read in self._readers]
+    def add(self, call: BoundCall, weight: float) -> float:
+        """Adds the scores of the batch that a call has just computed; returns its loss."""
+        readers = self._readers.get(call)
+        if readers is None:
+            readers = self._readers[call] = [call.outputs[name].item for name in self._names]
+        values = [read() for read in readers]
         self._sums = [s + v * weight for s, v in zip(self._sums, values)]  # noqa: B905 (hot)
         self._weight += weight
         return values[0]
@@ -46,20 +45,21 @@ def _never() -> bool:
     return False
 
 
-def evaluate(calls: Calls, batches: BatchSource, progress: Progress | None = None,
-             stop: Callable[[], bool] = _never, steps: int | None = None,
-             ) -> dict[str, float] | None:
-    """Loss and metrics over all batches, or the first `steps`; None if `stop` ended the loop."""
-    with calls.borrow("evaluate") as call:
-        scores, done = MeanScores(call), 0
+def evaluate(calls_of: Calls, batches: BatchSource, names: Iterable[str],
+             progress: Progress | None = None, stop: Callable[[], bool] = _never,
+             steps: int | None = None) -> dict[str, float] | None:
+    """Loss and metrics, of these names, over all batches or the first `steps`; None if `stop` ended
+    the loop."""
+    with calls_of.of_each_bucket("evaluate") as calls:
+        scores, done = MeanScores(names), 0
         if steps is not None and batches.steps is not None:
             steps = min(steps, batches.steps)  # no row counts twice
         if progress:
             progress.begin(steps=steps or batches.steps)
-        for _, weight in batches.epoch(call.inputs, steps=steps):
+        for call, _, weight, *_ in batches.epoch(calls, steps=steps):
             if weight:
                 call()
-                scores.add(weight)
+                scores.add(call, weight)
             done += 1
             if progress and progress.live and perf_counter() > progress.due:
                 progress.draw(done, scores.means())
@@ -72,26 +72,21 @@ def evaluate(calls: Calls, batches: BatchSource, progress: Progress | None = Non
         return means
 
 
-def predict(calls: CallPool, batches: BatchSource, progress: Progress | None = None) -> Outputs:
-    """The model's outputs for every row."""
-    with calls.borrow("predict") as call:
-        outputs, total = call.outputs, getattr(batches, "rows", 0)  # 0: not known beforehand
-        whole = {name: np.empty((total, *y.shape[1:]), y.dtype) for name, y in outputs.items()}
-        parts: dict[str, list[np.ndarray]] = {name: [] for name in outputs}
-        done = row = 0
+def predict(pool: CallPool, batches: BatchSource, open_axes: Mapping[str, str],
+            progress: Progress | None = None) -> Outputs:
+    """The model's outputs for every row. `open_axes` names the axis that varies, by output."""
+    results = Results(getattr(batches, "rows", 0), open_axes)  # 0: not known beforehand
+    with pool.of_each_bucket("predict") as calls:
+        done = 0
         if progress:
             progress.begin(steps=batches.steps)
-        for rows, _ in batches.epoch(call.inputs):
-            call()
-            for name, y in outputs.items():
-                if total:
-                    whole[name][row:row + rows] = y[:rows]
-                else:
-                    parts[name].append(y[:rows].copy())
-            row, done = row + rows, done + 1
+        for batch in batches.epoch(calls):
+            batch.call()
+            results.add(batch)
+            done += 1
             if progress and progress.live and perf_counter() > progress.due:
                 progress.draw(done, {})
         if progress:
             progress.trained(done)
             progress.end({})
-        return whole if total else {name: np.concatenate(p) for name, p in parts.items()}
+        return results.outputs()

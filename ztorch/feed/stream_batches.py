@@ -1,22 +1,25 @@
-"""Batches from an iterator, cut to the batch size that a program is compiled for."""
+"""Batches from an iterator, cut to batches of one size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztorch.errors import DataError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
-from ztorch.feed.array_batches import Filled, Staging
-from ztorch.feed.columns import pad, store
+from ztorch.feed.array_batches import Batch
+from ztorch.feed.sequences import joined
+
+if TYPE_CHECKING:
+    from ztorch.feed.call_pool import BorrowedCalls
 
 Piece = tuple[Columns, np.ndarray | None]  # x and y, and the weights of their rows
 
 
 class StreamBatches:
-    """Batches of any size from an iterator, cut to the program's size.
+    """Batches of any size from an iterator, cut to one size.
 
     A source that counts its passes in an attribute `epoch`, as those of `zt.data` do, is told
     which pass comes next. So a resumed run gets the batches that it would have got.
@@ -24,7 +27,7 @@ class StreamBatches:
     Args:
         adapter: Knows the inputs and targets of the program.
         source: What gives batches: x, (x, y) or (x, y, sample_weight).
-        batch_size: The rows of a batch of the program.
+        batch_size: The rows of a batch.
         with_targets: Whether batches must hold y; False to predict.
         class_weight: The weight of each class. Default: `None`.
     """
@@ -43,43 +46,50 @@ class StreamBatches:
         self._single_pass = iter(source) is source  # a generator, which cannot start again
         self._exhausted = False
 
-    def epoch(self, staging: Staging, number: int | None = None,
-              steps: int | None = None) -> Iterator[Filled]:
-        """Fills the staging buffers once for each step of an epoch. Without `steps`, an epoch is
-        one pass over the source; with them, it continues where the one before it stopped."""
-        done = filled = 0
+    def epoch(self, calls: BorrowedCalls, number: int | None = None,
+              steps: int | None = None) -> Iterator[Batch]:
+        """For each step of an epoch, fills the buffers of the call that fits it. Without `steps`,
+        an epoch is one pass over the source; with them, it continues where the one before it
+        stopped."""
+        done = first_row = 0
         if number is None and not self._single_pass:  # evaluation: the same batches every time
             self._pieces = self._rest = None
         elif number is not None and self._pieces is None and self._rest is None:
             self._skip_to(number, steps)
-        weights, dtypes = staging.get("w"), self._adapter.dtypes
         while steps is None or done < steps:
-            piece = self._next()
-            if piece is None:  # the source is at its end
-                if filled:
-                    self._adapter.need_whole_batches(filled, self.batch_size)
-                    pad(staging, filled)
-                    yield filled, float(filled if weights is None else
-                                        weights.sum(dtype=np.float64))
-                    done, filled = done + 1, 0
+            columns, weights = self._next_batch()
+            if not columns:  # the source is at its end
                 if steps is None:
                     break
                 continue
-            columns, piece_weights = piece
-            count = min(rows_of(columns), self.batch_size - filled)
-            rows = slice(filled, filled + count)
-            for name, array in columns.items():
-                if name in staging:
-                    store(staging[name][rows], dtypes[name], array[:count])
-            if weights is not None:
-                weights[rows] = 1.0 if piece_weights is None else piece_weights[:count]
-            filled += self._put_back(piece, count)
-            if filled == self.batch_size:
-                total = self.batch_size if weights is None else weights.sum(dtype=np.float64)
-                yield self.batch_size, float(total)
-                done, filled = done + 1, 0
+            rows = rows_of(columns)
+            self._adapter.need_whole_batches(rows, self.batch_size)
+            call = calls.fitting(self._adapter.sizes(columns))
+            weight = self._adapter.stage(call.inputs, columns, weights)
+            yield Batch(call, rows, weight, slice(first_row, first_row + rows),
+                        self._adapter.lengths(columns))
+            done, first_row = done + 1, first_row + rows
+            if rows < self.batch_size and steps is None:
+                break
         if steps is None:
             self.steps = done
+
+    def _next_batch(self) -> Piece:
+        """The rows of the next batch; fewer at the end of a pass, and none when it has ended."""
+        parts: list[Piece] = []
+        filled = 0
+        while filled < self.batch_size and (piece := self._next()):
+            columns, weights = piece
+            used = self._put_back(piece, self.batch_size - filled)
+            parts.append(({name: array[:used] for name, array in columns.items()},
+                          None if weights is None else weights[:used]))
+            filled += used
+        if len(parts) < 2:
+            return parts[0] if parts else ({}, None)
+        weights = None if all(w is None for _, w in parts) else np.concatenate([
+            np.ones(rows_of(columns), np.float32) if w is None else w for columns, w in parts])
+        return {name: joined([columns[name] for columns, _ in parts])
+                for name in parts[0][0]}, weights
 
     def _skip_to(self, number: int, steps: int | None) -> None:
         """Begins where that epoch does: at a pass, or after some steps of one."""
@@ -126,7 +136,7 @@ class StreamBatches:
             columns, weights = self._adapter.inputs(x, suffix), None
             rows = rows_of(columns)
             if self._with_targets:
-                columns |= self._adapter.targets(y, rows, suffix, row)
+                columns |= self._adapter.targets(y, columns, suffix, row)
                 weights = self._adapter.weights(sample_weight, self._class_weight, columns, rows)
             row += rows
             yield columns, weights
@@ -134,8 +144,9 @@ class StreamBatches:
             raise DataError("the iterator gave no batches; pass at least one row")
 
     def _parts(self, item: Any, k: int) -> tuple[Any, Any, Any]:
-        if not isinstance(item, tuple) and not (isinstance(item, list) and (
-                self._with_targets or not self._adapter.several_inputs)):
+        in_a_list = isinstance(item, list) and (self._with_targets or not (
+            self._adapter.several_inputs or self._adapter.open_axes))  # else rows, or inputs
+        if not isinstance(item, tuple) and not in_a_list:
             item = (item,)
         if len(item) > 3 or (self._with_targets and len(item) < 2):
             expected = "(x, y) or (x, y, sample_weight)" if self._with_targets else "x"

@@ -177,6 +177,10 @@ class MultiHeadAttention(Layer):
             q, k, v = (self._heads(name, x, context)
                        for name, x in (("query", query), ("key", key), ("value", value)))
             causal, decoding = self.use_causal_mask or use_causal_mask, context.decoding
+            # A causal query sees no padding: it is at the end.
+            mask_of = (context.masks.get if causal and value is query and key is query else
+                       context.mask_of)
+            masks = mask_of(value), mask_of(key)
             if self.rotary:
                 q, k = (OPS.rotary(x) if decoding is None else decoding.rotated(x) for x in (q, k))
             masks = context.mask_of(value), context.mask_of(key)
@@ -190,8 +194,9 @@ class MultiHeadAttention(Layer):
                 seed, step, stream = context.random(self.seed)
                 weights = OPS.dropout(weights, self.dropout, seed, step, stream)
             together = OPS.transpose(OPS.matmul(weights, v), (0, 2, 1, 3))
-            return self._projected("output", OPS.reshape(
+            y = self._projected("output", OPS.reshape(
                 together, (*together.shape[:2], together.shape[2] * together.shape[3])), context)
+            return context.padding.declare(y, context.padding.of(query))
 
     def _heads(self, name: str, x: Value, context: Context) -> Value:
         """x as (batch, heads, length, dim)."""

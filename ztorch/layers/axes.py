@@ -28,6 +28,44 @@ def checked_shape(label: str, shape: Any) -> Shape:
     return tuple(n.__index__() for n in dims)
 
 
+class OpenSize(int):
+    """The size of an axis that is chosen when a model is compiled: a name, and a number to trace
+    with until then.
+
+    >>> OpenSize("time"), OpenSize(None) + 1
+    (time, 5)
+    """
+
+    TRACED = 4  # any number will do: as large as common windows, as small as short tables
+    name: str | None
+
+    def __new__(cls, name: str | None) -> OpenSize:
+        size = super().__new__(cls, cls.TRACED)
+        size.name = name
+        return size
+
+    def __repr__(self) -> str:
+        return str(self.name)
+
+    __str__ = __repr__
+
+
+def declared_shape(label: str, shape: Any) -> Shape:
+    """The shape of an Input, whose first axis may be open: None or a name in place of a size."""
+    if isinstance(shape, (list, tuple)) and shape and (shape[0] is None
+                                                       or isinstance(shape[0], (str, OpenSize))):
+        first = shape[0].name if isinstance(shape[0], OpenSize) else shape[0]
+        if first is not None and (not first.isprintable() or "/" in first or "@" in first
+                                  or first in ("", "batch")):
+            raise ConfigError(f"{label} names an axis {first!r}; a name is printable, without '/' "
+                              "and '@', and not 'batch'")
+        return (OpenSize(first), *checked_shape(label, shape[1:]))
+    if isinstance(shape, (list, tuple)) and any(n is None or isinstance(n, str) for n in shape):
+        raise ConfigError(f"{label} is {tuple(shape)}: only the first axis may be open, such as "
+                          "('time', 64); give the others a size")
+    return checked_shape(label, shape)
+
+
 def checked_axes(label: str, axis: Any) -> int | tuple[int, ...]:
     """An integer or a tuple of integers, or a ConfigError that begins with the label."""
     axes = whole_numbers(label, axis if isinstance(axis, (list, tuple)) else (axis,))

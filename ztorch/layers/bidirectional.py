@@ -98,10 +98,15 @@ class Bidirectional(Layer):
                 self.backward_way(x, context, initial_state=states[half:] or None)]
         [y, *last], [back, *last_back] = (leaves(way) for way in ways)
         if self.layer.return_sequences:
-            back = OPS.flip(back, 1)
+            back = self._in_order(back, x, context)
         merged = [y, back] if self.merge_mode is None else [self._merged(y, back)]
         return [*merged, *last, *last_back] if self.layer.return_state or len(merged) > 1 else (
             merged[0])
+
+    def _in_order(self, back: Value, x: Value, context: Context) -> Value:
+        """The outputs of the backward layer from the first step to the last."""
+        back, padding = OPS.flip(back, 1), context.padding
+        return padding.declare(back, padding.of(x)) if self.backward_way.reverses_steps else back
 
     def _merged(self, y: Value, back: Value) -> Value:
         if self.merge_mode == "concat":

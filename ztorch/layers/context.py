@@ -15,6 +15,7 @@ from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
 from ztorch.layers.decoding import Decoding, Prefill
+from ztorch.layers.padding import Padding, spread
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
@@ -91,7 +92,9 @@ class Context:
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
     keepers: dict[Value, LayerNode] = field(default_factory=dict)  # of states from call to call
-    masks: dict[Value, Value] = field(default_factory=dict)  # of tensors whose steps may be padding
+    masks: dict[Value, Value] = field(default_factory=dict)  # of tensors whose steps may be masked
+    joined_masks: dict[tuple[Value, Value], Value] = field(default_factory=dict)  # with padding
+    padding: Padding = field(default_factory=Padding)  # axes that are filled up to a larger size
     decoding: Decoding | None = None  # set when a single position of each row is traced
     prefill: Prefill | None = None  # set when whole rows are traced to fill caches
     streams: int = 0  # number of random streams in use
@@ -209,8 +212,20 @@ class Context:
     # -- masks -------------------------------------------------------------------------------------
 
     def mask_of(self, x: Any) -> Value | None:
-        """Which steps of a tensor count: a bool tensor `(batch, steps)`. `None` if all do."""
-        return self.masks.get(x) if isinstance(x, Value) else None
+        """Which steps of a tensor count: a bool tensor `(batch, steps)`. `None` if all do.
+
+        Steps that fill up the tensor to a larger size do not.
+        """
+        if not isinstance(x, Value):
+            return None
+        mask, real = self.masks.get(x), self.padding.along(x, 1)
+        if mask is None or real is None or mask is real:
+            return real if mask is None else mask
+        if (mask, real) not in self.joined_masks:
+            joined = OPS.bitwise_and(mask, spread(real, mask.rank, 1))
+            # What a layer passes on of the joined mask stays as it is.
+            self.joined_masks |= {(mask, real): joined, (joined, real): joined}
+        return self.joined_masks[mask, real]
 
     def set_mask(self, x: Value, mask: Value) -> None:
         """Notes which steps of a tensor count, for the layers that the tensor passes.
@@ -229,6 +244,8 @@ class Context:
         if mask.rank < 2 or mask.shape != x.shape[:mask.rank]:
             raise shape_error("inputs and their mask do not fit:", x.shape[1:], mask.shape[1:],
                               fix=f"the mask must be {x.shape[1:2]}, a bool for each step")
+        if self.padding.owns(mask):  # which is followed through the graph
+            return
         self.masks[x] = mask if mask.dtype.kind == "b" else OPS.not_equal(mask, 0)
 
     @contextmanager

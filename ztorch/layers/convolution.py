@@ -57,6 +57,16 @@ class BaseConvolution(SpatialLayer, abstract=True):
                        for k, d in zip(self.kernel_size, self.dilation_rate, strict=True)]
         return OPS.conv(x, kernel, self.strides, padding, self.dilation_rate, groups)
 
+    def call(self, x: Value, context: Context) -> Value:
+        padding, axis = context.padding, 2 if self.channels_first else 1
+        padded = padding.of(x) if self.axes == 1 else {}
+        if axis not in padded or self.padding == "valid" or max(self.strides) > 1:
+            return super().call(x, context)
+        # A causal window sees no padding, since it is at the end; another takes zeros, as it does
+        # beyond the end of a sequence.
+        x = x if self.padding == "causal" else padding.zeroed(x, axis)
+        return padding.declare(super().call(x, context), padded)
+
     def finish(self, y: Value, context: Context) -> Value:
         """y with bias and activation."""
         if self.use_bias:

@@ -11,7 +11,7 @@ from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import ActivationLike, activate, checked_activation
-from ztorch.layers.axes import checked_shape
+from ztorch.layers.axes import OpenSize, declared_shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import SymbolicTensor, source
@@ -24,8 +24,9 @@ class Input(Layer):
     called on.
 
     Args:
-        shape: Shape of one example, a tuple of positive integers. Shapes are fixed when the model
-            is compiled.
+        shape: Shape of one example, a tuple of positive integers. The first may be a name, such as
+            `"time"`, or `None`: its sizes are chosen when the model is compiled, by
+            `compile(sizes={"time": (64, 128)})`.
         dtype: Dtype of the input, such as `"int32"`. `None` means the dtype of the model. Default:
             `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -35,13 +36,29 @@ class Input(Layer):
         (28, 28, 1)
         >>> Dense(10)(Input((4,))).shape
         (10,)
+        >>> Dense(10)(Input(("time", 4))).shape
+        (time, 10)
     """
 
     def __init__(self, shape: Any, dtype: DType | str | None = None, **common: Any):
         super().__init__(**common)
-        self.shape = checked_shape("Input(shape=...)", shape)
+        self.shape = declared_shape("Input(shape=...)", shape)
         self.dtype = None if dtype is None else dtype_name(dtype)
         self.input_shape = self.shape
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the size of its first axis is chosen when the model is compiled."""
+        return isinstance(next(iter(self.shape), None), OpenSize)
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether examples may have this shape."""
+        return shape == self.shape or (self.is_open and len(shape) == len(self.shape)
+                                       and shape[1:] == self.shape[1:])
+
+    def get_config(self) -> dict[str, Any]:
+        shape = [n.name if isinstance(n, OpenSize) else n for n in self.shape]
+        return {**super().get_config(), "shape": shape}
 
     @cached_property
     def symbol(self) -> SymbolicTensor:

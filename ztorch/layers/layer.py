@@ -15,7 +15,7 @@ from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
-from ztorch.layers.axes import checked_shape
+from ztorch.layers.axes import OpenSize, checked_shape
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
 from ztorch.layers.learned import Learned, Marks
@@ -158,6 +158,13 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         """
         if any(w.name == name for w in self.own_weights):
             raise ConfigError(f"layer {self.path!r} has two weights named {name!r}")
+        for n in shape:
+            if isinstance(n, OpenSize):
+                raise shape_error(f"{type(self).__name__} makes weight {name!r} as long as axis "
+                                  f"{n}, whose size varies:", tuple(shape),
+                                  fix="give the layer a size of its own, such as "
+                                      "PositionEmbedding(sequence_length=512), or the Input a "
+                                      "fixed one")
         weight = Weight(self, name, tuple(shape), Initializer.get(initializer), trainable)
         self.own_weights.append(weight)
         return weight

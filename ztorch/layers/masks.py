@@ -1,6 +1,7 @@
 """Masks: which steps of a sequence count. They travel with tensors from layer to layer.
 
 The context of a trace knows the mask of each tensor that has one, a bool tensor `(batch, steps)`.
+Where the size of a sequence varies, what fills it up does not count either.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class WithMasks:
 
     supports_masking = False  # whether its output has the mask of `compute_mask`
     takes_mask = False  # whether `call` has an argument `mask`
+    reverses_steps = False  # whether the last step of the input is the first of the output
     before_mask = 0  # how many arguments `call` has between its context and `mask`
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -77,7 +79,9 @@ class WithMasks:
             raise shape_error(f"it is called on {len(tensors)} tensors and {len(masks)} masks",
                               fix="give a mask or None for each tensor")
         with context.masked(tensors, masks):
-            mask = nested(context.mask_of, x)
+            # Layers that only pass masks on do so for those that travel: padding is followed
+            # through the graph.
+            mask = nested(context.mask_of if self.takes_mask else context.masks.get, x)
             if self.takes_mask and len(more) <= self.before_mask:
                 keywords["mask"] = mask
             layer: Any = self
@@ -86,6 +90,9 @@ class WithMasks:
                 raise shape_error(f"its call returned {type(y).__name__} {y!r}",
                                   fix="return a tensor made with zt.ops")
             known = leaves(self.compute_mask(x, mask)) if self.supports_masking else []
+        if "mask" in keywords:
+            first = int(self.reverses_steps)  # padding would come first in that output
+            context.padding.hidden(tensors, leaves(y)[first:], known[first:])
         for v, m in zip(leaves(y), known, strict=False):
             if m is not None:
                 context.set_mask(v, m)

@@ -17,10 +17,12 @@ from ztorch.graph.op import leaf, shape_error
 from ztorch.graph.value import Value, topological
 from ztorch.host import processor
 from ztorch.layers import wiring
+from ztorch.layers.axes import OpenSize
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import port
+from ztorch.layers.padding import Padding
 from ztorch.layers.paths import need_distinct_names, need_short_names
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
@@ -121,13 +123,29 @@ class Network(Layer, abstract=True):
         """The outputs of a call by name."""
         return dict(zip(self.output_names, leaves(outputs), strict=True))
 
-    def leaves(self, batch: int, d: DType = f32) -> dict[str, Value]:
-        """Input leaves of a function by name; inputs without a dtype of their own have dtype d."""
-        return {name: leaf("input", port("x", name), (batch, *x.shape), x.dtype or d)
+    @property
+    def open_axes(self) -> dict[str, str]:
+        """The name of the axis whose size varies, by input that has one. Without a name it is
+        called by its position."""
+        prefix = {name: f"{name}." if name else "" for name in self.inputs}
+        return {name: getattr(x.shape[0], "name", None) or f"{prefix[name]}axis1"
+                for name, x in self.inputs.items() if x.is_open}
+
+    def leaves(self, batch: int, d: DType = f32,
+               sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
+        """Input leaves of a function by name; inputs without a dtype of their own have dtype d.
+        `sizes` are those of open axes by name; None leaves them open."""
+        shapes = {name: x.shape for name, x in self.inputs.items()}
+        if sizes is not None:
+            shapes |= {name: (sizes[axis], *shapes[name][1:])
+                       for name, axis in self.open_axes.items()}
+        return {name: leaf("input", port("x", name), (batch, *shapes[name]), x.dtype or d)
                 for name, x in self.inputs.items()}
 
     def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
         """The outputs by name, for inputs by name."""
+        for name, axis in self.open_axes.items():
+            context.padding.begin(x[name], 1, axis)
         return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
 
     def call(self, x: Any, context: Context) -> Any:
@@ -139,7 +157,7 @@ class Network(Layer, abstract=True):
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""
         for name, v in self._by_name(x).items():
-            if v.shape[1:] != self.inputs[name].shape:
+            if not self.inputs[name].takes(v.shape[1:]):
                 which = f"input {name!r}" if name else "inputs"
                 raise shape_error(f"it is declared for {which} of one shape and called with "
                                   "another:", self.inputs[name].shape, v.shape[1:],
@@ -168,24 +186,29 @@ class Network(Layer, abstract=True):
         layers = [layer for _, layer in self.walk()]
         if self._traced and self._traced_of == layers:
             return
-        context = Context(states=States(data=False, root=self.path))
-        outputs = self.called(self.leaves(1), context)
-        self._output = {name: y.shape[1:] for name, y in outputs.items()}
-        nodes: dict[str, list[Value]] = {}
-        for v in topological(outputs.values()):
-            nodes.setdefault(v.layer, []).append(v)
-        self._traced = [Traced(depth, layer, nested(lambda v: v.shape[1:], context.results[layer]),
-                               nodes.get(layer.path, []))
-                        for depth, layer in self.walk(-1) if layer in context.results]
+        self._output, self._traced = self._trace()
         self._traced_of = layers
         called = [row.layer for row in self._traced]
         need_distinct_names(self, called)
         need_short_names(called, super().weights)
 
-    def traced_layers(self) -> list[Traced]:
-        """All layers, those inside others too, in the trace of one example."""
+    def _trace(self, sizes: Mapping[str, int] | None = None) -> tuple[Any, list[Traced]]:
+        """The shapes of outputs, and all layers. Without sizes, shapes show the names of axes."""
+        padding = Padding(sizes or dict.fromkeys(self.open_axes.values(), int(OpenSize.TRACED)))
+        context = Context(states=States(data=False, root=self.path), padding=padding)
+        outputs = self.called(self.leaves(1, sizes=sizes), context)
+        shape = padding.named_shape if sizes is None else lambda v: v.shape[1:]
+        nodes: dict[str, list[Value]] = {}
+        for v in topological(outputs.values()):
+            nodes.setdefault(v.layer, []).append(v)
+        return {name: shape(y) for name, y in outputs.items()}, [
+            Traced(depth, layer, nested(shape, context.results[layer]), nodes.get(layer.path, []))
+            for depth, layer in self.walk(-1) if layer in context.results]
+
+    def traced_layers(self, sizes: Mapping[str, int] | None = None) -> list[Traced]:
+        """All layers, those inside others too, in the trace of one example of these sizes."""
         self.build()
-        return self._traced
+        return self._trace(sizes)[1] if sizes else self._traced
 
     @property
     def input_shape(self) -> Any:

@@ -72,10 +72,16 @@ def _centred(x: Value, axes: tuple[int, ...],
     return first + mean, shifted - mean
 
 
-def _share(x: Value, mask: Value, axes: tuple[int, ...]) -> Value:
-    """What each element counts in means along axes, where only unmasked steps count."""
-    counts = OPS.cast(OPS.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank))), x.dtype)
-    among = math.prod(x.shape[a] for a in axes if a >= mask.rank)
+def _share(x: Value, mask: Value | None, axes: tuple[int, ...], context: Context) -> Value | None:
+    """What each element counts in means along axes; None where all count the same. What is masked,
+    or fills up a batch or an axis, counts nothing."""
+    counts = context.padding.real(x)
+    if mask is not None:
+        steps = OPS.cast(OPS.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank))), x.dtype)
+        counts = steps if counts is None else counts * steps
+    if counts is None:
+        return None
+    among = math.prod(x.shape[a] // counts.shape[a] for a in axes)
     return counts / OPS.maximum(OPS.sum(counts) * float(among), 1.0)
 
 
@@ -117,9 +123,10 @@ class BatchNormalization(ScaledNormalization):
     `moving_mean` and `moving_variance` towards them by `1 - momentum`. Predicting, evaluating and a
     frozen layer (`trainable=False`) use the moving ones.
 
-    The batches of a program have a fixed size. If the last batch of an epoch is not full, some of
-    its rows are repeated with weight 0. They do not count in the loss, but they do count in the
-    statistics of this layer. Steps that are masked do not count.
+    If the last batch of an epoch is not full, some of its rows are repeated with weight 0. They do
+    not count in the loss, but they do count in the statistics of this layer, unless the program is
+    compiled for several batch sizes: then only real rows count. Steps that are masked do not count,
+    nor do those that fill up a sequence.
 
     Args:
         axis: Axis of the features, counted with the batch as axis 0: 1 for channels first. Default:
@@ -175,11 +182,13 @@ class BatchNormalization(ScaledNormalization):
         spread = tuple(n if k == axis else 1 for k, n in enumerate(x.shape))
         if context.training and self.trains:
             rest = tuple(k for k in range(x.rank) if k != axis)
-            share = None if mask is None else _share(x, mask, rest)
+            share, padded = _share(x, mask, rest, context), context.padding.of(x)
             mean, centred = _centred(x, rest, share)
             squares = centred * centred
             variance = (OPS.mean(squares, rest, True) if share is None else
                         OPS.sum(squares * share, rest, True))
+            for statistics in (mean, centred, variance):
+                context.padding.declare(statistics, padded if statistics is centred else {})
             for weight, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
                 old, now = context.read(weight), OPS.reshape(now, weight.shape)
                 context.write(weight, old * self.momentum + now * (1.0 - self.momentum))

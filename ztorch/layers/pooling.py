@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
+from ztorch.layers.padding import spread
 from ztorch.layers.spatial import SpatialLayer
 
 
@@ -160,10 +164,26 @@ class BaseGlobalPooling(SpatialLayer, abstract=True):
         self.keepdims = keepdims
 
     def call(self, x: Value, context: Context) -> Value:
+        return self.pooled(x, None, context)
+
+    def pooled(self, x: Value, mask: Value | None, context: Context) -> Value:
+        """The output. A mask `(batch, steps)` is for sequences."""
         self.channels(x.shape[1:])
         first = 2 if self.channels_first else 1
         axes = tuple(range(first, first + self.axes))
-        return getattr(OPS, self.op)(x, axis=axes, keepdims=self.keepdims)
+        if mask is None and self.axes == 1:
+            mask = context.padding.along(x, first)
+        if mask is None:
+            return getattr(OPS, self.op)(x, axis=axes, keepdims=self.keepdims)
+        return context.padding.declare(self.masked(x, spread(mask, x.rank, first), first), {})
+
+    def masked(self, x: Value, mask: Value, axis: int) -> Value:
+        """One number for each channel, from the steps of a sequence that count."""
+        if self.op == "max":
+            lowest = -math.inf if x.dtype.is_float else int(np.iinfo(x.dtype.numpy).min)
+            return OPS.max(OPS.where(mask, x, lowest), axis, self.keepdims)
+        total = OPS.sum(OPS.where(mask, x, 0.0), axis, self.keepdims)
+        return total / OPS.maximum(OPS.sum(OPS.cast(mask, x.dtype), axis, self.keepdims), 1.0)
 
 
 class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
@@ -191,12 +211,7 @@ class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
     axes, op, needs_floats = 1, "mean", True
 
     def call(self, x: Value, context: Context, *, mask: Value | None = None) -> Value:
-        if mask is None:
-            return super().call(x, context)
-        self.channels(x.shape[1:])
-        counts = OPS.cast(OPS.expand_dims(mask, 2), x.dtype)
-        total = OPS.sum(x * counts, axis=1, keepdims=self.keepdims)
-        return total / OPS.maximum(OPS.sum(counts, axis=1, keepdims=self.keepdims), 1.0)
+        return self.pooled(x, None if self.channels_first else mask, context)
 
 
 class GlobalAveragePooling2D(BaseGlobalPooling, names=("GlobalAvgPool2D",)):

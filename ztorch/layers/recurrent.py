@@ -46,6 +46,11 @@ class RecurrentLayer(Layer, abstract=True):
         self.go_backwards, self.stateful = go_backwards, stateful
         self.zero_output_for_mask = zero_output_for_mask
 
+    @property
+    def reverses_steps(self) -> bool:  # type: ignore[override]
+        """Whether outputs begin with the last step."""
+        return self.go_backwards and self.return_sequences
+
     @classmethod
     def refuse(cls, wrong: Mapping[str, Any]) -> None:
         if "unroll" in wrong:

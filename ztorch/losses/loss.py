@@ -27,12 +27,8 @@ class TargetSpec:
     classes: int | None = None  # number of classes, if targets are class numbers
 
 
-def rows(x: Value, step_weights: Value | None = None) -> Value:
-    """The mean over all axes but the batch. Each step `(batch, steps)` may have a weight; where a
-    loss has one number for each row, steps have no weights."""
-    if step_weights is not None and x.shape[:step_weights.rank] == step_weights.shape:
-        more = (1,) * (x.rank - step_weights.rank)
-        x = x * OPS.cast(OPS.reshape(step_weights, (*step_weights.shape, *more)), x.dtype)
+def rows(x: Value) -> Value:
+    """The mean over all axes but the batch."""
     return OPS.mean(x, axis=tuple(range(1, x.rank))) if x.rank > 1 else x
 
 
@@ -71,7 +67,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         raise NotImplementedError
 
     def __call__(self, y_true: Value, y_pred: Value, logits: Value | None = None,
-                 step_weights: Value | None = None) -> Value:
+                 mean: Callable[[Value], Value] = rows) -> Value:
         """The loss of each row.
 
         Args:
@@ -79,8 +75,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
             y_pred: The predictions.
             logits: Input of the activation that gives `y_pred`, where it is known. A loss that
                 prefers logits computes with them. Default: `None`.
-            step_weights: What each step counts, `(batch, steps)`; masked ones have 0. Default:
-                `None`.
+            mean: Gives the mean of the values of each row. Default: `rows`.
 
         Returns:
             A tensor of shape `(batch,)`.
@@ -94,8 +89,8 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
                               f"with targets of shape {expected.shape}, not", y_true.shape)
         from_logits = getattr(self, "from_logits", False)
         if logits is not None and self.logits_of and not from_logits:
-            return rows(self.values(y_true, logits, True), step_weights)
-        return rows(self.values(y_true, y_pred, from_logits), step_weights)
+            return mean(self.values(y_true, logits, True))
+        return mean(self.values(y_true, y_pred, from_logits))
 
     @property
     def name(self) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,9 +14,13 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
+from ztorch.layers.padding import Padding, spread
+from ztorch.losses.loss import rows
 from ztorch.model.loss_scale import scaled_updates
 from ztorch.model.objectives import Objective
 from ztorch.optimizers import Optimizer
+
+Mean = Callable[[Value], Value]  # the mean of each row of values
 
 
 @dataclass(frozen=True)
@@ -26,18 +29,20 @@ class ScoringGraphs:
 
     model: Network
     batch_size: int
+    sizes: Mapping[str, int]  # of open axes
+    rows_vary: bool  # whether batches may be filled up with rows that must not count at all
     states: States
     objectives: dict[str, Objective]  # by output
 
     def evaluate(self) -> Graph:
         """x, y, w -> loss and metrics."""
-        context = Context(states=self.states)
+        context = self._context()
         return Graph(self._scores(context), context.memories)
 
     def train(self, optimizer: Optimizer) -> Graph:
         """x, y, w -> loss and metrics; updates the weights, the slots of the optimizer, and what
         layers count."""
-        context = Context(training=True, states=self.states)
+        context = self._context(training=True)
         scores = self._scores(context)
         weights = [context.stored(w) for w in self.model.weights if w.trains]
         self._need_trainable(weights)
@@ -54,20 +59,26 @@ class ScoringGraphs:
         return Graph(scores, {state.attrs["name"]: value
                               for state, value in {**context.updates, **new_values}.items()})
 
+    def _context(self, training: bool = False) -> Context:
+        return Context(training=training, states=self.states,
+                       padding=Padding(self.sizes, self.rows_vary))
+
     def _scores(self, context: Context) -> dict[str, Value]:
         """Loss and metrics by name, each the weighted mean over the rows. With several outputs the
         loss of each is a score, too."""
-        x = self.model.leaves(self.batch_size, self.states.dtype)
+        x = self.model.leaves(self.batch_size, self.states.dtype, self.sizes)
         y_true = {name: leaf("input", port("y", name), objective.target.shape,
                              objective.target.dtype)
                   for name, objective in self.objectives.items()}
         w = leaf("input", "w", (self.batch_size,), self.states.dtype)
         y_pred = self.model.called(x, context)
+        for name, y in y_true.items():  # as long as predictions
+            context.padding.declare(y, context.padding.of(y_pred[name]))
         with layer_scope("loss"):
             total = OPS.sum(w)
             share = w / OPS.where(total > 0.0, total, 1.0)  # a batch without weight scores 0
-            weights = {name: _step_weights(context.mask_of(y), w) for name, y in y_pred.items()}
-            rows = self._loss_rows(y_true, y_pred, weights, context)
+            means = {name: row_means(y, w, context) for name, y in y_pred.items()}
+            rows = self._loss_rows(y_true, y_pred, means, context)
         for name, objective in self.objectives.items():
             for metric in objective.metrics:
                 label = f"{name}_{metric.name}" if name else metric.name
@@ -75,22 +86,24 @@ class ScoringGraphs:
                     raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
                                       "another name")
                 with layer_scope(metric.name):
-                    rows[label] = metric(y_true[name], y_pred[name], weights[name])
+                    rows[label] = metric(y_true[name], y_pred[name], mean=means[name])
         with layer_scope("loss"):
             return {name: OPS.sum(row * share) for name, row in rows.items()}
 
     def _loss_rows(self, y_true: dict[str, Value], y_pred: dict[str, Value],
-                   step_weights: dict[str, Value | None], context: Context) -> dict[str, Value]:
+                   means: dict[str, Mean], context: Context) -> dict[str, Value]:
         """The loss of each row: the sum under "loss", and with several outputs each as well."""
         row_losses = {}
         for name, objective in self.objectives.items():
             activation, logits = context.probabilities.get(y_pred[name], ("", None))
             fused = activation == objective.loss.logits_of  # loss and activation as one function
             row_losses[name] = objective.loss(y_true[name], y_pred[name],
-                                              logits if fused else None, step_weights[name])
+                                              logits if fused else None, mean=means[name])
         weighted = [row_losses[name] if objective.weight == 1 else
                     row_losses[name] * objective.weight
                     for name, objective in self.objectives.items()]
+        for loss in context.losses:
+            context.padding.of(loss)  # raises where padding is mixed into it
         rows = {"loss": reduce(OPS.add, [*weighted, *context.losses])}
         if "" not in self.objectives:
             rows |= {f"{name}_loss": row for name, row in row_losses.items()}
@@ -106,12 +119,33 @@ class ScoringGraphs:
                           "optimizer out, or set layer.trainable = True")
 
 
-def _step_weights(mask: Value | None, row_weights: Value) -> Value | None:
-    """What each step of a masked output counts, so that scores are means over unmasked steps."""
-    if mask is None:
-        return None
-    counts = OPS.cast(mask, row_weights.dtype)
-    steps = OPS.sum(counts, axis=tuple(range(1, mask.rank)))
-    total = OPS.sum(steps * row_weights)
-    factor = OPS.sum(row_weights) / OPS.where(total > 0.0, total, 1.0)
-    return counts * (factor * float(math.prod(mask.shape[1:])))
+def row_means(y_pred: Value, row_weights: Value, context: Context) -> Mean:
+    """What gives the mean of each row of values that compare predictions with targets.
+
+    What is padded or masked does not count. Rows count alike, whatever their padding; as in Keras,
+    steps count alike where predictions have a mask.
+    """
+    mask, padding = context.masks.get(y_pred), context.padding
+
+    def mean(values: Value) -> Value:
+        counts, padded = mask, padding.of(values)  # raises where padding is mixed into them
+        if mask is not None:
+            more = (1,) * (values.rank - mask.rank)
+            has_steps = values.shape[:mask.rank] == mask.shape  # else one number for each row
+            counts = OPS.reshape(mask, (*mask.shape, *more)) if has_steps else None
+        for axis, real in padded.items():
+            part = spread(real.value, values.rank, axis)
+            counts = part if counts is None else OPS.bitwise_and(counts, part)
+        if counts is None:
+            return rows(values)
+        axes = tuple(range(1, values.rank))
+        counts = OPS.broadcast_to(counts, values.shape)
+        total = OPS.sum(OPS.where(counts, values, 0.0), axes)
+        count = OPS.sum(OPS.cast(counts, values.dtype), axes)
+        if mask is not None:
+            weights = OPS.cast(row_weights, values.dtype)
+            weight = OPS.sum(weights)
+            count = OPS.sum(count * weights) / OPS.where(weight > 0.0, weight, 1.0)
+        return padding.declare(total / OPS.where(count > 0.0, count, 1.0), {})
+
+    return mean

@@ -7,6 +7,8 @@ and goes on from there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ztorch.dtypes import dtype
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
@@ -27,9 +29,10 @@ class Generation:
         model: A causal model of one input `(length,)` of integers.
         states: The states of the program.
         rows: Rows that are generated at once.
+        sizes: The largest size of each axis that Inputs leave open.
     """
 
-    def __init__(self, model: Network, states: States, rows: int):
+    def __init__(self, model: Network, states: States, rows: int, sizes: Mapping[str, int]):
         need_stepwise(model)
         if list(model.inputs) != [""] or model.output_names != [""]:
             raise self._unsupported(model, "has several inputs or outputs")
@@ -37,9 +40,10 @@ class Generation:
         if len(model.input_shape) != 1 or not self.dtype.is_int:
             raise self._unsupported(model, f"takes {model.input_shape} of {self.dtype}")
         self.model, self.states, self.rows = model, states, rows
-        self.length = model.input_shape[0]
+        varies = model.open_axes.get("")  # the name of the axis of the length, if that is open
+        self.length = sizes[varies] if varies else model.input_shape[0]
         self.turns = min(TURNS, self.length)
-        if len(model.output_shape) != 2 or model.output_shape[0] != self.length:
+        if len(model.output_shape) != 2 or not (varies or model.output_shape[0] == self.length):
             raise self._unsupported(model, f"gives {model.output_shape}")
         self.classes = model.output_shape[1]  # how many numbers the model tells apart
         self.prefill = self._prefill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
@@ -185,13 +185,14 @@ class Model(Network):
     # -- programs ----------------------------------------------------------------------------------
 
     @checked
-    def trace(self, batch_size: int, optimizer: Any = None, loss: Any = None,
+    def trace(self, batch_size: int | Sequence[int], optimizer: Any = None, loss: Any = None,
               metrics: Any = (), dtype: Any = "float32", seed: int | None = None,
-              loss_weights: Any = None, decode: bool | int = False) -> TracedModel:
+              loss_weights: Any = None, decode: bool | int = False,
+              sizes: Any = None) -> TracedModel:
         """Makes the graphs of a program, as `compile` does. For exports, and to look at them.
 
         Args:
-            batch_size: The rows of a batch.
+            batch_size: The rows of a batch, or several sizes.
             optimizer: As that of `compile`. Default: `None`.
             loss: As that of `compile`. Default: `None`.
             metrics: As those of `compile`. Default: `()`.
@@ -199,10 +200,12 @@ class Model(Network):
             seed: As that of `compile`. Default: `None`.
             loss_weights: As those of `compile`. Default: `None`.
             decode: As that of `compile`. Default: `False`.
+            sizes: As those of `compile`. Default: `None`.
 
         Returns:
             A TracedModel: `functions` holds the graph "predict"; with a loss also "evaluate", with
-            an optimizer "train", with decode "prefill" and "generate".
+            an optimizer "train", with decode "prefill" and "generate". These are for the largest
+            sizes; those for others are called by them, such as "predict@8".
 
         Raises:
             ConfigError: An argument makes no sense.
@@ -212,15 +215,17 @@ class Model(Network):
             export_c(model.trace(batch_size=1), "out")
             ```
         """
-        return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
+        return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode,
+                     sizes)
 
     @checked
-    def compile(self, device: str = "auto", *, batch_size: int = 32, optimizer: Any = None,
+    def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] = 32,
+                optimizer: Any = None,
                 loss: Any = None, metrics: Iterable[Any] = (), dtype: Any = "float32",
                 threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool | int = False,
-                matmul_precision: str = "float32") -> Any:
-        """Compiles the model to native code for one device and one batch size.
+                matmul_precision: str = "float32", sizes: Any = None) -> Any:
+        """Compiles the model to native code for one device, and one batch size or several.
 
         Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
         trains. It has weights of its own, which begin with those of the model; those of the model
@@ -230,8 +235,9 @@ class Model(Network):
             device: "cpu" (all cores, the best instructions), "cpu:avx2" and the like, "cuda:0",
                 "vulkan:0", "opencl:0", "webgpu", "metal", "rocm:0", or "auto" for the best one;
                 `zt.devices()` lists those of this machine. Default: `"auto"`.
-            batch_size: The rows of a step. `fit` and `predict` take any number of rows. Default:
-                `32`.
+            batch_size: The rows of a step. `fit` and `predict` take any number of rows. With
+                several, such as `(1, 8, 32)`, each call uses the smallest that holds its rows.
+                Default: `32`.
             optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
                 Default: `None`.
             loss: A loss or its name, such as "mse"; None: the program only predicts. For several
@@ -251,6 +257,9 @@ class Model(Network):
                 `False`.
             matmul_precision: "float32", or "tf32": a device may round the operands of float32
                 products to 10 bits of mantissa where that is faster. Default: `"float32"`.
+            sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`:
+                each call uses the smallest that holds its sequences. For a single axis its sizes
+                alone. Default: `None`.
 
         Returns:
             A Program.
@@ -276,7 +285,8 @@ class Model(Network):
         from ztorch.compile.pipeline import build  # only now: importing the compiler takes time
         from ztorch.program.program import Program
 
-        traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode)
+        traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode,
+                            sizes)
         self.marks.warn("compile starts from", " to go on with them", 3)
         executable = build(traced.functions, device, self.name, threads, matmul_precision)
         return Program(executable, traced.metadata, self.marks)

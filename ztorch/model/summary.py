@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ztorch.dtypes import DType, f32
 from ztorch.graph.body import Body
 from ztorch.graph.value import Value, topological
+from ztorch.layers.axes import OpenSize
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
 from ztorch.runtime.snapshot import LayerRow
@@ -27,16 +28,18 @@ def flops(v: Value) -> int:
     return v.size if computes else 0
 
 
-def layer_rows(model: Network, kept_as: Callable[[Weight], DType]) -> tuple[LayerRow, ...]:
+def layer_rows(model: Network, kept_as: Callable[[Weight], DType],
+               sizes: Mapping[str, int] | None = None) -> tuple[LayerRow, ...]:
     """One row per layer, for an input of one example. A layer that is made of
     layers has a row without what these count in theirs, so the rows add up.
 
     Args:
         model: The model.
         kept_as: The dtype in which a weight is stored.
+        sizes: The sizes of open axes by name; None leaves them open. Default: `None`.
     """
     rows = []
-    for traced in model.traced_layers():
+    for traced in model.traced_layers(sizes):
         layer = traced.layer
         count = sum(w.size for w in layer.own_weights)
         rows.append(LayerRow(
@@ -71,7 +74,10 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     print_fn(f"Model: {model.name}")
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
     print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {trainable:,} trainable")
-    print_fn(f"FLOPs for one example: {sum(r.flops for r in rows):,} (a multiply-add is 2)")
+    open_axes = dict.fromkeys(model.open_axes.values())
+    steps = (f" of size {int(OpenSize.TRACED)} along {' and '.join(open_axes)}" if open_axes
+             else "")
+    print_fn(f"FLOPs for one example{steps}: {sum(r.flops for r in rows):,} (a multiply-add is 2)")
 
 
 def _without_names(shape: Any) -> tuple[Any, ...]:

@@ -3,72 +3,85 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ztorch.compile.traced_model import TracedModel
-from ztorch.config import flag, positive, whole_seed
+from ztorch.config import ascending, flag, positive, whole_seed
 from ztorch.dtypes import DType, bf16, dtype, f16, f32, f64
-from ztorch.errors import ConfigError, unknown
+from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.narrow import products_of
 from ztorch.graph.value import Graph, Value
+from ztorch.layers.axes import OpenSize
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
+from ztorch.layers.padding import Padding
 from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
+from ztorch.runtime.buckets import BATCH, Buckets, Sizes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 
 # Mixed precision: the names of `dtype` in compile, and the dtype of operands of matrix products.
 MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
 
 
-def trace(model: Network, batch_size: int, optimizer: Any = None, loss: Any = None,
+def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None, loss: Any = None,
           metrics: Any = (), dtype_: Any = "float32", seed: int | None = None,
-          loss_weights: Any = None, decode: bool | int = False) -> TracedModel:
-    """The functions of a model for one batch size; arguments as those of `Model.compile`. All
+          loss_weights: Any = None, decode: bool | int = False, sizes: Any = None) -> TracedModel:
+    """The functions of a model for each bucket of sizes; arguments as those of `Model.compile`. All
     functions share the model's states."""
-    batch_size = positive("batch_size", batch_size)
+    buckets = Buckets({BATCH: ascending("batch_size", batch_size), **sizes_of(model, sizes)})
     computed, narrow = float_dtypes(dtype_)
     loss_of = losses_of(model, loss, optimizer, metrics)
     decode = rows_at_once(decode)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
+    need_no_mixing(model)
     # The first values exist twice for a moment: here, and in the program that is loaded.
     model.need_memory(4 + 2 * computed.bytes)
     states = States(computed, narrow, optimizer is not None,
                     model.seed if seed is None else whole_seed(seed), root=model.path)
 
-    context = Context(states=states)
+    def traced(bucket: Sizes) -> BucketGraphs:
+        batch, *others = bucket
+        _, *names = buckets.axes
+        return BucketGraphs.of(
+            model, batch, dict(zip(names, others, strict=True)),
+            len(buckets) > 1 or bool(names), states,
+            optimizer, lambda outputs: objectives_of(model, outputs, loss_of, metrics,
+                                                     loss_weights))
+
     with products_of(narrow):
-        x = model.leaves(batch_size, computed)
-        outputs = model.called(x, context)
-        functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
-                                      context.memories)}
-        _need_all_inputs(model, x, functions["predict"])
-        objectives = objectives_of(model, outputs, loss_of, metrics, loss_weights)
-        if objectives:
-            graphs = ScoringGraphs(model, batch_size, states, objectives)
-            if optimizer is not None:
-                functions["train"] = graphs.train(optimizer)
-            functions["evaluate"] = graphs.evaluate()
+        in_order = iter(buckets)
+        largest = traced(next(in_order))
+        _need_all_inputs(model, largest.x, largest.functions["predict"])
+        functions = dict(largest.functions)
+        _need_one_batch_size(buckets, largest.context)
         if decode:
-            functions |= Generation(model, states, decode).functions()
+            functions |= Generation(model, states, decode, {
+                name: axis[-1] for name, axis in buckets.axes.items()}).functions()
+        for bucket in in_order:
+            functions |= {buckets.name(verb, bucket): graph
+                          for verb, graph in traced(bucket).functions.items()}
     return TracedModel(functions, Metadata(
         name=model.name,
         model=_description(model),
-        batch_size=batch_size,
+        batch_size=buckets.batch_size,
+        axes=buckets.axes,
         dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
         seed=states.seed,
-        **_ports(model, x, outputs, context),
-        **_training(outputs, objectives, optimizer),
+        open_axes=largest.open_axes,
+        **_ports(model, largest.x, largest.outputs, largest.context),
+        **_training(largest.outputs, largest.objectives, optimizer),
         weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
                       for name, w in model.named_weights().items()),
-        layers=layer_rows(model, states.kept_as),
+        layers=layer_rows(model, states.kept_as, {
+            name: axis[-1] for name, axis in buckets.axes.items() if name != BATCH}),
     ))
 
 
@@ -87,6 +100,78 @@ def rows_at_once(decode: Any) -> int:
     except ConfigError:
         raise ConfigError("decode must be True, False, or how many rows are generated at once, "
                           f"not {decode!r}") from None
+
+
+@dataclass(frozen=True)
+class BucketGraphs:
+    """The functions of a model for one bucket of sizes, and what they were made of."""
+
+    x: dict[str, Value]  # inputs of predict by name
+    outputs: dict[str, Value]  # its outputs
+    context: Context  # in which it was traced
+    objectives: dict[str, Objective]  # by output
+    functions: dict[str, Graph]  # by what they do
+
+    @classmethod
+    def of(cls, model: Network, batch_size: int, sizes: Mapping[str, int], rows_vary: bool,
+           states: States, optimizer: Optimizer | None,
+           objectives_for: Callable[[Mapping[str, Value]], dict[str, Objective]]) -> BucketGraphs:
+        """Traces the model."""
+        context = Context(states=states, padding=Padding(sizes))
+        x = model.leaves(batch_size, states.dtype, sizes)
+        outputs = model.called(x, context)
+        functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
+                                      context.memories)}
+        objectives = objectives_for(outputs)
+        if objectives:
+            graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives)
+            if optimizer is not None:
+                functions["train"] = graphs.train(optimizer)
+            functions["evaluate"] = graphs.evaluate()
+        return cls(x, outputs, context, objectives, functions)
+
+    @property
+    def open_axes(self) -> dict[str, str]:
+        """The name of the axis that varies, by port. It is the first after the batch."""
+        named = {port(role, name): self.context.padding.of(v)
+                 for role, side in (("x", self.x), ("y", self.outputs)) for name, v in side.items()}
+        return {name: padded[1].axis for name, padded in named.items() if padded}
+
+
+def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
+    """The sizes of each open axis, from what users pass: a dict, or the sizes of the only one."""
+    axes = list(dict.fromkeys(model.open_axes.values()))
+    if not axes:
+        if sizes is not None:
+            raise ConfigError(f"sizes={sizes!r}: no Input of model {model.name!r} has an axis "
+                              "whose size is open; declare one, such as Input(('time', 64))")
+        return {}
+    example = f"sizes={{{', '.join(f'{name!r}: (64, 128)' for name in axes)}}}"
+    if sizes is None:
+        raise ConfigError(f"model {model.name!r} leaves the size of axis {axes[0]!r} open; choose "
+                          f"the largest size, or several: compile(..., {example})")
+    if not isinstance(sizes, Mapping):
+        if len(axes) > 1:
+            raise ConfigError(f"sizes={sizes!r}: name the axis of each: {example}")
+        sizes = {axes[0]: sizes}
+    for name in sizes:
+        if name not in axes:
+            raise unknown("axis", name, axes)
+    if missing := [name for name in axes if name not in sizes]:
+        raise ConfigError(f"sizes={sizes!r} lacks axis {missing[0]!r}; pass {example}")
+    return {name: ascending(f"sizes[{name!r}]", sizes[name]) for name in axes}
+
+
+def need_no_mixing(model: Network) -> None:
+    """Raises Unsupported where a layer would mix padding of an open axis into results. It is found
+    before shapes that depend on the size, for which errors would be less clear."""
+    sizes = dict.fromkeys(model.open_axes.values(), int(OpenSize.TRACED))
+    context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
+    for y in model.called(model.leaves(1, sizes=sizes), context).values() if sizes else ():
+        padded = context.padding.of(y)
+        if any(axis != 1 for axis in padded):
+            raise Unsupported(f"layer {y.layer!r} gives an output of shape {y.shape[1:]} whose "
+                              "varying axis is not the first; end the model with a Permute")
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:
@@ -113,6 +198,15 @@ def _need_all_inputs(model: Network, x: Mapping[str, Value], predict: Graph) -> 
             raise ConfigError(f"model {model.name!r}: no output depends on the numbers of "
                               f"{f'input {name!r}' if name else 'its input'}; leave it out, or use "
                               "it in the layers that it leads to")
+
+
+def _need_one_batch_size(buckets: Buckets, context: Context) -> None:
+    """Raises where a layer remembers a state for each row, and batches differ in size."""
+    sizes = buckets.axes[BATCH]
+    if len(sizes) > 1 and context.keepers:
+        layer = next(iter(context.keepers.values()))
+        raise Unsupported(f"layer {layer.path!r} is stateful: it remembers a state for each row of "
+                          f"a batch, so batches have one size; compile with batch_size={sizes[-1]}")
 
 
 # -- what a program knows of its model -------------------------------------------------------------

@@ -15,7 +15,7 @@ from ztorch.callbacks import TerminateOnNaN
 from ztorch.callbacks.callback import Callback
 from ztorch.config import flag, fraction
 from ztorch.errors import ConfigError
-from ztorch.feed.adapter import check_batch_size
+from ztorch.feed.adapter import checked_batch_size
 from ztorch.feed.batches import BatchSource, batches, validation_batches
 from ztorch.feed.device_batches import DeviceBatches
 from ztorch.feed.stream_batches import StreamBatches
@@ -37,7 +37,7 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
         steps_per_epoch: int | None, validation_steps: int | None,
         validation_freq: int | Collection[int], nan: str) -> History:
     """Trains a program; the arguments are those of `Program.fit`."""
-    check_batch_size(batch_size, program.batch_size)
+    rows = checked_batch_size(batch_size, program.buckets)
     first_epoch = _first_epoch(program, initial_epoch, epochs)
     if nan not in ("stop", "ignore"):
         raise ConfigError(f"nan={nan!r} must be 'stop' or 'ignore'")
@@ -50,7 +50,7 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
     user_callbacks = as_callbacks(callbacks, _USER)
     split = fraction("validation_split", validation_split or 0.0)
     feed = feed_for(program, x)
-    train, validation = _sources(program, x, y, sample_weight, class_weight, seed,
+    train, validation = _sources(program, rows, x, y, sample_weight, class_weight, seed,
                                  split if validation_data is None else 0.0, validation_data, feed)
     with _only_fit_of(program):
         if not (program.resumed and first_epoch == program.epoch):
@@ -100,11 +100,11 @@ def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> i
     return int(initial_epoch)
 
 
-def _sources(program: Stateful, x: Any, y: Any, sample_weight: Any,
+def _sources(program: Stateful, batch_size: int, x: Any, y: Any, sample_weight: Any,
              class_weight: Mapping[int, float] | None, seed: int | None, split: float,
              validation_data: Any, feed: Any) -> tuple[BatchSource, BatchSource | None]:
     """The batches to train on, and those to validate on."""
-    adapter, batch_size = program.adapter, program.batch_size
+    adapter = program.adapter
     train = batches(adapter, batch_size, x, y, sample_weight, None if split else class_weight,
                     seed=seed, feed=feed)
     validation = validation_batches(adapter, batch_size, validation_data,

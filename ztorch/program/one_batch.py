@@ -27,16 +27,16 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
             feed, program.batch_size, x, y, sample_weight, class_weight), return_dict)
     columns = adapter.inputs(x)
     rows = rows_of(columns)
-    columns |= adapter.targets(y, rows)
+    columns |= adapter.targets(y, columns)
     row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
     program._need_one_batch(rows)
     adapter.need_whole_batches(rows, program.batch_size)
-    with program.calls.borrow(function) as call:
-        scores = MeanScores(call)
+    with program.calls.fitting(function, adapter.sizes(columns)) as call:
+        scores = MeanScores(program.metrics_names)
         weight = adapter.stage(call.inputs, columns, row_weights)
         if weight:
             call()
-            scores.add(weight)
+            scores.add(call, weight)
             if function == "train":
                 program.mark_trained()
     return as_scores(scores.means(), return_dict)
@@ -46,12 +46,12 @@ def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBat
                  return_dict: bool) -> Scores:
     """The same with tensors, on the device where they lie."""
     program._need_one_batch(batches.rows)
-    with feed.borrow(function) as call:
-        scores = MeanScores(call)
-        for _, weight in batches.epoch(call.inputs):
+    with feed.of_each_bucket(function) as calls:
+        scores = MeanScores(program.metrics_names)
+        for call, _, weight, *_ in batches.epoch(calls):
             if weight:
                 call()
-                scores.add(weight)
+                scores.add(call, weight)
                 if function == "train":
                     program.mark_trained()
     return as_scores(scores.means(), return_dict)

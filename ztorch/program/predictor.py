@@ -15,9 +15,8 @@ from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.config import flag
 from ztorch.errors import ConfigError
-from ztorch.feed.adapter import Columns, check_batch_size, is_stream, rows_of
+from ztorch.feed.adapter import Columns, checked_batch_size, is_stream, rows_of
 from ztorch.feed.call_pool import CallPool
-from ztorch.feed.columns import store
 from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -63,11 +62,11 @@ class Predictor(Stateful):
             >>> program.predict(np.ones((20, 4))).shape
             (20, 1)
         """
-        check_batch_size(batch_size, self.batch_size)
+        size = checked_batch_size(batch_size, self.buckets)
         if dispatch.is_tensor(x):
             return self._as_declared(dispatch.predict(self, x))
         columns = None if is_stream(x, None) else self.adapter.inputs(x)
-        if columns is not None and not verbose and rows_of(columns) <= self.batch_size:
+        if columns is not None and not verbose and rows_of(columns) <= size:
             return self._predict_batch(columns)
         from ztorch.feed import loops
         from ztorch.feed.array_batches import ArrayBatches
@@ -75,10 +74,11 @@ class Predictor(Stateful):
         from ztorch.progress import Progress
 
         source: BatchSource = (
-            StreamBatches(self.adapter, x, self.batch_size, with_targets=False)
-            if columns is None else ArrayBatches(self.adapter, columns, None, self.batch_size))
+            StreamBatches(self.adapter, x, size, with_targets=False)
+            if columns is None else ArrayBatches(self.adapter, columns, None, size))
         progress = Progress(verbose) if verbose else None
-        return self._as_declared(loops.predict(self.calls, source, progress))
+        return self._as_declared(loops.predict(self.calls, source, self.metadata.open_axes,
+                                               progress))
 
     def predict_on_batch(self, x: Any) -> Any:
         """Computes the model's outputs for at most one batch of rows.
@@ -112,12 +112,17 @@ class Predictor(Stateful):
         """The quick path of a service: at most one batch, and nothing around the call."""
         count = rows_of(columns)
         self.adapter.need_whole_batches(count, self.batch_size)
-        with self.calls.borrow("predict") as call:
-            for p in self.adapter.input_ports:
-                # rows of older data after these do no harm
-                store(call.inputs[p.port][:count], p.dtype, columns[p.port])
+        with self.calls.fitting("predict", self.adapter.sizes(columns)) as call:
+            self.adapter.stage(call.inputs, columns)  # rows of older data after these do no harm
             call()
-            return self._as_declared({n: y[:count].copy() for n, y in call.outputs.items()})
+            if not self.metadata.open_axes:
+                return self._as_declared({n: y[:count].copy() for n, y in call.outputs.items()})
+            from ztorch.feed.array_batches import Batch
+            from ztorch.feed.results import Results
+
+            results = Results(count, self.metadata.open_axes)
+            results.add(Batch(call, count, count, slice(0, count), self.adapter.lengths(columns)))
+            return self._as_declared(results.outputs())
 
     def _as_declared(self, outputs: dict[str, Any]) -> Any:
         """Outputs as the model was declared to return them: one array, or a list or dict."""
@@ -263,7 +268,7 @@ class Predictor(Stateful):
             ```
         """
         self.executable = cast("Running", _Closed(self.name))
-        self.calls = CallPool(self.executable)
+        self.calls = CallPool(self.executable, self.buckets)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
 from ztorch.errors import ArtifactError
-from ztorch.feed.adapter import check_batch_size
+from ztorch.feed.adapter import checked_batch_size
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
 
@@ -156,11 +156,12 @@ class Program(Predictor):
         from ztorch.progress import Progress
 
         self._need("evaluate")
-        check_batch_size(batch_size, self.batch_size)
+        rows = checked_batch_size(batch_size, self.buckets)
         check_count("steps", steps)
         feed = feed_for(self, x)
-        source = batches(self.adapter, self.batch_size, x, y, sample_weight, feed=feed)
-        means = loops.evaluate(feed or self.calls, source, Progress(verbose), steps=steps)
+        source = batches(self.adapter, rows, x, y, sample_weight, feed=feed)
+        means = loops.evaluate(feed or self.calls, source, self.metrics_names, Progress(verbose),
+                               steps=steps)
         assert means is not None  # only a loop that is told to stop returns None
         return as_scores(means, return_dict)
 

@@ -17,6 +17,7 @@ from ztorch.errors import ConfigError, DataError, WeightsError
 from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
+from ztorch.runtime.buckets import BATCH, Buckets
 
 if TYPE_CHECKING:
     from ztorch.layers.learned import Marks
@@ -35,11 +36,14 @@ class Stateful:
         self.executable = executable
         self.metadata = metadata
         self.name = metadata.name
-        self.batch_size = next(iter(executable.functions["predict"].inputs.values())).shape[0]
+        predict = executable.functions["predict"]
+        rows = next(iter(predict.inputs.values())).shape[0]
+        self.buckets = Buckets(metadata.axes or {BATCH: (rows,)})
+        self.batch_size = self.buckets.batch_size  # the most rows of a call
         stateful = next((name.rpartition("/")[0] for name, state in executable.states.items()
                          if state.role == "memory"), "")
-        self.adapter = DataAdapter.of(executable.functions, metadata, stateful)
-        self.calls = CallPool(executable)
+        self.adapter = DataAdapter.of(executable.functions, metadata, self.buckets, stateful)
+        self.calls = CallPool(executable, self.buckets)
         self.generate_lock = threading.Lock()  # held while `generate` runs: there is one cache
         self.fit_lock = threading.Lock()  # held while `fit` runs
         self.stop_training = False  # a callback sets it to end training

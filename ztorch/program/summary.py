@@ -22,7 +22,11 @@ def print_summary(program: Stateful, print_fn: Callable[[str], Any]) -> None:
                      spelled(layer.output_shape, program.batch_size),
                      f"{layer.parameters:,}"))
     widths = [max(len(row[k]) for row in rows) for k in range(3)]
-    print_fn(f"Program: {program.name} on {program.device}, {program.batch_size} rows at a time")
+    sizes = "; ".join(f"{name} {' or '.join(map(str, axis))}"
+                      for name, axis in program.buckets.axes.items())
+    print_fn(f"Program: {program.name} on {program.device}, {sizes}" if len(program.buckets) > 1
+             else f"Program: {program.name} on {program.device}, {program.batch_size} rows at a "
+                  "time")
     for row in rows:
         print_fn(f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}")
     size = sum(int(np.prod(s.shape, dtype=np.int64)) * s.dtype.bytes for s in states)

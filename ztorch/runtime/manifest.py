@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from ztorch.errors import ArtifactError
 from ztorch.files.container import AGAIN, MANIFEST
 from ztorch.files.kinds import TEXT, BadValue, ListOf, MapOf, OneOf, OrNone, String, Whole
 from ztorch.files.schema import Record, field
+from ztorch.runtime.buckets import BATCH, Buckets, verb_of
 from ztorch.runtime.snapshot import Metadata, Training
 from ztorch.runtime.spec import (
     MAX_BYTES,
@@ -25,7 +27,7 @@ from ztorch.runtime.spec import (
 
 FORMAT = "ztorch artifact"
 VERSION = 6  # of the format: raised when what is written, or how its code is called, changes
-OLDEST = 5  # version that is still read; from 6 on it is the one before VERSION
+OLDEST = 5  # version that is still read: the one before VERSION
 
 MAX_DEVICE_ALIGN = 4096  # bytes: no device wants more between two states or constants
 BOOL_ELEMENT = 4  # bytes: the most that a device takes for an element of a bool input or output
@@ -41,6 +43,7 @@ _SIGNATURES = {
     "decode": ({"x", "position"}, {"logits"}),  # of version 5, which nobody calls any more
 }
 _SCORING = ({"x", "y", "w"}, {"loss"})
+_PADDED = {"lengths", "real"}  # roles of further inputs, which tell what only fills up a batch
 
 
 class MemberEntry(Record):
@@ -83,6 +86,11 @@ class Manifest(Header):
     def check(self) -> None:
         if not self.targets:
             raise BadValue([], "a list of at least one target", "targets")
+        try:
+            for target in self.targets:
+                check_buckets(self.program, target.spec)
+        except BadValue as error:
+            raise error.inside("program") from None
 
 
 def parse(data: bytes | memoryview, where: str) -> Manifest:
@@ -118,6 +126,33 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} is not a JSON number")
+
+
+def check_buckets(program: Metadata, spec: ProgramSpec) -> None:
+    """Each bucket that a program may choose has its functions, and they take as many rows."""
+    listed = program.axes
+    if not listed:  # one bucket, that of the only function of each kind
+        return
+    sizes = next(iter(listed.values()))
+    if next(iter(listed)) != BATCH or any(
+            not axis or any(a >= b for a, b in pairwise(axis)) for axis in listed.values()):
+        raise BadValue({name: list(axis) for name, axis in listed.items()},
+                       f"sizes in ascending order by axis, {BATCH!r} first", "axes")
+    verbs = {verb_of(name) for name in spec.functions} & {"predict", "evaluate", "train"}
+    if math.prod(map(len, listed.values())) * len(verbs) > len(spec.functions):
+        raise BadValue(list(sizes), "sizes for which there are functions", "axes", BATCH)
+    for bucket in (buckets := Buckets(listed)):
+        for verb in verbs:
+            function = spec.functions.get(buckets.name(verb, bucket))
+            if function is None or any(t.shape[0] != bucket[0] for t in function.inputs.values()):
+                raise BadValue(list(sizes), f"sizes for which there is a function "
+                               f"{buckets.name(verb, bucket)!r} of so many rows", "axes", BATCH)
+            size_of = dict(zip(listed, bucket, strict=True))
+            for t in (*function.inputs.values(), *function.outputs.values()):
+                axis = program.open_axes.get(t.name)
+                if axis is not None and t.shape[1:2] != (size_of.get(axis),):
+                    raise BadValue(axis, "the name of an axis whose sizes its functions take",
+                                   "open_axes", t.name)
 
 
 # -- what must agree in a program -----------------------------------------------------------------
@@ -191,15 +226,16 @@ def _check_entries(spec: ProgramSpec) -> None:
 
 def _check_ports(f: FunctionSpec) -> None:
     """A function has the inputs and outputs that its callers fill and read."""
-    inputs, outputs = _SIGNATURES.get(f.name, _SCORING)
-    if not _have_roles(f.inputs, inputs):
+    verb = verb_of(f.name)
+    inputs, outputs = _SIGNATURES.get(verb, _SCORING)
+    if not _have_roles([n for n in f.inputs if n.partition("/")[0] not in _PADDED], inputs):
         raise BadValue(list(f.inputs), f"the inputs {', '.join(sorted(inputs)) or 'of none'}",
                        "inputs")
-    if not (_have_roles(f.outputs, outputs) if f.name == "predict" else outputs <= set(f.outputs)):
+    if not (_have_roles(f.outputs, outputs) if verb == "predict" else outputs <= set(f.outputs)):
         raise BadValue(list(f.outputs), f"a list with {', '.join(outputs)}", "outputs")
     for key, tensors in (("inputs", f.inputs), ("outputs", f.outputs)):
         for k, t in enumerate(tensors.values()):
-            if not t.shape and (key == "inputs" or f.name == "predict"):
+            if not t.shape and (key == "inputs" or verb == "predict"):
                 raise BadValue([], "a shape that begins with the batch size", key, k, "shape")
 
 

@@ -99,6 +99,10 @@ class Metadata(Record):
     model: dict[str, Any] | None = field(  # its description; null: a layer cannot be written down
         OrNone(OBJECT), default=None)
     batch_size: int = field(COUNT, default=1)  # rows of a step
+    axes: dict[str, tuple[int, ...]] = field(  # sizes of each axis that varies, "batch" first
+        MapOf(ListOf(COUNT)), default={})
+    open_axes: dict[str, str] = field(  # by port: the axis that is the first after the batch
+        MapOf(TEXT), default={})
     dtype: str = field(TEXT, default="float32")  # it computes in; mixed_float16, mixed_bfloat16
     input_shape: dict[str, tuple[int, ...]] = field(  # of one row
         OneOrNamed(SHAPE), default={})

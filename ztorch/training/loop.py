@@ -18,7 +18,7 @@ import numpy as np
 
 from ztorch.errors import NonFiniteLoss
 from ztorch.feed.batches import BatchSource
-from ztorch.feed.call_pool import Calls
+from ztorch.feed.call_pool import BorrowedCalls, Calls
 from ztorch.feed.loops import MeanScores, evaluate
 from ztorch.progress import Progress
 from ztorch.training.history import History
@@ -63,6 +63,9 @@ class Trainable(Protocol):
     epoch: int
     epochs_trained: int
 
+    @property
+    def metrics_names(self) -> list[str]: ...
+
     def learning_rate_or_none(self) -> float | None: ...
 
 
@@ -88,13 +91,13 @@ class TrainingLoop:
     def run(self) -> History:
         """Trains, and returns the history."""
         logs: dict[str, float] = {}
-        with self.calls.borrow("train") as call, Interrupt() as interrupt:
+        with self.calls.of_each_bucket("train") as calls, Interrupt() as interrupt:
             self.hooks.call("on_train_begin", {})
             try:
                 for epoch in range(self.first_epoch, self.epochs):
                     if self.program.stop_training or interrupt.requested:
                         break
-                    logs = self._epoch(epoch, call, interrupt)
+                    logs = self._epoch(epoch, calls, interrupt)
             except NonFiniteLoss as error:
                 error.history = self.history  # type: ignore[attr-defined]
                 self.hooks.call("on_train_end", logs)
@@ -106,11 +109,12 @@ class TrainingLoop:
             self.hooks.call("on_train_end", logs)
         return self.history
 
-    def _epoch(self, epoch: int, call: BoundCall, interrupt: Interrupt) -> dict[str, float]:
+    def _epoch(self, epoch: int, calls: BorrowedCalls,
+               interrupt: Interrupt) -> dict[str, float]:
         program, progress, hooks = self.program, self.progress, self.hooks
         hooks.call("on_epoch_begin", epoch, {})
         progress.begin(epoch, self.steps or self.batches.steps)
-        logs, done = self._steps(epoch, call, interrupt)
+        logs, done = self._steps(epoch, calls, interrupt)
         if interrupt.requested:
             progress.say(f"Interrupted in epoch {epoch + 1} after step {done}; the weights are "
                          "kept as they are")
@@ -119,7 +123,7 @@ class TrainingLoop:
         program.epochs_trained += 1
         if self.validation is not None and self._validates_after(epoch):
             hooks.call("on_test_begin", {})
-            scores = evaluate(self.validation_calls, self.validation,
+            scores = evaluate(self.validation_calls, self.validation, program.metrics_names,
                               stop=lambda: interrupt.requested, steps=self.validation_steps)
             if scores is None:
                 progress.say(f"Interrupted in the validation of epoch {epoch + 1}; the weights "
@@ -131,20 +135,20 @@ class TrainingLoop:
         progress.end(logs)
         return logs
 
-    def _steps(self, epoch: int, call: BoundCall,
+    def _steps(self, epoch: int, calls: BorrowedCalls,
                interrupt: Interrupt) -> tuple[dict[str, float], int]:
         """The steps of an epoch: the hot loop. Returns the scores and the number of steps."""
         program, progress, hooks = self.program, self.progress, self.hooks
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
         live, stop_at_nan = progress.live, self.stop_at_nan
-        scores = MeanScores(call)
+        scores = MeanScores(program.metrics_names)
         step = 0
-        for _, weight in self.batches.epoch(call.inputs, program.epochs_trained, self.steps):
+        for call, _, weight, *_ in self.batches.epoch(calls, program.epochs_trained, self.steps):
             if begins:
                 hooks.call("on_train_batch_begin", step, {})
             if weight:  # else no row of the batch counts
                 call()
-                loss = scores.add(weight)
+                loss = scores.add(call, weight)
                 if loss - loss != 0.0 and stop_at_nan:  # NaN or infinite
                     raise self._not_finite(call, loss, epoch, step)
             if ends:

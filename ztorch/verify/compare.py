@@ -16,6 +16,7 @@ import numpy as np
 from ztorch.dtypes import boolean, from_storage
 from ztorch.graph.rounding import bounded
 from ztorch.graph.value import Graph, Value
+from ztorch.runtime.buckets import verb_of
 from ztorch.runtime.snapshot import Metadata
 from ztorch.verify.probes import Subject, last_writer, probes, read_probes
 
@@ -47,10 +48,15 @@ def compare(subject: Subject, steps: int, seed: int, layers: bool = True) -> Ite
             `True`.
     """
     rng = np.random.default_rng(seed)
-    yield from _compare_call(subject, "predict", "predict", rng, layers)
-    if "train" in subject.executable.functions:
+    by_verb: dict[str, list[str]] = {}  # functions that do the same, for other sizes
+    for name in subject.executable.functions:
+        by_verb.setdefault(verb_of(name), []).append(name)
+    for name in by_verb["predict"]:
+        yield from _compare_call(subject, name, name, rng, layers)
+    for name in by_verb.get("train", ()):
         for k in range(steps):
-            yield from _compare_call(subject, "train", f"step {k + 1}", rng, layers and k == 0)
+            part = f"step {k + 1}{name.removeprefix('train')}"
+            yield from _compare_call(subject, name, part, rng, layers and k == 0)
 
 
 def _compare_call(subject: Subject, function: str, part: str, rng: np.random.Generator,
@@ -112,10 +118,13 @@ def _check(part: str, layer: str, v: Value, stored: np.ndarray,
 
 def _random_rows(port: str, array: np.ndarray, metadata: Metadata,
                  rng: np.random.Generator) -> np.ndarray:
-    """Random numbers that an input or target takes; weights of rows are 1."""
+    """Random numbers that an input or target takes; weights of rows are 1,
+    and lengths fit all buckets."""
     role, _, name = port.partition("/")
-    if role == "w":
+    if role in ("w", "real"):
         return np.ones(array.shape)
+    if role == "lengths":
+        return rng.integers(1, metadata.axes[name][0] + 1, array.shape)
 
     if array.dtype.kind == "f":
         return rng.random(array.shape)

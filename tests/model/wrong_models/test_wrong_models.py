@@ -15,7 +15,7 @@ from tests.cases.grouping import together
 from ztorch.errors import ZtorchError
 
 HERE = Path(__file__).parent
-FAMILIES = ("plain", "images", "sequences", "branches", "graphs", "training")
+FAMILIES = ("plain", "images", "sequences", "branches", "graphs", "training", "sizes")
 CASES = {family: importlib.import_module(f"tests.model.wrong_models.{family}").CASES
          for family in FAMILIES}
 EACH = [(family, name) for family, cases in CASES.items() for name in cases]

@@ -84,6 +84,10 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     model.build()
     model.need_memory(4 + 4 * d.bytes)  # the model's own, in the graph, and twice in the file
     states = States(d, seed=model.seed, root=model.path)
+    if model.open_axes:
+        axes = ", ".join(map(repr, model.open_axes.values()))
+        raise Unsupported(f"ONNX files have no sizes to choose from, and model {model.name!r} "
+                          f"leaves axis {axes} open; give its Input a fixed size")
     if batch_size is not None:
         return _draft(model, positive("batch_size", batch_size), False, states, weights).packed()
     first, second = (_draft(model, size, True, states, weights) for size in _BATCHES)

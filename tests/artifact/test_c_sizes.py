@@ -1,0 +1,93 @@
+"""C libraries of several sizes: a C program gets what Python gets, for any rows and lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.c_programs import STRICT, needs_gcc, run
+from ztorch import layers as L
+from ztorch.compile.c_library import export_c
+
+pytestmark = needs_gcc
+
+MAIN = """
+#include <stdio.h>
+#include "words.h"
+static float x[5 * 6 * 3], y[5 * 6 * 2], t[5 * 6 * 2];
+static int lengths[5];
+int main(void)
+{
+    unsigned long rows, time, k;
+    FILE *in = fopen("in.bin", "rb"), *out = fopen("out.bin", "wb");
+    if (!in || !out || words_abi() != WORDS_ABI) return 1;
+    while (fread(&rows, sizeof rows, 1, in) == 1) {
+        float loss = 0;
+        int ragged;
+        if (fread(&time, sizeof time, 1, in) != 1 || fread(&ragged, sizeof ragged, 1, in) != 1
+            || fread(lengths, sizeof *lengths, rows, in) != rows
+            || fread(x, sizeof *x, rows * time * 3, in) != rows * time * 3
+            || fread(t, sizeof *t, rows * time * 2, in) != rows * time * 2) return 2;
+        if (words_predict_any(x, ragged ? lengths : 0, y, rows, time)) return 3;
+        if (words_train_step_any(x, t, 0, ragged ? lengths : 0, &loss, rows, time)) return 4;
+        fwrite(y, sizeof *y, rows * time * 2, out);
+        fwrite(&loss, sizeof loss, 1, out);
+    }
+    for (k = 0; k < 5; k++) lengths[k] = 7;
+    if (!words_predict_any(x, 0, y, 6, 1) || !words_predict_any(x, 0, y, 1, 7)
+        || !words_predict_any(x, 0, y, 0, 1) || !words_predict_any(x, lengths, y, 1, 6)) return 5;
+    return fclose(in) || fclose(out);
+}
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "c"])
+def test_any_rows_and_lengths(tmp_path: Path, device: str) -> None:
+    model = zt.Sequential([L.Input(("time", 3)), L.BatchNormalization(), L.MultiHeadAttention(1), L.GRU(3, return_sequences=True),
+                           L.Dense(2)], name="words", seed=1)
+    options = {"batch_size": (1, 5), "sizes": (2, 6), "loss": "mse",
+               "optimizer": zt.optimizers.SGD(0.1)}
+    files = export_c(model.trace(**options), tmp_path, device=device)
+    assert "words_sizes.c" in {path.name for path in files}
+    program = model.compile("cpu", **options)
+    random = np.random.default_rng(0)
+    given, expected = b"", []
+    for rows, time, ragged in ((1, 1, 0), (3, 2, 0), (5, 6, 0), (2, 5, 0), (4, 6, 1), (1, 4, 1)):
+        lengths = random.integers(1, time + 1, rows) if ragged else np.full(rows, time)
+        lengths[0] = time
+        x = random.normal(size=(rows, time, 3)).astype(np.float32)
+        t = random.normal(size=(rows, time, 2)).astype(np.float32)
+        given += (np.array([rows, time], np.uint64).tobytes() + np.int32(ragged).tobytes()
+                  + lengths.astype(np.int32).tobytes() + x.tobytes() + t.tobytes())
+        inputs = [row[:n] for row, n in zip(x, lengths, strict=True)]
+        predicted = program.predict(inputs)
+        loss = program.train_on_batch(inputs, [row[:n] for row, n in zip(t, lengths, strict=True)])
+        expected.append((lengths, predicted, loss))
+    (tmp_path / "in.bin").write_bytes(given)
+    (tmp_path / "main.c").write_text(MAIN)
+    code = "libwords.a" if device == "cpu" else "words.c"
+    flags = STRICT if device == "cpu" else ("-O1", "-fno-math-errno")
+    run("gcc", "-std=c89" if device == "cpu" else "-std=c99", *flags, "main.c", "words_sizes.c",
+        code, "-o", "main", cwd=tmp_path)
+    run("./main", cwd=tmp_path)
+    out = np.fromfile(tmp_path / "out.bin", np.float32)
+    for lengths, predicted, loss in expected:
+        rows, time = len(lengths), lengths.max()
+        y, out = out[:rows * time * 2].reshape(rows, time, 2), out[rows * time * 2:]
+        for row, n, wanted in zip(y, lengths, predicted, strict=True):
+            if device == "cpu":
+                np.testing.assert_array_equal(row[:n], wanted)
+            np.testing.assert_allclose(row[:n], wanted, rtol=0, atol=1e-5)
+        assert out[0] == pytest.approx(loss, rel=1e-5)
+        out = out[1:]
+    assert not out.size
+
+
+def test_one_size_needs_no_choice(tmp_path: Path) -> None:
+    model = zt.Sequential([L.Input((3,)), L.Dense(2)], name="words")
+    files = {path.name for path in export_c(model.trace(2), tmp_path)}
+    assert files == {"libwords.so", "libwords.a", "words_example.c", "words.h"}
+    assert "_any" not in (tmp_path / "words.h").read_text()

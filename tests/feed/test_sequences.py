@@ -1,0 +1,33 @@
+"""Rows of different lengths as one array, and as padded batches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ztorch.feed.sequences import Sequences, joined
+
+ROWS = [np.arange(first, first + 2 * n, dtype=np.int32).reshape(n, 2)
+        for first, n in ((0, 3), (10, 1), (20, 4))]
+
+
+def test_rows_are_filled_up_by_their_own_last_step() -> None:
+    """What belongs to another row would be data that nobody checked for this one."""
+    rows = Sequences.of(ROWS)
+    order = np.array([2, 0, 1, 0])
+    wanted = np.stack([np.concatenate([ROWS[k], ROWS[k][-1:].repeat(5 - len(ROWS[k]), 0)])
+                       for k in order])
+    np.testing.assert_array_equal(rows.padded(order, 5), wanted)
+    out = np.zeros((4, 5, 2), np.int32)
+    assert rows.padded(order, 5, out) is out
+    np.testing.assert_array_equal(out, wanted)
+
+
+def test_parts_and_rows() -> None:
+    rows = Sequences.of(ROWS)
+    assert len(rows) == 3 and rows.dtype == np.int32
+    for part, wanted in ((rows[1:], ROWS[1:]), (rows[:2], ROWS[:2]), (rows[::-1], ROWS[::-1]),
+                         (joined([rows[2:], rows[:1]]), [ROWS[2], ROWS[0]])):
+        assert isinstance(part, Sequences) and len(part) == len(wanted)
+        for k, row in enumerate(wanted):
+            np.testing.assert_array_equal(part[k], row)
+    assert len(rows[3:]) == 0

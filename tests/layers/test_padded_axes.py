@@ -1,0 +1,108 @@
+"""Where padding goes in a graph: kept, moved with its axis, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ztorch import ops
+from ztorch.errors import Unsupported
+from ztorch.graph.op import constant, leaf
+from ztorch.graph.value import Value
+from ztorch.layers.padding import Padding
+
+BATCH, TIME, WIDTH = 3, 4, 6
+
+
+def padded(build: Callable[[Value], Value]) -> list[int]:
+    """The padded axes of what is made of a tensor (batch, time, width)."""
+    padding = Padding({"time": TIME})
+    x = leaf("input", "x", (BATCH, TIME, WIDTH), "float32")
+    padding.begin(x, 1, "time")
+    return sorted(padding.of(build(x)))
+
+
+def ones(*shape: int) -> Value:
+    return constant(np.ones(shape), "float32")
+
+
+KEPT: list[tuple[Callable[[Value], Any], list[int]]] = [
+    (lambda x: x, [1]),
+    (lambda x: ops.tanh(x) * 2.0 + ops.cumsum(x, axis=2), [1]),
+    (lambda x: ops.matmul(x, ones(WIDTH, 5)), [1]),
+    (lambda x: ops.matmul(ones(BATCH, 5, WIDTH), ops.transpose(x, (0, 2, 1))), [2]),
+    (lambda x: ops.matmul(x, ops.transpose(x, (0, 2, 1))), [1, 2]),
+    (lambda x: ops.transpose(ops.reshape(x, (BATCH, TIME, 2, 3)), (0, 2, 1, 3)), [2]),
+    (lambda x: ops.reshape(ops.tanh(ops.reshape(x, (BATCH * TIME, WIDTH))), (BATCH, TIME, WIDTH)),
+     [1]),
+    (lambda x: ops.expand_dims(x, 1), [2]),
+    (lambda x: ops.sum(x, axis=2), [1]),
+    (lambda x: ops.softmax(x), [1]),
+    (lambda x: ops.concat(x, x, axis=2), [1]),
+    (lambda x: x[:, :, 1:3], [1]),
+    (lambda x: ops.pad(x, (0, 0, 1), (0, 0, 2)), [1]),
+    (lambda x: ops.take(ones(9, 5), ops.cast(x[:, :, 0], "int32")), [1]),
+    (lambda x: ops.broadcast_to(ops.reshape(x, (BATCH, 1, TIME, WIDTH)), (BATCH, 2, TIME, WIDTH)),
+     [2]),
+    (lambda x: ops.where(x > 0.0, x, ones(BATCH, 1, 1)), [1]),
+    (lambda x: ops.ones_like(ones(2)), []),
+]
+
+
+def test_padding_moves_with_its_axis() -> None:
+    assert [padded(build) for build, _ in KEPT] == [axes for _, axes in KEPT]
+
+
+MIXED: list[Callable[[Value], Value]] = [
+    lambda x: ops.sum(x, axis=1),
+    lambda x: ops.max(x, axis=(1, 2)),
+    lambda x: ops.sum(x, axis=0),
+    lambda x: ops.transpose(x, (1, 0, 2)),
+    lambda x: ops.reshape(x, (BATCH * TIME, WIDTH)),
+    lambda x: ops.matmul(ones(5, BATCH), x[:, :, 0]),
+    lambda x: x[1:],
+    lambda x: ops.concat(x, x, axis=0),
+    lambda x: ops.broadcast_to(ops.expand_dims(x, 0), (2, BATCH, TIME, WIDTH)),
+    lambda x: ops.softmax(x, axis=1),
+    lambda x: ops.cumsum(x, axis=1),
+    lambda x: ops.matmul(ops.transpose(x, (0, 2, 1)), ones(BATCH, TIME, 5)),
+    lambda x: ops.matmul(ones(BATCH, 5, TIME), x),
+    lambda x: ops.reshape(x, (BATCH, TIME * WIDTH)),
+    lambda x: ops.reshape(x, (BATCH, 2, TIME * WIDTH // 2)),
+    lambda x: ops.reshape(x, (BATCH, TIME * 2, WIDTH // 2)),
+    lambda x: ops.sum(ops.reshape(x, (BATCH * TIME, WIDTH)), axis=0),
+    lambda x: x[:, 1:],
+    lambda x: x[:, -1],
+    lambda x: ops.flip(x, 1),
+    lambda x: ops.pad(x, (0, 1, 0), (0, 0, 0)),
+    lambda x: ops.concat(x, x, axis=1),
+    lambda x: ops.take(x, constant(np.zeros(2, np.int32)), axis=1),
+    lambda x: x + ops.transpose(ops.matmul(x, ops.transpose(x, (0, 2, 1)))[:, :, :1] * ones(TIME),
+                                (0, 2, 1))[:, :, :1],
+]
+
+
+def test_what_mixes_steps_is_refused() -> None:
+    for build in MIXED:
+        with pytest.raises(Unsupported, match="axis 'time', whose size varies"):
+            padded(build)
+
+
+def test_two_axes_that_meet_are_refused() -> None:
+    padding = Padding({"time": TIME, "other": TIME})
+    x, y = (leaf("input", name, (BATCH, TIME, WIDTH), "float32") for name in "xy")
+    padding.begin(x, 1, "time")
+    padding.begin(y, 1, "other")
+    with pytest.raises(Unsupported, match="combines axes 'time' and 'other', whose sizes"):
+        padding.of(x + y)
+    assert sorted(padding.of(ops.matmul(x, ops.transpose(y, (0, 2, 1))))) == [1, 2]
+
+
+def test_nothing_is_padded_without_sizes() -> None:
+    padding = Padding()
+    x = leaf("input", "x", (BATCH, TIME), "float32")
+    padding.begin(x, 1, "time")
+    assert padding.of(ops.sum(x)) == {} and padding.along(x, 1) is None and padding.real(x) is None

@@ -1,0 +1,94 @@
+"""The C functions that take any number of rows, and sequences of any length: each chooses the
+function of the smallest bucket that fits, and fills up its arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ztorch.artifact.c_interface import CFunction, CInterface, identifier
+from ztorch.runtime.buckets import Buckets, verb_of
+from ztorch.runtime.spec import ProgramSpec
+
+
+@dataclass(frozen=True)
+class CPort:
+    """An input or output of such a function."""
+
+    name: str  # of the argument
+    type: str  # of an element, in C
+    role: str  # x, y, w, lengths, real; or score: one number
+    axis: str  # of a tensor or of lengths, if its size varies: its name in C
+    rest: int  # elements of a step, or of a row where there are no steps
+    size: int  # elements in the largest bucket
+
+
+@dataclass(frozen=True)
+class CBucket:
+    """A function of a bucket."""
+
+    function: str  # its name in C
+    sizes: tuple[tuple[str, int], ...]  # name of the axis in C, and its size here
+    arguments: tuple[str, ...]  # names of ports, in its order
+
+
+@dataclass(frozen=True)
+class CChooser:
+    """A function that chooses among those of several buckets."""
+
+    name: str  # in C
+    axes: tuple[str, ...]  # that vary, that of the batch first
+    inputs: tuple[CPort, ...]
+    outputs: tuple[CPort, ...]
+    buckets: tuple[CBucket, ...]  # in the order in which to look
+
+
+def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...]],
+             open_axes: Mapping[str, str]) -> tuple[CChooser, ...]:
+    """The functions that choose; none where there is one bucket, whose arrays are never padded.
+
+    Args:
+        c: The interface of the library.
+        spec: Describes its program.
+        axes: The sizes of axes that vary, by name.
+        open_axes: The axis that varies, by port.
+    """
+    buckets = Buckets(axes)
+    if len(buckets) == 1 and not open_axes:
+        return ()
+    names = {axis: "rows" if k == 0 else identifier(axis, "axis") for k, axis in enumerate(axes)}
+    known = dict(zip(spec.functions, c.functions, strict=True))
+    made = []
+    for verb in dict.fromkeys(map(verb_of, spec.functions)):
+        if buckets.name(verb, min(buckets)) not in known:
+            continue
+        largest, function = known[verb], spec.functions[verb]
+        inputs = _ports(largest, list(function.inputs), True, names, open_axes)
+        outputs = _ports(largest, list(function.outputs), False, names, open_axes)
+        made.append(CChooser(
+            f"{largest.name}_any", tuple(names.values()), inputs, outputs, tuple(
+                CBucket(known[buckets.name(verb, sizes)].name,
+                        tuple(zip(names.values(), sizes, strict=True)),
+                        tuple(p.name for p in inputs
+                              if p.name in {t.name for t in known[buckets.name(verb, sizes)].inputs}
+                              ) + tuple(p.name for p in outputs))
+                for sizes in sorted(buckets))))
+    return tuple(made)
+
+
+def _ports(function: CFunction, ports: list[str], into: bool, names: Mapping[str, str],
+           open_axes: Mapping[str, str]) -> tuple[CPort, ...]:
+    made = []
+    for port, t in zip(ports, function.inputs if into else function.outputs, strict=True):
+        role, _, rest = port.partition("/")
+        axis = names.get(open_axes.get(port, rest if role == "lengths" else ""), "")
+        dims = [int(n) for n in t.shape[t.shape.find("["):].strip("[]").split("][")
+                if n.isdigit()] if "[" in t.shape else []
+        steps = 2 if axis and role != "lengths" else 1
+        if not dims:
+            role = "score"
+        elif role not in ("x", "y", "w", "lengths", "real"):
+            role = "y"
+        made.append(CPort(t.name, t.type, role, axis, math.prod(dims[steps:]), t.size))
+    return tuple(made)

@@ -1,0 +1,178 @@
+"""What each op does with padded axes: keeps them, moves them, or mixes them into results.
+
+An axis that is padded may be part of a larger one for a while: a product of (batch, time, features)
+is one of (batch * time, features). So it is told by its place in the order of elements: how many
+steps of other axes lie before it. Masks differ between rows, so the batch has to stay the first
+axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ztorch.errors import Unsupported
+from ztorch.graph.batching import pointwise
+from ztorch.graph.value import Value
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """The real positions of an axis."""
+
+    axis: str  # name of the axis, for errors and ports
+    value: Value  # bool (batch, size): true where a position is real
+
+    @property
+    def batch(self) -> int:
+        """The rows of the batch."""
+        return self.value.shape[0]
+
+    @property
+    def size(self) -> int:
+        """The size of the axis."""
+        return self.value.shape[1]
+
+
+# The padded axes of a tensor: masks by the product of the sizes of all axes before each.
+Padded = dict[int, Mask]
+Rule = Callable[[Value, list[Padded]], Padded | None]  # None: positions are mixed
+
+
+def padded_axes(v: Value, args: list[Padded]) -> Padded:
+    """The padded axes of a value, from those of its arguments.
+
+    Raises:
+        Unsupported: The op mixes positions along such an axis.
+    """
+    if not any(args):
+        return {}
+    rule = _RULES.get(v.op.kind) or _RULES.get(v.op.name)
+    if rule is None and (v.op.opcode or v.op.batch is pointwise):
+        rule = _pointwise
+    padded = None if rule is None else rule(v, args)
+    if padded is None:
+        raise mixed(v, args)
+    return padded
+
+
+def mixed(v: Value, args: list[Padded]) -> Unsupported:
+    """The error of a value that mixes padding into results."""
+    names = dict.fromkeys(mask.axis for padded in args for mask in padded.values())
+    where = f"layer {v.layer!r}" if v.layer else "the model"
+    if len(names) > 1:
+        return Unsupported(f"{where} combines axes {' and '.join(map(repr, names))}, whose sizes "
+                           "vary apart, by op "
+                           f"{v.op.name}; give both Inputs the same name for the axis")
+    return Unsupported(
+        f"{where} would mix padding into its result: op {v.op.name} combines positions along axis "
+        f"{next(iter(names))!r}, whose size varies. Use a layer that hides padding, such as "
+        "MultiHeadAttention, GlobalAveragePooling1D or Conv1D(padding='causal'), or give the Input "
+        "a fixed size")
+
+
+def place(v: Value, before: int, mask: Mask) -> tuple[int, int]:
+    """The axis that a padded one is, or is the last part of; and the steps before it there."""
+    for axis, size in enumerate(v.shape):
+        outer = math.prod(v.shape[:axis])
+        if outer <= before and before * mask.size == outer * size:
+            return axis, before // outer
+    raise AssertionError((v, before, mask))
+
+
+def _moved(v: Value, x: Value, padded: Padded, axis_of: Callable[[int], int]) -> Padded:
+    """The padded axes of x, where axis k of x is axis `axis_of(k)` of v."""
+    new: Padded = {}
+    for before, mask in padded.items():
+        axis, inner = place(x, before, mask)
+        new[math.prod(v.shape[:axis_of(axis)]) * inner] = mask
+    return new
+
+
+def _axes(x: Value, padded: Padded) -> set[int]:
+    return {place(x, before, mask)[0] for before, mask in padded.items()}
+
+
+def _joined(parts: list[Padded]) -> Padded | None:
+    """The padded axes of several tensors of one shape; None where one axis has two masks."""
+    joined: Padded = {}
+    for padded in parts:
+        for before, mask in padded.items():
+            if joined.setdefault(before, mask) is not mask:
+                return None
+    return joined
+
+
+def _pointwise(v: Value, args: list[Padded]) -> Padded | None:
+    return _joined(args)
+
+
+def _broadcast(v: Value, args: list[Padded]) -> Padded | None:
+    x = v.args[0]
+    same_rows = (v.rank, v.shape[0]) == (x.rank, x.shape[0])
+    return _moved(v, x, args[0], lambda k: k) if same_rows else None
+
+
+def _reshape(v: Value, args: list[Padded]) -> Padded | None:
+    """The order of elements stays. No later axis may become one with a padded one, and it may not
+    be divided; nor may the batch."""
+    ends = {math.prod(v.shape[:k + 1]): math.prod(v.shape[:k]) for k in range(v.rank)
+            if v.shape[k] > 1}
+    fits = all(ends.get(before * mask.size, before + 1) <= before
+               and v.shape[0] % mask.batch == 0 for before, mask in args[0].items())
+    return dict(args[0]) if fits else None
+
+
+def _transpose(v: Value, args: list[Padded]) -> Padded | None:
+    axes = v.attrs["axes"]
+    return None if axes[0] != 0 else _moved(v, v.args[0], args[0], axes.index)
+
+
+def _slice(v: Value, args: list[Padded]) -> Padded | None:
+    x, steps = v.args[0], v.attrs["step"]
+    kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in {0} | _axes(x, args[0]))
+    return _moved(v, x, args[0], lambda k: k) if kept else None
+
+
+def _pad(v: Value, args: list[Padded]) -> Padded | None:
+    x = v.args[0]
+    kept = all(v.shape[k] == x.shape[k] for k in {0} | _axes(x, args[0]))
+    return _moved(v, x, args[0], lambda k: k) if kept else None
+
+
+def _concat(v: Value, args: list[Padded]) -> Padded | None:
+    axis = v.attrs["axis"] % v.rank
+    if axis == 0 or any(axis in _axes(x, padded) for x, padded in zip(v.args, args, strict=True)):
+        return None
+    return _joined([_moved(v, x, padded, lambda k: k)
+                    for x, padded in zip(v.args, args, strict=True)])
+
+
+def _take(v: Value, args: list[Padded]) -> Padded | None:
+    """Each index is looked up by itself; the axes of indices take the place of one of the table."""
+    axis = v.attrs["axis"] % v.args[0].rank
+    return None if args[0] or axis else _moved(v, v.args[1], args[1], lambda k: k)
+
+
+def _reduce(v: Value, args: list[Padded]) -> Padded | None:
+    x, reduced = v.args[0], set(v.attrs["axes"])
+    if reduced & ({0} | _axes(x, args[0])):
+        return None
+    return _moved(v, x, args[0], lambda k: k - sum(r < k for r in reduced))
+
+
+def _contract(v: Value, args: list[Padded]) -> Padded | None:
+    left, right = v.args
+    if left.rank - 1 in _axes(left, args[0]) or right.rank - 2 in _axes(right, args[1]):
+        return None
+    if args[1] and right.rank == 2:  # sums over the batch
+        return None
+    return _joined([_moved(v, x, padded, lambda k: k)  # operands have as many axes as the product
+                    for x, padded in zip(v.args, args, strict=True)])
+
+
+_RULES: dict[str, Rule] = {
+    "broadcast_to": _broadcast, "reshape": _reshape, "transpose": _transpose, "slice": _slice,
+    "pad": _pad, "concat": _concat, "take": _take, "rows": _pointwise, "reduce": _reduce,
+    "contract": _contract}

@@ -1,0 +1,89 @@
+"""The sizes that a program is compiled for, and which of its functions fits a call.
+
+Sizes of batches, and of axes that have a name, may vary from call to call. A program has each of
+its functions once for each combination of sizes: a bucket. The function of the largest bucket has
+the plain name, such as predict; those of others name their sizes: predict@8, or predict@8x128 where
+a second axis varies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from ztorch.errors import DataError
+
+BATCH = "batch"  # the axis of rows, which comes first
+
+Sizes = tuple[int, ...]  # one for each axis that varies, that of the batch first
+
+
+def verb_of(function: str) -> str:
+    """What a function does, whatever its bucket.
+
+    >>> verb_of("predict@8x128"), verb_of("train")
+    ('predict', 'train')
+    """
+    return function.partition("@")[0]
+
+
+class Buckets:
+    """The buckets of a program.
+
+    Args:
+        axes: The sizes of each axis that varies, in ascending order; that of the batch comes first.
+
+    Examples:
+        >>> buckets = Buckets({"batch": (1, 8, 32), "time": (64, 128)})
+        >>> buckets.function("predict", (5, 100)), buckets.function("predict", (9, 65))
+        ('predict@8x128', 'predict')
+    """
+
+    def __init__(self, axes: Mapping[str, Sequence[int]]):
+        self.axes = {name: tuple(sizes) for name, sizes in axes.items()}
+        self.largest: Sizes = tuple(sizes[-1] for sizes in self.axes.values())
+        self._sizes = tuple(self.axes.values())
+        self._suffixes = {sizes: "" if sizes == self.largest else f"@{'x'.join(map(str, sizes))}"
+                          for sizes in product(*self._sizes)}
+
+    def __iter__(self) -> Iterator[Sizes]:
+        """The sizes of each bucket, the largest first."""
+        return iter(sorted(self._suffixes, reverse=True))
+
+    def __len__(self) -> int:
+        return len(self._suffixes)
+
+    @property
+    def batch_size(self) -> int:
+        """The most rows of a call."""
+        return self.largest[0]
+
+    def name(self, verb: str, sizes: Sizes) -> str:
+        """The function that does something in the bucket of exactly these sizes."""
+        return verb + self._suffixes[sizes]
+
+    def function(self, verb: str, sizes: Sequence[int]) -> str:
+        """The function that does something in the smallest bucket that holds these sizes."""
+        try:
+            return verb + self._suffixes[tuple([
+                axis[bisect_left(axis, n)] for axis, n in zip(self._sizes, sizes)])]  # noqa: B905
+        except IndexError:
+            raise self._too_large(sizes) from None
+
+    def _too_large(self, sizes: Sequence[int]) -> DataError:
+        return next(self._error(name, n) for (name, axis), n in zip(
+            self.axes.items(), sizes, strict=True) if n > axis[-1])
+
+    def _error(self, axis: str, size: int, label: str = "") -> DataError:
+        option = "batch_size" if axis == BATCH else f"sizes={{{axis!r}: ...}}"
+        return DataError(f"axis {axis!r}{label and f' of {label}'} has size {size}, and this "
+                         f"program is compiled for sizes up to {self.axes[axis][-1]} "
+                         f"({', '.join(map(str, self.axes[axis]))}); pass less, or compile with a "
+                         f"larger size in {option}")
+
+    def need_size(self, axis: str, size: int, label: str) -> None:
+        """Raises where an axis is longer than in any bucket. Errors call what was passed `label`.
+        """
+        if size > self.axes[axis][-1]:
+            raise self._error(axis, size, label)
