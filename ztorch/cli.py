@@ -26,8 +26,7 @@ batch_size = click.option("--batch-size", type=BatchSizes(), metavar="N[,N...]",
                           help="Rows of a batch, or several sizes. Default: the model's file's.")
 sizes = click.option("--sizes", type=AxisSizes(), multiple=True, metavar="AXIS=N[,N...]",
                      help="Sizes of an axis that the model leaves open, such as time=64,128.")
-optimizer = click.option("--optimizer", metavar="NAME",
-                         help="Optimizer: adam, adamw, sgd, rmsprop ...")
+optimizer = click.option("--optimizer", metavar="NAME", help="Optimizer: adam, adamw, sgd ...")
 rate = click.option("--lr", "rate", type=float, metavar="RATE", help="Learning rate.")
 loss = click.option("--loss", metavar="NAME", help="Loss: mse, sparse_categorical_crossentropy "
                     "...; for several outputs by name: kind=mse,size=mae.")
@@ -91,8 +90,7 @@ def demo(**options: Any) -> None:
 @weights
 @click.option("--target", type=click.Choice(["x", "y"]), help="What to learn: y, or x as an "
               "autoencoder does. Default: what the model's file says.")
-@click.option("--seed", type=click.IntRange(0), metavar="N",
-              help="Seed of shuffling and dropout.")
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of shuffling and dropout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @examples("""ztorch train digits_mlp --epochs 10 --val 0.1 --out digits.zt
              ztorch train net.py:build --data iris.csv --loss sparse_categorical_crossentropy
@@ -106,8 +104,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
     """
     from ztorch.commands.train import train
 
-    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto",
-          metrics=metrics, **options)
+    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto", metrics=metrics, **options)
 
 
 @main.command()
@@ -152,8 +149,7 @@ def export(model: str, optimizer: str | None, **options: Any) -> None:
 @click.argument("source", metavar="INPUT", type=click.Path())
 @click.option("-o", "--out", type=click.Path(), metavar="FILE",
               help="Write to an .npy, .npz or .csv file. Default: CSV on standard output.")
-@click.option("--classes", is_flag=True,
-              help="Write the likeliest class of each row, not its scores.")
+@click.option("--classes", is_flag=True, help="Write each row's likeliest class, not its scores.")
 @threads
 @examples("""ztorch run digits.zt rows.npy -o scores.npy
              ztorch run digits.zt rows.csv --classes""")

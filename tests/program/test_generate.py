@@ -15,7 +15,7 @@ from tests.cases.generating import LENGTH, MODELS, WORDS, compiled, decoder, mod
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
 from ztorch.files.safetensors import read
-from ztorch.program.generate import Drawing
+from ztorch.program.generate import Continuation, Drawing
 
 PROMPTS = [[4], [1, 2, 3, 4, 5], [k % WORDS for k in range(23)]]
 WAYS: list[dict[str, Any]] = [
@@ -37,7 +37,7 @@ def test_the_numbers_of_the_model_without_a_cache(name: str, device: str, dtype:
             assert program.generate(prompt, 4, **how).tolist() == want[:4]
 
 
-@pytest.mark.parametrize("how", WAYS, ids=str)
+@pytest.mark.parametrize("how", WAYS[::-1], ids=str)
 def test_several_prompts_are_continued_as_each_alone(how: dict[str, Any]) -> None:
     """Of several lengths, more than the rows of the program, drawn by seeds of their own."""
     program = compiled("pre-norm", rows=2)
@@ -88,6 +88,15 @@ def test_prefill_leaves_the_caches_of_number_by_number() -> None:
         now = program.executable.state(n)
         np.testing.assert_array_equal(now[0], step_by_step[n][0])
         np.testing.assert_allclose(now[1], step_by_step[n][0], rtol=0, atol=3e-6)
+
+
+def test_the_newer_half_stays_where_a_window_is_full() -> None:
+    row = Continuation([0, 1, 2, 3, 4], cached=True)
+    row.cut(5)
+    assert row.window == [0, 1, 2, 3, 4] and row.cached
+    row.window.append(5)
+    row.cut(5)
+    assert row.window == [3, 4, 5] and not row.cached
 
 
 def test_numbers_that_are_there_are_penalized() -> None:

@@ -14,9 +14,9 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.config import flag
-from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, checked_batch_size, is_stream, rows_of
 from ztorch.feed.call_pool import CallPool
+from ztorch.program.closed import ClosedProgram
 from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class Predictor(Stateful):
                 scores = program.predict(x)
             ```
         """
-        self.executable = cast("Running", _Closed(self.name))
+        self.executable = cast("Running", ClosedProgram(self.name))
         self.calls = CallPool(self.executable, self.buckets)
 
     def __enter__(self) -> Self:
@@ -291,15 +291,3 @@ class Predictor(Stateful):
 
     def __repr__(self) -> str:
         return f"<Program {self.name} on {self.device}, batch {self.batch_size}>"
-
-
-class _Closed:
-    """Takes the place of the executable of a closed program."""
-
-    device = "nothing: closed"
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        raise ConfigError(f"program {self.name!r} is closed; compile or load it again")
