@@ -28,6 +28,9 @@ returns NumPy arrays. Inside a model it takes the values of the graph, and takes
 and differentiation. Either way it runs as compiled code; the same arguments give the same bits for
 any number of threads.
 
+`scan`, `while_loop`, `cond` and `checkpoint` take functions, so they are not in these tables:
+[Loops and branches](guides/arrays.md#loops-and-branches).
+
 *Dtypes* are those of the tensors in the samples that tests run: f float (16-bit floats are computed
 in float32), s signed, u unsigned, b bool. *Gradient* is the formula for each argument where the
 table of opcodes has one (g is the gradient of the result y), else whether there is one. *Example*,
