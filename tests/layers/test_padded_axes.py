@@ -12,7 +12,7 @@ from ztorch import ops
 from ztorch.errors import Unsupported
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Value
-from ztorch.layers.padding import Padding
+from ztorch.layers.real_positions import Padding
 
 BATCH, TIME, WIDTH = 3, 4, 6
 

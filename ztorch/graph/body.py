@@ -66,18 +66,18 @@ class Body:
         return replace(self, news=values[:count], outs=values[count:])
 
     @functools.cached_property
-    def digest(self) -> str:
-        """Equal for bodies that compute the same; by identity where ops of users are in them."""
+    def text(self) -> str | None:
+        """Equal for bodies that compute the same; None where ops of users are in them."""
         text = text_of(Graph({str(k): v for k, v in enumerate((*self.leaves, *self.roots))}))
         counts = [len(part) for part in (self.carries, self.slices, self.shared)]
         if text is None:
-            return f"body {id(self)}"
+            return None
         turns = f"{self.turns} {self.reverse} {counts} {self.proceed} {self.recompute}"
         return hashlib.sha256(f"{text}\n{turns}".encode()).hexdigest()[:32]
 
     def __repr__(self) -> str:
         """What equal bodies share: attributes of nodes are compared by it."""
-        return f"<body {self.digest}>"
+        return f"<body {self.text or id(self)}>"
 
 
 def carry_leaf(like: Value, number: int) -> Value:

@@ -93,6 +93,9 @@ def _attribute(x: Any) -> str | None:
     if isinstance(x, (tuple, list)):
         parts = [_attribute(part) for part in x]
         return None if None in parts else f"({', '.join(map(str, parts))})"
+    if hasattr(x, "text"):  # the body of a loop, a graph of its own
+        text: str | None = x.text
+        return text
     return repr(x) if isinstance(x, PLAIN) else None
 
 

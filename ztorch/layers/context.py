@@ -15,7 +15,7 @@ from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
 from ztorch.layers.decoding import Decoding, Prefill
-from ztorch.layers.padding import Padding, spread
+from ztorch.layers.real_positions import Padding, spread
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 

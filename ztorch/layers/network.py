@@ -22,8 +22,8 @@ from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import port
-from ztorch.layers.padding import Padding
 from ztorch.layers.paths import need_distinct_names, need_short_names
+from ztorch.layers.real_positions import Padding
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
 

@@ -10,7 +10,7 @@ import numpy as np
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
-from ztorch.layers.padding import spread
+from ztorch.layers.real_positions import spread
 from ztorch.layers.spatial import SpatialLayer
 
 

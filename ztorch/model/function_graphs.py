@@ -14,7 +14,7 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
-from ztorch.layers.padding import Padding, spread
+from ztorch.layers.real_positions import Padding, spread
 from ztorch.losses.loss import rows
 from ztorch.model.loss_scale import scaled_updates
 from ztorch.model.objectives import Objective

@@ -17,7 +17,7 @@ from ztorch.layers.axes import OpenSize
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
-from ztorch.layers.padding import Padding
+from ztorch.layers.real_positions import Padding
 from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of

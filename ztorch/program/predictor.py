@@ -16,7 +16,6 @@ from ztorch.arguments import checked
 from ztorch.config import flag
 from ztorch.feed.adapter import Columns, checked_batch_size, is_stream, rows_of
 from ztorch.feed.call_pool import CallPool
-from ztorch.program.closed import ClosedProgram
 from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -267,6 +266,8 @@ class Predictor(Stateful):
                 scores = program.predict(x)
             ```
         """
+        from ztorch.program.closed import ClosedProgram  # few programs are closed
+
         self.executable = cast("Running", ClosedProgram(self.name))
         self.calls = CallPool(self.executable, self.buckets)
 
