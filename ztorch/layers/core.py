@@ -36,7 +36,8 @@ class Input(Layer):
         (28, 28, 1)
         >>> Dense(10)(Input((4,))).shape
         (10,)
-        >>> Dense(10)(Input(("time", 4))).shape
+        >>> from ztorch import Sequential
+        >>> Sequential([Input(("time", 4)), Dense(10)]).output_shape
         (time, 10)
     """
 
