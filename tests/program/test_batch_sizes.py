@@ -124,7 +124,7 @@ def test_functions_share_weights_kernels_and_arena() -> None:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_twenty_steps_of_many_sizes_equal_pytorch(momentum: float) -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     program = compiled(SIZES, optimizer=zt.optimizers.SGD(0.01, momentum=momentum),
                        loss="sparse_categorical_crossentropy")

@@ -158,7 +158,7 @@ def test_fit_groups_rows_by_length() -> None:
 
 
 def test_twenty_steps_of_ragged_batches_equal_pytorch() -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     program = zt.Sequential([L.Input(("time", 4)), L.LSTM(6), L.Dense(2)], seed=2).compile(
         "cpu", batch_size=(2, 5), sizes=SIZES, loss="mse", optimizer=zt.optimizers.SGD(0.1))
