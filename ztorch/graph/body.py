@@ -53,12 +53,6 @@ class Body:
         """In the order of the loop's arguments."""
         return (*self.carries, *self.slices, *self.shared)
 
-    @functools.cached_property
-    def graph(self) -> Graph:
-        """The body as a function of its leaves, which updates the carries."""
-        return Graph({f"out {k}": v for k, v in enumerate(self.outs)},
-                     {c.attrs["name"]: v for c, v in zip(self.carries, self.news, strict=True)})
-
     def with_roots(self, roots: Iterable[Value]) -> Body:
         """The same loop around other values, news first."""
         values = tuple(roots)

@@ -75,8 +75,9 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
     if not ends:
         return body, sequences
     examples = dict(zip(body.slices, sequences, strict=True))
+    same = frozenset(v for v in order if v not in ahead)  # in every turn, random or not
     try:
-        known = vectorized(ends, examples, body.turns)
+        known = vectorized(ends, examples, body.turns, shared=same)
     except Unsupported:  # it draws random numbers at every turn
         return body, sequences
     leaves = [slice_leaf(known[v], len(sequences) + k) for k, v in enumerate(ends)]
