@@ -95,7 +95,8 @@ def test_a_gradient_adds_one_loop_and_the_forward_one_runs_once() -> None:
 def test_what_turns_share_does_not_keep_a_product_inside() -> None:
     """Also random numbers, such as a layer's dropout: they are the same in every turn."""
     x, w = leaf("input", "x", (4, 2, 3), "float32"), leaf("input", "w", (3, 3), "float32")
-    noise = ops.random_uniform((2, 3), ops.full((2,), 1, "uint32"), ops.full((), 0, "uint32"))
+    noise = ops.random_uniform((2, 3), leaf("state", "seed", (2,), "uint32"),
+                               leaf("state", "step", (), "uint32"))
     last, _ = ops.scan(lambda s, r: (s + (r * noise) @ w, None), x[0], x)
     [loop] = loops(Graph({"last": last}))
     assert products(loop) == 0
