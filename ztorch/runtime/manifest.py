@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -170,9 +170,10 @@ def check_program(spec: ProgramSpec) -> None:
                 from ztorch.runtime.loops import check_loops  # few programs have loops
 
                 check_loops(function, spec.backend)
+            reaches = _reaches(function)
             for n, launch in enumerate(function.launches):
                 try:
-                    _check_launch(n, launch, function, spec)
+                    _check_launch(n, launch, function, spec, reaches)
                 except BadValue as error:
                     raise error.inside("launches", n) from None
         except BadValue as error:
@@ -247,14 +248,15 @@ def _have_roles(ports: Iterable[str], roles: set[str]) -> bool:
         prefixes.count(role) == 1 or role not in names for role in roles)
 
 
-def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: ProgramSpec) -> None:
+def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: ProgramSpec,
+                  reaches: Mapping[tuple[int, int], tuple[int, int]]) -> None:
     """A launch names a kernel that was made for memories of such sizes, and parts within them."""
     if launch.entry >= len(spec.entries):
         raise BadValue(launch.entry, f"the number of one of {len(spec.entries)} kernels", 0)
     sizes = {"params": spec.params_bytes, "arena": spec.arena_bytes}
     for k, (space, at, nbytes, _) in enumerate(launch.places):
         if space in sizes:
-            low, high = reach(f, number, k) if f.moves else (0, 0)
+            low, high = reaches.get((number, k), (0, 0))
             if at + low < 0 or at + high + nbytes > sizes[space]:
                 raise BadValue(nbytes, f"a part within the {sizes[space]} bytes of {space}",
                                2, k, 2)
@@ -271,11 +273,14 @@ def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: Progra
                        f"memories; {name!r} does not", 0)
 
 
-def reach(f: FunctionSpec, launch: int, place: int) -> tuple[int, int]:
-    """How far a place of a launch moves down and up, in bytes."""
-    ways = [(f.loops[loop][2] - 1) * stride
-            for k, n, loop, stride in f.moves if (k, n) == (launch, place)]
-    return sum(w for w in ways if w < 0), sum(w for w in ways if w > 0)
+def _reaches(f: FunctionSpec) -> dict[tuple[int, int], tuple[int, int]]:
+    """How far places of launches move down and up, in bytes, by the numbers of launch and place."""
+    reaches: dict[tuple[int, int], tuple[int, int]] = {}
+    for launch, place, loop, stride in f.moves:
+        way = (f.loops[loop][2] - 1) * stride
+        low, high = reaches.get((launch, place), (0, 0))
+        reaches[launch, place] = low + min(way, 0), high + max(way, 0)
+    return reaches
 
 
 def check_symbols(spec: ProgramSpec) -> None:

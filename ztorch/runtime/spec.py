@@ -31,6 +31,7 @@ SPACES = ("inputs", "outputs", "params", "arena")  # the memories a kernel reads
 
 MAX_BYTES = 1 << 40  # of anything; whether this machine has as much memory is checked later
 MAX_AXES = 16  # of a tensor
+MAX_LOOPS = 1 << 10  # of a function, inside one another or apart
 MAX_WORKGROUP = 1 << 16  # threads along one axis
 MAX_GRID = (1 << 31) - 1  # workgroups along one axis
 
@@ -112,7 +113,8 @@ class FunctionSpec(Record):
         ListOf(Row(TEXT, *[SIZE] * 4, names="[label, bytes, first, last, offset]")), default=())
     launches: tuple[LaunchSpec, ...] = field(ListOf(LaunchSpec), default=())  # on a device
     loops: tuple[tuple[int, int, int], ...] = field(  # kernels that are repeated; outer loops first
-        ListOf(Row(SIZE, COUNT, COUNT, names="[first kernel, kernel after the last, turns]")),
+        ListOf(Row(SIZE, COUNT, COUNT, names="[first kernel, kernel after the last, turns]"),
+               MAX_LOOPS, f"a list of at most {MAX_LOOPS} loops"),
         default=())
     moves: tuple[tuple[int, int, int, int], ...] = field(  # of places of launches, a turn
         ListOf(Row(SIZE, SIZE, SIZE, Whole(-MAX_BYTES, MAX_BYTES),
