@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from ztorch.arrays.vmap import vmap as vmap
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
+    from ztorch.kernels import grid as grid
+    from ztorch.kernels import kernel as kernel
     from ztorch.model.model import Model as Model
     from ztorch.model.sequential import Sequential as Sequential
     from ztorch.ops.elementwise import stop_gradient as stop_gradient
@@ -73,7 +75,7 @@ _MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers",
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
-          "compiled": "arrays.functions",
+          "compiled": "arrays.functions", "kernel": "kernels", "grid": "kernels",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
           "custom_gradient": "arrays.custom_gradient",
           "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",
@@ -134,6 +136,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
 
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
 _dispatch("on_loop", "arrays.control", "on_loop")
+_dispatch("on_kernel", "arrays.kernel_calls", "on_kernel")
 _dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")
 _dispatch("call_layer", "arrays.layer_calls", "call_layer")

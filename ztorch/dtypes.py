@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,22 @@ def dtype(name: str | DType | np.dtype | type) -> DType:
         except (TypeError, KeyError):
             raise UnknownName(f"{name!r} is not a dtype that ztorch computes with") from None
     raise unknown("dtype", name, [d.long for d in ALL])
+
+
+@functools.cache
+def result_type(*dtypes: DType) -> DType:
+    """The dtype that can hold all of these, as `numpy.result_type` has it. With integers, bfloat16
+    stays bfloat16.
+
+    >>> result_type(i8, u8), result_type(f16, bf16), result_type(i64, f32)
+    (i16, f32, f64)
+    """
+    if bf16 not in dtypes:
+        return dtype(np.result_type(*(d.numpy for d in dtypes)))
+    floats = {d for d in dtypes if d.is_float and d is not bf16}
+    if not floats:
+        return bf16
+    return f32 if floats == {f16} else result_type(*(floats - {f16}))
 
 
 def lying(d: DType) -> DType:

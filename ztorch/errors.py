@@ -53,6 +53,10 @@ class FileError(ZtorchError, OSError):
     """A file cannot be written."""
 
 
+class KernelError(ZtorchError, ValueError):
+    """A kernel written in Python cannot be compiled; the message shows the line of the source."""
+
+
 class NonFiniteLoss(ZtorchError, ArithmeticError):
     """Training produced a NaN or infinite loss."""
 

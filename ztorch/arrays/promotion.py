@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, boolean, dtype, f16, f32, f64, i8, i64, u8
+from ztorch.dtypes import DType, bf16, boolean, dtype, f16, f32, f64, i8, i64, result_type, u8
 from ztorch.errors import DataError
 from ztorch.graph.op import Public
 from ztorch.ir.opcodes import OPCODES
@@ -24,23 +24,6 @@ _OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"),
                              i8),
              **dict.fromkeys(("sum", "prod", "cumsum", "cumprod", "trace"), i64),
              **dict.fromkeys(("mean", "var", "std"), f64)}
-
-
-@functools.cache
-def result_type(*dtypes: DType) -> DType:
-    """The dtype that can hold all of these, as `numpy.result_type` has it. With integers, bfloat16
-    stays bfloat16.
-
-    >>> from ztorch.dtypes import i8, u8
-    >>> result_type(i8, u8), result_type(f16, bf16), result_type(i64, f32)
-    (i16, f32, f64)
-    """
-    if bf16 not in dtypes:
-        return dtype(np.result_type(*(d.numpy for d in dtypes)))
-    floats = {d for d in dtypes if d.is_float and d is not bf16}
-    if not floats:
-        return bf16
-    return f32 if floats == {f16} else result_type(*(floats - {f16}))
 
 
 def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DType]:

@@ -1,0 +1,321 @@
+"""What expressions of a kernel mean."""
+
+from __future__ import annotations
+
+import ast
+import types
+from typing import Any
+
+import numpy as np
+
+from ztorch.errors import KernelError, ZtorchError, nearest
+from ztorch.graph.op import OPS
+from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.reading import BadIndex, index_of
+from ztorch.kernels.scope import Loop, Scope, Variable
+from ztorch.kernels.tiles import Affine, LoopVar, Tile
+from ztorch.kernels.words import KNOWN, METHODS, WORDS, BadCall, cast_word
+from ztorch.kernels.writing import reduced
+
+
+class Method:
+    """A method of a tile, before it is called."""
+
+    def __init__(self, name: str, of: Tile):
+        self.name, self.of = name, of
+
+
+class Expressions(Scope):
+    """Evaluates expressions."""
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression."""
+        rule = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if rule is None:
+            raise self.source.error(node, f"{_kind(node)} is not supported in kernels",
+                                    "write loops, conditions and arithmetic")
+        try:
+            return rule(node)
+        except KernelError:
+            raise
+        except (BadIndex, BadCall, ZtorchError) as error:
+            raise self.source.error(node, str(error)) from None
+
+    # -- names and literals ----------------------------------------------------------------------
+
+    def _constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Any:
+        variable = self.env.get(node.id)
+        if variable is not None:
+            return variable.value
+        if node.id == "<range>":
+            return range
+        try:
+            return _known_object(self.source.lookup(node.id))
+        except KeyError:
+            if node.id in self.local_names:
+                raise self.source.error(
+                    node, f"{node.id} has no value here: it is set only inside a loop or a branch",
+                    "set it before") from None
+            raise self.source.error(
+                node, f"{node.id} is not defined{nearest(node.id, self.env)}") from None
+
+    @property
+    def local_names(self) -> set[str]:
+        """The names that the function sets somewhere."""
+        return {n.id for n in ast.walk(self.source.tree) if isinstance(n, ast.Name)
+                and isinstance(n.ctx, ast.Store)}
+
+    def _tuple(self, node: ast.Tuple | ast.List) -> Any:
+        return tuple(x for n in node.elts for x in self.spread(n))
+
+    _list = _tuple
+
+    def spread(self, node: ast.expr) -> Any:
+        """The values of an argument: several if it has a star."""
+        if isinstance(node, ast.Starred):
+            whole = self.value(node.value)
+            if not isinstance(whole, (tuple, range)):
+                raise self.source.error(node, "only tuples can be spread with *")
+            return whole
+        return (self.value(node),)
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        of = self.value(node.value)
+        if not isinstance(of, Tile):
+            if isinstance(of, (Affine, *NUMBERS)):
+                raise self.source.error(node, f"a number has no attribute {node.attr}")
+            try:
+                return _known_object(getattr(of, node.attr))
+            except AttributeError:
+                raise self.source.error(node, f"{of!r} has no attribute {node.attr}") from None
+        simple = {"shape": of.shape, "ndim": len(of.shape), "dtype": of.dtype,
+                  "size": int(np.prod(of.shape))}
+        if node.attr in simple:
+            return simple[node.attr]
+        if node.attr == "T":
+            return METHODS["transpose"](self.arithmetic, of)
+        if node.attr not in METHODS:
+            raise self.source.error(node, f"arrays have no {node.attr} in kernels"
+                                    f"{nearest(node.attr, [*METHODS, *simple, 'T'])}")
+        return Method(node.attr, of)
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        a, b = self._operand(node.left), self._operand(node.right)
+        if isinstance(node.op, ast.MatMult):
+            return WORDS[np.matmul](self.arithmetic, a, b)
+        if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(node.op, ast.Add):
+            return a + b
+        self._check_shapes(node, a, b)
+        return self.arithmetic.binary(node.op, a, b)
+
+    def _operand(self, node: ast.expr) -> Any:
+        x = self.value(node)
+        if not isinstance(x, (Tile, Affine, tuple, *NUMBERS)):
+            raise self.source.error(node, f"{x!r} is no number or array")
+        return x
+
+    def _check_shapes(self, node: ast.expr, a: Any, b: Any) -> None:
+        if isinstance(a, Tile) and isinstance(b, Tile):
+            try:
+                np.broadcast_shapes(a.shape, b.shape)
+            except ValueError:
+                raise self.source.error(
+                    node, f"shapes {list(a.shape)} and {list(b.shape)} do not go together",
+                    "they must be equal, or 1, from the last axis on") from None
+
+    def _unaryop(self, node: ast.UnaryOp) -> Any:
+        x = self._operand(node.operand)
+        if isinstance(node.op, ast.Not):
+            return self.arithmetic.opposite(x)
+        if isinstance(node.op, ast.USub):
+            if isinstance(x, NUMBERS):
+                return -x
+            return x.times(-1) if isinstance(x, Affine) else self.arithmetic.apply("neg", x)
+        if isinstance(node.op, ast.Invert):
+            if isinstance(x, int):
+                return ~x
+            return self.arithmetic.apply("bitwise_not", x)
+        return x
+
+    def _boolop(self, node: ast.BoolOp) -> Any:
+        """`and` and `or`: what comes later is only read where what came before lets it."""
+        total: Any = None
+        known = len(self.masks)
+        is_and = isinstance(node.op, ast.And)
+        for part in node.values:
+            x = self.value(part)
+            if not isinstance(x, (Tile, Affine)):
+                if bool(x) != is_and:
+                    total = x if total is None else not is_and
+                    break
+                continue
+            x = self.arithmetic.truth(x)
+            if total is None or isinstance(total, bool):
+                total = x
+            elif is_and:
+                total = self.arithmetic.both(total, x)
+            else:
+                total = self.arithmetic.opposite(self.arithmetic.both(
+                    self.arithmetic.opposite(total), self.arithmetic.opposite(x)))
+            self.masks.append(x if is_and else self.arithmetic.opposite(x))
+        del self.masks[known:]
+        return is_and if total is None else total
+
+    def _compare(self, node: ast.Compare) -> Any:
+        total: Any = True
+        a = self.value(node.left)
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            b = self.value(right)
+            if isinstance(op, (ast.Is, ast.IsNot)):
+                same = a is b
+                part: Any = same if isinstance(op, ast.Is) else not same
+            elif isinstance(op, (ast.In, ast.NotIn)):
+                if isinstance(a, (Tile, Affine)):
+                    raise self.source.error(node, "`in` compares only what is known")
+                part = (a in b) == isinstance(op, ast.In)
+            elif not isinstance(a, (Tile, Affine, *NUMBERS)) or not isinstance(
+                    b, (Tile, Affine, *NUMBERS)):
+                part = (a == b) == isinstance(op, ast.Eq)
+            else:
+                self._check_shapes(node, a, b)
+                part = self.arithmetic.compare(op, a, b)
+            total = self.arithmetic.both(total, part)
+            a = b
+        return total
+
+    def _ifexp(self, node: ast.IfExp) -> Any:
+        test = self.arithmetic.truth(self.value(node.test))
+        if isinstance(test, bool):
+            return self.value(node.body if test else node.orelse)
+        self.masks.append(test)
+        a = self.value(node.body)
+        self.masks[-1] = self.arithmetic.opposite(test)
+        b = self.value(node.orelse)
+        self.masks.pop()
+        return self.arithmetic.choose(test, a, b)
+
+    # -- elements --------------------------------------------------------------------------------
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        of = self.value(node.value)
+        key = self.value(node.slice)
+        if not isinstance(of, Tile):
+            if isinstance(key, (Tile, Affine)):
+                raise self.source.error(node, "a tuple can only be indexed by a known integer",
+                                        "use an array")
+            try:
+                return of[key]
+            except (TypeError, IndexError, KeyError) as error:
+                raise self.source.error(node, str(error)) from None
+        variable = self.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        changes = variable.changes if variable else len(self.loops)
+        try:
+            return self.read(of, changes, index_of(key, of.shape))
+        except BadIndex as error:
+            raise self.source.error(
+                node, str(error), "guard it with a condition, or change the bounds of the loop"
+                if "goes from" in str(error) else "") from None
+
+    def _slice(self, node: ast.Slice) -> Any:
+        return slice(*(None if n is None else self.value(n)
+                       for n in (node.lower, node.upper, node.step)))
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> Any:
+        function = self.value(node.func)
+        generator = node.args[0] if len(node.args) == 1 and isinstance(
+            node.args[0], ast.GeneratorExp) else None
+        if generator is not None:
+            return self._over_generator(node, function, generator)
+        args = tuple(x for n in node.args for x in self.spread(n))
+        named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        if isinstance(function, Method):
+            return METHODS[function.name](self.arithmetic, function.of, *args, **named)
+        known = not any(isinstance(x, (Tile, Affine)) for x in (*args, *named.values()))
+        if known and _among(function, KNOWN):
+            return _tuples(function(*args, **named))
+        if function is len and isinstance(args[0], Tile):
+            return args[0].shape[0]
+        word = _word(function)
+        if word is not None:
+            try:
+                return word(self.arithmetic, *args, **named)
+            except TypeError as error:
+                raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
+        inner = getattr(function, "function", function)  # of a kernel
+        if isinstance(inner, types.FunctionType):
+            return self.inline(node, inner, args, named)
+        raise self.source.error(
+            node, f"{ast.unparse(node.func)} cannot be called in a kernel",
+            "call functions of numpy and math that docs/guides/kernels.md lists, other kernels, or "
+            "functions of your own")
+
+    def _over_generator(self, node: ast.Call, function: Any, generator: ast.GeneratorExp) -> Any:
+        """`sum(x[k] for k in range(n))` and the like."""
+        hows = {sum: "add", max: "maximum", min: "minimum", any: "logical_or", all: "logical_and"}
+        how = hows.get(function) if callable(function) else None
+        [clause, *more] = generator.generators
+        if how is None or more or not isinstance(clause.target, ast.Name):
+            raise self.source.error(node, "only sum, min, max, any and all take a generator, with "
+                                    "one loop")
+        counts = self.value(clause.iter)
+        if not isinstance(counts, range):
+            raise self.source.error(clause.iter, "a generator goes over a range that is known")
+        var = LoopVar(clause.target.id, len(counts))
+        before, known = dict(self.env), len(self.masks)
+        self.loops.append(Loop(var))
+        self.env[var.name] = Variable(Affine({var: counts.step}, counts.start).simple())
+        self.masks += [self.arithmetic.truth(self.value(test)) for test in clause.ifs]
+        x = self.arithmetic.tile(self.value(generator.elt))
+        condition = self.condition(known)
+        del self.masks[known:]
+        self.loops.pop()
+        self.env = before
+        if how.startswith("logical"):
+            x = self.arithmetic.truth(x)
+        d = self.arithmetic.common([x, 0]) if how == "add" else x.dtype
+        return reduced(self.arithmetic, x, condition, (var,), how, d)
+
+
+def _kind(node: ast.AST) -> str:
+    names = {ast.Lambda: "a lambda", ast.Dict: "a dict", ast.Set: "a set",
+             ast.ListComp: "a list comprehension", ast.JoinedStr: "a string",
+             ast.Await: "await", ast.Yield: "yield", ast.NamedExpr: "an assignment with :=",
+             ast.GeneratorExp: "a generator", ast.DictComp: "a dict comprehension",
+             ast.SetComp: "a set comprehension"}
+    return names.get(type(node), type(node).__name__.lower())
+
+
+def _known_object(x: Any) -> Any:
+    """An object from outside as a value of a kernel."""
+    if isinstance(x, np.generic):
+        return Tile(OPS.full((), x.item(), str(x.dtype)))
+    if isinstance(x, np.ndarray):
+        from ztorch.graph.op import constant
+
+        return Tile(constant(x))
+    return tuple(x) if isinstance(x, list) else x
+
+
+def _among(function: Any, known: tuple[Any, ...]) -> bool:
+    return any(function is f for f in known)
+
+
+def _tuples(x: Any) -> Any:
+    return tuple(x) if not isinstance(x, (*NUMBERS, range)) else x
+
+
+def _word(function: Any) -> Any:
+    try:
+        word = WORDS.get(function)
+    except TypeError:  # of no hashable kind
+        return None
+    if word is None and isinstance(function, type) and issubclass(function, np.generic):
+        return cast_word(function)
+    return word

@@ -1,0 +1,122 @@
+"""`zt.kernel`: a function of loops over elements, compiled for every device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch import dispatch
+from ztorch.errors import KernelError
+from ztorch.graph.value import Value
+from ztorch.kernels.arithmetic import NUMBERS, Arithmetic
+from ztorch.kernels.scope import Variable
+from ztorch.kernels.source import Source, source_of
+from ztorch.kernels.statements import Statements
+from ztorch.kernels.tiles import Affine, Tile
+
+
+class Kernel:
+    """A kernel: call it with tensors, arrays of NumPy, or the values of a model.
+
+    Attributes:
+        function: The Python function.
+        max_steps: The most turns of its `while` loops; None if it may have none.
+    """
+
+    def __init__(self, function: Callable[..., Any], max_steps: int | None = None):
+        self.source: Source = source_of(function)
+        self.function = function
+        self.max_steps = max_steps
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        bound = self.bind(args, named)
+        if any(isinstance(x, Value) for x in bound.values()):
+            return self.trace(bound)
+        return dispatch.on_kernel(self, bound)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.source.name}>"
+
+    def bind(self, args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, with defaults."""
+        try:
+            return self.source.signature(self.function, args, named)
+        except TypeError as error:
+            raise KernelError(f"kernel {self.source.name}: {error}") from None
+
+    def trace(self, arguments: dict[str, Any]) -> Any:
+        """What the kernel computes, as values of a graph.
+
+        Args:
+            arguments: Values, or numbers and tuples that are compiled in, by name.
+        """
+        tensors = [x for x in arguments.values() if isinstance(x, Value)]
+        t = Statements(self.source, Arithmetic([x.dtype for x in tensors]), (self.function,))
+        t.max_steps = self.max_steps
+        for name, x in arguments.items():
+            value = Tile(x) if isinstance(x, Value) else x
+            t.env[name] = Variable(value, fixed=f"{name} is an argument")
+        result = t.function()
+        parts = result if isinstance(result, tuple) else (result,)
+        values = []
+        for part in parts:
+            if not isinstance(part, (Tile, Affine, *NUMBERS)):
+                raise KernelError(f"kernel {self.source.name} returns {part!r}; it must return "
+                                  "arrays or numbers")
+            values.append(t.arithmetic.tile(part).value)
+        return tuple(values) if isinstance(result, tuple) else values[0]
+
+    def debug(self, *args: Any, **named: Any) -> Any:
+        """Runs the function as plain Python on NumPy arrays, where breakpoints and prints work.
+
+        Args:
+            *args: Arrays and numbers.
+            **named: Likewise.
+
+        Returns:
+            What the function returns.
+        """
+        return self.function(*[_plain(x) for x in args],
+                             **{name: _plain(x) for name, x in named.items()})
+
+
+def _plain(x: Any) -> Any:
+    return x if isinstance(x, (tuple, str, *NUMBERS)) or x is None else np.asarray(x)
+
+
+def kernel(function: Callable[..., Any] | None = None, *, max_steps: int | None = None) -> Any:
+    """Makes a Python function of loops over elements a kernel: a decorator.
+
+    The function is parsed, not run. Its loops become tensor operations: loops whose turns are
+    independent run at once, sums and extremes over loops are reductions, and sums of products are
+    contractions. So a kernel has a gradient, fuses with what is around it, and runs on every device.
+
+    Args:
+        function: A function of arrays and numbers that uses `for`, `if`, `while`, arithmetic, and
+            functions of `numpy` and `math`.
+        max_steps: The most turns of its `while` loops. `None` allows none. Default: `None`.
+
+    Returns:
+        A `Kernel`.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel
+        ... def scale_shift(x, g, c):
+        ...     out = np.empty_like(x)
+        ...     for i, j in zt.grid(*x.shape):
+        ...         out[i, j] = x[i, j] * g[j] + c[j]
+        ...     return out
+        >>> scale_shift(np.ones((2, 3)), np.arange(3.0), np.ones(3))
+        array([[1., 2., 3.],
+               [1., 2., 3.]])
+    """
+    if function is None:
+        return lambda f: Kernel(f, max_steps)
+    return Kernel(function, max_steps)
+
+

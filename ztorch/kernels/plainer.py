@@ -1,0 +1,127 @@
+"""Writes `while`, `break` and `continue` in terms of `for` and `if`.
+
+A loop that may end early gets a flag: what follows a `break` runs only while the flag holds, and so
+do all later turns.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from ztorch.kernels.source import Source
+
+ENDS = "ends"  # attribute of a loop: the name of the flag that is false when it has ended
+
+
+def plainer(source: Source, max_steps: int | None) -> list[ast.stmt]:
+    """The statements of a function without `while`, `break` and `continue`.
+
+    Args:
+        source: The function.
+        max_steps: The most turns of a `while` loop; None if nobody has said.
+    """
+    return _Plainer(source, max_steps).block(source.tree.body)
+
+
+class _Plainer:
+    def __init__(self, source: Source, max_steps: int | None):
+        self.source, self.max_steps = source, max_steps
+        self.flags: list[tuple[str, str]] = []  # of `break` and `continue`, inner loops last
+        self.count = 0
+
+    def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for k, s in enumerate(statements):
+            out += self.statement(s)
+            flags = [flag for kind, flag in zip((ast.Break, ast.Continue), self.flags[-1:][0]
+                                                if self.flags else (), strict=False)
+                     if _leaves(s, kind)]
+            rest = statements[k + 1:]
+            if flags and rest:
+                test: Any = _name(flags[0]) if len(flags) == 1 else ast.BoolOp(
+                    ast.And(), [_name(f) for f in flags])
+                out.append(_at(s, ast.If(test, self.block(rest), [])))
+                return out
+        return out
+
+    def statement(self, s: ast.stmt) -> list[ast.stmt]:
+        if isinstance(s, (ast.Break, ast.Continue)):
+            flag = self.flags[-1][0 if isinstance(s, ast.Break) else 1]
+            return [_at(s, _assign(flag, ast.Constant(False)))]
+        if isinstance(s, ast.If):
+            return [_at(s, ast.If(s.test, self.block(s.body), self.block(s.orelse)))]
+        if isinstance(s, ast.While):
+            return self._while(s)
+        if isinstance(s, ast.For):
+            return self._for(s)
+        return [s]
+
+    def _for(self, s: ast.For) -> list[ast.stmt]:
+        self._no_else(s)
+        body, flag = self._body(s)
+        loop = _at(s, ast.For(s.target, s.iter, body, []))
+        if flag is None:
+            return [loop]
+        setattr(loop, ENDS, flag)
+        return [_at(s, _assign(flag, ast.Constant(True))), loop]
+
+    def _while(self, s: ast.While) -> list[ast.stmt]:
+        self._no_else(s)
+        if self.max_steps is None:
+            raise self.source.error(
+                s, "a while loop has no bound, but programs have a fixed size", "write "
+                "@zt.kernel(max_steps=1000), or `for _ in range(limit)` with a break")
+        self.count += 1
+        flag = f"<while {self.count}>"
+        body, ended = self._body(s)
+        test: ast.expr = s.test if ended is None else ast.BoolOp(ast.And(), [_name(ended), s.test])
+        turns = ast.Call(_name("<range>"), [ast.Constant(self.max_steps)], [])
+        inside = [*body, _assign(flag, test)]
+        loop = _at(s, ast.For(ast.Name("<turn>", ast.Store()), turns,
+                              [ast.If(_name(flag), inside, [])], []))
+        setattr(loop, ENDS, flag)
+        first = [] if ended is None else [_at(s, _assign(ended, ast.Constant(True)))]
+        return [*first, _at(s, _assign(flag, s.test)), loop]
+
+    def _body(self, s: ast.For | ast.While) -> tuple[list[ast.stmt], str | None]:
+        """The body of a loop, and the flag that ends it, if a `break` does."""
+        self.count += 1
+        ended, skipped = f"<break {self.count}>", f"<continue {self.count}>"
+        breaks = any(_leaves(x, ast.Break) for x in s.body)
+        self.flags.append((ended, skipped))
+        body = self.block(s.body)
+        self.flags.pop()
+        if any(_leaves(x, ast.Continue) for x in s.body):
+            body = [_at(s, _assign(skipped, ast.Constant(True))), *body]
+        if breaks and isinstance(s, ast.For):
+            body = [_at(s, ast.If(_name(ended), body, []))]
+        return body, ended if breaks else None
+
+    def _no_else(self, s: ast.For | ast.While) -> None:
+        if s.orelse:
+            raise self.source.error(s, "a loop with else is not supported",
+                                    "set a flag before the break and test it after the loop")
+
+
+def _leaves(s: ast.AST, kind: type) -> bool:
+    """Whether a statement holds a `break` or `continue` of the loop around it."""
+    if isinstance(s, kind):
+        return True
+    if isinstance(s, (ast.For, ast.While, ast.FunctionDef, ast.Lambda)):
+        return False
+    return any(_leaves(x, kind) for x in ast.iter_child_nodes(s))
+
+
+def _name(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def _assign(name: str, value: ast.expr) -> ast.Assign:
+    return ast.Assign([ast.Name(name, ast.Store())], value)
+
+
+def _at(place: ast.stmt, new: Any) -> Any:
+    """A new statement where another one stood, for messages."""
+    ast.copy_location(new, place)
+    return ast.fix_missing_locations(new)

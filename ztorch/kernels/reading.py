@@ -1,0 +1,226 @@
+"""What `x[...]` reads in every turn of the loops at once.
+
+An index that is a sum of loop variables becomes movement: slices, windows and transposes, which
+cost nothing until something copies them. An index that is data becomes a lookup.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+from ztorch.kernels.arithmetic import Arithmetic, table
+from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, reordered, spread, union
+
+
+class BadIndex(Exception):
+    """An index that cannot be right; the message says which."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index of each axis, sorted out."""
+
+    places: tuple[Affine | Tile, ...]  # of each axis of the array
+    own: Axes  # the axes of slices, in order
+    shape: tuple[int, ...]  # of what is read: that of slices, with axes of size 1 for None
+
+    @property
+    def vars(self) -> Axes:
+        """Loop variables that places depend on, slices among them."""
+        return union(tuple(p.terms) if isinstance(p, Affine) else p.axes for p in self.places)
+
+
+def index_of(keys: Any, shape: tuple[int, ...]) -> Index:
+    """The index that keys between brackets mean for an array of a shape.
+
+    Raises:
+        BadIndex: They are too many, or no indices.
+    """
+    items = list(keys) if isinstance(keys, tuple) else [keys]
+    count = sum(k is not None and k is not Ellipsis for k in items)
+    if count > len(shape):
+        raise BadIndex(f"{count} indices for an array of {len(shape)} axes, {list(shape)}")
+    if Ellipsis in [k for k in items if not isinstance(k, (Tile, Affine))]:
+        at = next(n for n, k in enumerate(items) if k is Ellipsis)
+        items[at:at + 1] = [slice(None)] * (len(shape) - count)
+    else:
+        items += [slice(None)] * (len(shape) - count)
+    places: list[Affine | Tile] = []
+    own: list[LoopVar] = []
+    result: list[int] = []
+    for key in items:
+        if key is None:
+            result.append(1)
+            continue
+        n = shape[len(places)]
+        if isinstance(key, slice):
+            start, size, step = _span(key, n)
+            var = LoopVar(":", size)
+            own.append(var)
+            result.append(size)
+            places.append(Affine.of(start).plus(Affine({var: step})))
+        elif isinstance(key, Tile):
+            if not key.dtype.is_int:
+                raise BadIndex(f"an index must be an integer, not {key.dtype}")
+            if key.shape:
+                raise BadIndex("an index must be a number, not a tile; loop over its elements")
+            places.append(key)
+        elif isinstance(key, (Affine, int)) and not isinstance(key, bool):
+            if isinstance(key, int) and -n <= key < 0:
+                key += n
+            places.append(Affine.of(key))
+        else:
+            raise BadIndex(f"{key!r} is no index; use integers, slices, None and ...")
+    return Index(tuple(places), tuple(own), tuple(result))
+
+
+def _span(key: slice, n: int) -> tuple[Affine | int, int, int]:
+    """(start, size, step) of a slice. Its ends may depend on loops, its size may not."""
+    step = 1 if key.step is None else key.step
+    if not isinstance(step, int) or step == 0:
+        raise BadIndex("the step of a slice must be an integer that is known while compiling")
+    ends = (key.start, key.stop)
+    if all(e is None or (isinstance(e, int) and not isinstance(e, bool)) for e in ends):
+        span = range(*key.indices(n))
+        return span.start, len(span), span.step
+    if any(isinstance(e, Tile) for e in ends) or step < 0:
+        raise BadIndex("the ends of a slice must be sums of loop variables and integers; other "
+                       "starts are written as a loop over the elements")
+    start = Affine.of(0 if key.start is None else key.start)
+    size = Affine.of(n if key.stop is None else key.stop).plus(start, -1).simple()
+    if not isinstance(size, int):
+        raise BadIndex(f"the slice has {size!r} elements, but programs have fixed sizes; write "
+                       "start : start + size")
+    return start, max(0, -(-size // step)), step
+
+
+def read(arithmetic: Arithmetic, source: Tile, index: Index, guarded: bool) -> Tile:
+    """The elements of an array at an index.
+
+    Args:
+        arithmetic: That of the kernel.
+        source: The array, for each turn of the loops that it belongs to.
+        index: Where; sequential loops are no part of it but as data.
+        guarded: Whether a condition may keep turns from reading outside of the array: they then
+            read zeros, which nobody uses.
+    """
+    value, labels = source.value, list(source.axes)
+    first = len(labels)
+    affine = [p for p in index.places if isinstance(p, Affine)]
+    data = [k for k, p in enumerate(index.places) if isinstance(p, Tile)]
+    used = [v for p in affine for v in p.terms]
+    clash = len(set(used)) < len(used) or any(v in labels for v in used)
+    lookup = index.places[data[0]] if data else None
+    if isinstance(lookup, Tile):
+        clash = clash or len(data) > 1 or bool({*lookup.axes} & {*used, *labels})
+    if clash:
+        return _gathered(arithmetic, source, index)
+    for k in reversed(range(len(index.places))):
+        place = index.places[k]
+        if isinstance(place, Affine):
+            value, new = _moved(value, first + k, place, guarded)
+            labels[first:first] = new
+        else:
+            labels[first:first] = [LoopVar("data", value.shape[first + k])]
+    if isinstance(lookup, Tile):
+        at = next(k for k, v in enumerate(labels) if v is not None and v.name == "data")
+        value = OPS.take(value, lookup.value, axis=at)
+        labels[at:at + 1] = lookup.axes
+    loops = union(tuple([v]) for v in labels if v is not None and v not in index.own)
+    value = reordered(value, labels, (*loops, *index.own))
+    return _shaped(Tile(value, loops), index)
+
+
+def _shaped(tile: Tile, index: Index) -> Tile:
+    shape = (*[v.extent for v in tile.axes], *index.shape)
+    return tile if shape == tile.value.shape else Tile(OPS.reshape(tile.value, shape), tile.axes)
+
+
+def _moved(value: Value, axis: int, place: Affine, guarded: bool
+           ) -> tuple[Value, list[LoopVar | None]]:
+    """The axis of a tensor at the places of an index, and the labels of the axes in its stead."""
+    n = value.shape[axis]
+    low, high = place.range
+    if low < 0 or high >= n:
+        if not guarded:
+            raise BadIndex(f"the index goes from {low} to {high}, but this axis has {n} elements"
+                           f"{f' (0 to {n - 1})' if n else ''}")
+        before, after = max(0, -low), max(0, high - n + 1)
+        value = OPS.pad(value, _at(value, axis, before), _at(value, axis, after),
+                        False if value.dtype.kind == "b" else 0)
+        place = place.plus(before)
+    terms = sorted(place.terms.items(), key=lambda item: -abs(item[1]))
+    back = [v for v, c in terms if c < 0]  # counted from their ends, then turned
+    start = place.const + sum(c * (v.extent - 1) for v, c in terms if c < 0)
+    steps = [(v, abs(c)) for v, c in terms]
+    labels: list[LoopVar | None]
+    if not steps:
+        return _cut(value, axis, start, 1, 1), [None]
+    if len(steps) == 1:
+        [(v, step)] = steps
+        value, labels = _cut(value, axis, start, step, v.extent), [v]
+    elif all(c == d * w.extent for (_, c), (w, d) in zip(steps, steps[1:], strict=False)):
+        shape = tuple(v.extent for v, _ in steps)
+        value = _cut(value, axis, start, steps[-1][1], math.prod(shape))
+        value = OPS.reshape(value, (*value.shape[:axis], *shape, *value.shape[axis + 1:]))
+        labels = [v for v, _ in steps]
+    elif len(steps) == 2:
+        (v, stride), (w, gap) = steps
+        value = _cut(value, axis, start, 1, (v.extent - 1) * stride + (w.extent - 1) * gap + 1)
+        value = OPS.windows(value, (axis,), w.extent, stride, gap)
+        rank = value.rank - 1
+        value = OPS.transpose(value, (*range(axis + 1), rank, *range(axis + 1, rank)))
+        labels = [v, w]
+    else:
+        at = np.zeros((), np.int64)
+        for v, step in steps:
+            at = at[..., None] + np.arange(v.extent) * step
+        value = OPS.take(value, constant((at + start).astype(np.int32)), axis=axis)
+        labels = [v for v, _ in steps]
+    turned = tuple(axis + k for k, v in enumerate(labels) if v in back)
+    return (OPS.flip(value, turned) if turned else value), labels
+
+
+def _at(value: Value, axis: int, number: int) -> tuple[int, ...]:
+    return tuple(number if k == axis else 0 for k in range(value.rank))
+
+
+def _cut(value: Value, axis: int, start: int, step: int, size: int) -> Value:
+    if (start, step, size) == (0, 1, value.shape[axis]):
+        return value
+    steps = tuple(step if k == axis else 1 for k in range(value.rank))
+    sizes = tuple(size if k == axis else n for k, n in enumerate(value.shape))
+    return OPS.slice(value, _at(value, axis, start), steps, sizes)
+
+
+def _gathered(arithmetic: Arithmetic, source: Tile, index: Index) -> Tile:
+    """The elements at positions that are computed: a lookup in the flat array. Positions outside
+    of an axis count as its ends."""
+    lengths = source.value.shape
+    places = [Affine({v: 1}) for v in source.axes] + [
+        p for p in index.places]
+    flat: Any = None
+    stride = 1
+    for place, n in reversed(list(zip(places, lengths, strict=True))):
+        inside = isinstance(place, Affine) and place.range[0] >= 0 and place.range[1] < n
+        part: Any = place if inside else arithmetic.apply(
+            "clip", place, 0, n - 1)
+        part = arithmetic.apply("mul", part, stride)
+        flat = part if flat is None else arithmetic.apply("add", flat, part)
+        stride *= n
+    if flat is None:
+        flat = table(np.zeros((), np.int32), ())
+    loops = union([tuple(v for v in flat.axes if v not in index.own)])
+    positions = spread(flat, (*loops, *index.own))
+    target = (*[v.extent for v in (*loops, *index.own)],)
+    if positions.shape != target:
+        positions = OPS.broadcast_to(positions, target)
+    value = OPS.take(OPS.reshape(source.value, (math.prod(lengths),)), positions, axis=0)
+    return _shaped(Tile(value, loops), index)

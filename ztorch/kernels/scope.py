@@ -1,0 +1,126 @@
+"""What is known at a line of a kernel: its variables, the loops around it, and the conditions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.kernels.arithmetic import Arithmetic
+from ztorch.kernels.reading import Index, read
+from ztorch.kernels.source import Source
+from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a name means."""
+
+    value: Any  # a number, an index, a tile, or any object of Python's that is known
+    depth: int = 0  # number of loops around the line that made it
+    changes: int = 0  # number of loops, from the outer one on, in which it changes
+    masks: int = 0  # number of conditions around that line
+    fixed: str = ""  # why its elements cannot be written; empty: they can
+
+
+class Turns(Protocol):
+    """A sequential loop while its body is translated."""
+
+    twin: LoopVar  # its counter, outside of it: all turns at once
+    late: frozenset[str]  # arrays that are written after the loop, with what all turns give
+
+    def sequence(self, value: Value) -> Value:
+        """The turn's element of a tensor with an element for each turn."""
+
+    def put_off(self, name: str, index: Index, new: Tile, condition: Any, inner: Axes,
+                how: str | None) -> None:
+        """Has elements of an array written after the loop."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop around a line."""
+
+    var: LoopVar
+    turns: Turns | None = None  # None: all turns at once
+
+
+class Scope:
+    """The state of a translation. Expressions and statements build on it."""
+
+    def __init__(self, source: Source, arithmetic: Arithmetic, calls: tuple[Any, ...] = ()):
+        self.source = source
+        self.arithmetic = arithmetic
+        self.calls = calls  # the functions that are being translated, outer ones first
+        self.env: dict[str, Variable] = {}
+        self.loops: list[Loop] = []
+        self.masks: list[Any] = []  # conditions around the line
+        self.assigned: list[set[str]] = []  # for each open branch: variables that it set
+
+    def parallel(self, depth: int) -> Axes:
+        """The loops inside of a depth whose turns run all at once."""
+        return tuple(loop.var for loop in self.loops[depth:] if loop.turns is None)
+
+    def condition(self, first: int) -> Any:
+        """All conditions from a number on, as one: True, or a tile."""
+        total: Any = True
+        for mask in self.masks[first:]:
+            total = self.arithmetic.both(total, mask)
+        return total
+
+    def read(self, tile: Tile, changes: int, index: Index) -> Tile:
+        """The elements of an array that changes in the first `changes` loops. A sequential loop
+        inside of these gets what all its turns read as one tensor, made before the loop."""
+        places = [p for p in index.places if isinstance(p, Affine)]
+        counters = {v for p in places for v in p.terms if v.turn is not None}
+        if len(places) == len(index.places):
+            for number in reversed(range(changes, len(self.loops))):
+                loop = self.loops[number]
+                if loop.turns is None or loop.var not in counters:
+                    continue
+                twin = loop.turns.twin
+                outside = self._at(number).read(tile, changes, renamed(index, loop.var, twin))
+                order = [outside.axes.index(twin)]
+                order += [k for k in range(outside.value.rank) if k not in order]
+                row = loop.turns.sequence(OPS.transpose(outside.value, tuple(order)))
+                return Tile(row, tuple(v for v in outside.axes if v is not twin), outside.weak)
+        index = replace(index, places=tuple(
+            self.arithmetic.tile(p) if isinstance(p, Affine) and counters & {*p.terms} else p
+            for p in index.places))
+        return read(self.arithmetic, tile, index, bool(self.masks))
+
+    # -- what statements do ----------------------------------------------------------------------
+
+    def block(self, statements: Sequence[ast.stmt]) -> None:
+        """Runs statements in order."""
+        raise NotImplementedError
+
+    def set(self, name: str, x: Any, fixed: str = "") -> None:
+        """Gives a variable a value."""
+        raise NotImplementedError
+
+    def store(self, name: str, index: Index, new: Tile, condition: Any, inner: Axes,
+              how: str | None) -> None:
+        """Writes elements of an array."""
+        raise NotImplementedError
+
+    def inline(self, node: ast.Call, function: Callable[..., Any], args: tuple[Any, ...],
+               named: dict[str, Any]) -> Any:
+        """The result of another function."""
+        raise NotImplementedError
+
+    def _at(self, number: int) -> Scope:
+        """The scope around one of the loops."""
+        outside = Scope(self.source, self.arithmetic)
+        outside.loops, outside.masks = self.loops[:number], self.masks
+        return outside
+
+
+def renamed(index: Index, old: LoopVar, new: LoopVar) -> Index:
+    """An index with a loop variable replaced."""
+    return replace(index, places=tuple(
+        Affine({new if v is old else v: c for v, c in p.terms.items()}, p.const)
+        if isinstance(p, Affine) else p for p in index.places))

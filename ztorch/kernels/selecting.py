@@ -1,0 +1,67 @@
+"""The largest or smallest over loops together with where it lies: `if x > best: best, at = x, i`."""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import replace
+from typing import Any
+
+from ztorch.graph.op import OPS
+from ztorch.kernels.dependence import Selection
+from ztorch.kernels.expressions import Expressions
+from ztorch.kernels.tiles import Tile, full, union
+from ztorch.kernels.writing import neutral
+
+
+def selected(t: Expressions, s: ast.If, chosen: Selection) -> None:
+    """Sets the variables of a selection to those of the chosen turn, if it beats what was there."""
+    a = t.arithmetic
+    best = t.env[chosen.best]
+    over = t.parallel(best.depth)
+    term = a.tile(t.value(chosen.term))
+    d = a.common([best.value, term])
+    how = "maximum" if chosen.largest else "minimum"
+    lowest = Tile(OPS.full((), neutral(how, d), d))
+    term = a.cast(term, d)
+    valid: Any = t.condition(best.masks)
+    if d.is_float:  # NaN is neither larger nor smaller
+        valid = a.both(valid, a.apply("equal", term, term))
+    term = a.choose(valid, term, lowest)
+    others = {n: a.tile(t.value(e)) for n, e in chosen.others.items()}
+    axes = union([term.axes, over, *(x.axes for x in others.values())])
+    kept = tuple(v for v in axes if v not in over)
+    if term.shape or any(x.shape for x in others.values()):
+        raise t.source.error(s, "a selection compares numbers, not tiles")
+
+    def flat(x: Tile) -> Any:
+        """A tensor whose last axis is all turns."""
+        value = OPS.transpose(full(x, axes), tuple(axes.index(v) for v in (*kept, *over)))
+        return OPS.reshape(value, (*[v.extent for v in kept], math.prod(v.extent for v in over)))
+
+    turns = flat(term)
+    last = turns.rank - 1
+    if chosen.last:
+        turns = OPS.flip(turns, last)
+    place = (OPS.argmax if chosen.largest else OPS.argmin)(turns, axis=last, keepdims=True)
+    if chosen.last:
+        place = turns.shape[last] - 1 - place
+        turns = OPS.flip(turns, last)
+
+    def at_place(value: Any) -> Tile:
+        y = OPS.take_along_axis(value, place, axis=last)
+        return Tile(OPS.reshape(y, y.shape[:-1]), kept)
+
+    found = at_place(turns)
+    op: ast.cmpop = ast.Gt() if chosen.largest else ast.Lt()
+    if chosen.last:
+        op = ast.GtE() if chosen.largest else ast.LtE()
+    better = a.compare(op, found, best.value)
+    t.env[chosen.best] = replace(best, value=a.choose(better, found, best.value))
+    for name, x in others.items():
+        if name not in t.env:
+            raise t.source.error(s, f"{name} is set only where a turn is chosen",
+                                 "set it before the loop")
+        old = t.env[name]
+        t.env[name] = replace(old, value=a.choose(better, replace(at_place(flat(x)), weak=x.weak),
+                                                  old.value))

@@ -1,0 +1,92 @@
+"""The source of a kernel: its syntax tree, the names it uses, and errors that show the line."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from ztorch.errors import KernelError
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a function, parsed."""
+
+    name: str  # of the function
+    file: str  # that it stands in
+    first_line: int  # of its text in the file
+    indent: int  # columns that were cut from each line
+    lines: tuple[str, ...]  # of its text, without the indent
+    tree: ast.FunctionDef
+    names: dict[str, Any]  # globals and closure of the function
+
+    def error(self, node: ast.AST, problem: str, fix: str = "") -> KernelError:
+        """An error that shows a place of the source.
+
+        Args:
+            node: Where the problem lies.
+            problem: What is wrong, with the shapes or types that disagree.
+            fix: What to write instead. Default: `""`.
+        """
+        line = getattr(node, "lineno", 1)
+        start = getattr(node, "col_offset", 0)
+        text = self.lines[line - 1]
+        last = getattr(node, "end_lineno", line) == line
+        end = getattr(node, "end_col_offset", None) if last else None
+        end = len(text) if end is None else end
+        column = len(text.encode()[:start].decode())  # the tree counts bytes
+        width = max(1, len(text.encode()[start:end].decode()))
+        return KernelError(
+            f"kernel {self.name}: {problem}{f'; {fix}' if fix else ''}\n"
+            f'  File "{self.file}", line {self.first_line + line - 1}, '
+            f"column {self.indent + column + 1}\n"
+            f"    {text}\n    {' ' * column}{'^' * width}")
+
+    def signature(self, function: Callable[..., Any], args: Any, named: dict[str, Any]
+                  ) -> dict[str, Any]:
+        """Arguments by the names of parameters; raises TypeError if they do not fit."""
+        bound = inspect.signature(function).bind(*args, **named)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def lookup(self, name: str) -> Any:
+        """What a name means outside of the function; raises KeyError for unknown ones."""
+        if name in self.names:
+            return self.names[name]
+        return getattr(builtins, name) if hasattr(builtins, name) else self.names[name]
+
+
+def source_of(function: Callable[..., Any]) -> Source:
+    """The source of a Python function.
+
+    Raises:
+        KernelError: It has no source, or is no plain function.
+    """
+    name = getattr(function, "__name__", repr(function))
+    code: CodeType | None = getattr(function, "__code__", None)
+    if code is None:
+        raise KernelError(f"a kernel is written as a function with def, not {function!r}")
+    try:
+        text = inspect.getsource(function)
+    except (OSError, TypeError):
+        raise KernelError(f"kernel {name}: its source cannot be read; kernels are parsed, so write "
+                          "them in a file or a notebook cell") from None
+    plain = textwrap.dedent(text)
+    indent = len(text.split("\n", 1)[0]) - len(plain.split("\n", 1)[0])
+    try:
+        tree = ast.parse(plain).body[0]
+    except SyntaxError:
+        tree = None  # type: ignore[assignment]  # a lambda in the middle of an expression
+    if not isinstance(tree, ast.FunctionDef):
+        raise KernelError(f"kernel {name}: a kernel is written as a function with def, not as a "
+                          "lambda or a coroutine")
+    closure = inspect.getclosurevars(function)
+    names = {**function.__globals__, **closure.nonlocals}  # type: ignore[attr-defined]
+    return Source(name, code.co_filename, code.co_firstlineno, indent,
+                  tuple(plain.split("\n")), tree, names)

@@ -1,0 +1,92 @@
+"""Sums over loops. A sum of products whose factors depend on different loops is a contraction,
+such as a matrix product: it is never written out."""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+from ztorch.graph.op import OPS
+from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.dependence import Update
+from ztorch.kernels.expressions import Expressions
+from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, union
+from ztorch.kernels.writing import reduced
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def total_of(e: Expressions, update: Update, condition: Any, over: Axes, old: Any) -> Tile:
+    """The sum of a term over all turns of some loops.
+
+    Args:
+        e: What evaluates expressions.
+        update: The statement: `old += term`, or `old -= term`.
+        condition: Which turns count.
+        over: The loops.
+        old: What it is added to, which decides the dtype together with the term.
+    """
+    a = e.arithmetic
+    factors = [e.value(n) for n in _factors(update.term)]
+    numbers = [x for x in factors if isinstance(x, (Affine, *NUMBERS))]
+    tiles = [x for x in factors if isinstance(x, Tile)]
+    contraction = _contraction(a, tiles, condition, over)
+    if contraction is None:
+        term: Any = factors[0]
+        for x in factors[1:]:
+            term = a.binary(ast.Mult(), term, x)
+        total = reduced(a, a.tile(term), condition, over, "add", a.common([old, term]))
+    else:
+        total = contraction
+        for x in numbers:
+            total = a.binary(ast.Mult(), total, x)
+    return a.apply("neg", total) if update.negative else total
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
+def _contraction(a: Any, tiles: list[Tile], condition: Any, over: Axes) -> Tile | None:
+    """The sum of a product of numbers as a contraction, where that is less work than to multiply
+    first: no factor depends on all loops."""
+    if len(tiles) < 2 or any(t.shape for t in tiles):
+        return None
+    d = a.common(tiles)
+    axes = union(t.axes for t in tiles)
+    reduced_axes = [v for v in over if v in axes]
+    if not d.is_float or len(reduced_axes) < len(over) or len(axes) > len(LETTERS):
+        return None
+    groups = _grouped(a, tiles)
+    if len(groups) < 2 or _size(axes) <= max(_size(t.axes) for t in groups):
+        return None
+    if condition is not True:
+        place = next((k for k, t in enumerate(groups) if {*condition.axes} <= {*t.axes}), None)
+        if place is None:
+            return None
+        groups[place] = a.choose(condition, groups[place], 0)
+    letter = dict(zip(axes, LETTERS, strict=False))
+    kept = tuple(v for v in axes if v not in over)
+    inputs = ",".join("".join(letter[v] for v in t.axes) for t in groups)
+    value = OPS.einsum(f"{inputs}->{''.join(letter[v] for v in kept)}",
+                       *(a.cast(t, d).value for t in groups))
+    return Tile(value, kept)
+
+
+def _grouped(a: Any, tiles: list[Tile]) -> list[Tile]:
+    """The factors, with those multiplied that depend on no more loops than another one."""
+    groups: list[Tile] = []
+    for t in sorted(tiles, key=lambda t: -_size(t.axes)):
+        home = next((k for k, g in enumerate(groups) if {*t.axes} <= {*g.axes}), None)
+        if home is None:
+            groups.append(t)
+        else:
+            groups[home] = a.apply("mul", groups[home], t)
+    return groups
+
+
+def _size(axes: tuple[LoopVar, ...]) -> int:
+    return math.prod(v.extent for v in axes)

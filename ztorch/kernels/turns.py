@@ -1,0 +1,198 @@
+"""Loops whose turns run one after the other: a loop of the graph, with a body of its own.
+
+What the body changes is the loop's state. Arrays that it only fills, each turn its own part, are
+written after the loop, with what all turns give; and what turns read of arrays that do not change
+is read before it.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean
+from ztorch.graph.body import Body, carry_leaf, slice_leaf
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value, topological
+from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.dependence import in_a_sum, written
+from ztorch.kernels.expressions import Expressions
+from ztorch.kernels.plainer import ENDS
+from ztorch.kernels.reading import Index
+from ztorch.kernels.scope import Loop, Variable, renamed
+from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, full, reordered, union
+from ztorch.kernels.uses import assigned, definitions, parts, reads_of
+from ztorch.ops.control import looped
+
+TRIALS_MAX = 8  # how often the shapes and dtypes of a state may grow before they must agree
+
+
+class Steps:
+    """The turns of one loop while its body is translated."""
+
+    def __init__(self, name: str, count: int, late: frozenset[str]):
+        self.twin = LoopVar(name, count)
+        self.late = late
+        self.number = slice_leaf(OPS.iota((count,), 0), 0)
+        self.slices: list[tuple[Value, Value]] = [(self.number, OPS.iota((count,), 0))]
+        self.var = LoopVar(name, count, self.number, self.twin.serial)
+        self.writes: list[tuple[str, Index, Tile, Any, Axes, str | None]] = []
+
+    def sequence(self, value: Value) -> Value:
+        """The turn's element of a tensor with an element for each turn."""
+        leaf = slice_leaf(value, len(self.slices))
+        self.slices.append((leaf, value))
+        return leaf
+
+    def put_off(self, name: str, index: Index, new: Tile, condition: Any, inner: Axes,
+                how: str | None) -> None:
+        """Has elements of an array written after the loop."""
+        self.writes.append((name, index, new, condition, inner, how))
+
+
+def in_order(t: Expressions, s: ast.For, name: str, first: Affine, step: int, count: int,
+             last: Any) -> None:
+    """Runs a loop turn by turn.
+
+    Args:
+        t: What runs statements.
+        s: The loop.
+        name: Name of its counter.
+        first: The counter in the first turn.
+        step: What is added to it.
+        count: Number of turns.
+        last: Turns whose counter is not before it do nothing; None if there are none.
+    """
+    set_here = [n for n in assigned(s.body) if n in t.env and n != name]
+    filled = [n for n in written(s.body) if n in t.env and n not in set_here]
+    late = frozenset(n for n in filled if _only_filled(s, n, name, t))
+    names = [n for n in (*set_here, *filled) if n not in late]
+    state = {n: _state(t, s, n, t.env[n].value) for n in names}
+    for _ in range(TRIALS_MAX):
+        steps = Steps(name, count, late)
+        carries = {n: carry_leaf(x.value, k) for k, (n, x) in enumerate(state.items())}
+        after = _turn(t, s, steps, name, first, step, last, {
+            n: Tile(carries[n], state[n].axes, state[n].weak) for n in names})
+        grown = {n: _grown(t, s, n, state[n], after[n]) for n in names}
+        if all(_alike(grown[n], state[n]) for n in names):
+            break
+        state = grown
+    else:
+        raise t.source.error(s, "the shapes of what the loop changes grow with each turn",
+                             f"they must stay the same: {', '.join(names)}")
+    _finish(t, s, steps, state, carries, after)
+
+
+def _only_filled(s: ast.For, array: str, counter: str, t: Expressions) -> bool:
+    """Whether turns write an array in one place, each its own part, and do not read it."""
+    places = written(s.body)[array]
+    if len(places) != 1 or next(reads_of(s.body, array), None) is not None:
+        return False
+    known = definitions(s.body, {*t.env})
+    return any(in_a_sum(part, counter) for part in parts(places[0][0].slice, known))
+
+
+def _state(t: Expressions, s: ast.For, name: str, x: Any) -> Tile:
+    if not isinstance(x, (Tile, Affine, *NUMBERS)):
+        raise t.source.error(s, f"{name} changes in this loop, but {x!r} is no number or array")
+    return t.arithmetic.tile(x)
+
+
+def _turn(t: Expressions, s: ast.For, steps: Steps, name: str, first: Affine, step: int,
+          last: Any, carries: dict[str, Tile]) -> dict[str, Tile]:
+    """Translates the body once. Returns the state after a turn."""
+    before, masks = dict(t.env), len(t.masks)
+    t.loops.append(Loop(steps.var, steps))
+    depth = len(t.loops)
+    counter = first.plus(Affine({steps.var: step}))
+    t.env[name] = Variable(counter, depth, depth, masks, "it counts turns")
+    for n, x in carries.items():
+        t.env[n] = replace(before[n], value=x, changes=depth)
+    t.assigned.append(set())
+    body = s.body
+    if last is not None:
+        op = ast.Lt() if step > 0 else ast.Gt()
+        t.env["<inside>"] = Variable(t.arithmetic.compare(op, counter, last), depth, depth, masks)
+        test = ast.copy_location(ast.Name("<inside>", ast.Load()), s)
+        body = [ast.copy_location(ast.If(test, body, []), s)]
+    t.block(body)
+    t.assigned.pop()
+    t.loops.pop()
+    after = {n: _state(t, s, n, t.env[n].value) for n in carries}
+    t.env = before
+    return after
+
+
+def _grown(t: Expressions, s: ast.For, name: str, old: Tile, new: Tile) -> Tile:
+    """The state before the first turn, with the loops, shape and dtype that it has after one."""
+    try:
+        shape = np.broadcast_shapes(old.shape, new.shape)
+    except ValueError:
+        shape = None
+    if shape != new.shape:
+        raise t.source.error(s, f"{name} has shape {list(old.shape)} before a turn of this loop "
+                             f"and {list(new.shape)} after it", "it must stay the same")
+    d = t.arithmetic.common([old, new])
+    axes = union([old.axes, new.axes])
+    return Tile(full(t.arithmetic.cast(old, d), axes, new.shape), axes, old.weak and new.weak)
+
+
+def _alike(a: Tile, b: Tile) -> bool:
+    return (a.axes, a.shape, a.dtype, a.weak) == (b.axes, b.shape, b.dtype, b.weak)
+
+
+def _finish(t: Expressions, s: ast.For, steps: Steps, state: dict[str, Tile],
+            carries: dict[str, Value], after: dict[str, Tile]) -> None:
+    """Makes the loop, and gives variables what they are after it."""
+    news = [_typed(t, after[n], state[n].axes, x.shape, x.dtype) for n, x in state.items()]
+    leaves, inits = [*carries.values()], [x.value for x in state.values()]
+    proceed = None
+    flag = getattr(s, ENDS, None)
+    if flag is not None:
+        place = [*state].index(flag)
+        if state[flag].value.rank == 0:
+            proceed = place
+        else:
+            proceed = len(inits)
+            inits.append(OPS.any(inits[place]))
+            leaves.append(carry_leaf(inits[-1], proceed))
+            news.append(OPS.any(news[place]))
+    outs: list[Value] = []
+    for _, _, new, condition, _, _ in steps.writes:
+        outs.append(new.value)
+        if condition is not True:
+            outs.append(condition.value)
+    used = {*topological([*news, *outs])}
+    slices = [(leaf, x) for leaf, x in steps.slices if leaf in used]
+    body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
+                tuple(news), tuple(outs), proceed)
+    ends, stacks = looped(body, inits, [x for _, x in slices])
+    plain = {*assigned(s.body)}
+    for n, y in zip(state, ends, strict=False):
+        x = Tile(y, state[n].axes, state[n].weak)
+        if n in plain and not t.parallel(t.env[n].depth):
+            t.set(n, x, t.env[n].fixed)
+        else:
+            t.env[n] = replace(t.env[n], value=x)
+    rest = iter(stacks)
+    for name, index, new, condition, inner, how in steps.writes:
+        whole = _all_turns(next(rest), new.axes, steps.twin)
+        if condition is not True:
+            condition = _all_turns(next(rest), condition.axes, steps.twin)
+        t.store(name, renamed(index, steps.var, steps.twin), whole, condition,
+                union([inner, (steps.twin,)]), how)
+
+
+def _typed(t: Expressions, x: Tile, axes: Axes, shape: tuple[int, ...], d: DType) -> Value:
+    value = full(x if d is boolean and x.dtype is boolean else t.arithmetic.cast(x, d), axes, shape)
+    return value
+
+
+def _all_turns(stack: Value, axes: Axes, twin: LoopVar) -> Tile:
+    """What all turns gave, as a tile of the loop that they are."""
+    loops = union([axes, (twin,)])
+    own = tuple(LoopVar(":", n) for n in stack.shape[1 + len(axes):])
+    return Tile(reordered(stack, [twin, *axes, *own], (*loops, *own)), loops)

@@ -1,0 +1,146 @@
+"""Where statements read and set variables and arrays."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names that an expression or a statement reads."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(
+        n.ctx, ast.Load)}
+
+
+def assigned(statements: Sequence[ast.stmt]) -> dict[str, ast.AST]:
+    """The variables that statements set as a whole, and where first."""
+    out: dict[str, ast.AST] = {}
+    for s in statements:
+        for n in ast.walk(s):
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
+                out.setdefault(n.id, n)
+    return out
+
+
+def simple_statements(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements that hold no others, inside loops and branches too."""
+    for s in statements:
+        inner = [*getattr(s, "body", []), *getattr(s, "orelse", [])]
+        if inner:
+            yield from simple_statements(inner)
+        else:
+            yield s
+
+
+def element_targets(s: ast.stmt) -> Iterator[ast.Subscript]:
+    """The elements of arrays that a statement sets."""
+    targets = s.targets if isinstance(s, ast.Assign) else [s.target] if isinstance(
+        s, (ast.AugAssign, ast.AnnAssign)) else []
+    for t in targets:
+        for n in t.elts if isinstance(t, ast.Tuple) else [t]:
+            if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name):
+                yield n
+
+
+def first_use(statements: Sequence[ast.stmt], name: str) -> str:
+    """What statements do with a variable first: `"set"` it in any case, `"read"` it, or `"none"`.
+    One that is set only under a condition, or in a loop, may be read as it was before: `"read"`."""
+    maybe = False
+    for s in statements:
+        use = _use(s, name)
+        if use in ("set", "read"):
+            return "read" if maybe or use == "read" else "set"
+        maybe = maybe or use == "maybe"
+    return "read" if maybe else "none"
+
+
+def _use(s: ast.stmt, name: str) -> str:
+    if isinstance(s, ast.If):
+        if name in names_in(s.test):
+            return "read"
+        both = {_branch(part, name) for part in (s.body, s.orelse)}
+        if "read" in both:
+            return "read"
+        return "set" if both == {"set"} else "maybe" if both & {"set", "maybe"} else "none"
+    if isinstance(s, ast.For):
+        if name in names_in(s.iter):
+            return "read"
+        inside = _branch(s.body, name)
+        return "maybe" if inside == "set" or name in assigned([s]) and inside == "none" else inside
+    if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name) and s.target.id == name:
+        return "read"
+    if name in names_in(s):
+        return "read"
+    return "set" if name in assigned([s]) else "none"
+
+
+def _branch(statements: Sequence[ast.stmt], name: str) -> str:
+    """Like `first_use`, but tells what may be set from what is read."""
+    for s in statements:
+        use = _use(s, name)
+        if use != "none":
+            if use == "maybe":
+                rest = first_use(statements[list(statements).index(s) + 1:], name)
+                return "read" if rest == "read" else "maybe"
+            return use
+    return "none"
+
+
+def reads_of(statements: Sequence[ast.stmt], name: str) -> Iterator[ast.expr]:
+    """Where statements read an array: elements of it, or the whole. `a[i] += x` is none."""
+    own = {id(t.value) for s in simple_statements(statements) for t in element_targets(s)}
+    for s in statements:
+        yield from _reads(s, name, own)
+
+
+def _reads(node: ast.AST, name: str, own: set[int]) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and (
+            node.value.id == name and id(node.value) not in own):
+        yield node
+        yield from _reads(node.slice, name, own)
+        return
+    if isinstance(node, ast.Attribute) and node.attr in ("shape", "dtype", "ndim", "size"):
+        return
+    if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and (
+            id(node) not in own):
+        yield node
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _reads(child, name, own)
+
+
+def definitions(statements: Sequence[ast.stmt], outside: set[str]) -> dict[str, ast.expr]:
+    """What variables of statements are set to, where that happens once and for all."""
+    places: dict[str, list[ast.expr | None]] = {}
+    for s in simple_statements(statements):
+        names = assigned([s])
+        plain = isinstance(s, ast.Assign) and len(s.targets) == 1 and isinstance(
+            s.targets[0], ast.Name)
+        for name in names:
+            places.setdefault(name, []).append(
+                s.value if plain and isinstance(s, ast.Assign) else None)
+    return {n: values[0] for n, values in places.items()
+            if len(values) == 1 and values[0] is not None and n not in outside}
+
+
+def parts(index: ast.expr, known: dict[str, ast.expr]) -> list[ast.expr]:
+    """The index of each axis, with variables replaced by what they are set to."""
+    whole = _Replaced(known).visit(_copy(index))
+    return list(whole.elts) if isinstance(whole, ast.Tuple) else [whole]
+
+
+def _copy(node: ast.expr) -> ast.expr:
+    return ast.parse(ast.unparse(node), mode="eval").body if not isinstance(
+        node, (ast.Slice, ast.Tuple)) else ast.parse(
+            f"x[{ast.unparse(node)}]", mode="eval").body.slice  # type: ignore[attr-defined]
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, known: dict[str, ast.expr], depth: int = 0):
+        self.known, self.depth = known, depth
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = self.known.get(node.id)
+        if value is None or self.depth > 8:
+            return node
+        return _Replaced(self.known, self.depth + 1).visit(_copy(value))

@@ -1,0 +1,266 @@
+"""What `x[...] = y` and `x[...] += y` make of an array, in every turn of the loops at once.
+
+Where each turn writes an element of its own, the new array is what they write, moved to its place.
+Turns that write the same element must combine: their sum, product, largest or smallest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+from ztorch.ir.opcodes import identity
+from ztorch.kernels.arithmetic import Arithmetic
+from ztorch.kernels.reading import BadIndex, Index
+from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, full, union
+
+# How turns combine: the op on two elements, the op along axes, and the opcode of its neutral value.
+COMBINE = {"add": ("add", "sum", "add"), "mul": ("mul", "prod", "mul"),
+           "minimum": ("minimum", "min", "min"), "maximum": ("maximum", "max", "max"),
+           "logical_and": ("logical_and", "all", "and"), "logical_or": ("logical_or", "any", "or")}
+
+
+def neutral(how: str, d: DType) -> Any:
+    """The number that changes nothing when it is combined."""
+    if d.kind == "b":
+        return how == "logical_and"
+    return identity(COMBINE[how][2], d)
+
+
+def reduced(arithmetic: Arithmetic, x: Tile, condition: Any, over: Axes, how: str, d: DType
+            ) -> Tile:
+    """What the turns of some loops give together.
+
+    Args:
+        arithmetic: That of the kernel.
+        x: What each turn gives.
+        condition: Which turns count.
+        over: The loops.
+        how: A key of `COMBINE`.
+        d: Dtype of the result.
+    """
+    x = arithmetic.cast(x, d)
+    if condition is not True:
+        x = arithmetic.choose(condition, x, Tile(OPS.full((), neutral(how, d), d)))
+    axes = union([x.axes, over])
+    if not over:
+        return x
+    value = full(x, axes)
+    places = tuple(axes.index(v) for v in over)
+    value = getattr(OPS, COMBINE[how][1])(value, axis=places)
+    return Tile(value if value.dtype is d else OPS.cast(value, d),
+                tuple(v for v in axes if v not in over))
+
+
+def write(arithmetic: Arithmetic, array: Tile, index: Index, new: Tile, condition: Any,
+          inner: Axes, how: str | None) -> Tile:
+    """The array after all turns have written.
+
+    Args:
+        arithmetic: That of the kernel.
+        array: The array, for each turn of the loops that it belongs to.
+        index: Where each turn writes.
+        new: What it writes.
+        condition: Which turns write: True, or a tile of bools.
+        inner: The parallel loops inside those that the array belongs to.
+        how: How turns combine, a key of `COMBINE`; None: each element is written once, or the last
+            turn counts.
+
+    Raises:
+        BadIndex: The index leaves the array, or turns write the same element and do not combine.
+    """
+    d = array.dtype
+    new = _labelled(arithmetic.cast(new, d), index)
+    conditions = () if condition is True else condition.axes
+    own = union([array.axes, *(tuple(v for v in axes if v not in inner and v not in index.own)
+                               for axes in (new.axes, conditions, index.vars))])
+    array = Tile(full(array, own), own)
+    if any(isinstance(p, Tile) for p in index.places) or not _injective(index):
+        return _scattered(arithmetic, array, index, new, condition, inner, how)
+    _check_bounds(index, array.shape, condition)
+    missing = tuple(v for v in inner if v not in index.vars and v.extent > 1)
+    if how is not None:
+        new = reduced(arithmetic, new, condition, missing, how, d)
+    elif missing:
+        raise BadIndex(f"all turns of {missing[0]} write the same element, and which comes last is "
+                       "not known")
+    placed, covered = _placed(new, own, index, array.shape)
+    old = array.value
+    if how is not None:
+        both = Tile(getattr(OPS, COMBINE[how][0])(old, placed), own)
+        return both if covered is None else Tile(OPS.where(covered, both.value, old), own)
+    if condition is not True:
+        asked, _ = _placed(_labelled(condition, index), own, index, array.shape)
+        covered = asked if covered is None else OPS.logical_and(covered, asked)
+    elif covered is not None and old.op.name == "full":
+        if _contiguous(index):
+            return Tile(_padded(new, own, index, array.shape, old.attrs["value"]), own)
+    return Tile(placed if covered is None else OPS.where(covered, placed, old), own)
+
+
+def _labelled(new: Tile, index: Index) -> Tile:
+    """A tile whose own axes are those of the slices that it is written to."""
+    if not new.shape and not index.own:
+        return new
+    try:
+        np.broadcast_shapes(new.shape, index.shape)
+        fits = len(new.shape) <= len(index.shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise BadIndex(f"a tile of shape {list(new.shape)} does not fit {list(index.shape)}")
+    if not new.shape:
+        return new
+    value = full(new, new.axes, index.shape)
+    loops = [v.extent for v in new.axes]
+    value = OPS.reshape(value, (*loops, *(v.extent for v in index.own)))
+    return Tile(value, (*new.axes, *index.own))
+
+
+def _injective(index: Index) -> bool:
+    """Whether different turns write different elements."""
+    seen: set[LoopVar] = set()
+    for place in index.places:
+        assert isinstance(place, Affine)
+        if seen & {*place.terms}:
+            return False
+        seen |= {*place.terms}
+        reach = 0
+        for v, c in sorted(place.terms.items(), key=lambda item: abs(item[1])):
+            if v.extent > 1 and abs(c) <= reach:
+                return False
+            reach += abs(c) * (v.extent - 1)
+    return True
+
+
+def _check_bounds(index: Index, shape: tuple[int, ...], condition: Any) -> None:
+    for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
+        assert isinstance(place, Affine)
+        low, high = place.range
+        if (low < 0 or high >= n) and condition is True:
+            raise BadIndex(f"the index of axis {k} goes from {low} to {high}, but this axis has "
+                           f"{n} elements{f' (0 to {n - 1})' if n else ''}")
+
+
+def _terms(place: Affine) -> list[tuple[LoopVar, int]]:
+    return sorted(place.terms.items(), key=lambda item: -abs(item[1]))
+
+
+def _arranged(tile: Tile, own: Axes, index: Index) -> Value:
+    """The turns of a tile as an axis for each axis of the array, in the order of positions."""
+    order = [*own]
+    sizes = [v.extent for v in own]
+    turned = []
+    for place in index.places:
+        assert isinstance(place, Affine)
+        for v, c in _terms(place):
+            if c < 0:
+                turned.append(len(order))
+            order.append(v)
+        sizes.append(math.prod(v.extent for v in place.terms))
+    axes = union([tuple(order)])
+    value = full(tile, axes)
+    value = OPS.transpose(value, tuple(axes.index(v) for v in order))
+    if turned:
+        value = OPS.flip(value, tuple(turned))
+    return OPS.reshape(value, tuple(sizes))
+
+
+def _placed(tile: Tile, own: Axes, index: Index, shape: tuple[int, ...]
+            ) -> tuple[Value, Value | None]:
+    """What turns write at each element of the array, and which elements they write; None: all."""
+    value = _arranged(tile, own, index)
+    covered: Value | None = None
+    for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
+        assert isinstance(place, Affine)
+        at = _positions(place)
+        axis = len(own) + k
+        if len(at) == n and (at == np.arange(n)).all():
+            continue
+        inverse, mask = np.zeros(n, np.int32), np.zeros(n, bool)
+        inside = (at >= 0) & (at < n)
+        inverse[at[inside]] = np.arange(len(at))[inside]
+        mask[at[inside]] = True
+        if len(at) == 1:
+            value = OPS.broadcast_to(value, tuple(
+                n if a == axis else m for a, m in enumerate(value.shape)))
+        else:
+            value = OPS.take(value, constant(inverse), axis=axis)
+        flags = constant(mask.reshape([n if a == axis else 1 for a in range(value.rank)]))
+        covered = flags if covered is None else OPS.logical_and(covered, flags)
+    return value, covered
+
+
+def _positions(place: Affine) -> np.ndarray:
+    """The positions along an axis, in the order of `_arranged`."""
+    at = np.full((), place.const + sum(c * (v.extent - 1) for v, c in _terms(place) if c < 0))
+    for v, c in _terms(place):
+        at = at[..., None] + np.arange(v.extent) * abs(c)
+    return at.reshape(-1)
+
+
+def _contiguous(index: Index) -> bool:
+    return all(isinstance(p, Affine) and (np.diff(_positions(p)) == 1).all()
+               for p in index.places)
+
+
+def _padded(tile: Tile, own: Axes, index: Index, shape: tuple[int, ...], number: Any) -> Value:
+    """What turns write, inside an array that is one number elsewhere."""
+    value = _arranged(tile, own, index)
+    low = (*[0] * len(own), *(int(_positions(p)[0]) for p in index.places
+                             if isinstance(p, Affine)))
+    ends = (*[v.extent for v in own], *shape)
+    high = tuple(n - a - m for n, a, m in zip(ends, low, value.shape, strict=True))
+    return OPS.pad(value, low, high, number)
+
+
+# -- positions that are data -----------------------------------------------------------------------
+
+
+def _scattered(arithmetic: Arithmetic, array: Tile, index: Index, new: Tile, condition: Any,
+               inner: Axes, how: str | None) -> Tile:
+    own, d = array.axes, array.dtype
+    lengths = array.value.shape
+    flat: Any = 0
+    inside: Any = condition
+    stride = 1
+    for place, n in reversed(list(zip([*(Affine({v: 1}) for v in own), *index.places], lengths,
+                                      strict=True))):
+        certain = isinstance(place, Affine) and place.range[0] >= 0 and place.range[1] < n
+        if not certain:
+            inside = arithmetic.both(inside, arithmetic.both(
+                arithmetic.apply("greater_equal", place, 0), arithmetic.apply("less", place, n)))
+        flat = arithmetic.apply("add", flat, arithmetic.apply("mul", place, stride))
+        stride *= n
+    if inside is not True:
+        flat = arithmetic.choose(inside, flat, -1)
+    axes = union([flat.axes, new.axes, inner, own, index.own])
+    positions = OPS.reshape(full(flat, axes), (-1,))
+    updates = OPS.reshape(full(new, axes), (-1,))
+    size = math.prod(lengths)
+    old = OPS.reshape(array.value, (size,))
+    if how == "add":
+        valid = OPS.greater_equal(positions, 0)
+        value = OPS.scatter_add(old, OPS.maximum(positions, 0), OPS.where(
+            valid, updates, OPS.zeros_like(updates)), axis=0)
+    else:
+        value = _compared(old, positions, updates, how, d)
+    return Tile(OPS.reshape(value, lengths), own)
+
+
+def _compared(old: Value, positions: Value, updates: Value, how: str | None, d: DType) -> Value:
+    """Every element looks for the turns that write it."""
+    count, size = positions.size, old.size
+    here = OPS.equal(OPS.reshape(positions, (1, count)), OPS.iota((size, 1), 0))
+    if how is None:  # the last turn counts
+        last = OPS.max(OPS.where(here, OPS.iota((size, count), 1), -1), axis=1)
+        return OPS.where(OPS.greater_equal(last, 0),
+                         OPS.take(updates, OPS.maximum(last, 0), axis=0), old)
+    fill = OPS.full((size, count), neutral(how, d), d)
+    candidates = OPS.where(here, OPS.broadcast_to(updates, (size, count)), fill)
+    return getattr(OPS, COMBINE[how][0])(old, getattr(OPS, COMBINE[how][1])(candidates, axis=1))
