@@ -38,8 +38,9 @@ class Arithmetic:
         """A number, an index or a tile as a tile."""
         if isinstance(x, Tile):
             return x
-        if isinstance(x, Affine):
+        if isinstance(x, Affine) and x.terms:
             return self._counted(x)
+        x = x.const if isinstance(x, Affine) else x
         d = boolean if isinstance(x, bool) else i32 if isinstance(x, int) else self.float
         return Tile(OPS.full((), x, d), (), weak=True)
 

@@ -155,36 +155,38 @@ def _text(node: ast.AST) -> str:
     return ast.dump(node).replace("Store()", "Load()")
 
 
-def conflict(loop: ast.For, outside: set[str], ordered: bool) -> Conflict | None:
+def conflict(loop: ast.For, outside: set[str], ordered: bool, ragged: bool = False
+             ) -> Conflict | None:
     """Why the turns of a loop cannot run all at once; None if they can.
 
     Args:
         loop: The loop.
         outside: Names of variables and arrays that were set before it.
         ordered: Whether it has an order, so that of several writes the last one counts.
+        ragged: Whether the number of its turns depends on other loops. Default: `False`.
     """
     counters = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     for name, node in assigned(loop.body).items():
         if name in counters:
             return Conflict(node, f"{name} is the counter of the loop")
-        if name in outside and first_use(loop.body, name) != "set" and not _is_reduction(
-                loop.body, name):
+        private = first_use(loop.body, name) == "set" and not ragged
+        if name in outside and not private and not _is_reduction(loop.body, name):
             return Conflict(node, f"{name} in one turn depends on the turn before")
-    private = definitions(loop.body, outside)
+    known = definitions(loop.body, outside)
     for name, writes in written(loop.body).items():
         if name not in outside:
             continue
-        if (problem := _array_conflict(loop, name, writes, counters, private, ordered)):
+        if (problem := _array_conflict(loop, name, writes, counters, known, ordered)):
             return problem
     return None
 
 
 def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, str | None]],
-                    counters: set[str], private: dict[str, ast.expr], ordered: bool
+                    counters: set[str], known: dict[str, ast.expr], ordered: bool
                     ) -> Conflict | None:
     reads = list(reads_of(loop.body, name))
-    places = [parts(w.slice, private) for w, _ in writes]
-    apart = [parts(r.slice, private) if isinstance(r, ast.Subscript) else [] for r in reads]
+    places = [parts(w.slice, known) for w, _ in writes]
+    apart = [parts(r.slice, known) if isinstance(r, ast.Subscript) else [] for r in reads]
     for counter in sorted(counters):
         if any(_each_its_own([*places, *apart], k, counter)
                for k in range(min(len(p) for p in [*places, *apart]))):

@@ -333,7 +333,8 @@ class Statements(Expressions):
             raise self.source.error(s.target, "range gives one number a turn")
         if turns == 0:
             return
-        reason = None if hasattr(s, ENDS) else conflict(s, {*self.env}, ordered=True)
+        reason = None if hasattr(s, ENDS) else conflict(
+            s, {*self.env}, ordered=True, ragged=last is not None)
         if reason is None and not hasattr(s, ENDS):
             self._at_once(s, [(s.target.id, first, step, LoopVar(s.target.id, turns))], last)
         elif turns <= UNROLLED_TURNS and last is None and not hasattr(s, ENDS):
