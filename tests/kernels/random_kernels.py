@@ -63,7 +63,7 @@ class _Writer:
         r = self.random
         kinds = ["new", "new", "set", "change", "if", "for", "array", "store"]
         kind = r.choice(kinds if depth < 5 else ["new", "set", "change"])
-        if kind in ("set", "change") and not variables or (
+        if (kind in ("set", "change") and not variables) or (
                 kind == "store" and len(counters) == 1):
             kind = "new"
         if kind == "new":
