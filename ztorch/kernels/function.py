@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Collection, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -50,6 +51,11 @@ class KernelFunction:
 
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its arguments."""
+        return [*inspect.signature(self.function).parameters]
 
     def bind(self, args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, with defaults."""
