@@ -153,7 +153,7 @@ class _Verifier(Rules):
             expected = "variable"
         elif first and opcode in ("else", "end_if"):
             expected = "token"
-        elif first and opcode == "end_loop":
+        elif first and opcode in ("end_loop", "while"):
             expected = "counter"
         actual = "value" if a.is_const or (a.kind == "counter" and expected == "value") else a.kind
         if actual != expected:
@@ -226,6 +226,13 @@ class _Verifier(Rules):
         self.rule(self.instr.args == (scope.start.dest, *scope.start.args),
                   "does not repeat the operands of its loop")
         self.assigned = scope.before  # a loop of zero trips sets nothing
+
+    def check_while(self) -> None:
+        counter, condition = self.instr.args
+        self.kinds(condition)
+        loop = self.open[-1].start if self.open else self.instr
+        self.rule(loop.dest == counter, "stands in a block of its own, not directly in its loop")
+        self.rule(loop.attrs.get("kind") == "serial", "ends a loop whose trips may run at once")
 
     def check_if(self) -> None:
         self.kinds(*self.instr.args)

@@ -172,6 +172,19 @@ OP_SLOTS_MIN = _row(
     "OP_SLOTS_MIN", 2, "issue slots", "that any op takes at least, in the estimate of a kernel's "
     "time", _CHOSEN)
 
+RECURRENCE_VALUES = _row(
+    "RECURRENCE_VALUES", 1000, "values", "of the body of a loop up to which it becomes one kernel",
+    "chosen by the size of the code")
+RECURRENCE_READS = _row(
+    "RECURRENCE_READS", 4000, "elements", "that an element of such a kernel computes or reads at "
+    "most in a turn; where values are read at several positions, it computes them several times",
+    "chosen by the size of the code")
+RECURRENCE_VECTORS = _row(
+    "RECURRENCE_VECTORS", 4, "vectors", "of elements that take their turns side by side at most: "
+    "each waits for its own last turn", _CHOSEN)
+RECURRENCE_BODY = _row(
+    "RECURRENCE_BODY", 48, "values", "of a body with a vector beside it at most", _CHOSEN)
+
 NAME_LENGTH_MAX = _row(
     "NAME_LENGTH_MAX", 48, "characters", "of layer and ops in the name of a kernel",
     "chosen: profilers cut off longer names")
