@@ -106,9 +106,10 @@ class Placement:
     def too_many_buffers(self) -> bool:
         """Whether a kernel names more buffers than one may, and would name fewer if divided."""
         assert self.limits.grid is not None
-        return any(len(r.members) > 1 and r.kind not in ("loop", "recurrence") and self.limits.grid.max_buffers < len(
-            {self.locations[v] for v in (*reads, *r.stores)})
-            for r, reads in zip(self.regions, self.reads, strict=True))
+        divisible = [(r, reads) for r, reads in zip(self.regions, self.reads, strict=True)
+                     if len(r.members) > 1 and r.kind not in ("loop", "recurrence")]
+        return any(self.limits.grid.max_buffers < len(
+            {self.locations[v] for v in (*reads, *r.stores)}) for r, reads in divisible)
 
     def _carry_states(self) -> None:
         """A state that only a loop reads and changes is carried where it lies, without copies

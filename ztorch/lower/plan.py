@@ -268,8 +268,7 @@ def _cycles(region: Region, limits: Limits) -> float:
         elif v.op is RECURRENCE:
             r = v.attrs["recurrence"]
             lanes = limits.lanes(r.widest)
-            slots = sum(max(w.op.cost, OP_SLOTS_MIN) for w in r.values() if w.op.kind != "leaf")
-            total += r.turns * r.size * slots / (limits.processor.fma_ports * lanes)
+            total += r.turns * r.size * r.slots / (limits.processor.fma_ports * lanes)
         else:
             n = (v.args[0].size if v.op.kind == "reduce" else
                  v.args[1].size if region.in_place else v.size)
@@ -292,7 +291,7 @@ def _dtype(region: Region) -> DType:
     """What it computes in: the dtype of its product or reduction, else the widest."""
     first = _main(region)[0]
     if first.op is RECURRENCE:
-        return first.attrs["recurrence"].widest  # type: ignore[no-any-return]
+        return first.attrs["recurrence"].widest
     return widest(region) if region.kind == "map" else first.dtype
 
 

@@ -22,10 +22,10 @@ from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Op, Value, topological
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
-from ztorch.lower.positions import flatten, unflatten
+from ztorch.lower.positions import unflatten
 from ztorch.lower.region import COPY, Region, is_view, real_reads, view_of
 from ztorch.lower.settled import flag_of_any, settles
-from ztorch.lower.tuning import RECURRENCE_READS, RECURRENCE_VALUES
+from ztorch.lower.tuning import OP_SLOTS_MIN, RECURRENCE_READS, RECURRENCE_VALUES
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Recurrence:
     @property
     def roots(self) -> tuple[Value, ...]:
         """All that is computed."""
-        return (*self.inits, *self.news, *self.outs, *((self.flag,) if self.flag else ()))
+        return (*self.inits, *self.news, *self.outs, *(() if self.flag is None else (self.flag,)))
 
     @property
     def turn(self) -> Var:
@@ -83,6 +83,11 @@ class Recurrence:
         """The dtype whose lanes decide the vector length: the widest float, else the widest."""
         dtypes = [v.dtype for v in self.values()]
         return max([d for d in dtypes if d.is_float] or dtypes, key=lambda d: d.bits)
+
+    @property
+    def slots(self) -> int:
+        """Issue slots of a turn of one element, roughly."""
+        return sum(max(v.op.cost, OP_SLOTS_MIN) for v in self.values() if v.op.kind != "leaf") or 1
 
     @functools.cached_property
     def text(self) -> str | None:
@@ -165,7 +170,7 @@ def as_recurrence(loop: Value, results: Collection[int], limits: Limits) -> Valu
         if flag.size != size or going in results:
             return None
         news[going] = body.carries[going]
-    roots = [*news, *body.outs, *((flag,) if flag else ())]
+    roots = [*news, *body.outs, *(() if flag is None else (flag,))]
     values = topological(roots)
     if len(values) > RECURRENCE_VALUES or any(
             v.op.kind not in ("leaf", "map") or v.op.partial for v in values):
@@ -187,7 +192,8 @@ def as_recurrence(loop: Value, results: Collection[int], limits: Limits) -> Valu
     count = len(news)
     r = Recurrence(body.turns, body.reverse, next(v.shape for v in own if v.size == size),
                    body.carries, (), tuple(map(buffers.expression, inits)), tuple(rest[:count]),
-                   tuple(rest[count:count + len(body.outs)]), going, rest[-1] if flag else None)
+                   tuple(rest[count:count + len(body.outs)]), going,
+                   None if flag is None else rest[-1])
     r = replace(r, buffers=tuple(buffers.leaves.values()))
     if reads_of(r, Var("o", size)) is None:
         return None
@@ -216,17 +222,18 @@ class _Buffers:
 
 
 def _side_by_side(sequence: Value, size: int, limits: Limits) -> Value:
-    """The sequence, or a copy of it, where neighbouring elements lie apart in each turn: lanes and
-    neighbouring threads read together."""
-    if sequence.size == sequence.shape[0] or size == 1 or not is_view(sequence):
+    """The sequence; on a grid a copy of it, where neighbouring elements lie apart in each turn, as
+    neighbouring threads read together. On a processor each lane goes along a row of its own, which
+    takes half the time of a copy."""
+    if limits.grid is None or size == 1 or not is_view(sequence) or (
+            sequence.size == sequence.shape[0]):
         return sequence
     axes = [Var(f"d{k}", n) for k, n in enumerate(sequence.shape)]
     base = view_of(sequence, [Index.of(v) for v in axes])
     column = next(v for v in reversed(axes) if v.extent > 1)
     if base is None or base[1].factor(column) in (0, 1):
         return sequence
-    few = limits.grid is None and size < limits.lanes(sequence.dtype)
-    return sequence if few else COPY(sequence)
+    return COPY(sequence)
 
 
 def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:

@@ -18,7 +18,13 @@ from ztorch.lower.positions import flatten
 from ztorch.lower.recurrence import Recurrence, buffer_reads
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import RecurrenceSchedule
-from ztorch.lower.tuning import RECURRENCE_BODY, RECURRENCE_VECTORS, SIDE_BY_SIDE_MAX
+from ztorch.lower.tuning import (
+    PAGE_BYTES,
+    RECURRENCE_SLOTS,
+    RECURRENCE_VECTORS,
+    RECURRENCE_VECTORS_FAR,
+    SIDE_BY_SIDE_MAX,
+)
 
 
 def recurrence_of(region: Region) -> Recurrence:
@@ -36,10 +42,20 @@ def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
     while lanes > column:
         lanes //= 2
     states = sum(c.size == r.size for c in r.carries)
-    vectors = min(RECURRENCE_VECTORS, column // lanes,
-                  max(1, limits.vector_registers // 2 // max(states, 1)),
-                  max(1, RECURRENCE_BODY // len(r.values())))
-    return RecurrenceSchedule(lanes, vectors)
+    most = RECURRENCE_VECTORS_FAR if _evicts_itself(region) else RECURRENCE_VECTORS
+    vectors = min(most, column // lanes, limits.vector_registers // max(states, 1),
+                  RECURRENCE_SLOTS // r.slots)
+    return RecurrenceSchedule(lanes, max(1, vectors))
+
+
+def _evicts_itself(region: Region) -> bool:
+    """Whether what a turn reads or writes lies in the same lines of the first cache as what the
+    next one does."""
+    r = recurrence_of(region)
+    places = buffer_reads(region.members[0], region.outer)
+    places += [(v, region.flat[v]) for v in region.stores]
+    steps = [at.factor(r.turn) * v.dtype.bytes for v, at in places]
+    return any(step and step % PAGE_BYTES == 0 for step in steps)
 
 
 def refusal(s: RecurrenceSchedule, region: Region, limits: Limits) -> str:
