@@ -25,10 +25,9 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
     (True, False)
     """
     varying: set[int] = set()
-    ended_apart: set[int] = set()  # counters of loops that threads leave at different trips
     thread_numbers = _thread_numbers(kernel) if subgroup else set()
     while True:
-        before = len(varying) + len(ended_apart)
+        before = len(varying)
         diverged = [False]  # whether threads may have diverged, per open loop or if
         for i in kernel.body:
             differs = any(a.id in varying for a in i.args)
@@ -36,11 +35,12 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
                 # Divided by a multiple of the subgroup: the same in all its threads.
                 by = i.args[1]
                 differs = not (by.is_const and by.number > 0 and by.number % subgroup == 0)
-            if i.opcode == "while" and differs:
-                ended_apart.add(i.args[0].id)
+            if i.opcode == "while" and differs:  # threads leave its loop at different trips
+                varying.add(i.args[0].id)
                 diverged[-1] = True
             if i.opcode in ("loop", "if"):
-                diverged.append(diverged[-1] or differs or i.dest.id in ended_apart)
+                left_apart = i.attrs.get("kind") == "serial" and i.dest.id in varying
+                diverged.append(diverged[-1] or differs or left_apart)
                 differs |= i.attrs.get("kind") == "block"
             elif i.opcode in ("end_loop", "end_if"):
                 diverged.pop()
@@ -48,7 +48,7 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
                 varying.add(i.args[0].id)
             if differs or i.opcode == "block_id":
                 varying.add(i.dest.id)
-        if len(varying) + len(ended_apart) == before:
+        if len(varying) == before:
             return varying
 
 

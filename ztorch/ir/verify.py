@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ztorch.ir.kernel import PRIVATE_KINDS, Instr, Kernel, Operand
+from ztorch.ir.kernel import PRIVATE_KINDS, Instr, Kernel, Operand, set_in_loop
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.rules import MAX_LANES, NAME, Rules, is_int
 from ztorch.ir.uniform import divergent, whole_block
@@ -193,20 +193,9 @@ class _Verifier(Rules):
         self.open.append(scope)
         if i.attrs.get("kind") in PRIVATE_KINDS:
             # A trip may run on its own thread: it cannot read what another trip has set.
-            carried = self.sets_ahead()
+            carried = set_in_loop(self.kernel.body, self.at)
             scope.before -= carried
             self.assigned -= carried
-
-    def sets_ahead(self) -> set[int]:
-        """Variables that are set in the loop that starts here."""
-        variables, depth = set(), 0
-        for i in self.kernel.body[self.at:]:
-            depth += (i.opcode == "loop") - (i.opcode == "end_loop")
-            if depth == 0:
-                break
-            if i.opcode == "set" and i.args:
-                variables.add(i.args[0].id)
-        return variables
 
     def leave(self, opening: str) -> _Scope:
         """Close the innermost scope, which the opcode `opening` must have opened."""
@@ -268,7 +257,8 @@ class _Verifier(Rules):
         """All threads of a workgroup, or of a subgroup of this size, must get here together."""
         for scope in self.open:
             i = scope.start
-            self.rule(not any(a.id in self.varying(subgroup) for a in i.args),
+            decides = (i.dest, *i.args) if i.attrs.get("kind") == "serial" else i.args
+            self.rule(not any(a.id in self.varying(subgroup) for a in decides),
                       f"threads of a {'sub' if subgroup else 'work'}group may part at the "
                       f"{i.opcode} around it")
             self.rule(i.attrs.get("kind") != "parallel",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 
 from ztorch.graph.body import SHARED
 from ztorch.graph.merging import merged
@@ -28,7 +29,9 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, set[int]] = {}  # of loops: the numbers of those that are read
+    readers: Counter[Value] = Counter()
     for v in graph.nodes():
+        readers.update(v.args)
         if v.op.kind == "result":
             results.setdefault(v.args[0], set()).add(v.attrs["index"])
     fixed: set[Value] = set()  # what is made of states alone
@@ -47,7 +50,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "reduce":
                 out = split_reduction(out)
             elif v.op.kind == "loop":
-                recurrence = as_recurrence(out, results.get(v, ()), limits)
+                private = {new[a] for a in v.args if readers[a] == 1 and a not in graph.roots}
+                recurrence = as_recurrence(out, results.get(v, ()), private, limits)
                 if recurrence is not None:
                     new[v] = recurrence
                     continue

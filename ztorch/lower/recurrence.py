@@ -25,7 +25,12 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import COPY, Region, is_view, real_reads, view_of
 from ztorch.lower.settled import flag_of_any, settles
-from ztorch.lower.tuning import OP_SLOTS_MIN, RECURRENCE_READS, RECURRENCE_VALUES
+from ztorch.lower.tuning import (
+    OP_SLOTS_MIN,
+    RECURRENCE_JOIN_SLOTS,
+    RECURRENCE_READS,
+    RECURRENCE_VALUES,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +89,19 @@ class Recurrence:
         dtypes = [v.dtype for v in self.values()]
         return max([d for d in dtypes if d.is_float] or dtypes, key=lambda d: d.bits)
 
+    @functools.cached_property
+    def steps(self) -> list[Value]:
+        """What an element computes at its own position in every turn, each after what it reads."""
+        after = [*self.news, *self.outs, *(() if self.flag is None else (self.flag,))]
+        steps: set[Value] = set()
+        order = topological(after)
+        reached = set(after)
+        for v in reversed(order):
+            if v in reached and v.op.opcode and v.op.kind == "map":
+                steps.add(v)
+                reached.update(v.args)
+        return [v for v in order if v in steps]
+
     @property
     def slots(self) -> int:
         """Issue slots of a turn of one element, roughly."""
@@ -98,7 +116,7 @@ class Recurrence:
             return None
         others = (self.turns, self.reverse, self.shape, len(self.carries), len(self.buffers),
                   len(self.outs), self.going)
-        return hashlib.sha256(f"{text}\n{others}".encode()).hexdigest()[:32]
+        return hashlib.sha256(f"{text}\n{others}".encode()).hexdigest()
 
     def __repr__(self) -> str:
         """What equal recurrences share: attributes of nodes are compared by it."""
@@ -150,12 +168,14 @@ def buffer_reads(v: Value, outer: Var) -> list[tuple[Value, Index]]:
 # -- which loops are recurrences -------------------------------------------------------------------
 
 
-def as_recurrence(loop: Value, results: Collection[int], limits: Limits) -> Value | None:
+def as_recurrence(loop: Value, results: Collection[int], private: Collection[Value],
+                  limits: Limits) -> Value | None:
     """The recurrence that a loop is; None if it is none.
 
     Args:
         loop: The loop.
         results: The numbers of its results that are read.
+        private: The arguments that nothing else reads.
         limits: Those of the machine.
     """
     body: Body = loop.attrs["body"]
@@ -186,7 +206,11 @@ def as_recurrence(loop: Value, results: Collection[int], limits: Limits) -> Valu
     known = {v: buffers.leaf(v) for v in values
              if v.op.kind == "leaf" and v not in body.leaves}  # constants
     for s, x in zip(body.slices, sequences, strict=True):
-        known[s] = AT_TURN(buffers.expression(_side_by_side(x, size, limits)))
+        x = _side_by_side(x, size, limits)
+        joined = x in private and x.op.kind == "map" and not x.op.opcode and (
+            x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
+        known[s] = AT_TURN(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
+                           else buffers.expression(x))
     known |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
     rest = substituted(roots, known)
     count = len(news)
@@ -242,7 +266,7 @@ def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
     at = Index.of(outer)
     own = {c: r.position(c, at) for c in r.carries}
     seen: set[tuple[Value, Index]] = set()
-    found: list[tuple[Value, Index]] = []
+    places: list[tuple[Value, Index]] = []
     stack = [(v, r.position(v, at)) for v in r.roots]
     while stack:
         v, flat = stack.pop()
@@ -253,9 +277,9 @@ def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
             if flat != own[v]:
                 return None
         elif v.op.kind == "leaf":
-            found.append((v, flat))
+            places.append((v, flat))
         else:
             stack += real_reads(v, unflatten(flat, v.shape))
         if len(seen) > RECURRENCE_READS:
             return None
-    return found
+    return places

@@ -117,8 +117,8 @@ class Turning:
             news = [self._after(e) for e in inner]
             for k, out in enumerate(r.outs, len(r.carries)):
                 if k in self.results:
-                    found = [self._element(e, out) for e in inner]
-                    for e, x in zip(inner, found, strict=True):
+                    kept = [self._element(e, out) for e in inner]
+                    for e, x in zip(inner, kept, strict=True):
                         self._store(e, k, x)
             for state, new in zip(states, news, strict=True):
                 for v, x in zip(state, new, strict=True):
@@ -147,6 +147,8 @@ class Turning:
     def _after(self, e: Emitter) -> list[Operand]:
         """The state of a scope after the turn."""
         r = self.r
+        for v in r.steps:  # in their order, so that none waits for a long chain of others
+            self._element(e, v)
         news = [self._element(e, v) for v in r.news]
         if r.flag is not None:
             assert r.going is not None

@@ -14,7 +14,7 @@ from ztorch.graph.body import Body
 from ztorch.graph.rewrite import is_number, substituted
 from ztorch.graph.value import Value, attribute_key, topological
 
-FALSE, TRUE, ZERO = -1, -2, -3  # numbers of values that are known
+FALSE, TRUE, ZERO = "false", "true", "zero"  # in place of numbers: of values that are known
 
 
 def flag_of_any(body: Body) -> Value | None:
@@ -81,8 +81,8 @@ class _Numbers:
     """Numbers of values: equal ones are sure to be the same where a flag is false."""
 
     def __init__(self, false: Value, true: Value | None):
-        self.known: dict[Value, int] = {}
-        self.by_key: dict[tuple, int] = {}
+        self.known: dict[Value, int | str] = {}
+        self.by_key: dict[tuple, int | str] = {}
         false_number = self.of(false)
         self.known, self.by_key = {}, {k: FALSE if n == false_number else n
                                        for k, n in self.by_key.items()}
@@ -90,13 +90,13 @@ class _Numbers:
         if true is not None:
             self.known[true] = TRUE
 
-    def of(self, root: Value) -> int:
+    def of(self, root: Value) -> int | str:
         for v in topological([root], self.known):
             if v not in self.known:
                 self.known[v] = self._number(v, [self.known[a] for a in v.args])
         return self.known[root]
 
-    def _number(self, v: Value, args: list[int]) -> int:
+    def _number(self, v: Value, args: list[int | str]) -> int | str:
         opcode = v.op.opcode
         if v.op.movement and len(args) == 1 and args[0] in (FALSE, TRUE, ZERO):
             return args[0]
@@ -112,7 +112,6 @@ class _Numbers:
             return args[1 - args.index(ZERO)]
         if opcode == "sub" and args[1] == ZERO:
             return args[0]
-        key = (v.op.name, attribute_key(v.attrs), v.shape, v.dtype, *args)
-        if v.op.kind == "leaf":
-            key = (v,)
+        own = (v,) if v.op.kind == "leaf" else ()
+        key = (v.op.name, attribute_key(v.attrs), v.shape, v.dtype, own, *args)
         return self.by_key.setdefault(key, len(self.by_key))

@@ -179,6 +179,9 @@ RECURRENCE_READS = _row(
     "RECURRENCE_READS", 4000, "elements", "that an element of such a kernel computes and reads in "
     "a turn at most; a value that is read at several positions is computed at each",
     "chosen by the size of the code")
+RECURRENCE_JOIN_SLOTS = _row(
+    "RECURRENCE_JOIN_SLOTS", 4, "issue slots", "of a sequence that only such a kernel reads, up to "
+    "which an element of it is computed where it is read: parts that are joined", _CHOSEN)
 RECURRENCE_VECTORS = _row(
     "RECURRENCE_VECTORS", 4, "vectors", "of elements that take their turns side by side at most, "
     "because a turn of one waits for its last turn", "on Zen 3, 100 turns of 512 x 512 points of "
