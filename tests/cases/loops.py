@@ -12,6 +12,7 @@ from tests.parity import Job
 from ztorch import ops
 from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.batching import vectorized
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 
@@ -121,6 +122,54 @@ def _cond(x: Value) -> Value:
     return first + second
 
 
+def _escapes(x: Value, y: Value) -> Value:
+    """Each element ends by itself, after some turns or after all."""
+    def inside(s: tuple[Value, ...]) -> Value:
+        return s[0] * s[0] + s[1] * s[1] < 1.0
+
+    def turn(s: tuple[Value, ...]) -> tuple[Value, ...]:
+        a, b, count = s
+        goes = inside(s)
+        return (ops.where(goes, a * 1.1 - b * 0.5 + x * 0.1, a), ops.where(goes, b + a * 0.5, b),
+                count + ops.cast(goes, "int32"))
+
+    a, b, count = ops.while_loop(lambda s: ops.any(inside(s)), turn,
+                                 (x * 0.5, y * 0.5, ops.full(x.shape, 0, "int32")), max_steps=11)
+    return a + b + ops.cast(count, x.dtype)
+
+
+def _roots(x: Value) -> Value:
+    """A loop for each element, as `vmap` makes it: a flag of each, and none of all."""
+    one = leaf("input", "one", (), x.dtype)
+    root = ops.while_loop(lambda s: ops.abs(s * s - one - 1.5) > 0.001,
+                          lambda s: (s + (one + 1.5) / s) * 0.5, one + 1.5, max_steps=9)
+    return vectorized([root], {one: x}, x.size)[root]
+
+
+def _rows(x: Value, w: Value) -> Value:
+    """Sequences along the last axis, a row of numbers for all, and what turns flip."""
+    def turn(s: tuple[Value, Value], row: tuple[Value, Value]
+             ) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
+        state, up = s
+        state = ops.where(up, state * 0.5 + row[0], state - row[1] * w)
+        return (state, ops.logical_xor(up, state > 0.25)), (ops.cast(up, x.dtype), state)
+
+    start = ops.full(x.shape[:-1], 0.0, x.dtype)
+    (last, _), (flips, kept) = ops.scan(turn, (start, start < 1.0), (
+        ops.transpose(x, (2, 0, 1)), ops.sin(ops.transpose(x, (2, 0, 1)))), reverse=True)
+    return ops.transpose(kept + flips, (1, 2, 0)) + ops.expand_dims(last, -1)
+
+
+def _table(x: Value, w: Value) -> Value:
+    """Entries of what all turns share, at places that are computed."""
+    def turn(s: Value, row: Value) -> tuple[Value, Value]:
+        at = ops.cast(ops.abs(s) * 7.0, "int32") % w.shape[0]
+        return ops.sin(s + row) + ops.take(w, at) * 0.5, s
+
+    last, kept = ops.scan(turn, x[0], x)
+    return kept + last
+
+
 LOOPS = [
     LoopCase("sums", _sums, ((5, 3),)), LoopCase("sums of one turn", _sums, ((1, 16),)),
     LoopCase("backwards", _backwards, ((4, 2, 3), (2, 3))),
@@ -131,6 +180,8 @@ LOOPS = [
     LoopCase("shared", _shared, ((4, 3), (3, 3))), LoopCase("counted", _counted, ((3,),)),
     LoopCase("segments", _segments, ((7, 2, 5), (5, 5), (2, 5))),
     LoopCase("block", _block, ((3, 4), (4, 4))),
+    LoopCase("escapes", _escapes, ((5, 7), (5, 7))), LoopCase("roots", _roots, ((37,),)),
+    LoopCase("rows", _rows, ((3, 5, 6), (5,))), LoopCase("table", _table, ((4, 75), (6,))),
     LoopCase("while", _while, ((6,),)), LoopCase("cond", _cond, ((3, 3),)),
 ]
 

@@ -217,6 +217,10 @@ class _Generator:
             self.loops.append(_Loop(counter, start, extent))
             with self.scope(fresh=kind == "parallel"):
                 self.body()
+                masks = [v for v in self.values if v.dtype == boolean]
+                if kind == "serial" and masks and self.rng.random() < 0.5:
+                    self.b.while_(counter, self.rng.choice(masks))
+                    self.body()
             self.loops.pop()
 
     def branch(self) -> None:

@@ -35,6 +35,10 @@ def normalised(x: Value) -> Value:
     return far * ops.rsqrt(ops.mean(far * far, -1, keepdims=True) + 1e-3)
 
 
+def turns(x: Value, w: Value) -> Value:
+    return ops.scan(lambda s, row: (ops.tanh(s * w + row),) * 2, w, x)[1]
+
+
 JOBS = {
     "product": job(lambda a, b, c: ops.maximum(ops.matmul(a, b) + c, 0.0), (19, 13), (13, 52), (52,)),
     "one row": job(ops.matmul, (1, 24), (24, 70)),
@@ -45,6 +49,7 @@ JOBS = {
     "sums of columns": job(lambda x: ops.sum(ops.exp(x), axis=0), (12, 76)),
     "maxima of columns": job(lambda x: ops.max(x, axis=1), (3, 5, 36)),
     "elements": job(lambda x, b: ops.tanh(x[:, ::2]) * b, (3, 6, 40), (40,)),
+    "turns": job(turns, (5, 90), (90,)),
     "transpose": job(lambda x: ops.exp(ops.transpose(x, (0, 2, 1))), (2, 20, 36)),
 }
 MACHINES = {"scalar": SCALAR, "narrow": NARROW, "avx2": TARGETS["avx2"].limits, "groups": GROUPS,

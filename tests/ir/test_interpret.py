@@ -234,3 +234,43 @@ def test_a_step_that_goes_nowhere() -> None:
             pass
         with pytest.raises(InterpretError, match=f"the step is {step}, not positive"):
             interpret(b.kernel(), {})
+
+
+def test_while_ends_a_loop_for_each_thread() -> None:
+    """Powers of two below a limit of each thread; one with lanes goes on while any lane does."""
+    b = Builder("powers", index=i32)
+    b.workgroup = (4, 1, 1)
+    b.memory("limit", i32, 8)
+    b.memory("y", i32, 4, access="w")
+    b.memory("z", i32, 8, access="w")
+    with b.loop(0, 4, kind="block") as t:
+        x, limit = b.var(i32, 1, 1), b.load("limit", t)
+        with b.loop(0, 20) as k:
+            b.while_(k, b.lt(b.get(x), limit))
+            b.set(x, b.mul(b.get(x), 2))
+        b.store("y", t, b.get(x))
+        with b.if_(b.eq(t, 0)):
+            v = b.var(i32, 8, 1)
+            with b.loop(0, 20) as k:
+                b.while_(k, b.lt(b.get(v), b.load("limit", 0, lanes=8)))
+                b.set(v, b.add(b.get(v), b.iota(8, i32)))
+            b.store("z", 0, b.get(v))
+    y, z = np.zeros(4, np.int32), np.zeros(8, np.int32)
+    run(b, limit=np.array([1, 2, 33, 1 << 30, 0, 0, 0, 22], np.int32), y=y, z=z)
+    assert y.tolist() == [1, 2, 64, 1 << 20]
+    assert z.tolist() == (1 + np.arange(8) * 20).tolist()  # lane 3 never ends
+
+
+def test_while_ends_the_innermost_loop_only_and_anew_in_each_trip() -> None:
+    b = Builder("nested")
+    b.memory("y", i64, 4, access="w")
+    x = b.var(i64)
+    with b.loop(0, 4) as i:
+        b.set(x, b.const(0, i64))
+        with b.loop(0, 9) as k:
+            b.while_(k, b.lt(b.get(x), b.mul(i, i)))
+            b.set(x, b.add(b.get(x), 2))
+        b.store("y", i, b.get(x))
+    y = np.zeros(4, np.int64)
+    run(b, y=y)
+    assert y.tolist() == [0, 2, 4, 10]

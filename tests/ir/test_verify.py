@@ -173,7 +173,15 @@ BAD = [
     ("loop %1 = 0, 4, 1 grid {\nloop %2 = 0, 4, 1 grid {\n}\n}", "another grid loop over axis 0"),
     ("if true:boolx4 {\n}", "1 lane here, not 4"),
     ("if 1:i32 {\n}", "is not defined on i32"),
+    ("loop %1 = 0, 4, 1 serial {\nif true:bool {\nwhile %1, true:bool\n}\n}", "not directly in its loop"),
+    ("loop %1 = 0, 4, 1 serial {\nloop %2 = 0, 4, 1 serial {\nwhile %1, true:bool\n}\n}",
+     "not directly in its loop"),
+    ("loop %1 = 0, 4, 1 parallel {\nwhile %1, true:bool\n}", "whose trips may run at once"),
+    ("loop %1 = 0, 4, 1 serial {\nwhile %1, 1:i32\n}", "is not defined on i32"),
+    ("%1:i64 = cast 2:i32\nloop %2 = 0, 4, 1 serial {\nwhile %1, true:bool\n}", "is a value, not a counter"),
     # threads
+    ("%1:i64 = block_id axis=0\nloop %2 = 0, 9, 1 serial {\n%3:bool = lt %2, %1\nwhile %2, %3\nbarrier\n}",
+     "may part at the loop"),
     ("%1:i64 = block_id axis=0\n%2:bool = lt %1, 4:i64\nif %2 {\nbarrier\n}", "may part at the if"),
     ("%1:i64 = block_id axis=0\nloop %2 = 0, %1, 1 serial {\nbarrier\n}", "may part at the loop"),
     ("""%1:i64 = block_id axis=0

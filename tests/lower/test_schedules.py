@@ -46,7 +46,8 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "tile_rows": (1, 2, 3, 5, 6, 8, 16, 24, 32, 64), "tile_vectors": (1, 2, 3, 4, 6),
     "block_rows": (1, 2, 3, 7), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16),
     "epilogue_inline": (0, 1), "lanes": POWERS[:5], "share": (0, 1, 2, 3), "columns": (1, 2, 3, 4, 8),
-    "threads": (1, 7, 32, 64, 100, 256), "width": (1, 2, 4), "team_rows": POWERS, "team_ways": POWERS,
+    "threads": (1, 7, 32, 64, 100, 256), "width": (1, 2, 4), "vectors": (1, 2, 3, 8, 9),
+    "team_rows": POWERS, "team_ways": POWERS,
     "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4)}
 
@@ -107,7 +108,8 @@ def test_no_schedule_changes_results(name: str, machine: str) -> None:
     for schedule in found:
         got = interpreted(one, limits, schedules={step.key: schedule}, workers=2 if limits.grid is None else 1)
         agree(one, got, terms=300)
-        if schedule.kind in ("product", "elements", "transpose", "grid_elements", "grid_product"):
+        if schedule.kind in ("product", "elements", "transpose", "recurrence", "grid_elements", "grid_product",
+                             "grid_recurrence"):
             np.testing.assert_array_equal(got[0], usual[0], repr(schedule))
 
 
@@ -124,7 +126,7 @@ def test_no_schedule_changes_results_of_compiled_code(name: str, target: str) ->
         for threads in (1, 3):
             got = module.run(k, threads)
             agree(one, got, terms=300)
-            if schedule.kind in ("product", "elements", "transpose"):
+            if schedule.kind in ("product", "elements", "transpose", "recurrence"):
                 np.testing.assert_array_equal(got[0], usual, repr(schedule))
 
 

@@ -130,6 +130,11 @@ class Builder(Expressions):
             yield counter
         self._token("end_loop", counter, *bounds)
 
+    def while_(self, counter: Operand, condition: Operand) -> None:
+        """Go on with the innermost loop, whose counter this is, only if some lane of the condition
+        holds. Otherwise the rest of the trip does not run, nor do later trips."""
+        self._token("while", counter, condition)
+
     @contextmanager
     def if_(self, condition: Operand, els: bool = False) -> Iterator[Operand]:
         """Run the block if the condition holds. Pass els=True if `else_` is called in it."""

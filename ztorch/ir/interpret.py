@@ -55,6 +55,10 @@ class Interpreter(Registers):
     def __init__(self, kernel: Kernel, *launch: Any):
         super().__init__(kernel, *launch)
         self.ends = dict(matching(kernel.body))
+        # For each loop with a `while`, by the id of its counter: the threads that have left it.
+        self.ended: dict[int, np.ndarray] = {
+            i.args[0].id: np.zeros((self.threads, 1), bool)
+            for i in kernel.body if i.opcode == "while"}
         self.steps = self._block(0, len(kernel.body))
 
     def _block(self, at: int, stop: int) -> list[Step]:
@@ -72,6 +76,7 @@ class Interpreter(Registers):
 
     def _loop(self, at: int, instr: Instr) -> Step:
         regs, d, kind = self.regs, instr.dest, instr.attrs["kind"]
+        ended = self.ended
         start, stop, by = map(self.key, instr.args)
         body = self._block(at + 1, self.ends[at])
         inside = self.kernel.body[at:self.ends[at]]
@@ -102,21 +107,34 @@ class Interpreter(Registers):
                 raise self.fail(at, f"the step is {stride}, not positive")
             counter, last = regs[start].astype(np.int64) + number * stride, regs[stop]
             stride *= count
-            if len(counter) == len(last) == 1:
+            if len(counter) == len(last) == 1 and d.id not in ended:
                 for i in range(int(counter[0, 0]), int(last[0, 0]), stride):
                     trip(np.array([[i]]))
                 return
             outer = self.active
+            if d.id in ended:
+                ended[d.id] = np.zeros((self.threads, 1), bool)
             while True:
                 live = np.broadcast_to(counter < last, (self.threads, 1))
                 if outer is not None:
                     live = live & outer
+                if d.id in ended:
+                    live = live & ~ended[d.id]
                 if not live.any():
                     break
                 self.active = None if live.all() else live
                 trip(counter)
                 counter = counter + stride
             self.active = outer
+        return step
+
+    def _while(self, at: int, instr: Instr) -> Step:
+        loop, condition = instr.args[0].id, self.key(instr.args[1])
+
+        def step() -> None:
+            goes_on = self.regs[condition].any(1, keepdims=True)
+            self.ended[loop] = self.ended[loop] | (self.present() & ~goes_on)
+            self.active = self.present() & goes_on
         return step
 
     def _if(self, at: int, instr: Instr) -> Step:

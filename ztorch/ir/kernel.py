@@ -174,6 +174,18 @@ def matching(body: tuple[Instr, ...] | list[Instr]) -> Iterator[tuple[int, int]]
             yield open_at.pop(), at
 
 
+def set_in_loop(body: tuple[Instr, ...], start: int) -> set[int]:
+    """The ids of the variables that are set in the loop that starts at a position."""
+    variables, depth = set(), 0
+    for i in body[start:]:
+        depth += (i.opcode == "loop") - (i.opcode == "end_loop")
+        if depth == 0:
+            break
+        if i.opcode == "set" and i.args:
+            variables.add(i.args[0].id)
+    return variables
+
+
 def launch_grid(kernel: Kernel) -> Grid:
     """The number of workgroups along each axis: one for each trip of the kernel's grid loops."""
     size = [1, 1, 1]

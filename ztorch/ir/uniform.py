@@ -35,8 +35,12 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
                 # Divided by a multiple of the subgroup: the same in all its threads.
                 by = i.args[1]
                 differs = not (by.is_const and by.number > 0 and by.number % subgroup == 0)
+            if i.opcode == "while" and differs:  # threads leave its loop at different trips
+                varying.add(i.args[0].id)
+                diverged[-1] = True
             if i.opcode in ("loop", "if"):
-                diverged.append(diverged[-1] or differs)
+                left_apart = i.attrs.get("kind") == "serial" and i.dest.id in varying
+                diverged.append(diverged[-1] or differs or left_apart)
                 differs |= i.attrs.get("kind") == "block"
             elif i.opcode in ("end_loop", "end_if"):
                 diverged.pop()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ztorch.ir.kernel import PRIVATE_KINDS, Instr, Kernel, Operand
+from ztorch.ir.kernel import PRIVATE_KINDS, Instr, Kernel, Operand, set_in_loop
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.rules import MAX_LANES, NAME, Rules, is_int
 from ztorch.ir.uniform import divergent, whole_block
@@ -153,7 +153,7 @@ class _Verifier(Rules):
             expected = "variable"
         elif first and opcode in ("else", "end_if"):
             expected = "token"
-        elif first and opcode == "end_loop":
+        elif first and opcode in ("end_loop", "while"):
             expected = "counter"
         actual = "value" if a.is_const or (a.kind == "counter" and expected == "value") else a.kind
         if actual != expected:
@@ -193,20 +193,9 @@ class _Verifier(Rules):
         self.open.append(scope)
         if i.attrs.get("kind") in PRIVATE_KINDS:
             # A trip may run on its own thread: it cannot read what another trip has set.
-            carried = self.sets_ahead()
+            carried = set_in_loop(self.kernel.body, self.at)
             scope.before -= carried
             self.assigned -= carried
-
-    def sets_ahead(self) -> set[int]:
-        """Variables that are set in the loop that starts here."""
-        variables, depth = set(), 0
-        for i in self.kernel.body[self.at:]:
-            depth += (i.opcode == "loop") - (i.opcode == "end_loop")
-            if depth == 0:
-                break
-            if i.opcode == "set" and i.args:
-                variables.add(i.args[0].id)
-        return variables
 
     def leave(self, opening: str) -> _Scope:
         """Close the innermost scope, which the opcode `opening` must have opened."""
@@ -226,6 +215,13 @@ class _Verifier(Rules):
         self.rule(self.instr.args == (scope.start.dest, *scope.start.args),
                   "does not repeat the operands of its loop")
         self.assigned = scope.before  # a loop of zero trips sets nothing
+
+    def check_while(self) -> None:
+        counter, condition = self.instr.args
+        self.kinds(condition)
+        loop = self.open[-1].start if self.open else self.instr
+        self.rule(loop.dest == counter, "stands in a block of its own, not directly in its loop")
+        self.rule(loop.attrs.get("kind") == "serial", "ends a loop whose trips may run at once")
 
     def check_if(self) -> None:
         self.kinds(*self.instr.args)
@@ -261,7 +257,8 @@ class _Verifier(Rules):
         """All threads of a workgroup, or of a subgroup of this size, must get here together."""
         for scope in self.open:
             i = scope.start
-            self.rule(not any(a.id in self.varying(subgroup) for a in i.args),
+            decides = (i.dest, *i.args) if i.attrs.get("kind") == "serial" else i.args
+            self.rule(not any(a.id in self.varying(subgroup) for a in decides),
                       f"threads of a {'sub' if subgroup else 'work'}group may part at the "
                       f"{i.opcode} around it")
             self.rule(i.attrs.get("kind") != "parallel",

@@ -112,7 +112,11 @@ def _entries(b: Builder, region: Region, memory: Mapping[Value, str],
 def merged_axes(region: Region) -> tuple[int, ...]:
     """The shape that a region's loops run over: its own, with neighbouring axes as one wherever
     that makes no position harder to compute. Inner loops of a few elements become longer ones."""
-    read, other = _positions(region)
+    return axes_for(region, *_positions(region))
+
+
+def axes_for(region: Region, read: list[Index], other: list[Index]) -> tuple[int, ...]:
+    """The same for a region that reads memory, and computes with positions, at these."""
     if all(at.is_affine for at in (*read, *other)) and all(
             at.factor(region.outer) in (0, 1) for at in read):
         return (region.size,)

@@ -15,6 +15,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index
 from ztorch.lower.order import ordered
 from ztorch.lower.positions import unflatten
+from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
 from ztorch.lower.region import (
     Region,
     is_view,
@@ -81,6 +82,11 @@ class _Fusion:
             k = self.region_of[v] = self.region_of[v.args[0]]
             self.regions[k].add(v, self.regions[k].full)
             return
+        if v.op is RECURRENCE_RESULT:
+            k = self.region_of[v] = self.region_of[v.args[0]]
+            region, r = self.regions[k], v.args[0].attrs["recurrence"]
+            region.add(v, r.result(v.attrs["index"], region.full))
+            return
         sources = {self.region_of[s] for s in self._sources(v) if s in self.region_of}
         if self.enabled and v.op.kind in ("map", "reduce") and not v.op.partial:
             priority = {"contract": 0, "reduce": 1, "map": 2}
@@ -104,6 +110,8 @@ class _Fusion:
             outer, inner, full = reduce_domain(x.shape, axes)
             region = Region("reduce", outer, inner, full, x.size, axes=axes, shape=x.shape)
             region.add(v, Index.of(outer))
+        elif v.op is RECURRENCE:
+            region = recurrence_region(v)
         else:
             region = map_region(v)
             region.kind = v.op.kind

@@ -14,8 +14,10 @@ from ztorch.lower import (
     elements,
     grid_contract,
     grid_elements,
+    grid_recurring,
     grid_rows,
     grid_tiles,
+    recurring,
     rows,
     schedule,
     transpose,
@@ -44,6 +46,10 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("reduce", False): (LoopNest("rows", rows.propose, rows.refusal, rows.emit),),
     ("contract", False): (
         LoopNest("product", contract.propose, contract.refusal, contract.emit),),
+    ("recurrence", False): (
+        LoopNest("recurrence", recurring.propose, recurring.refusal, recurring.emit),),
+    ("recurrence", True): (LoopNest("grid_recurrence", grid_recurring.propose,
+                                    grid_recurring.refusal, grid_recurring.emit),),
     ("map", True): (LoopNest("grid_elements", grid_elements.propose, grid_elements.refusal,
                              grid_elements.emit),),
     ("reduce", True): (

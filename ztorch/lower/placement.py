@@ -17,6 +17,7 @@ from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index
 from ztorch.lower.positions import unflatten
+from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.schedule import Schedule
@@ -105,9 +106,10 @@ class Placement:
     def too_many_buffers(self) -> bool:
         """Whether a kernel names more buffers than one may, and would name fewer if divided."""
         assert self.limits.grid is not None
-        return any(len(r.members) > 1 and r.kind != "loop" and self.limits.grid.max_buffers < len(
-            {self.locations[v] for v in (*reads, *r.stores)})
-            for r, reads in zip(self.regions, self.reads, strict=True))
+        divisible = [(r, reads) for r, reads in zip(self.regions, self.reads, strict=True)
+                     if len(r.members) > 1 and r.kind not in ("loop", "recurrence")]
+        return any(self.limits.grid.max_buffers < len(
+            {self.locations[v] for v in (*reads, *r.stores)}) for r, reads in divisible)
 
     def _carry_states(self) -> None:
         """A state that only a loop reads and changes is carried where it lies, without copies
@@ -221,8 +223,11 @@ class Placement:
         return self._read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
-        if v.op.kind == "result":
+        if v.op.kind == "result" or v.op is RECURRENCE_RESULT:
             return []
+        if v.op is RECURRENCE:  # what all elements read, none may write over
+            return [(source, at if at.mentions(region.outer) or region.size == 1 else
+                     Index((), -1)) for source, at in buffer_reads(v, region.outer)]
         if v.op.kind not in ("contract", "loop"):
             return real_reads(v, region.index(v))
         bases = []

@@ -24,6 +24,7 @@ from ztorch.lower.loops import widest
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
+from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region import Region, reads_remembered
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import NAME_LENGTH_MAX, OP_SLOTS_MIN
@@ -264,6 +265,10 @@ def _cycles(region: Region, limits: Limits) -> float:
         lanes = limits.lanes(v.dtype)
         if v.op.kind == "contract":
             total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
+        elif v.op is RECURRENCE:
+            r = v.attrs["recurrence"]
+            lanes = limits.lanes(r.widest)
+            total += r.turns * r.size * r.slots / (limits.processor.fma_ports * lanes)
         else:
             n = (v.args[0].size if v.op.kind == "reduce" else
                  v.args[1].size if region.in_place else v.size)
@@ -284,7 +289,10 @@ def _stem(region: Region, label: str) -> str:
 
 def _dtype(region: Region) -> DType:
     """What it computes in: the dtype of its product or reduction, else the widest."""
-    return widest(region) if region.kind == "map" else _main(region)[0].dtype
+    first = _main(region)[0]
+    if first.op is RECURRENCE:
+        return first.attrs["recurrence"].widest
+    return widest(region) if region.kind == "map" else first.dtype
 
 
 def _main(region: Region) -> list[Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 
 from ztorch.graph.body import SHARED
 from ztorch.graph.merging import merged
@@ -12,6 +13,7 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.long_reductions import split_reduction
 from ztorch.lower.products import ProductRewrites
+from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, as_recurrence
 from ztorch.lower.region import COPY, is_view
 from ztorch.lower.turns import prepared_loop, prepared_result
 
@@ -26,6 +28,12 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     graph = merged(graph)
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
+    results: dict[Value, set[int]] = {}  # of loops: the numbers of those that are read
+    readers: Counter[Value] = Counter()
+    for v in graph.nodes():
+        readers.update(v.args)
+        if v.op.kind == "result":
+            results.setdefault(v.args[0], set()).add(v.attrs["index"])
     fixed: set[Value] = set()  # what is made of states alone
     for v in graph.nodes():
         if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
@@ -42,11 +50,18 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "reduce":
                 out = split_reduction(out)
             elif v.op.kind == "loop":
+                private = {new[a] for a in v.args if readers[a] == 1 and a not in graph.roots}
+                recurrence = as_recurrence(out, results.get(v, ()), private, limits)
+                if recurrence is not None:
+                    new[v] = recurrence
+                    continue
                 # a loop that may end early may take a single turn
                 often_turned = v.attrs["body"].proceed is None
                 inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
                                            often=often_turned)
                 out = prepared_loop(out, inside, limits.buffer_align)
+            elif v.op.kind == "result" and args[0].op is RECURRENCE:
+                out = RECURRENCE_RESULT(*args, index=v.attrs["index"])
             elif v.op.kind == "result":
                 out = prepared_result(v, args[0], limits.buffer_align)
         new[v] = out

@@ -112,6 +112,29 @@ class RowSchedule(Schedule):
 
 
 @dataclass(frozen=True, repr=False)
+class RecurrenceSchedule(Schedule):
+    """A loop in which each element takes its turns by itself, on a processor."""
+
+    kind = "recurrence"
+    lanes: int  # elements of a vector
+    vectors: int  # vectors that take their turns side by side
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.vectors}x{self.lanes}" if self.vectors > 1 else f"{self.lanes}"
+
+
+@dataclass(frozen=True, repr=False)
+class GridRecurrenceSchedule(Schedule):
+    """A loop in which each element takes its turns by itself, on a grid: a thread an element."""
+
+    kind = "grid_recurrence"
+    threads: int  # of a workgroup
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.threads}"
+
+
+@dataclass(frozen=True, repr=False)
 class GridElementSchedule(Schedule):
     """Elementwise work on a grid."""
 

@@ -1,0 +1,162 @@
+"""Loops whose elements take their turns by themselves: which ones become one kernel, and that it makes
+no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cases.loops import LOOPS, LoopCase
+from tests.parity import GROUPS, HERE, NARROW, Arrays, Job, Module, agree, interpreted, plan_of
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import f32
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.lower import recurrence, tuning
+from ztorch.lower.prepare import prepare
+from ztorch.lower.recurrence import RECURRENCE, as_recurrence
+
+CASES = {case.name: case for case in LOOPS}
+RECURRENCES = ("sums", "backwards", "swapped", "counted", "escapes", "roots", "rows", "table")
+
+
+def x(*shape: int) -> Value:
+    return leaf("input", "x", shape, f32)
+
+
+def kernels(y: Value, limits: Any = NARROW) -> tuple[list[str], int]:
+    """The kinds of kernels, and how many loops are around them."""
+    plan, _ = plan_of(Graph({"y": y}), limits)
+    return [s.schedule.kind for s in plan.steps if s.schedule], len(plan.loops)
+
+
+def job(case: LoopCase, gradient: bool = False) -> Job:
+    leaves = case.leaves(f32)
+    y = case.function(*leaves)
+    roots = gradients(ops.sum(y * y), leaves) if gradient else [y]
+    return Job(Graph({f"y{k}": v for k, v in enumerate(roots)}), case.feeds(leaves), case.name)
+
+
+def off_and_on(monkeypatch: pytest.MonkeyPatch, run: Callable[[], list[Arrays]]) -> None:
+    """The results are the same bits without the rule."""
+    on = run()
+    with monkeypatch.context() as patched:
+        patched.setattr(recurrence, "RECURRENCE_VALUES", 0)
+        off = run()
+    for a, b in zip(on, off, strict=True):
+        for got, want in zip(a, b, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_bits_are_those_of_a_loop_around_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(CASES[name], slope) for name in RECURRENCES for slope in (False, True)]
+    off_and_on(monkeypatch, lambda: [interpreted(one, NARROW, workers=2) for one in jobs])
+
+    def compiled() -> list[Arrays]:
+        module = Module(jobs, HERE[-1])
+        return [module.run(k, threads=2) for k in range(len(jobs))]
+
+    off_and_on(monkeypatch, compiled)
+
+
+@pytest.mark.parametrize("d", ["float16", "bfloat16", "int32", "uint8", "int64"])
+def test_other_dtypes(d: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = leaf("input", "a", (6, 37), d)
+    one = Job(Graph({"y": ops.scan(lambda s, r: (ops.where(s > r, s - r, s + r), s * r), a[0], a)[1]}),
+              {a: np.random.default_rng(1).integers(0, 9, a.shape).astype(a.dtype.working)})
+    assert kernels(one.graph.outputs["y"])[1] == 0
+    for limits in (NARROW, GROUPS):
+        agree(one, interpreted(one, limits))
+        off_and_on(monkeypatch, lambda limits=limits: [interpreted(one, limits)])
+
+
+@pytest.mark.parametrize("limits", [NARROW, GROUPS], ids=["processor", "grid"])
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_such_loops_are_one_kernel(name: str, limits: Any) -> None:
+    kinds, loops = kernels(CASES[name].function(*CASES[name].leaves(f32)), limits)
+    assert loops == 0 and sum("recurrence" in kind for kind in kinds) == 1
+
+
+def test_the_gradient_of_such_a_loop_is_one_kernel_more() -> None:
+    for name in ("sums", "backwards", "roots", "rows"):
+        plan, _ = plan_of(job(CASES[name], gradient=True).graph, NARROW)
+        kinds = [s.schedule.kind for s in plan.steps if s.schedule]
+        assert not plan.loops and kinds.count("recurrence") == 2, name
+        assert len(kinds) <= (8 if name == "rows" else 5), name  # joining parts takes no kernel
+
+
+def loop(f: Callable[..., Any], *shape: int) -> Value:
+    return ops.scan(f, x(*shape)[0], x(*shape))[0]
+
+
+REFUSED: dict[str, Value] = {
+    "a product": loop(lambda s, r: (s @ r, None), 4, 5, 5),
+    "a sum of all elements": loop(lambda s, r: (s + ops.sum(s * r), None), 4, 7),
+    "another element's state": loop(lambda s, r: (ops.flip(s) + r, None), 4, 7),
+    "a state at a computed place": loop(
+        lambda s, r: (ops.take(s, ops.cast(ops.abs(r), "int32") % 7), None), 4, 7),
+    "states of two sizes": ops.concat(*ops.scan(
+        lambda s, r: ((s[0] + r, s[1] * r[1]), None), (x(4, 7)[0], x(4, 7)[:3, 0]), x(4, 7))[0]),
+    "all elements go on while one does": ops.while_loop(
+        lambda s: ops.any(s < 2.0), lambda s: s + 0.5, x(7), max_steps=9),
+    "a condition of the sum": CASES["while"].function(x(6)),
+    "a single turn": loop(lambda s, r: (s + r, None), 1, 7),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_loops_stay_loops_around_kernels(name: str) -> None:
+    kinds, loops = kernels(REFUSED[name])
+    assert loops == 1 and not any("recurrence" in kind for kind in kinds)
+
+
+def test_elements_that_have_ended_take_no_turns() -> None:
+    """Without the `while` of the kernel, the interpreter would take hours."""
+    one = Job(Graph({"y": ops.while_loop(
+        lambda s: ops.any(s < 3.0), lambda s: ops.where(s < 3.0, s + 1.0, s), x(9),
+        max_steps=10**9)}), {})
+    [a] = one.graph.leaves("input")
+    for limits in (NARROW, GROUPS):
+        fed = Job(one.graph, {a: np.linspace(-2.0, 4.0, 9, dtype=np.float32)})
+        agree(fed, interpreted(fed, limits))
+
+
+def test_bodies_of_many_values() -> None:
+    """Python recurses for none of a long chain."""
+    def chain(length: int) -> Value:
+        def turn(s: Value, r: Value) -> tuple[Value, None]:
+            for _ in range(length):
+                s = s * 0.5 + r
+            return s, None
+
+        return loop(turn, 3, 4)
+
+    assert kernels(chain(tuning.RECURRENCE_VALUES // 2 - 3))[1] == 0
+    many = chain(tuning.RECURRENCE_VALUES // 2)
+    [node] = [v for v in prepare(Graph({"y": chain(2)}), NARROW).nodes() if v.op is RECURRENCE]
+    assert node.attrs["recurrence"].slots > 2
+    assert as_recurrence(many.args[0], {0}, (), NARROW) is None
+
+
+def test_a_state_is_written_where_it_lies() -> None:
+    """Particles that are states of the program: the kernel reads each before it writes it."""
+    place = leaf("state", "place", (40,), f32, np.linspace(0, 1, 40, dtype=np.float32))
+    last, _ = ops.scan(lambda s, _: (s + ops.sin(s) * 0.1, None), place, length=6)
+    one = Job(Graph({}, {"place": last}), {place: np.linspace(0, 1, 40)})
+    plan, _ = plan_of(one.graph, NARROW)
+    assert len(plan.steps) == 1 and len(plan.steps[0].locations) == 1
+    agree(one, interpreted(one, NARROW, workers=3))
+
+
+@pytest.mark.parametrize(("shape", "schedule"), [
+    ((9, 100), "recurrence lanes(8) vectors(4)"), ((9, 3), "recurrence lanes(2) vectors(1)"),
+    ((9, 1024), "recurrence lanes(8) vectors(8)"), ((9, 16), "recurrence lanes(8) vectors(2)")])
+def test_vectors_side_by_side(shape: tuple[int, int], schedule: str) -> None:
+    last, kept = ops.scan(lambda s, r: (s * 0.5 + r, s), x(*shape)[0], x(*shape))
+    plan, _ = plan_of(Graph({"y": kept, "z": last}), TARGETS["avx2"].limits)
+    assert [repr(s.schedule) for s in plan.steps] == [schedule]

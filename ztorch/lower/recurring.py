@@ -1,0 +1,190 @@
+"""Recurrences on a processor: vectors of elements, each with a loop over its turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import prod
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.elements import axes_for, lanes_refusal
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import side_by_side, spread
+from ztorch.lower.positions import flatten
+from ztorch.lower.recurrence import Recurrence, buffer_reads
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import RecurrenceSchedule
+from ztorch.lower.tuning import (
+    PAGE_BYTES,
+    RECURRENCE_SLOTS,
+    RECURRENCE_VECTORS,
+    RECURRENCE_VECTORS_FAR,
+    SIDE_BY_SIDE_MAX,
+)
+
+
+def recurrence_of(region: Region) -> Recurrence:
+    """What the elements of a region do at their turns."""
+    r: Recurrence = region.members[0].attrs["recurrence"]
+    return r
+
+
+def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
+    """All lanes that there are elements for, and vectors side by side: a turn waits for the one
+    before, so a single vector leaves most of the machine idle."""
+    r = recurrence_of(region)
+    *_, column = recurrence_axes(region)
+    lanes = limits.lanes(r.widest)
+    while lanes > column:
+        lanes //= 2
+    states = sum(c.size == r.size for c in r.carries)
+    most = RECURRENCE_VECTORS_FAR if _evicts_itself(region) else RECURRENCE_VECTORS
+    vectors = min(most, column // lanes, limits.vector_registers // max(states, 1),
+                  RECURRENCE_SLOTS // r.slots)
+    return RecurrenceSchedule(lanes, max(1, vectors))
+
+
+def _evicts_itself(region: Region) -> bool:
+    """Whether what a turn reads or writes lies in the same lines of the first cache as what the
+    next one does."""
+    r = recurrence_of(region)
+    places = buffer_reads(region.members[0], region.outer)
+    places += [(v, region.flat[v]) for v in region.stores]
+    steps = [at.factor(r.turn) * v.dtype.bytes for v, at in places]
+    return any(step and step % PAGE_BYTES == 0 for step in steps)
+
+
+def refusal(s: RecurrenceSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    if not 1 <= s.vectors <= SIDE_BY_SIDE_MAX:
+        return f"vectors({s.vectors}) must be between 1 and {SIDE_BY_SIDE_MAX}"
+    return lanes_refusal(s.lanes, limits.lanes(recurrence_of(region).widest))
+
+
+def recurrence_axes(region: Region) -> tuple[int, ...]:
+    """The shape that the loops over elements run over."""
+    read = [at for _, at in buffer_reads(region.members[0], region.outer)]
+    return axes_for(region, read, []) or (1,)
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: RecurrenceSchedule) -> None:
+    """Every element for itself."""
+    *rows, column = (Var(f"d{k}", n) for k, n in enumerate(recurrence_axes(region)))
+    axes = [*rows, column]
+    outer = flatten([Index.of(v) for v in axes], [v.extent for v in axes])
+    turning = Turning(region, outer, target)
+    e = Emitter(b, turning.memory(memory))
+    if not rows:
+        for scopes in side_by_side(e, column, s.lanes, True, s.vectors):
+            turning.emit(scopes)
+        return
+    with b.loop(0, prod(v.extent for v in rows), kind="parallel") as n:
+        inner = e.within(bound=spread(e, n, rows))
+        for scopes in side_by_side(inner, column, s.lanes, False, s.vectors):
+            turning.emit(scopes)
+
+
+class Turning:
+    """The turns of some vectors of elements, or of an element."""
+
+    def __init__(self, region: Region, outer: Index, target: Mapping[Value, str]):
+        """`outer`: the element in terms of the loops. `target`: where results are stored."""
+        self.region, self.outer, self.r = region, outer, recurrence_of(region)
+        self.results = {v.attrs["index"]: (v, target[v]) for v in region.members if v in target}
+
+    def memory(self, names: Mapping[Value, str]) -> dict[Value, str]:
+        """The names of buffers by the leaves that stand for them."""
+        args = self.region.members[0].args
+        return {leaf: names[v] for leaf, v in zip(self.r.buffers, args, strict=True) if v in names}
+
+    def emit(self, scopes: Sequence[Emitter]) -> None:
+        """All turns of the elements of some scopes."""
+        r, b = self.r, scopes[0].b
+        states = self._states(scopes)
+        with b.loop(0, r.turns) as n:
+            turn = b.sub(r.turns - 1, n) if r.reverse else n
+            inner = [e.within(bound={**e.bound, r.turn: turn}) for e in scopes]
+            now = {v: b.get(v) for state in states for v in state}
+            for e, state in zip(inner, states, strict=True):
+                e.here.update({c: now[v] for c, v in zip(r.carries, state, strict=True)})
+            if r.going is not None:
+                b.while_(n, self._any_goes_on(inner))
+            news = [self._after(e) for e in inner]
+            for k, out in enumerate(r.outs, len(r.carries)):
+                if k in self.results:
+                    kept = [self._element(e, out) for e in inner]
+                    for e, x in zip(inner, kept, strict=True):
+                        self._store(e, k, x)
+            for state, new in zip(states, news, strict=True):
+                for v, x in zip(state, new, strict=True):
+                    b.set(v, x)
+        for e, state in zip(scopes, states, strict=True):
+            for k, v in enumerate(state):
+                if k in self.results:
+                    self._store(e, k, b.get(v))
+
+    def _states(self, scopes: Sequence[Emitter]) -> list[list[Operand]]:
+        """Variables of the carries for each scope, with their first values. What all elements
+        compute alike is one variable."""
+        r, b = self.r, scopes[0].b
+        states: list[list[Operand]] = []
+        for e in scopes:
+            state = []
+            for k, (c, first) in enumerate(zip(r.carries, r.inits, strict=True)):
+                alike = c.size < r.size and r.flag is None
+                if alike and states:
+                    state.append(states[0][k])
+                    continue
+                state.append(b.var(c.dtype, 1 if alike else e.lanes, self._element(e, first)))
+            states.append(state)
+        return states
+
+    def _after(self, e: Emitter) -> list[Operand]:
+        """The state of a scope after the turn."""
+        r = self.r
+        for v in r.steps:  # in their order, so that none waits for a long chain of others
+            self._element(e, v)
+        news = [self._element(e, v) for v in r.news]
+        if r.flag is not None:
+            assert r.going is not None
+            flag = e.element(r.flag, r.index(r.flag, self.outer))
+            news[r.going] = e.b.and_(e.here[r.carries[r.going]], flag)
+        return news
+
+    def _element(self, e: Emitter, v: Value) -> Operand:
+        return e.element(v, self.r.index(v, self.outer))
+
+    def _any_goes_on(self, scopes: Sequence[Emitter]) -> Operand:
+        """Lanes that hold where some element goes on."""
+        assert self.r.going is not None
+        b, some = scopes[0].b, None
+        for e in scopes:
+            goes = e.here[self.r.carries[self.r.going]]
+            if e.mask is not None and goes.lanes > 1:
+                goes = b.and_(goes, e.mask)
+            some = goes if some is None else b.or_(some, goes)
+        assert some is not None
+        return some
+
+    def _store(self, e: Emitter, number: int, x: Operand) -> None:
+        """An element of a result. What all elements compute alike, the first one stores."""
+        v, mem = self.results[number]
+        at = self.r.result(number, self.outer)
+        if v.size == self.r.size * (self.r.turns if number >= len(self.r.carries) else 1):
+            return e.store(mem, v, at, x)
+        with self._first(e):
+            e.store(mem, v, at, x)
+
+    def _first(self, e: Emitter) -> AbstractContextManager[object]:
+        if self.r.size == 1:
+            return nullcontext()
+        start, off, _ = e.address(self.outer)
+        if isinstance(start, int):
+            assert start + off == 0
+            return nullcontext()
+        return e.b.if_(e.b.eq(start, -off))

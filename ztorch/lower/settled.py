@@ -1,0 +1,117 @@
+"""Which elements of a loop have ended: further turns leave them as they are.
+
+A loop may go on while a flag holds for any element. Where the flag is false, an element of a
+recurrence stops by itself; that is the same only if the turns that others still take would not
+change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ztorch.dtypes import boolean
+from ztorch.graph.body import Body
+from ztorch.graph.rewrite import is_number, substituted
+from ztorch.graph.value import Value, attribute_key, topological
+
+FALSE, TRUE, ZERO = "false", "true", "zero"  # in place of numbers: of values that are known
+
+
+def flag_of_any(body: Body) -> Value | None:
+    """The bool of each element, if a loop goes on while it holds for any of them.
+
+    >>> from ztorch import ops
+    >>> from ztorch.graph.op import leaf
+    >>> p, x = leaf("carry", "p", (), "bool"), leaf("carry", "x", (3,), "float32")
+    >>> going = ops.logical_and(p, ops.any(x < 9.0))
+    >>> flag_of_any(Body(5, False, (p, x), (), (), (going, x), (), proceed=0))
+    <less bool[3]>
+    """
+    if body.proceed is None:
+        return None
+    both = _under_movement(body.news[body.proceed])
+    if both.op.opcode != "and":
+        return None
+    others = [v for v in map(_under_movement, both.args) if v is not body.carries[body.proceed]]
+    if len(others) != 1 or others[0].op.opcode != "eq" or not is_number(others[0].args[1], 1):
+        return None
+    most = _under_movement(others[0].args[0])
+    if most.op.kind != "reduce" or most.op.opcode != "max" or most.size != 1:
+        return None
+    flag = most.args[0]
+    while flag.op.opcode == "cast" and flag.dtype is not boolean:
+        flag = flag.args[0]
+    return flag if flag.dtype is boolean else None
+
+
+def _under_movement(v: Value) -> Value:
+    while v.op.movement and len(v.args) == 1 and v.size == v.args[0].size:
+        v = v.args[0]
+    return v
+
+
+def settles(body: Body, going: int, flag: Value | None, results: Collection[int]) -> bool:
+    """Whether an element whose flag is false stays as it is.
+
+    Args:
+        body: The turns.
+        going: The number of the bool carry that says whether to go on.
+        flag: What it is computed from for each element; None: the carry itself is the flag.
+        results: The numbers of the results that are read.
+    """
+    carries, size = body.carries, max(c.size for c in body.carries)
+    before: Value = carries[going]
+    alone = [k for k, c in enumerate(carries) if c.size < size and k != going]
+    if flag is not None:
+        cut = [v for v in body.news if v not in carries]
+        own = topological([flag], cut)
+        if any(c in own and body.news[k] is not c for k, c in enumerate(carries)):
+            return False
+        new_of = dict(zip(body.news, carries, strict=True))
+        [before] = substituted([flag], {v: new_of[v] for v in own if v in new_of})
+        if size > 1 and any(k in results or carries[k] in topological([before]) for k in alone):
+            return False
+    numbers = _Numbers(before, None if flag is None else carries[going])
+    return all(numbers.of(new) == numbers.of(c)
+               for k, (new, c) in enumerate(zip(body.news, carries, strict=True))
+               if not (flag is not None and (k == going or k in alone)))
+
+
+class _Numbers:
+    """Numbers of values: equal ones are sure to be the same where a flag is false."""
+
+    def __init__(self, false: Value, true: Value | None):
+        self.known: dict[Value, int | str] = {}
+        self.by_key: dict[tuple, int | str] = {}
+        false_number = self.of(false)
+        self.known, self.by_key = {}, {k: FALSE if n == false_number else n
+                                       for k, n in self.by_key.items()}
+        self.known[false] = FALSE
+        if true is not None:
+            self.known[true] = TRUE
+
+    def of(self, root: Value) -> int | str:
+        for v in topological([root], self.known):
+            if v not in self.known:
+                self.known[v] = self._number(v, [self.known[a] for a in v.args])
+        return self.known[root]
+
+    def _number(self, v: Value, args: list[int | str]) -> int | str:
+        opcode = v.op.opcode
+        if v.op.movement and len(args) == 1 and args[0] in (FALSE, TRUE, ZERO):
+            return args[0]
+        if opcode == "select" and args[0] in (FALSE, TRUE):
+            return args[2 if args[0] == FALSE else 1]
+        if opcode == "and" and FALSE in args:
+            return FALSE
+        if opcode == "and" and v.dtype is boolean and TRUE in args:
+            return args[1 - args.index(TRUE)]
+        if opcode == "cast" and args == [FALSE]:
+            return ZERO
+        if opcode == "add" and v.dtype.is_int and ZERO in args:
+            return args[1 - args.index(ZERO)]
+        if opcode == "sub" and args[1] == ZERO:
+            return args[0]
+        own = (v,) if v.op.kind == "leaf" else ()
+        key = (v.op.name, attribute_key(v.attrs), v.shape, v.dtype, own, *args)
+        return self.by_key.setdefault(key, len(self.by_key))
