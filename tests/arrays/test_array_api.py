@@ -134,9 +134,9 @@ def compare(name: str, arrays: list[Any], **attrs: Any) -> None:
             assert (same | np.isnan(theirs)).all(), case
 
 
-# Of those that keep the sign of zero; sin, expm1 and log1p give 0.0 for -0.0.
-SIGNED_ZEROS = ("abs", "asin", "asinh", "atan", "ceil", "copysign", "floor", "negative", "positive",
-                "round", "sinh", "sqrt", "square", "tan", "tanh", "trunc")
+SIGNED_ZEROS = ("abs", "asin", "asinh", "atan", "atanh", "ceil", "copysign", "expm1", "floor", "log1p",
+                "negative", "positive", "round", "sin", "sinh", "sqrt", "square", "tan", "tanh",
+                "trunc")
 # Of numbers so large that their digits say nothing of the angle, or of the rest of a division.
 NEED_MODERATE = ("cos", "sin", "tan", "remainder", "floor_divide", "std", "var")
 

@@ -165,3 +165,23 @@ def test_elements_cannot_be_set() -> None:
     x = zt.tensor([1.0])
     with pytest.raises(TypeError, match="never changes"):
         x[0] = 2.0
+
+
+def test_keys_that_came_before_are_told_from_those_that_look_alike() -> None:
+    x, one = zt.tensor(A), zt.tensor(np.array([1, 0]))
+    keys: list[Any] = [1, (1,), slice(1, None), (slice(1, None),), slice(None), (0, 1), (None, 1),
+                       np.array([1, 0]), np.array([1, -1], np.int8), (0, np.array([1, 0])), ...]
+    for _ in range(2):
+        for key in keys:
+            np.testing.assert_array_equal(x[key].numpy(), A[key])
+        np.testing.assert_array_equal(x[one, 0].numpy(), A[[1, 0], 0])
+        with pytest.raises(ShapeError, match="one bool"):
+            x[True]
+        with pytest.raises(ShapeError, match="index 99 is out of range"):
+            x[np.array([99, 0])]
+    positions = np.array([1, 0])
+    rows = x[positions]
+    positions[:] = 0  # the rows were chosen before
+    np.testing.assert_array_equal(rows.numpy(), A[[1, 0]])
+    with zt.lazy(False):
+        np.testing.assert_array_equal(x[1:].numpy(), A[1:])

@@ -170,13 +170,14 @@ def _table(x: Value, w: Value) -> Value:
     return kept + last
 
 
-LOOPS = [
+LOOPS = [  # the first one, which the inner loop takes, runs both ways and inside another
+    LoopCase("nested", _nested, ((3, 4), (5, 4))),
     LoopCase("sums", _sums, ((5, 3),)), LoopCase("sums of one turn", _sums, ((1, 16),)),
     LoopCase("backwards", _backwards, ((4, 2, 3), (2, 3))),
     LoopCase("gates", _gates, ((4, 3, 5), (5, 21), (7, 21), (3, 7))),
     LoopCase("gates in lines", _gates, ((3, 16, 8), (8, 48), (16, 48), (16, 16))),
     LoopCase("plain", _plain, ((6, 2, 9), (9, 9), (2, 9))),
-    LoopCase("nested", _nested, ((3, 4), (5, 4))), LoopCase("swapped", _swapped, ((5, 4),)),
+    LoopCase("swapped", _swapped, ((5, 4),)),
     LoopCase("shared", _shared, ((4, 3), (3, 3))), LoopCase("counted", _counted, ((3,),)),
     LoopCase("segments", _segments, ((7, 2, 5), (5, 5), (2, 5))),
     LoopCase("block", _block, ((3, 4), (4, 4))),

@@ -227,13 +227,13 @@ def test_narrow_floats_round_once(name: str, d: DType) -> None:
 ENDS: dict[str, list[tuple[float, float]]] = {  # arguments with their values
     "exp": [(0.0, 1), (-0.0, 1), (inf, inf), (-inf, 0), (1024, inf), (-1024, 0), (MUCH, inf)],
     "exp2": [(0.0, 1), (-0.0, 1), (inf, inf), (-inf, 0), (5, 32), (-3, 1 / 8), (1024, inf)],
-    "expm1": [(0.0, 0), (inf, inf), (-inf, -1), (-48, -1), (1024, inf), (LITTLE, LITTLE)],
+    "expm1": [(0.0, 0), (-0.0, -0.0), (inf, inf), (-inf, -1), (-48, -1), (1024, inf), (LITTLE, LITTLE)],
     "log": [(1, 0), (0.0, -inf), (-0.0, -inf), (inf, inf), (-inf, nan), (-1, nan), (-LITTLE, nan)],
     "log2": [(1, 0), (0.0, -inf), (-0.0, -inf), (inf, inf), (-inf, nan), (8, 3), (2**-24, -24)],
-    "log1p": [(0.0, 0), (-1, -inf), (inf, inf), (-inf, nan), (-1.5, nan), (LITTLE, LITTLE)],
-    "tanh": [(0.0, 0), (inf, 1), (-inf, -1), (24, 1), (-24, -1), (MUCH, 1), (LITTLE, LITTLE)],
-    "erf": [(0.0, 0), (inf, 1), (-inf, -1), (6.5, 1), (-6.5, -1), (MUCH, 1)],
-    "sin": [(0.0, 0), (inf, nan), (-inf, nan), (LITTLE, LITTLE), (-LITTLE, -LITTLE)],
+    "log1p": [(0.0, 0), (-0.0, -0.0), (-1, -inf), (inf, inf), (-inf, nan), (-1.5, nan), (LITTLE, LITTLE)],
+    "tanh": [(0.0, 0), (-0.0, -0.0), (inf, 1), (-inf, -1), (24, 1), (-24, -1), (MUCH, 1), (LITTLE, LITTLE)],
+    "erf": [(0.0, 0), (-0.0, -0.0), (inf, 1), (-inf, -1), (6.5, 1), (-6.5, -1), (MUCH, 1)],
+    "sin": [(0.0, 0), (-0.0, -0.0), (inf, nan), (-inf, nan), (LITTLE, LITTLE), (-LITTLE, -LITTLE)],
     "atan": [(0.0, 0), (-0.0, -0.0), (LITTLE, LITTLE), (-LITTLE, -LITTLE)],
     "cos": [(0.0, 1), (-0.0, 1), (inf, nan), (-inf, nan), (LITTLE, 1)],
     "rsqrt": [(0.0, inf), (inf, 0), (-1, nan), (4, 0.5)],
@@ -246,7 +246,9 @@ ENDS: dict[str, list[tuple[float, float]]] = {  # arguments with their values
 @pytest.mark.parametrize("name", ENDS)
 def test_ends(name: str, d: DType, exact: bool) -> None:
     x, wanted = np.array([*ENDS[name], (nan, nan), (-nan, nan)], d.working).T
-    np.testing.assert_allclose(run(name, d, x, exact=exact), wanted, rtol=2.0**-23)
+    y = run(name, d, x, exact=exact)
+    np.testing.assert_allclose(y, wanted, rtol=2.0**-23)
+    np.testing.assert_array_equal(np.signbit(y[x == 0]), np.signbit(wanted[x == 0]))
 
 
 @together()

@@ -223,6 +223,11 @@ def test_losses_and_metrics_skip_masked_steps(loss: str) -> None:
     program.train_on_batch(IDS, y)
     for a, b in zip(program.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    before = program.get_weights()  # where nothing counts, nothing is lost or learnt
+    for ids, weight in ((IDS * 0, None), (IDS, np.zeros(3))):
+        assert program.train_on_batch(ids, y, sample_weight=weight)[0] == 0
+        for a, b in zip(program.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 # -- wrong masks ---------------------------------------------------------------------------------

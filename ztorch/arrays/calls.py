@@ -213,6 +213,22 @@ def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
     return known
 
 
+def one_call(key: tuple[Any, ...], name: str, operands: tuple[Spec, ...], build: Build) -> Call:
+    """The one Call of a function of tensors in one memory, each in its own dtype.
+
+    Args:
+        key: What tells the function from others.
+        name: What programs are named after.
+        operands: The tensors.
+        build: The function, of values.
+    """
+    known = _calls.get((key, operands))
+    if known is None:
+        known = Call(name, operands, [o.dtype for o in operands], build, operands[0].memory)
+        known = _calls.setdefault((key, operands), known)
+    return known
+
+
 def _builder(public: Public, bound: Bound) -> Build:
     """A function that calls an op on values, with its attributes."""
     declared, _ = signature(public.name)

@@ -12,7 +12,7 @@ from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
-from ztorch.arrays.indexing import indexed
+from ztorch.arrays.keys import chosen
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.operators import set_operators
 from ztorch.arrays.placement import memory_of
@@ -226,8 +226,7 @@ class Tensor(Handle, Operators):
         return getattr(ufunc, method)(*arrays, **options)
 
     def __getitem__(self, key: Any) -> Tensor:
-        result: Tensor = indexed(self, key, compute, lambda k: isinstance(k, Tensor))
-        return result
+        return tensor_of(chosen(self, key, compute))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise TypeError("a tensor never changes; make another one with zt.ops.where or "

@@ -22,6 +22,7 @@ from ztorch.ir.floating import (
     step,
     upper_half,
     widened,
+    zero_kept,
 )
 from ztorch.ir.kernel import Operand
 
@@ -103,7 +104,7 @@ def expm1(b: Arithmetic, x: Operand) -> Operand:
     n, r = _reduced(b, x)
     fraction = step(b, horner(b, r, EXPM1[x.dtype]), b.mul(r, r), r)
     half = power_of_two(b, n, less=1)
-    return b.mul(step(b, fraction, half, b.sub(half, 0.5)), 2.0)
+    return zero_kept(b, b.mul(step(b, fraction, half, b.sub(half, 0.5)), 2.0), x)
 
 
 def _exponent(b: Arithmetic, bits: Operand, mantissa: int) -> Operand:
@@ -178,7 +179,7 @@ def log1p(b: Arithmetic, x: Operand) -> Operand:
     scale = b.bitcast(b.sub(b.const((f.bias + 2) << f.mantissa, f.ints), b.shl(k, f.mantissa)),
                       dtype=x.dtype)
     t = step(b, b.mul(x, 0.25), scale, step(b, scale, 0.25, -1.0))
-    return _log_ends(b, y, _natural(b, b.cast(k, dtype=x.dtype), t))
+    return zero_kept(b, _log_ends(b, y, _natural(b, b.cast(k, dtype=x.dtype), t)), x)
 
 
 def _log2_parts(b: Arithmetic, x: Operand) -> tuple[Operand, Operand]:

@@ -87,6 +87,11 @@ def with_sign_of(b: Arithmetic, y: Operand, x: Operand) -> Operand:
     return b.bitcast(b.or_(bits_of(b, y), sign), dtype=y.dtype)
 
 
+def zero_kept(b: Arithmetic, y: Operand, x: Operand) -> Operand:
+    """y, and x itself where that is a zero: sums of a polynomial lose the sign of -0.0."""
+    return b.select(b.eq(x, 0.0), x, y)
+
+
 def power_of_two(b: Arithmetic, n: Operand, less: int = 0) -> Operand:
     """2 ** (n - less) for a whole float n; exponents 1 - bias give 0 and 1 + bias infinity.
 

@@ -8,7 +8,7 @@ Greatest errors measured, in units of the last place, f32 and f64: log 0.9 0.8, 
 exp 1.2 1.2, log1p 1.4 1.4, rsqrt 1.5 1.5, log2 1.5 1.5, expm1 1.7 2.2, sin and cos 2.2 2.1 (of
 arguments up to 20), pow 4.2 33 (below 1.5 for results from 2^-20 to 2^20), tanh 6.2 2.6, erf 6.1
 1.5, atan 2.1 2.1. tanh and erf are worst next to +-1, where 6 units are 3.6e-7. f16 and bf16 are
-computed in f32 and rounded. NaN gives NaN. sin, expm1 and log1p of -0.0 are +0.0.
+computed in f32 and rounded. NaN gives NaN, and odd functions keep the sign of zero.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ztorch.ir.floating import (
     step,
     widened,
     with_sign_of,
+    zero_kept,
 )
 from ztorch.ir.kernel import Operand
 
@@ -129,7 +130,7 @@ def _quotient(b: Arithmetic, x: Operand, over: tuple[float, ...],
 def sin(b: Arithmetic, x: Operand) -> Operand:
     """The sine; see `_sine` for its range."""
     n = b.round(b.mul(x, HALF_TURNS))
-    return _sine(b, x, n, turns=n, odd=0)
+    return zero_kept(b, _sine(b, x, n, turns=n, odd=0), x)
 
 
 @widened

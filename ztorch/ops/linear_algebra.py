@@ -1,7 +1,7 @@
 """Systems of equations of small matrices, made of other ops: batches of them, with gradients.
 
-Every column is a step of its own, so a matrix is a few kernels for each column; larger ones are
-refused. Steps keep the whole matrix, so that they are alike and share their kernels.
+Every column is a turn of a loop that keeps the whole matrix: a few kernels, whatever the size. Each
+turn meets all workers, and gradients keep the matrix of each turn; larger ones are refused.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from ztorch.errors import Unsupported
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, broadcast_shapes, op, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.control import scan
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 from ztorch.ops.triangular import inverse_of_lower
 
-LARGEST = 64  # columns: each one is a few kernels, which take seconds to compile
+LARGEST = 512  # columns: each one is a turn over the whole matrix
 
 _POSITIVE = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.2], [0.2, 1.0]]])
 _REGULAR = np.array([[0.1, 2.0], [3.0, 0.5]])
 
 
 def matrices(name: str, x: Value, square: bool = True) -> Value:
-    """Float matrices of a size that is unrolled; 16-bit floats as float32."""
+    """Float matrices of a size that is taken; 16-bit floats as float32."""
     [x] = as_floats(x)
     if x.rank < 2 or (square and x.shape[-1] != x.shape[-2]):
         raise shape_error(f"ops.{name} needs {'square ' if square else ''}matrices, not", x.shape)
     n = min(x.shape[-2:])
     if n > LARGEST:
         raise Unsupported(f"ops.{name} of {x.shape[-2]} x {x.shape[-1]} matrices of {x.dtype}: "
-                          f"each of {n} columns would be kernels of its own; {LARGEST} columns are "
-                          "the most; use NumPy on the array")
+                          f"each of {n} columns would be a pass over all of it; {LARGEST} columns "
+                          "are the most; use NumPy on the array")
     return widened(x)
 
 
@@ -43,7 +44,7 @@ def cholesky(x: Value, upper: bool = False) -> Value:
     """The triangular matrix L with `x = L @ L.T`, for positive definite matrices.
 
     Args:
-        x: Symmetric matrices `(..., n, n)` with n up to 64; only the lower triangle is read.
+        x: Symmetric matrices `(..., n, n)` with n up to 512; only the lower triangle is read.
         upper: Whether to give the transpose of L. Default: `False`.
 
     Returns:
@@ -61,13 +62,31 @@ def cholesky(x: Value, upper: bool = False) -> Value:
     return OPS.cast(y, x.dtype) if x.dtype.is_float else y
 
 
-def _cholesky(rest: Value) -> Value:
-    n, columns = rest.shape[-1], []
-    for j in range(n):
-        column = rest[..., :, j:j + 1] / OPS.sqrt(rest[..., j:j + 1, j:j + 1])
-        columns.append(column)
-        rest = rest - column * OPS.matrix_transpose(column)
-    return OPS.tril(OPS.concat(*columns, axis=-1)) if columns else rest
+def _cholesky(x: Value) -> Value:
+    def turn(rest: Value, j: Value) -> tuple[Value, Value]:
+        column = column_at(rest, j)
+        column = column / OPS.sqrt(OPS.take(column, OPS.reshape(j, (1,)), -2))
+        return rest - column * OPS.matrix_transpose(column), column
+
+    if not x.shape[-1]:
+        return x
+    _, columns = scan(turn, x, columns_of(x))
+    return OPS.tril(beside(columns))
+
+
+def columns_of(x: Value, count: int | None = None) -> Value:
+    """The positions of the columns of x, or of the first few, to scan."""
+    return OPS.iota((x.shape[-1] if count is None else count,), 0, "int32")
+
+
+def column_at(x: Value, j: Value) -> Value:
+    """A column of x, of which the position is known when the turn comes."""
+    return OPS.take(x, OPS.reshape(j, (1,)), -1)
+
+
+def beside(columns: Value) -> Value:
+    """Columns that a scan kept, side by side."""
+    return OPS.squeeze(OPS.moveaxis(columns, 0, -1), -2)
 
 
 def _cholesky_gradient(upstreams: Sequence[Value], args: Sequence[Value],
@@ -103,7 +122,7 @@ def solve(a: Value, b: Value) -> Value:
     """x with `a @ x = b`, by elimination with the largest pivot of each column.
 
     Args:
-        a: Matrices `(..., n, n)` with n up to 64.
+        a: Matrices `(..., n, n)` with n up to 512.
         b: Matrices `(..., n, m)`, or a vector `(n,)`, of the same dtype.
 
     Returns:
@@ -130,18 +149,21 @@ def solve(a: Value, b: Value) -> Value:
 def _eliminated(a: Value, b: Value) -> Value:
     """x with `a @ x = b`, for batches of one shape."""
     *batch, n, _ = a.shape
-    work = OPS.concat(a, b, axis=-1)
-    used, places = OPS.full((*batch, n, 1), False, "bool"), []
-    for j in range(n):
-        column = work[..., :, j:j + 1]
+
+    def turn(state: tuple[Value, Value], j: Value) -> tuple[tuple[Value, Value], Value]:
+        work, used = state
+        column = column_at(work, j)
         at, here = largest_unused(column, used)
         row = row_at(work, here)
-        row = row / row[..., :, j:j + 1]
+        row = row / column_at(row, j)
         work = OPS.where(here, row, work - column * row)
-        used = OPS.bitwise_or(used, here)
-        places.append(at)
-    y = work[..., :, n:]
-    return OPS.take_along_axis(y, OPS.concat(*places, axis=-2), -2) if n else y
+        return (work, OPS.bitwise_or(used, here)), at
+
+    if not n:
+        return b
+    unused = OPS.full((*batch, n, 1), False, "bool")
+    (work, _), places = scan(turn, (OPS.concat(a, b, axis=-1), unused), columns_of(a))
+    return OPS.take_along_axis(work[..., :, n:], OPS.moveaxis(places, 0, -3)[..., 0], -2)
 
 
 def _solve_gradient(upstreams: Sequence[Value], args: Sequence[Value],
@@ -156,7 +178,7 @@ def inv(x: Value) -> Value:
     """The inverse of each matrix.
 
     Args:
-        x: Matrices `(..., n, n)` with n up to 64.
+        x: Matrices `(..., n, n)` with n up to 512.
 
     Returns:
         A tensor of the shape and dtype of `x`. It has infinities or NaN where `x` is singular.

@@ -17,7 +17,7 @@ def matrix_power(x: Value, n: int) -> Value:
 
     Args:
         x: Square matrices of floats.
-        n: How often; 0 gives the identity. Negative ones take the inverse, of up to 64 columns.
+        n: How often; 0 gives the identity. Negative ones take the inverse, of up to 512 columns.
 
     Returns:
         A tensor of the shape and dtype of `x`.

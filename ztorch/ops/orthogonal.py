@@ -9,7 +9,8 @@ import numpy as np
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, constant, op, shape_error
 from ztorch.graph.value import Value
-from ztorch.ops.linear_algebra import matrices
+from ztorch.ops.control import scan
+from ztorch.ops.linear_algebra import beside, column_at, columns_of, matrices
 from ztorch.ops.triangular import inverse_of_lower
 
 _TALL = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, 1.0]])
@@ -23,7 +24,7 @@ def qr(x: Value, mode: str = "reduced") -> tuple[Value, Value]:
     It goes by Householder's reflections, so the signs are those of LAPACK and NumPy.
 
     Args:
-        x: Matrices `(..., m, n)`, of which the smaller size is up to 64.
+        x: Matrices `(..., m, n)`, of which the smaller size is up to 512.
         mode: `"reduced"` for `(..., m, k)` and `(..., k, n)` with the smaller size k; `"complete"`
             for `(..., m, m)` and `(..., m, n)`. Default: `"reduced"`.
 
@@ -58,16 +59,18 @@ def decomposed(x: Value, width: int) -> tuple[Value, Value]:
     if count < 1:
         q = OPS.broadcast_to(OPS.eye(m, width, dtype=x.dtype), (*batch, m, width))
         return q, x[..., :width, :]
-    rest, mirrors, scales = x, [], []
-    below = constant(np.tril(np.ones((m, count)), -1), x.dtype)
-    unit = constant(np.eye(m, count), x.dtype)
-    for j in range(count):
-        v, scale = _mirror(rest[..., :, j:j + 1], rest[..., j:j + 1, j:j + 1],
-                           below[:, j:j + 1], unit[:, j:j + 1])
-        rest = rest - scale * v * OPS.sum(v * rest, axis=-2, keepdims=True)
-        mirrors.append(v)
-        scales.append(scale)
-    v, scale = OPS.concat(*mirrors, axis=-1), OPS.concat(*scales, axis=-1)
+
+    def turn(rest: Value, row: tuple[Value, Value, Value]) -> tuple[Value, tuple[Value, Value]]:
+        j, below, unit = row
+        column = column_at(rest, j)
+        v, scale = _mirror(column, OPS.take(column, OPS.reshape(j, (1,)), -2),
+                           OPS.expand_dims(below, -1), OPS.expand_dims(unit, -1))
+        return rest - scale * v * OPS.sum(v * rest, axis=-2, keepdims=True), (v, scale)
+
+    below = constant(np.triu(np.ones((count, m)), 1), x.dtype)
+    rest, (v, scale) = scan(turn, x, (columns_of(x, count), below,
+                                      constant(np.eye(count, m), x.dtype)))
+    v, scale = beside(v), beside(scale)
     products = OPS.matmul(OPS.matrix_transpose(v), v)
     # T = (D^-1 + U)^-1 = (I + D U)^-1 D with the products U above the diagonal, D of the scales
     upper = OPS.triu(products, 1) * OPS.matrix_transpose(scale)

@@ -143,6 +143,7 @@ def widened(x: Value) -> Value:
 
 
 def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
+    x = OPS.cast(x, dtypes.u8) if x.dtype == dtypes.boolean else x
     axes = normal_axes(axis, x.rank)
     if len(axes) != 1:  # move these axes to the end and flatten them
         others = tuple(k for k in range(x.rank) if k not in axes)
@@ -171,7 +172,7 @@ def _arg_numpy(function: Any) -> Any:
     return positions
 
 
-_ARGS = (Sample(((3, 5),), {"axis": 1}, dtypes="fsu"),
+_ARGS = (Sample(((3, 5),), {"axis": 1}, dtypes="fsub"),
          Sample(((5, 4),), {"axis": 0, "keepdims": True}),
          Sample(((2, 3, 4),), {"axis": (0, 2), "keepdims": True}),
          Sample(((3, 5),), {"axis": None}))
@@ -182,7 +183,7 @@ def argmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The first position of the largest element along an axis, or of NaN if there is one.
 
     Args:
-        x: Tensor of numbers.
+        x: Tensor of numbers or bools.
         axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default:
             `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
@@ -203,7 +204,7 @@ def argmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The first position of the smallest element along an axis, or of NaN if there is one.
 
     Args:
-        x: Tensor of numbers.
+        x: Tensor of numbers or bools.
         axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default:
             `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.

@@ -2,40 +2,71 @@
 
 from __future__ import annotations
 
-import itertools
-
 from ztorch.files.kinds import BadValue
 from ztorch.runtime.spec import FunctionSpec
 
-MAX_RUNS = 1 << 22  # of kernels in one call on a device, where each is recorded
-MAX_DEPTH = 8  # of loops inside one another
+MAX_RUNS = 1 << 22  # kernels in one call on a device, where each run is recorded
+MAX_BINDINGS = 1 << 24  # memories of all these kernels together, which are recorded too
+MAX_DEPTH = 8  # loops inside one another
 
 
 def check_loops(f: FunctionSpec, backend: str) -> None:
-    """Raises `BadValue` where loops cross one another, or move what is not there."""
-    count = len(f.kernels if backend == "cpu" else f.launches)
+    """Raises `BadValue` where loops cross one another or run too long, or where moves name a
+    place or a loop that is not there. Takes time in proportion to the length of the lists."""
+    around = loops_around(f, len(f.kernels if backend == "cpu" else f.launches))
+    if f.launches:
+        _check_runs(f)
+    seen: set[tuple[int, int, int]] = set()
+    for k, (launch, place, loop, _) in enumerate(f.moves):
+        if launch >= len(f.launches):
+            raise BadValue(launch, f"the number of one of {len(f.launches)} launches",
+                           "moves", k, 0)
+        places = f.launches[launch].places
+        if place >= len(places):
+            raise BadValue(place, f"the number of one of {len(places)} places of launch {launch}",
+                           "moves", k, 1)
+        if loop not in around[launch]:
+            raise BadValue(loop, f"the number of a loop around launch {launch}", "moves", k, 2)
+        if places[place][0] not in ("params", "arena"):
+            raise BadValue(place, "a place in params or the arena", "moves", k, 1)
+        if (launch, place, loop) in seen:
+            raise BadValue([launch, place, loop], "moved once by each loop", "moves", k)
+        seen.add((launch, place, loop))
+
+
+def loops_around(f: FunctionSpec, count: int) -> list[tuple[int, ...]]:
+    """The loops around each of a function's kernels, outer ones first. Raises `BadValue` where
+    loops cross one another, are not in order, or are nested too deep."""
     for k, (first, end, _) in enumerate(f.loops):
         if not first < end <= count:
             raise BadValue(end, f"above {first}, and at most {count}", "loops", k, 1)
         if k and (first, -end) < (f.loops[k - 1][0], -f.loops[k - 1][1]):
             raise BadValue(first, "after the loops before it, outer ones first", "loops", k, 0)
-    for (k, (a, b, _)), (n, (c, d, _)) in itertools.combinations(enumerate(f.loops), 2):
-        if a < c < b < d:
-            raise BadValue(d, f"at most {b}, where loop {k} around it ends", "loops", n, 1)
-    if any(len(around(f, k)) > MAX_DEPTH for k in range(count)):
-        raise BadValue([list(row) for row in f.loops], f"at most {MAX_DEPTH} inside one another",
-                       "loops")
-    if f.launches and f.runs > MAX_RUNS:
-        raise BadValue(f.runs, f"at most {MAX_RUNS} runs of kernels", "loops")
-    for k, (launch, place, loop, _) in enumerate(f.moves):
-        if launch >= len(f.launches) or place >= len(f.launches[launch].places):
-            raise BadValue([launch, place], "a place of a launch", "moves", k)
-        if loop not in around(f, launch):
-            raise BadValue(loop, "the number of a loop around the launch", "moves", k, 2)
-        if f.launches[launch].places[place][0] not in ("params", "arena"):
-            raise BadValue(place, "a place in params or the arena", "moves", k, 1)
+    around: list[tuple[int, ...]] = []
+    inside: tuple[int, ...] = ()  # the loops around the kernel at hand
+    following = 0  # number of the next loop
+    for k in range(count):
+        while inside and f.loops[inside[-1]][1] == k:
+            inside = inside[:-1]
+        while following < len(f.loops) and f.loops[following][0] == k:
+            end = f.loops[following][1]
+            if inside and end > (last := f.loops[inside[-1]][1]):
+                raise BadValue(end, f"at most {last}, where loop {inside[-1]} around it ends",
+                               "loops", following, 1)
+            if len(inside) == MAX_DEPTH:
+                raise BadValue(list(f.loops[following]), f"inside at most {MAX_DEPTH - 1} others",
+                               "loops", following)
+            inside = (*inside, following)
+            following += 1
+        around.append(inside)
+    return around
 
 
-def around(f: FunctionSpec, kernel: int) -> list[int]:
-    """The loops around a kernel, outer ones first."""
-    return [n for n, (first, end, _) in enumerate(f.loops) if first <= kernel < end]
+def _check_runs(f: FunctionSpec) -> None:
+    """A call records no more than a machine can hold."""
+    times = f.times()
+    if (runs := sum(times)) > MAX_RUNS:
+        raise BadValue(runs, f"at most {MAX_RUNS} runs of kernels", "loops")
+    bindings = sum(n * len(launch.places) for n, launch in zip(times, f.launches, strict=True))
+    if bindings > MAX_BINDINGS:
+        raise BadValue(bindings, f"at most {MAX_BINDINGS} memories of all runs of kernels", "loops")

@@ -120,11 +120,18 @@ class FunctionSpec(Record):
         ListOf(Row(SIZE, SIZE, SIZE, Whole(-MAX_BYTES, MAX_BYTES),
                    names="[launch, place, loop, bytes]")), default=())
 
+    def times(self) -> list[int]:
+        """How often each kernel runs in a call, at most."""
+        times = [1] * len(self.launches or self.kernels)
+        for first, end, turns in self.loops:
+            for k in range(first, end):
+                times[k] *= turns
+        return times
+
     @property
     def runs(self) -> int:
         """How often kernels run in a call, at most."""
-        return sum(math.prod(turns for first, end, turns in self.loops if first <= k < end)
-                   for k in range(len(self.kernels)))
+        return sum(self.times())
 
 
 def offered(functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionSpec]:

@@ -1,0 +1,126 @@
+"""Keys between a tensor's brackets, recorded quickly.
+
+The calls of a key that came before are found by what the key is made of. Tensors of positions are
+operands of one call, whatever it takes to use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.arrays.calls import Call, one_call
+from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.elements import node_of_array
+from ztorch.arrays.exchange import dtype_of
+from ztorch.arrays.indexing import indexed
+from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.recent import Recent
+from ztorch.arrays.recording import record
+from ztorch.arrays.specs import Spec, spec
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+
+Compute = Callable[..., Any]  # compute(op, args, attrs): calls an op
+
+_BOUNDS = (int, type(None))  # of slices, as far as they are compared by value
+_recorded: Recent[tuple[Any, ...], tuple[Call, ...]] = Recent(1 << 13)
+
+
+def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
+    """The elements of a tensor that a key chooses.
+
+    Args:
+        x: The tensor.
+        key: What is between the brackets.
+        compute: Calls an op on tensors.
+    """
+    node = x.node
+    token: list[Any] = [node.spec]
+    operands = [node]
+    shape = node.spec.shape
+    for k in key if type(key) is tuple else (key,):
+        if type(k) is slice:
+            bounds = k.start, k.stop, k.step
+            if type(bounds[0]) in _BOUNDS and type(bounds[1]) in _BOUNDS and (
+                    type(bounds[2]) in _BOUNDS):
+                token.append(bounds)
+                continue
+        elif type(k) is int or k is None or k is Ellipsis:
+            token.append(k)
+            continue
+        elif isinstance(k, Handle) and k.node.spec.dtype.is_int and (
+                k.node.spec.memory == node.spec.memory):
+            token.append(k.node.spec)
+            operands.append(k.node)
+            continue
+        elif type(k) is np.ndarray and k.size and k.dtype.kind in "iu":
+            axis = len(token) - 1
+            if None not in token and Ellipsis not in token and (
+                    axis < len(shape) and -shape[axis] <= k.min() and k.max() < shape[axis]):
+                d = dtype_of(k.dtype)
+                token.append(spec(k.shape, d, node.spec.memory))
+                operands.append(node_of_array(k, d, node.spec.memory, copy=True))
+                continue
+        return _node(indexed(x, key, compute, _is_handle))
+    place = tuple(token)
+    calls = _recorded.get(place)
+    if calls is None:
+        if len(operands) > 1:
+            calls = (_gathering(place[1:], [o.spec for o in operands]),)
+        else:
+            result = _node(indexed(x, key, compute, _is_handle))
+            calls = None if is_tracing() else _calls_between(node, result)
+            if calls is not None:
+                _recorded.put(place, calls)
+            return result
+        _recorded.put(place, calls)
+    result = node
+    inputs = tuple(operands)
+    for call in calls:
+        [result] = record(call, inputs)
+        inputs = (result,)
+    return result
+
+
+def _is_handle(x: Any) -> bool:
+    return isinstance(x, Handle)
+
+
+def _node(x: Handle) -> TensorNode:
+    return x.node
+
+
+def _calls_between(source: TensorNode, result: TensorNode) -> tuple[Call, ...] | None:
+    """The calls by which a result was recorded from one tensor alone; None where there are other
+    operands, or some of it is computed."""
+    calls: list[Call] = []
+    node = result
+    while node is not source:
+        operands, call = node.operands, node.call  # in this order; see `settle`
+        if call is None or len(operands) != 1:
+            return None
+        calls.append(call)
+        node = operands[0]
+    return tuple(calls[::-1])
+
+
+def _on_values(op: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Value:
+    """An op on values, and on the positions that integers of a key are."""
+    result: Value = getattr(OPS, op)(*[constant(x) if isinstance(x, np.ndarray) else x
+                                       for x in args], **attrs)
+    return result
+
+
+def _gathering(parts: Sequence[Any], specs: Sequence[Spec]) -> Call:
+    """The call for a key of these parts, in which specs stand for tensors of positions."""
+    def build(values: Sequence[Value]) -> Value:
+        positions = iter(values[1:])
+        key = tuple(next(positions) if isinstance(k, Spec) else
+                    slice(*k) if type(k) is tuple else k for k in parts)
+        result: Value = indexed(values[0], key, _on_values, lambda k: isinstance(k, Value))
+        return result
+
+    return one_call(("[]", tuple(parts)), "take", tuple(specs), build)
