@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from ztorch.backends.library import load_library
-from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile.cpu_code import render_module
+from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, boolean, from_storage, to_storage, u8
 from ztorch.graph import passes as graph_passes
@@ -291,7 +290,7 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
         step = KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
     symbols = {n: f"zt_{n}" for n in plans}
-    obj = assembled(render_module(plans, t, symbols), t)
+    obj = RenderedModule(plans, t, symbols).assembled()
     library = load_library(link(obj, soname="kernels.so", exports=[*symbols.values()]), "k")
     for name, kernel, held in zip(plans, kernels, buffers, strict=True):
         function = getattr(library, symbols[name])
