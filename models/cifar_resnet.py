@@ -23,19 +23,20 @@ BATCH_SIZE = 32
 BAR = {"accuracy": 0.9}
 
 
-def build(size: int = 32, classes: int = 10, blocks: int = 3, width: int = 16) -> Sequential:
-    """Three stages of `blocks` blocks: 6 * blocks + 2 layers.
+def build(size: int = 32, classes: int = 10, blocks: int = 3, width: int = 16,
+          stages: int = 3) -> Sequential:
+    """Stages of `blocks` blocks. Three of them have 6 * blocks + 2 layers.
 
     >>> sum(w.size for w in build().weights if w.trains)
     272474
     """
-    stages = [block(f"stage_{k + 1}_block_{n + 1}", width << k, 2 if k and not n else 1)
-              for k in range(3) for n in range(blocks)]
+    all_blocks = [block(f"stage_{k + 1}_block_{n + 1}", width << k, 2 if k and not n else 1)
+                  for k in range(stages) for n in range(blocks)]
     return Sequential([
         L.Input((size, size, 3)),
         *convolution("stem", width, 3, 1),
         L.ReLU(name="stem_relu"),
-        *(layer for stage in stages for layer in stage),
+        *(layer for block_layers in all_blocks for layer in block_layers),
         L.GlobalAveragePooling2D(name="mean"),
         L.Dense(classes, activation="softmax", name="classes"),
     ], name="cifar_resnet", seed=1)

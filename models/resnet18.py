@@ -25,22 +25,22 @@ BATCH_SIZE = 32
 BAR = {"accuracy": 0.85}
 
 
-def build(size: int = 224, classes: int = 1000, width: int = 64) -> Sequential:
-    """A stem that reduces rows and columns to a quarter, four stages of two blocks, the mean over
+def build(size: int = 224, classes: int = 1000, width: int = 64, stages: int = 4) -> Sequential:
+    """A stem that reduces rows and columns to a quarter, stages of two blocks, the mean over
     positions, and a dense layer.
 
     >>> sum(w.size for w in build().weights if w.trains)
     11689512
     """
-    stages = [block(f"stage_{k + 1}_block_{n + 1}", width << k, 2 if k and not n else 1,
-                    shortcut=k > 0 and n == 0) for k in range(4) for n in range(2)]
+    blocks = [block(f"stage_{k + 1}_block_{n + 1}", width << k, 2 if k and not n else 1,
+                    shortcut=k > 0 and n == 0) for k in range(stages) for n in range(2)]
     return Sequential([
         L.Input((size, size, 3)),
         *convolution("stem", width, 7, 2),
         L.ReLU(name="stem_relu"),
         L.ZeroPadding2D(1, name="pool_frame"),  # no output of a ReLU is below zero
         L.MaxPooling2D(3, 2, name="pool"),
-        *(layer for stage in stages for layer in stage),
+        *(layer for block_layers in blocks for layer in block_layers),
         L.GlobalAveragePooling2D(name="mean"),
         L.Dense(classes, activation="softmax", name="classes"),
     ], name="resnet18", seed=1)

@@ -33,6 +33,7 @@ if sys.dont_write_bytecode:
 import pytest
 
 import ztorch
+from tests.cases import inner_loop
 from tests.cases.grouping import Group, reseed
 
 # Graphs, kernels and texts are many small objects that live until a test ends. With the usual thresholds,
@@ -55,7 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true",
                      help="write what tests found where they compare with files of their own")
     parser.addoption("--few", action="store_true",
-                     help="the inner loop: the first case of each test, and none that is slow")
+                     help="the inner loop: the first case of each test, and none that takes long")
+    parser.addoption("--update-few", action="store_true",
+                     help="with --few: run those that take long too, and write anew which they are")
     parser.addoption("--case", default="", help="of tests that group cases, the one of this name alone")
     parser.addoption("--full", action="store_true", default=os.environ.get("ZTORCH_FULL", "") not in ("", "0"),
                      help="every case on every machine, not only a covering of both (ZTORCH_FULL=1)")
@@ -82,7 +85,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen: dict[str, pytest.Item] = {}
         for item in items:
             if item in kept and item.get_closest_marker("slow") is None:
-                chosen.setdefault(item.nodeid.partition("[")[0], item)
+                chosen.setdefault(inner_loop.name_of(item.nodeid), item)
+        if not config.getoption("update_few"):
+            for name in inner_loop.left_out():
+                chosen.pop(name, None)
         kept = set(chosen.values())
     if len(kept) == len(items):
         return
@@ -92,6 +98,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """Another checkout's package, or peers that this run promised to have, end the run at once."""
+    if config.getoption("update_few"):
+        config.pluginmanager.register(inner_loop.Stopwatch())
     os.environ["ZTORCH_FULL"] = "1" if config.getoption("full") else ""  # for lists of cases, and workers
     found = Path(ztorch.__file__).parent.parent
     if found != ROOT:

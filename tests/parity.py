@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from ztorch.backends.library import load_library
-from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile.cpu_code import render_module
+from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, boolean, from_storage, to_storage, u8
 from ztorch.graph import passes as graph_passes
@@ -282,20 +281,18 @@ def answer(kernel: Kernel, buffers: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
 def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
                 target: str) -> None:
-    """Compiles kernels into one library and runs each on its buffers, in place."""
+    """Compiles kernels as one function and runs each on its buffers, in place."""
     t = TARGETS[target]
-    plans = {}
-    for k, kernel in enumerate(kernels):
+    steps, addresses = [], []
+    for kernel, held in zip(kernels, buffers, strict=True):
         given = [m for m in kernel.memories if m.space == "global"]
-        places = tuple(Location("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
-        step = KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0)
-        plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
-    symbols = {n: f"zt_{n}" for n in plans}
-    obj = assembled(render_module(plans, t, symbols), t)
-    library = load_library(link(obj, soname="kernels.so", exports=[*symbols.values()]), "k")
-    for name, kernel, held in zip(plans, kernels, buffers, strict=True):
-        function = getattr(library, symbols[name])
-        function.restype = None
-        given = [held[m.name] for m in kernel.memories if m.space == "global"]
-        inputs = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))
-        function((ctypes.c_void_p * 5)(ctypes.addressof(inputs)))
+        places = tuple(Location("inputs", len(addresses) + at, m.size * m.dtype.bytes)
+                       for at, m in enumerate(given))
+        steps.append(KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0))
+        addresses += [held[m.name].ctypes.data for m in given]
+    plan = Plan("all", [], [], steps, 0, [])
+    obj = RenderedModule({"all": plan}, t, {"all": "zt_all"}).assembled()
+    library = load_library(link(obj, soname="kernels.so", exports=["zt_all"]), "k")
+    library.zt_all.restype = None
+    inputs = (ctypes.c_void_p * len(addresses))(*addresses)
+    library.zt_all((ctypes.c_void_p * 5)(ctypes.addressof(inputs)))

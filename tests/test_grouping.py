@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.cases import inner_loop
 from tests.cases.grouping import Group, run_cases, together
 
 RNG = np.random.default_rng(0)
@@ -83,3 +85,11 @@ def test_options_choose_cases() -> None:
         return list(group.chosen(config))  # type: ignore[arg-type]
 
     assert chosen() == ["a", "b"] and chosen(few=True) == ["a"] and chosen(case="b") == ["b"]
+
+
+def test_the_inner_loop_leaves_out_tests_that_exist() -> None:
+    names = inner_loop.left_out()
+    assert len(names) > 100
+    root = Path(__file__).parents[1]
+    assert [name for name in sorted(names)
+            if f"\ndef {name.partition('::')[2]}(" not in (root / name.partition("::")[0]).read_text()] == []

@@ -19,7 +19,8 @@ TOGETHER = 12  # ops whose kernels are compiled as one module
 
 @functools.cache
 def share_of(backend: str) -> dict[str, list[Job]]:
-    return sharing(PLAYED.index(backend), len(PLAYED)) if backend in PLAYED else jobs()
+    """Each op. Half of all samples between them: processors run the others too (`lower/test_every_op.py`)."""
+    return sharing(2 * PLAYED.index(backend), 2 * len(PLAYED)) if backend in PLAYED else jobs()
 
 
 @functools.cache

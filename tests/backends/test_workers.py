@@ -53,7 +53,7 @@ def library(suffix: str) -> ctypes.CDLL:
     target = TARGETS[best_level() if suffix == "ll" else "c"]
     language = {"ll": "llvm", "c": "c"}[suffix]
     text = environment().get_template(f"{language}/workers.{suffix}.j2").render(
-        arch=target.arch, offset_of=abi.CONTROL_OFFSETS, control_fields=abi.CONTROL_FIELDS,
+        arch=target.arch, linkage="internal", offset_of=abi.CONTROL_OFFSETS, control_fields=abi.CONTROL_FIELDS,
         **dict(target.frame_data))
     text += EXPOSED[suffix]
     if suffix == "c":

@@ -45,6 +45,12 @@ def among_devices(cases: Sequence[Any], always: Sequence[Any] = ()) -> list[Any]
             *(pytest.param(b, c) for b in rare for c in cases)]
 
 
+def one_in_each_run(*backends: str) -> list[Any]:
+    """The first of these devices; in a full run all. For what the runtime does on the host alike for all
+    devices: another test begins with another of them."""
+    return [pytest.param(b, marks=pytest.mark.full if k else ()) for k, b in enumerate(backends)]
+
+
 def pairs(rows: Sequence[Any], columns: Sequence[Any], always: Sequence[tuple] = ()) -> list[Any]:
     """All (row, column), of which a run that is not full tries a few that name each of both, and
     those that are always tried."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.covering import pairs, share
-from tests.cases.jobs import jobs
+from tests.cases.covering import full, pairs, share
+from tests.cases.jobs import composed, jobs
 from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.vectors import loads, stores
 from tests.cases.zoo import BATCH, small
@@ -89,7 +89,8 @@ def test_several_at_once(flavour: str, tmp_path: Path) -> None:
 
 # The driver here takes more of Vulkan's modules than the rules allow; OpenCL's it does not take at all.
 QUICK = ("matmul", "softmax'", "conv", "sum'", "where", "take'")
-PARTS = [QUICK, *([op for op in jobs() if op not in QUICK][k::30] for k in range(30))]
+OTHERS = [op for k, op in enumerate(jobs()) if op not in QUICK and (full() or not composed(op) or k % 3 == 0)]
+PARTS = [QUICK, *(OTHERS[k::12] for k in range(12))]
 
 
 @tools

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.covering import pairs
 from tests.references import keras
 from ztorch.errors import DataError, ShapeError
 from ztorch.graph.op import leaf
@@ -29,8 +30,7 @@ def near(got: Any, want: Any, dtype: str = "float64") -> None:
     assert abs(got - want).max() <= BOUND[dtype] * max(abs(want).max(), 1e-300)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize(("n", "dtype"), pairs(LENGTHS, ["float64", "float32"]))
 def test_transforms_are_numpys(n: int, dtype: str) -> None:
     real, imag = (x.astype(dtype) for x in signal(2, n))
     x = real.astype(float) + 1j * imag

@@ -11,6 +11,7 @@ import pytest
 import ztorch as zt
 from tests.cases.artifacts import changed
 from tests.cases.available import device
+from tests.cases.covering import one_in_each_run
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, ConfigError, DataError
 from ztorch.program.program import Program
@@ -52,7 +53,7 @@ def test_rows_have_the_bits_of_the_exact_size(kind: str, place: str) -> None:
         np.testing.assert_array_equal(program.predict(x), exact.predict(x))
 
 
-@pytest.mark.parametrize("name", ["vulkan", "opencl", "webgpu"])
+@pytest.mark.parametrize("name", one_in_each_run("webgpu", "vulkan", "opencl"))
 def test_devices_choose_as_the_cpu_does(name: str) -> None:
     place = device(name).id
     program, exact = compiled(SIZES, place, **TRAINED), compiled(SIZES, **TRAINED)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases.available import PLAYED, device
+from tests.cases.available import device
+from tests.cases.covering import one_in_each_run
 from tests.cases.generating import LENGTH, MODELS, WORDS
 from ztorch.errors import ConfigError
 from ztorch.program.program import Program
@@ -74,7 +75,7 @@ def test_the_best_beam_is_at_least_as_likely_as_the_likeliest_numbers() -> None:
     assert score(best) >= score(greedy) - 1e-4
 
 
-@pytest.mark.parametrize("backend", PLAYED)
+@pytest.mark.parametrize("backend", one_in_each_run("vulkan", "opencl", "webgpu"))
 def test_devices_search_alike(backend: str) -> None:
     device(backend)
     there = compiled(f"{backend}:0")

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.cases.available import PLAYED, device
+from tests.cases.available import device
+from tests.cases.covering import one_in_each_run
 from tests.cases.generating import LENGTH, MODELS, WORDS, compiled, decoder, model, uncached
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
@@ -52,7 +53,7 @@ def test_several_prompts_are_continued_as_each_alone(how: dict[str, Any]) -> Non
     assert list(program.generate(PROMPTS[0], 3 * LENGTH, stream=True, **how)) == want[0]
 
 
-@pytest.mark.parametrize("backend", PLAYED)
+@pytest.mark.parametrize("backend", one_in_each_run("opencl", "vulkan", "webgpu"))
 def test_devices_generate_the_same(backend: str) -> None:
     device(backend)
     here = compiled("rotary", rows=2)

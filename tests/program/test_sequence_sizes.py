@@ -12,6 +12,7 @@ import pytest
 import ztorch as zt
 from tests.cases.artifacts import changed
 from tests.cases.available import device
+from tests.cases.covering import one_in_each_run
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, DataError
 from ztorch.program.program import Program
@@ -308,7 +309,7 @@ def test_generation_knows_the_largest_size() -> None:
     assert (list(ours.generate([3, 1, 4], 20, seed=1)) == list(exact.generate([3, 1, 4], 20, seed=1)))
 
 
-@pytest.mark.parametrize("name", ["vulkan", "opencl"])
+@pytest.mark.parametrize("name", one_in_each_run("vulkan", "opencl"))
 def test_devices_hide_padding(name: str) -> None:
     place = device(name).id
     program, exact = compiled("attention", device=place), compiled("attention", device="cpu")

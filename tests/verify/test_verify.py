@@ -50,11 +50,11 @@ PLACES = [*(f"cpu:{level}" for level in HERE), *COMPUTING]
 BEST = f"cpu:{HERE[-1]}"
 
 
-def few(*quick: str) -> pytest.MarkDecorator:
-    """The best level and every device, of which the inner loop takes some."""
+def few(*quick: str, others: pytest.MarkDecorator = pytest.mark.slow) -> pytest.MarkDecorator:
+    """The best level and every device, of which the inner loop takes some; or each run, where the others
+    are marked so. What is the same on every device is tried on another one by each test."""
     return pytest.mark.parametrize("where", [
-        pytest.param(p, marks=() if p in (BEST, *quick) else pytest.mark.slow)
-        for p in (BEST, *COMPUTING)])
+        pytest.param(p, marks=() if p in (BEST, *quick) else others) for p in (BEST, *COMPUTING)])
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_good_model(net: str, where: str) -> None:
     assert "state" in said.stdout and "output loss" in said.stdout and "DIVERGES" not in said.stdout
 
 
-@few("vulkan")
+@few("opencl", others=pytest.mark.full)
 @pytest.mark.parametrize(("opcode", "part", "layer"), [
     ("tanh", "predict", "second"), ("exp", "step 1 backward", "third")])
 def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, layer: str) -> None:
@@ -116,7 +116,7 @@ def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, la
 
 
 @pytest.mark.slow
-@few()
+@few("webgpu", others=pytest.mark.full)
 def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
     from ztorch.commands.recipe import find
 
@@ -140,7 +140,7 @@ def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
     assert late.exit_code == 1 and "come too late" in late.stderr
 
 
-@few("vulkan")
+@few("vulkan", others=pytest.mark.full)
 def test_a_step_that_is_skipped(where: str) -> None:
     """In float16 the first gradients of this model are infinite, so its weights stay, as they must."""
     model = zt.Sequential([L.Input((6,)), L.Rescaling(2000.0), L.Dense(8), L.Dense(1)])

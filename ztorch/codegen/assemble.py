@@ -17,7 +17,8 @@ def assemble(text: str, target: Target) -> bytes:
     For a foreign architecture, LLVM runs in a child process, because it aborts the process if it
     cannot select an instruction.
     """
-    return cached((text, row(target), llvm_identity(), _source()), lambda: _emit(text, target))
+    key = text, row(_options(target)), llvm_identity(), _source()
+    return cached(key, lambda: _emit(text, target))
 
 
 def assembly(text: str, target: Target) -> str:

@@ -1,9 +1,9 @@
-"""The linker: turns one object from LLVM into an ELF shared library without imports.
+"""The linker: turns objects from LLVM into an ELF shared library without imports.
 
-A single object without imports is the easy case: there are no symbols to find in other files and
-no lazy binding. The linker places the sections, patches addresses and writes the tables that the
-loader needs. The library works with dlopen, gcc, gdb, perf and strip. Equal input gives equal
-bytes.
+Objects without imports are the easy case: there are no symbols to find in other libraries and no
+lazy binding. Several objects are merged into one first (`elf_merge.py`). The linker places the
+sections, patches addresses and writes the tables that the loader needs. The library works with
+dlopen, gcc, gdb, perf and strip. Equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ from ztorch.errors import LinkError
 
 
 def link(
-    obj: bytes, *, soname: str, exports: Sequence[str], blobs: Mapping[str, Blob] | None = None
+    obj: bytes | Object,
+    *,
+    soname: str,
+    exports: Sequence[str],
+    blobs: Mapping[str, Blob] | None = None,
 ) -> bytes:
     """Links a relocatable object (x86-64 or aarch64) into a shared library.
 
@@ -50,7 +54,8 @@ def link(
 
     Raises `LinkError` for any other undefined symbol and for anything unsupported.
     """
-    return _LibraryLinker(read_object(obj), soname, exports, blobs or {}).run()
+    source = obj if isinstance(obj, Object) else read_object(obj)
+    return _LibraryLinker(source, soname, exports, blobs or {}).run()
 
 
 def undefined_symbols(obj: bytes) -> list[str]:
@@ -102,7 +107,7 @@ class _LibraryLinker:
 
     def sort_relocations(self) -> None:
         """Checks each relocation and separates those of .got entries and of absolute addresses."""
-        for relocation in self.source.relocations():
+        for relocation in self.source.relocations:
             if relocation.section not in self.contents.homes:
                 continue
             section = self.source.sections[relocation.section]

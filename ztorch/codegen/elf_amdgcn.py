@@ -153,7 +153,7 @@ class _CodeObjectLinker:
         return bytes(image)
 
     def relocate(self, image: bytearray) -> None:
-        for r in self.source.relocations():
+        for r in self.source.relocations:
             section, symbol = self.source.sections[r.section], self.source.symbols[r.symbol]
             home = self.home(symbol)
             if r.kind != _REL64 or section.name != ".rodata" or home is None:

@@ -77,23 +77,7 @@ class Object:
     flags: int  # e_flags
     sections: list[Section]  # in file order, with the empty one first
     symbols: list[ElfSymbol]  # in file order
-
-    def relocations(self) -> Iterator[Relocation]:
-        """All relocations of sections that are loaded into memory, in file order."""
-        for section in self.sections:
-            if section.type not in (SHT_RELA, SHT_REL):
-                continue
-            if not 0 < section.info < len(self.sections):
-                raise LinkError(f"damaged object: {section.name} relocates section {section.info}")
-            target = self.sections[section.info]
-            if not target.flags & SHF_ALLOC:
-                continue
-            if section.type == SHT_REL or len(section.data) % _RELA.size:
-                raise LinkError(f"{section.name}: only relocations with addends are linked")
-            for offset, info, addend in _RELA.iter_unpack(section.data):
-                if info >> 32 >= len(self.symbols):
-                    raise LinkError(f"damaged object: {section.name} names symbol {info >> 32}")
-                yield Relocation(section.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
+    relocations: list[Relocation]  # of sections that are loaded into memory, in file order
 
 
 def read_object(data: bytes) -> Object:
@@ -122,7 +106,8 @@ def read_object(data: bytes) -> Object:
     sections = [_section(view, fields, strings) for fields in raw]
     if sum(len(section.data) for section in sections) > len(view):
         raise LinkError("damaged object: sections overlap")
-    return Object(machine, flags, sections, _symbols(sections))
+    symbols = _symbols(sections)
+    return Object(machine, flags, sections, symbols, list(_relocations(sections, len(symbols))))
 
 
 def _section(view: memoryview, fields: tuple[int, ...], strings: memoryview) -> Section:
@@ -154,6 +139,22 @@ def _symbols(sections: list[Section]) -> list[ElfSymbol]:
             raise LinkError(f"damaged object: symbol {name!r} lies outside its section")
         symbols.append(ElfSymbol(name, info & 0xF, info >> 4, section, value, size, other & 3))
     return symbols
+
+
+def _relocations(sections: list[Section], symbols: int) -> Iterator[Relocation]:
+    for section in sections:
+        if section.type not in (SHT_RELA, SHT_REL):
+            continue
+        if not 0 < section.info < len(sections):
+            raise LinkError(f"damaged object: {section.name} relocates section {section.info}")
+        if not sections[section.info].flags & SHF_ALLOC:
+            continue
+        if section.type == SHT_REL or len(section.data) % _RELA.size:
+            raise LinkError(f"{section.name}: only relocations with addends are linked")
+        for offset, info, addend in _RELA.iter_unpack(section.data):
+            if info >> 32 >= symbols:
+                raise LinkError(f"damaged object: {section.name} names symbol {info >> 32}")
+            yield Relocation(section.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
 
 
 def _cut(view: memoryview, offset: int, size: int, part: str) -> memoryview:

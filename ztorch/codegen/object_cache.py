@@ -27,6 +27,7 @@ DIGEST = 32  # bytes of a SHA-256 digest
 
 _lock = threading.Lock()
 _memory: OrderedDict[bytes, bytes] = OrderedDict()
+_in_memory = 0  # bytes of code in it
 _unchecked = MOST_BYTES  # bytes written since the folder's size was last checked
 
 
@@ -70,8 +71,10 @@ def row(value: Any) -> str:
 
 def forget() -> None:
     """Clears the cache in memory; files remain."""
+    global _in_memory
     with _lock:
         _memory.clear()
+        _in_memory = 0
 
 
 def _digest(parts: Iterable[str | bytes]) -> bytes:
@@ -93,10 +96,12 @@ def _remembered(key: bytes) -> bytes | None:
 
 
 def _remember(key: bytes, code: bytes) -> None:
+    global _in_memory
     with _lock:
+        _in_memory += len(code) - len(_memory.get(key, b""))
         _memory[key] = code
-        while sum(map(len, _memory.values())) > MOST_IN_MEMORY:
-            _memory.popitem(last=False)
+        while _in_memory > MOST_IN_MEMORY:
+            _in_memory -= len(_memory.popitem(last=False)[1])
 
 
 def _read(path: Path, key: bytes) -> bytes | None:

@@ -36,7 +36,7 @@ class Target:
     backend: str = "cpu"  # the driver that runs the code
     chip: str = ""  # which of its devices the code is for; empty: all
     assembler: str = ""  # module of `codegen` that makes code of text; empty: the text is the code
-    one_module_per_kernel: bool = False  # each kernel is a text of its own
+    one_module_per_kernel: bool = False  # each kernel is assembled by itself
     emits_source: bool = False  # the text itself is what C programs take in
     llvm_opt_level: int = 1  # of LLVM's code generator, 0 to 3
     template_root: str = ""  # where a third party has its template folders; empty: with ours
@@ -103,7 +103,7 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
     return Target(name, ("llvm",), "ll", Limits(bits, registers, fma), "x86_64",
                   "x86_64-unknown-linux-gnu", "x86-64", features, features, no_fma | _CALLS,
                   converted_dtypes=("f16",) if "f16c" in features else (), frame_data=_LINUX_X86,
-                  assembler="assemble")
+                  assembler="assemble", one_module_per_kernel=True)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,8 @@ def table() -> dict[str, Target]:
         _x86("avx512", 512, 32, True, _V4),
         Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64",
                "aarch64-unknown-linux-gnu", "generic", ("neon", "fp-armv8"), ("neon",), _CALLS,
-               converted_dtypes=("f16",), frame_data=_LINUX_ARM, assembler="assemble"),
+               converted_dtypes=("f16",), frame_data=_LINUX_ARM, assembler="assemble",
+               one_module_per_kernel=True),
         Target("c", ("c", "clike"), "c", Limits(0, 16, False), NATIVE,
                missing_opcodes=_CALLS | {"fma"}, assembler="cc", emits_source=True),
         Target("opencl", ("opencl", "clike"), "c",

@@ -12,7 +12,7 @@ from ztorch.artifact.c_interface import describe
 from ztorch.artifact.c_sizes import choosers
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.targets import Target
-from ztorch.compile.cpu_code import render_module
+from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.description import describe_program, initial_parameters
 from ztorch.compile.pipeline import (
     garbage_collection_paused,
@@ -81,7 +81,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     interface = describe(spec, name, _functions_that_write_params(plans))
     any_size = choosers(interface, spec, axes or {}, open_axes or {}) if axes else ()
     symbols = {function: f.symbol for function, f in spec.functions.items()}
-    text = render_module(plans, target, symbols, interface)
+    text = RenderedModule(plans, target, symbols, interface).text()
     watch.done("text", text)
     values = put_states(spec, initial_parameters(params), weights or {})
     if target.emits_source:

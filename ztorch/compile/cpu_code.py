@@ -2,6 +2,10 @@
 
 A function of the program becomes one native function, which runs its kernels in order. All worker
 threads call it; each does its share of every kernel, and they meet at the barriers of the plan.
+
+Where a target wants it, each kernel is assembled by itself, and so are the functions and the code
+of the workers. The cache holds them by their text: a model in which one layer changed is assembled
+but for that layer's kernels.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from ztorch.abi import CONTROL_FIELDS, CONTROL_OFFSETS, WORKER_ENTRY
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
+from ztorch.codegen.elf_merge import merged
+from ztorch.codegen.elf_object import Object, read_object
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch
@@ -35,19 +41,19 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
              watch: Watch) -> CpuCode:
     """Renders, assembles and links a program."""
     symbols = {name: function.symbol for name, function in spec.functions.items()}
-    text = render_module(plans, target, symbols)
+    module = RenderedModule(plans, target, symbols)
+    text = module.text()
     watch.done("text", text)
-    object_file = assembled(text, target)
-    watch.done("object", object_file)
-    library = link(object_file, soname=f"{_file_name(spec.name)}.so",
+    objects = module.assembled()
+    watch.done("object", objects)
+    library = link(objects, soname=f"{_file_name(spec.name)}.so",
                    exports=[*symbols.values(), WORKER_ENTRY])
     watch.done("library", library)
     return CpuCode(text, library)
 
 
-def render_module(plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str],
-                  c_interface: CInterface | None = None) -> str:
-    """All functions as one module of text.
+class RenderedModule:
+    """The functions of a program, rendered.
 
     Args:
         plans: The plan of each function.
@@ -56,13 +62,42 @@ def render_module(plans: Mapping[str, Plan], target: Target, symbols: Mapping[st
         c_interface: Adds the wrappers that C programs call, in place of worker threads. Default:
             `None`.
     """
-    kernels = Kernels(target)
-    functions = [_function(plan, kernels, symbols[plan.name]) for plan in plans.values()]
-    return kernels.words.frame(
-        kernels=kernels.rendered, programs=functions, c=c_interface, arch=target.arch,
-        triple=target.llvm_triple, cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,
-        features=",".join(f"+{feature}" for feature in target.llvm_features),
-        control_fields=CONTROL_FIELDS, offset_of=CONTROL_OFFSETS, **dict(target.frame_data))
+
+    def __init__(self, plans: Mapping[str, Plan], target: Target, symbols: Mapping[str, str],
+                 c_interface: CInterface | None = None):
+        self.target, self.c_interface = target, c_interface
+        self.kernels = Kernels(target)
+        self.functions = [_function(plan, self.kernels, symbols[plan.name])
+                          for plan in plans.values()]
+
+    def text(self) -> str:
+        """The whole as one text."""
+        return self._frame(kernels=self.kernels.rendered, programs=self.functions,
+                           workers="defined" if self.c_interface is None else "")
+
+    def assembled(self) -> Object:
+        """The whole as one object: assembled at once, or in parts that are merged."""
+        if not self.target.one_module_per_kernel or self.c_interface is not None:
+            return read_object(assembled(self.text(), self.target))
+        parts: list[tuple[str, dict[str, str]]] = []  # texts, and the names that symbols then get
+        for kernel in self.kernels.rendered:
+            # All kernels are called alike in their texts, so that those that do the same are equal.
+            text = self._frame(kernels=[{**kernel, "symbol": "kernel"}], linkage="hidden")
+            parts.append((text, {"kernel": kernel["symbol"]}))
+        parts.append((self._frame(declared=self.kernels.rendered, programs=self.functions,
+                                  workers="declared"), {}))
+        parts.append((self._frame(workers="defined", linkage="hidden"), {}))
+        return merged((read_object(assembled(text, self.target)), names) for text, names in parts)
+
+    def _frame(self, **parts: Any) -> str:
+        target = self.target
+        data = {"kernels": [], "declared": [], "programs": [], "workers": "",
+                "linkage": "internal", **parts}
+        return self.kernels.words.frame(
+            **data, c=self.c_interface, arch=target.arch, triple=target.llvm_triple,
+            cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,
+            features=",".join(f"+{feature}" for feature in target.llvm_features),
+            control_fields=CONTROL_FIELDS, offset_of=CONTROL_OFFSETS, **dict(target.frame_data))
 
 
 def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def _texts(stage: str, result: Any) -> list[tuple[str, Any]]:
                 ("ir", "\n\n".join(kernels))]
     if stage == "text":
         return [("text", result)]
+    if stage == "object":
+        return []  # its sections are those of the library
     return [("bin", result)]
 
 

@@ -25,7 +25,7 @@ from tests.parity import answer, run_kernels
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.codegen.templates import environment
-from ztorch.compile.cpu_code import render_module
+from ztorch.compile.cpu_code import RenderedModule
 from ztorch.dtypes import ALL, DType, boolean
 from ztorch.host.settings import using
 from ztorch.ir.interpret import interpret
@@ -53,7 +53,7 @@ def test_every_opcode(compiler: str, d: DType, tmp_path: Path) -> None:
                            for n, m in enumerate(k.memories)), (True,) * len(k.memories), 0.0)
              for k in ready]
     plans = {"f": Plan("f", [], [], steps, 0, [])}
-    (tmp_path / "words.c").write_text(render_module(plans, C, {"f": "zt_f"}))
+    (tmp_path / "words.c").write_text(RenderedModule(plans, C, {"f": "zt_f"}).text())
     run(compiler, *STRICT, "-O2", "-c", "words.c", cwd=tmp_path)
 
 

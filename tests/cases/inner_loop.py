@@ -1,0 +1,54 @@
+"""What `--few` leaves out: tests whose first case takes long, listed in `inner_loop.txt`.
+
+`python -m pytest --few --update-few` runs them too and writes the list anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+LIST = Path(__file__).with_suffix(".txt")
+LONG = 0.4  # seconds; all others together take about half a minute on two cores
+
+
+def name_of(nodeid: str) -> str:
+    """The test of an item, without its case.
+
+    >>> name_of("tests/test_house.py::test_floors[ztorch/abi.py]")
+    'tests/test_house.py::test_floors'
+    """
+    return nodeid.partition("[")[0]
+
+
+def left_out() -> set[str]:
+    """The tests of the list."""
+    return set(LIST.read_text().split())
+
+
+def too_long(seconds: dict[str, float]) -> list[str]:
+    """Those of these tests that take long; of each file the quickest stays.
+
+    >>> too_long({"a.py::f": 3.0, "a.py::g": 2.0, "b.py::f": 0.1})
+    ['a.py::f']
+    """
+    quickest: dict[str, str] = {}
+    for name in sorted(seconds, key=seconds.__getitem__):
+        quickest.setdefault(name.partition("::")[0], name)
+    return sorted(n for n, s in seconds.items() if s >= LONG and n not in quickest.values())
+
+
+class Stopwatch:
+    """A plugin that measures each test and writes the list."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = name_of(report.nodeid)
+        self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not hasattr(session.config, "workerinput"):  # workers of xdist report to the process that writes
+            LIST.write_text("".join(f"{name}\n" for name in too_long(self.seconds)))

@@ -1,0 +1,86 @@
+"""Code of processors: assembled a kernel at a time, the same as at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cases.elf_objects import HOST, TRIPLES, compiled
+from tests.parity import HERE
+from ztorch import layers as L
+from ztorch.backends.library import load_library
+from ztorch.codegen import assemble, object_cache
+from ztorch.codegen.assemblers import assembled
+from ztorch.codegen.elf import link
+from ztorch.codegen.elf_merge import merged
+from ztorch.codegen.elf_object import Object, read_object
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.cpu_code import RenderedModule
+from ztorch.compile.pipeline import Compiled, compile_functions
+from ztorch.errors import LinkError
+from ztorch.host.settings import using
+from ztorch.model.sequential import Sequential
+
+TARGET = TARGETS[HERE[-1]]
+OTHER = next(machine for machine in TRIPLES if machine != HOST)
+
+
+def network(width: int = 5, outputs: int = 3) -> Compiled:
+    """Two kernels of products, which meet at a barrier."""
+    model = Sequential([L.Input((4,)), L.Dense(width, activation="gelu"), L.Dense(outputs)], name="net")
+    return compile_functions(model.trace(2, "sgd", "mse").functions, TARGET, "net")
+
+
+def instructions(obj: Object) -> dict[str, bytes]:
+    """The code of each kernel."""
+    return {s.name: bytes(obj.sections[s.section].data[s.value:s.value + s.size])
+            for s in obj.symbols if s.type == 2 and "zt" not in s.name}
+
+
+def test_kernels_are_the_same_code_alone_and_together() -> None:
+    program = network()
+    symbols = {name: f.symbol for name, f in program.spec.functions.items()}
+    parts = RenderedModule(program.plans, TARGET, symbols).assembled()
+    whole = read_object(assembled(program.text, TARGET))
+    assert len(instructions(parts)) > 5 and instructions(parts) == instructions(whole)
+
+
+def test_only_kernels_that_changed_are_assembled(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    texts: list[str] = []
+    emit = assemble._emit
+    monkeypatch.setattr(assemble, "_emit", lambda text, t: (texts.append(text), emit(text, t))[1])
+    object_cache.forget()
+    with using(cache=str(tmp_path)):
+        counts = []
+        for shape in ((5, 3), (5, 3), (5, 2)):
+            texts.clear()
+            network(*shape)
+            counts.append((len(texts), sum("@zt.wait(" in text for text in texts)))
+    object_cache.forget()
+    (first, workers), again, (changed, workers_again) = counts
+    assert (workers, again, workers_again) == (1, (0, 0), 0)
+    assert 3 < changed < first - 3  # new kernels of the last layer, and the functions that call them
+
+
+@pytest.mark.parametrize(("texts", "message"), [
+    (("define i32 @f() { ret i32 1 }", "define i32 @f() { ret i32 2 }"), "two objects define 'f'"),
+    (("define i32 @f() { ret i32 1 }", ""), "objects of 2 machines")])
+def test_what_cannot_be_merged(texts: tuple[str, str], message: str) -> None:
+    objects = [read_object(compiled(text, HOST if text else OTHER)) for text in texts]
+    with pytest.raises(LinkError, match=message):
+        merged((obj, {}) for obj in objects)
+
+
+def test_merged_objects_use_one_anothers_symbols_by_new_names() -> None:
+    uses = read_object(compiled("declare hidden i32 @one()\ndeclare hidden i32 @two()\n"
+                                "define i32 @three() { %a = call i32 @one() %b = call i32 @two()"
+                                " %r = add i32 %a, %b ret i32 %r }"))
+    numbers = [(read_object(compiled(f"define hidden i32 @f() {{ ret i32 {n} }}")), {"f": name})
+               for n, name in ((1, "one"), (2, "two"))]
+    for objects in ([*numbers, (uses, {})], [(uses, {}), *numbers]):
+        library = load_library(link(merged(objects), soname="three.so", exports=["three"]), "three")
+        assert library.three() == 3
+    alone = merged([(uses, {}), numbers[0], (uses, {"three": "six"})])
+    assert [s.name for s in alone.symbols if s.undefined] == ["two"]
