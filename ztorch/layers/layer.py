@@ -18,7 +18,6 @@ from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import OpenSize, checked_shape
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
-from ztorch.layers.learned import Learned, Marks
 from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_tensors
@@ -73,7 +72,6 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         self.inner: list[Layer] = []  # adopted layers
         self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
-        self.learned = Learned()
         self.serial = next(_serial)  # layers without a name are numbered in this order
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -228,14 +226,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         """The weights that it may not change: those of frozen layers, and moving statistics."""
         return [w for w in self.weights if not w.trains]
 
-    @property
-    def marks(self) -> Marks:
-        """Marks of all layers inside: whether a program was trained after these weights."""
-        return Marks(layer.learned for _, layer in self.walk())
-
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order. There are none before the layer is built."""
-        self.marks.warn("get_weights gives", "", 2)
         return [w.value.copy() for w in self.weights]
 
     @checked
@@ -259,7 +251,6 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         checked_ = [w.checked(array) for w, array in zip(current, weights, strict=True)]
         for w, array in zip(current, checked_, strict=True):  # only once all fit
             w.value = array
-        self.marks.set(False)
 
     def need_rank(self, shape: Shape, rank: int, axes: str, fix: str) -> None:
         """Raises a ShapeError unless inputs have this many axes besides the batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,8 +13,25 @@ from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.tree import LayerNode
 
 
+class Home(Protocol):
+    """A program that holds the values of weights, as far as weights must know it."""
+
+    def version(self, name: str) -> object:
+        """Equal to an earlier one only if the value is the same as then."""
+
+    def read(self, name: str) -> np.ndarray:
+        """A copy of a value."""
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        """Sets a value."""
+
+
 class Weight:
-    """An array of a layer on the host. Its initial values are drawn when it is first read."""
+    """An array of a layer. Its initial values are drawn when it is first read.
+
+    The value lies on the host, or in the program that was last compiled or trained with the
+    weight, its home.
+    """
 
     def __init__(self, layer: LayerNode, name: str, shape: Shape, initializer: Initializer,
                  trainable: bool):
@@ -23,7 +40,9 @@ class Weight:
         self.shape = shape
         self.initializer = initializer
         self.trainable = trainable
-        self._value: np.ndarray | None = None
+        self._value: np.ndarray | None = None  # on the host, or a copy of the value at home
+        self._home: tuple[Home, str] | None = None  # and the name that the weight has there
+        self._version: object = 0  # of `_value`
 
     @property
     def path(self) -> str:
@@ -41,7 +60,12 @@ class Weight:
 
     @property
     def value(self) -> np.ndarray:
-        if self._value is None:
+        """The array as it is now. It is the same object until the value changes."""
+        version = self.version
+        if self._home is not None and (self._value is None or self._version != version):
+            home, name = self._home
+            self._value, self._version = home.read(name), version
+        elif self._value is None:
             drawn = self.initializer(self.shape, stream(self.layer.model_seed, self.path))
             self._value = drawn.astype(np.float32)
         return self._value
@@ -49,6 +73,36 @@ class Weight:
     @value.setter
     def value(self, array: Any) -> None:
         self._value = self.checked(array)
+        if self._home is None:
+            self._version = object()
+        else:
+            home, name = self._home
+            home.write(name, self._value)
+            self._version = self.version
+
+    @property
+    def version(self) -> object:
+        """Equal to an earlier one only if the value is the same as then."""
+        if self._home is None:
+            return self._version
+        home, name = self._home
+        return home, home.version(name)
+
+    def lives_in(self, home: Home) -> bool:
+        """Whether the value lies in this program."""
+        return self._home is not None and self._home[0] is home
+
+    def move(self, home: Home | None, name: str = "") -> None:
+        """From now on the value is what a program holds under this name. With None it stays as it
+        is, on the host."""
+        if home is None and self._home is not None:
+            self._value, self._version = self.value, object()
+        self._home = None if home is None else (home, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the weight has a value of its own, on the host."""
+        value = self._value if self._home is None else self.value.copy()
+        return {**vars(self), "_value": value, "_home": None, "_version": object()}
 
     def checked(self, array: Any) -> np.ndarray:
         """A copy of the array as float32 or float64, or a WeightsError if it does not fit."""
@@ -64,7 +118,7 @@ class Weight:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise ConfigError(f"weight {self.path!r} is not an array of numbers; weight.value holds "
-                          "its initial values, and the call of a layer gets it as a tensor by "
+                          "them, and the call of a layer gets it as a tensor by "
                           f"context.read(self.{self.name})")
 
     def __repr__(self) -> str:
