@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import numpy as np
 
+from ztorch import ops
 from ztorch.dtypes import need_no_mask
 from ztorch.errors import ConfigError, WeightsError
+from ztorch.graph.value import StandIn, Value
 from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.tree import LayerNode
+
+
+class Reader(Protocol):
+    """The context of a trace, as far as weights must know it."""
+
+    def read(self, weight: Weight) -> Value: ...
+
+
+# The context of the layer whose call is being traced.
+tracing: ContextVar[Reader | None] = ContextVar("tracing", default=None)
 
 
 class Home(Protocol):
@@ -26,11 +39,12 @@ class Home(Protocol):
         """Sets a value."""
 
 
-class Weight:
+class Weight(StandIn):
     """An array of a layer. Its initial values are drawn when it is first read.
 
     The value lies on the host, or in the program that was last compiled or trained with the
-    weight, its home.
+    weight, its home. In the `call` of a layer that is written as in Keras, a weight stands for its
+    tensor: `x @ self.kernel`.
     """
 
     def __init__(self, layer: LayerNode, name: str, shape: Shape, initializer: Initializer,
@@ -40,6 +54,7 @@ class Weight:
         self.shape = shape
         self.initializer = initializer
         self.trainable = trainable
+        self.has_own_name = True  # False: it is called like the attribute that holds it
         self._value: np.ndarray | None = None  # on the host, or a copy of the value at home
         self._home: tuple[Home, str] | None = None  # and the name that the weight has there
         self._version: object = 0  # of `_value`
@@ -116,10 +131,31 @@ class Weight:
         # float64 stays, so that weights of a float64 program survive a round trip
         return numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
 
+    @property
+    def tensor(self) -> Value:
+        """The weight as a tensor of the graph that is being traced."""
+        context = tracing.get()
+        if context is None:
+            raise ConfigError(f"weight {self.path!r} is a tensor only in the call of a layer; "
+                              "weight.value is its array")
+        return context.read(self)
+
+    @staticmethod
+    def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+        return getattr(ops, name)(*map(tensors_of, args),
+                                  **{k: tensors_of(x) for k, x in attrs.items()})
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise ConfigError(f"weight {self.path!r} is not an array of numbers; weight.value holds "
-                          "them, and the call of a layer gets it as a tensor by "
-                          f"context.read(self.{self.name})")
+                          "them; in the call of a layer compute with zt.ops, and with "
+                          f"context.read(self.{self.name}) where the call takes a context")
 
     def __repr__(self) -> str:
         return f"<weight {self.path} {self.shape}>"
+
+
+def tensors_of(x: Any) -> Any:
+    """An argument of an op with tensors in place of weights, also in lists."""
+    if isinstance(x, Weight):
+        return x.tensor
+    return type(x)(map(tensors_of, x)) if type(x) in (list, tuple) else x
