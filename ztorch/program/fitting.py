@@ -81,7 +81,7 @@ def evaluate(program: Stateful, x: Any, y: Any, batch_size: int | None, sample_w
     check_count("steps", steps)
     feed = feed_for(program, x)
     source = batches(program.adapter, rows, x, y, sample_weight, feed=feed)
-    means = loops.evaluate(feed or program.calls, source, program.metrics_names, Progress(verbose),
+    means = loops.evaluate(feed or program.calls, source, program, Progress(verbose),
                            steps=steps)
     assert means is not None  # only a loop that is told to stop returns None
     return means

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch import dispatch
 from ztorch.feed.adapter import rows_of
 from ztorch.feed.device_batches import DeviceBatches
-from ztorch.feed.loops import MeanScores
+from ztorch.feed.loops import EpochScores
 
 if TYPE_CHECKING:
     from ztorch.program.stateful import Stateful
@@ -32,7 +32,7 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     program.need_one_batch(rows)
     adapter.need_whole_batches(rows, program.batch_size)
     with program.calls.fitting(function, adapter.sizes(columns)) as call:
-        scores = MeanScores(program.metrics_names)
+        scores = EpochScores(program)
         weight = adapter.stage(call.inputs, columns, row_weights)
         if weight:
             call()
@@ -47,7 +47,7 @@ def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBat
     """The same with tensors, on the device where they lie."""
     program.need_one_batch(batches.rows)
     with feed.of_each_bucket(function) as calls:
-        scores = MeanScores(program.metrics_names)
+        scores = EpochScores(program)
         for call, _, weight, *_ in batches.epoch(calls):
             if weight:
                 call()

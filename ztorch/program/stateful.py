@@ -18,6 +18,7 @@ from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
 from ztorch.runtime.buckets import BATCH, Buckets
+from ztorch.runtime.spec import RESULTS, score_of
 
 if TYPE_CHECKING:
     from ztorch.layers.weight import Weight
@@ -76,7 +77,15 @@ class Stateful:
     def metrics_names(self) -> list[str]:
         """The names of the scores that `evaluate` returns, in its order."""
         scoring = self.need("evaluate")
-        return ["loss", *(name for name in scoring.outputs if name != "loss")]
+        return list(dict.fromkeys(["loss", *map(score_of, scoring.outputs)]))
+
+    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The metrics that are computed from totals of sums over batches, by name."""
+        with self.borrow(RESULTS) as call:
+            for name, total in totals.items():
+                call.inputs[name][...] = total
+            call()
+            return {name: y.item() for name, y in call.outputs.items()}
 
     @property
     def resumed(self) -> bool:
