@@ -76,7 +76,11 @@ class ScoringGraphs:
         def updates(grads: Sequence[Value]) -> dict[Value, Value]:
             return optimizer.apply(weights, grads, step)
 
-        if self.states.narrow is f16:
+        scale = optimizer.loss_scale_factor
+        if scale is not None:
+            slopes = gradients(scores["loss"] * scale, weights)
+            new_values = updates([g / scale for g in slopes])
+        elif self.states.narrow is f16:
             new_values = scaled_updates(scores["loss"], weights, self.states, updates)
         else:
             new_values = updates(gradients(scores["loss"], weights))

@@ -20,6 +20,7 @@ from ztorch.feed.adapter import checked_batch_size
 from ztorch.feed.batches import BatchSource, batches, validation_batches
 from ztorch.feed.device_batches import DeviceBatches
 from ztorch.feed.stream_batches import StreamBatches
+from ztorch.program.averages import take_averages
 from ztorch.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks, as_callbacks
@@ -64,7 +65,7 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
         watches_nan = any(isinstance(c, TerminateOnNaN) for c in user_callbacks)
         hooks = Hooks([*user_callbacks, program.history], program, params)
         program.lend_weights()
-        return TrainingLoop(
+        history = TrainingLoop(
             program=program, calls=feed or program.calls, batches=train, validation=validation,
             validation_calls=(validation.feed if isinstance(validation, DeviceBatches) else
                               program.calls),
@@ -72,6 +73,9 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
             first_epoch=first_epoch, epochs=epochs, steps=steps_per_epoch,
             stop_at_nan=nan == "stop" and not watches_nan,
             hooks=hooks, history=program.history, progress=progress).run()
+        if epochs > first_epoch:
+            take_averages(program)
+        return history
 
 
 def evaluate(program: Stateful, x: Any, y: Any, batch_size: int | None, sample_weight: Any,

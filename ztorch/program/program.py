@@ -43,6 +43,25 @@ class Program(Verbs, Predictor):
             self.need(function)
         return nullcontext(self)
 
+    def swap_averages(self) -> None:
+        """Exchanges the weights and their running means, which `use_ema=True` keeps.
+
+        Raises:
+            ConfigError: The optimizer keeps none.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> adam = zt.optimizers.Adam(use_ema=True)
+            >>> program = model.compile("cpu", loss="mse", optimizer=adam)
+            >>> before = program.train_on_batch(np.ones((8, 4)), np.ones(8))
+            >>> program.swap_averages()  # to predict with the means; once more to train on
+        """
+        from ztorch.program.averages import swap_averages
+
+        swap_averages(self)
+
 
 @checked
 def load(path: Path, threads: int | None = None) -> Program:
